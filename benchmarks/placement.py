@@ -14,6 +14,7 @@ from benchmarks.figures import Figure
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.queue_policy import CONSERVATIVE, EASY, BackfillRule
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
 from scheduler.outcomes import Notified
@@ -21,6 +22,7 @@ from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan_on
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Request, parts_of, place
+from scheduler.tenancy import Tenancy
 from scheduler.topology import FleetState
 
 NUM_NODES = 12_500
@@ -32,6 +34,7 @@ DECISIONS = 300
 NUM_WAITING = 10_000
 NOW_MS = 10_000_000
 PLANS = 15
+NUM_IN_CYCLE, NUM_TENANTS, QUOTA_GPUS = 1_000, 50, 4_000
 IN_FOURS = PlacementRule(slices=(Slice("rack", 4),))
 RECLAIMS = {
     "64 GPUs of one rack": Request("reserved", 8, 8, required="rack"),
@@ -62,6 +65,7 @@ def measure() -> list[Figure]:
         Figure("placement: 1,024 of 100,000 GPUs, p95", gang_ms, "ms", 1.0, peers={"64 GPUs of one rack ms": rack_ms}),
         _queue_figure(state),
         *_reclaim_figures(views),
+        *(_cycle_figure(views, rule) for rule in (EASY, CONSERVATIVE)),
     ]
 
 
@@ -135,6 +139,34 @@ def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: R
             raise TypeError(message)
     peers = {"prepare ms": statistics.median(prepare_ms), "gangs": float(len(workload.running))}
     return Figure(f"reclaim: victims for {name}, p50", statistics.median(choose_ms), "ms", 5.0, peers=peers)
+
+
+def _cycle_figure(views: list[GpuView], rule: BackfillRule) -> Figure:
+    """Of a full fleet, whose gangs have wall times, and of tenants with quotas: nothing starts, and places are held."""
+    chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
+    workload = running_gangs(views)
+    running = tuple(
+        replace(one, tier="on_demand", ends_ms=NOW_MS + chance.randrange(60_000, 7_200_000)) for one in workload.running
+    )
+    quotas = {(TenantId(f"ten-{number}"), "on_demand"): QUOTA_GPUS for number in range(NUM_TENANTS)}
+    queue = [
+        replace(
+            WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", NOW_MS - number, chance.choice([1, 2, 4, 8]), 8),
+            tenant_id=TenantId(f"ten-{number % NUM_TENANTS}"),
+            expected_s=float(chance.randrange(600, 9_000)),
+        )
+        for number in range(NUM_IN_CYCLE)
+    ]
+    policy = DEFAULT_POLICY.model_copy(update={"queue": DEFAULT_POLICY.queue.model_copy(update={"backfill": rule})})
+    state = FleetState([replace(view, facts=HELD) for view in views], policy, LEVELS)
+    started = time.process_time()
+    decided = plan_on(state, queue, policy, replace(workload, running=running, tenancy=Tenancy.of_ceilings(quotas)))
+    took_ms = (time.process_time() - started) * 1000
+    if decided.placements or not decided.holds:
+        message = f"{len(decided.placements)} of the benchmark's jobs were placed, {len(decided.holds)} have places"
+        raise AssertionError(message)
+    name = f"cycle: {NUM_IN_CYCLE:,} waiting jobs under quotas on a full fleet, {rule}"
+    return Figure(name, took_ms, "ms", 1_000.0, peers={"places": float(len(decided.holds))})
 
 
 def running_gangs(views: list[GpuView]) -> Workload:
