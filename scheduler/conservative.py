@@ -21,7 +21,7 @@ from scheduler.held_places import HeldPlaces, Place, at_most
 from scheduler.model import Held, WaitingJob, Workload
 from scheduler.order import expected_s
 from scheduler.outcomes import Refused
-from scheduler.profile import Booking, Profile, SoonestRoom
+from scheduler.profile import Booking, PlannedWork, Profile, SoonestRoom
 from scheduler.quota_ahead import Holding, QuotaAhead, Returning
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place, place_smaller
@@ -56,6 +56,9 @@ class ConservativeBackfill(HeldPlaces):
         self._quota_kept: list[Holding] = []
         self._asked: list[_Asked] = []
         self._is_booked: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        has_work = state.closings_ms or self._reopenings.moments_ms
+        closes_ms = state.cell_closes_ms[state.layout.cell_of_gpu]
+        self._work = PlannedWork(closes_ms, self._reopenings.of_gpus()) if has_work else None
         self._starting: Place | None = None
         """Of one that is tried: where it would run from now on."""
         self._not_before: dict[tuple[Request, TenantId, int], int] = {}
@@ -123,16 +126,16 @@ class ConservativeBackfill(HeldPlaces):
 
     def _first_in(self, asked: _Asked, ends_ms: Ints, returning: Returning) -> tuple[Chosen, int] | None:
         """If the ends are those. Between two moments at which something ends only ever less fits."""
-        profile, booked, fleet = self._profile(ends_ms), self._booked(), self._reopenings.fleet()
+        profile, booked, fleet = self._profile(asked.request.tier, ends_ms), self._booked(), self._reopenings.fleet()
         soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
-        run_ms = self._after(0, asked.job.believed_s)
+        run_ms, open_ms = self._after(0, asked.job.believed_s), int(expected_s(asked.job, self._policy) * 1000)
         alike = asked.request, asked.job.tenant_id, run_ms
         at_ms = self._not_before.get(alike, self._now_ms)
         for _ in range(MAX_LOOKS):
             at_ms = self._quota.first_ms(asked.job, at_ms, returning, booked)
             if at_ms > self._horizon_ms:
                 return None
-            opens_ms = profile.opens_ms(at_ms, run_ms)
+            opens_ms = profile.opens_ms(at_ms, run_ms, open_ms)
             first_ms = soonest.of(opens_ms)
             if first_ms > at_ms:
                 at_ms = first_ms
@@ -144,14 +147,18 @@ class ConservativeBackfill(HeldPlaces):
             at_ms = int(opens_ms[opens_ms > at_ms].min(initial=self._reopenings.next_ms(at_ms)))
         return None
 
-    def _profile(self, ends_ms: Ints) -> Profile:
+    def _profile(self, tier: str, ends_ms: Ints) -> Profile:
         free_from_ms = self._reclaimer.endings.free_from_ms(ends_ms)
         for one in self._places:
             free_from_ms[one.free] = self._now_ms
         free_from_ms[self._reclaimer.promises.mask & ~self._is_booked] = NEVER_MS
         if self._starting is not None:
             free_from_ms[self._starting.gpus] = self._starting.end_ms
-        return Profile(free_from_ms, [Booking(one.until_ms, one.end_ms, one.gpus) for one in self._places])
+        if self._work is not None:
+            is_shut = self._reopenings.in_the_end.tier(tier).admitted & ~self._state.tier(tier).admitted
+            free_from_ms = np.where(is_shut, np.maximum(free_from_ms, self._work.reopens_ms), free_from_ms)
+        bookings = [Booking(one.until_ms, one.end_ms, one.gpus) for one in self._places]
+        return Profile(free_from_ms, bookings, self._work)
 
     def _booked(self) -> list[Holding]:
         """Quota ahead, beside what runs."""

@@ -5,10 +5,12 @@ Times are whole milliseconds, one a GPU; ``NEVER_MS`` is after all others.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from scheduler.fences import fence_of
+from scheduler.slices import in_groups
 from scheduler.solver import Request, level_span
 from scheduler.topology import NEVER_MS, NOWHERE, Flags, FleetState, Ints, Layout
 
@@ -22,16 +24,33 @@ class Booking:
     gpus: Ints
 
 
+class PlannedWork(NamedTuple):
+    """Of each GPU, from when until when nobody may be there; ``NEVER_MS``: there is none, or nobody knows its end."""
+
+    closes_ms: Ints
+    reopens_ms: Ints
+
+
 class Profile:
     """``free_from_ms``: of each GPU, when what runs there has ended; ``bookings``: what comes after that."""
 
-    def __init__(self, free_from_ms: Ints, bookings: Sequence[Booking]) -> None:
-        self._free_from_ms = free_from_ms
+    def __init__(self, free_from_ms: Ints, bookings: Sequence[Booking], work: PlannedWork | None = None) -> None:
+        self._free_from_ms, self._work = free_from_ms, work
         self._bookings = sorted(bookings, key=lambda one: one.start_ms)
 
-    def opens_ms(self, from_ms: int, run_ms: int) -> Ints:
-        """Of each GPU the first moment, ``from_ms`` or later, from which it is free for so long."""
-        opens = np.maximum(self._free_from_ms, from_ms)
+    def opens_ms(self, from_ms: int, run_ms: int, open_ms: int = 0) -> Ints:
+        """Of each GPU the first moment, ``from_ms`` or later, from which it is free for ``run_ms``, and open for so
+        long as ``open_ms`` says.
+        """
+        opens = self._beside_bookings(np.maximum(self._free_from_ms, from_ms), run_ms)
+        while self._work is not None:
+            is_met = (opens < self._work.reopens_ms) & (opens > self._work.closes_ms - open_ms)
+            if not is_met.any():
+                break
+            opens = self._beside_bookings(np.where(is_met, self._work.reopens_ms, opens), run_ms)
+        return opens
+
+    def _beside_bookings(self, opens: Ints, run_ms: int) -> Ints:
         for one in self._bookings:
             own = opens[one.gpus]
             is_before = own < one.end_ms
@@ -49,6 +68,7 @@ class SoonestRoom:
         self._layout, self._request = state.layout, request
         span = level_span(self._layout, request)
         self._groups = None if not span else self._layout.groups[span[-1]]
+        self._num_groups = 0 if not span else self._layout.num_groups[span[-1]]
         self._may_take: Flags = state.tier(request.tier).admitted.copy()
         if not request.may_use_spares:
             self._may_take &= ~state.is_spare
@@ -64,9 +84,10 @@ class SoonestRoom:
         if self._groups is None:
             return NEVER_MS
         ready = self._ready_ms(np.where(self._may_take, opens_ms, NEVER_MS))
-        order = np.lexsort((ready, self._groups))
+        by_ready = np.argsort(ready)
+        order = by_ready[in_groups(self._groups[by_ready], self._num_groups)]
         groups, ready = self._groups[order], ready[order]
-        starts = np.searchsorted(groups, np.unique(groups[groups != NOWHERE]))
+        starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]) & (groups != NOWHERE))
         last = starts + self._request.nodes - 1
         last = last[last < len(groups)]
         is_enough = groups[last] == groups[last - (self._request.nodes - 1)]

@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from muster.domain.ids import NodeId
 from scheduler.model import Workload
 from scheduler.request import Request
 from scheduler.solver import could_ever_fit
-from scheduler.topology import NEVER_MS, FleetState
+from scheduler.topology import NEVER_MS, FleetState, Ints
 
 
 def reopenings_of(windows: Iterable[tuple[NodeId, int, int]]) -> dict[NodeId, int]:
@@ -49,6 +51,15 @@ class Reopenings:
         """``NEVER_MS``: none is known of."""
         number = self.num_until(after_ms)
         return self.moments_ms[number] if number < len(self._ahead) else NEVER_MS
+
+    def of_gpus(self) -> Ints:
+        """When each is open again; ``NEVER_MS`` where no planned work is known of, or not when it is over."""
+        layout = self._state.layout
+        reopens_ms = np.full(len(layout.uuids), NEVER_MS, dtype=np.int64)
+        for at_ms, node_id in self._ahead:
+            cells = np.array(layout.cells_of_node.get(node_id, ()), dtype=np.int64)
+            reopens_ms[layout.gpus_of_cells(cells)] = at_ms
+        return reopens_ms
 
     def nodes_until(self, at_ms: int) -> set[NodeId]:
         """Those on which it is over by then."""

@@ -112,16 +112,18 @@ def some_hours(draw: st.DrawFn) -> Hours:
     st.integers(1, 3),
     st.sampled_from([5, 15, 30, 60]),
     st.sampled_from(["rack", None]),
+    st.sampled_from(["easy", "conservative"]),
 )
 def test_a_place_is_held_from_the_first_moment_at_which_the_gang_would_be_placed(
-    hosts: list[Hours], nodes: int, minutes: int, required: str | None
+    hosts: list[Hours], nodes: int, minutes: int, required: str | None, backfill: Literal["easy", "conservative"]
 ) -> None:
+    policy = DEFAULT_POLICY.model_copy(update={"queue": DEFAULT_POLICY.queue.model_copy(update={"backfill": backfill})})
     wanted = job("j", nodes=nodes, gpus=8, required=required, at=NOW_MS)
     wanted = replace(wanted, expected_s=minutes * 60)
 
     def decided(at: int) -> Plan:
         gpus, workload = fleet_at(hosts, at)
-        return plan(gpus, [wanted], DEFAULT_POLICY, workload)
+        return plan(gpus, [wanted], policy, workload)
 
     moments = sorted({0, *(one.busy_until for one in hosts), *(one.opens for one in hosts if one.opens > 0)})
     first = next((at for at in moments if decided(at).placements), None)
