@@ -317,7 +317,7 @@ class _Cycle:
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         promises.hold(job.job_id, promises.held(job.job_id))
-        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
         """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""

@@ -89,15 +89,17 @@ def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Consol
     seen.fleet.beat()
     asked = "/console/plan?nodes=1&gpus_per_node=2&tier=on_demand"
     page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
-    assert "It starts at once" in page
+    assert "It would start at once" in page
     assert "Where it would start" in page
     assert "muster job plan --nodes 1 --gpus 2 --tier on_demand" in page
-    assert "It starts at once" in seen.text(asked, "tenant_member")
+    assert "It would start at once" in seen.text(asked, "tenant_member")
 
 
 def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
     page = seen.text("/console/plan?nodes=1&gpus_per_node=2&tier=on_demand", "tenant_member")
-    assert "A place is held for it" in page
+    assert "A place would be held for it" in page
+    assert "it would start on are idle and would be held for it" in page
+    assert "Its place would be free" in page
     assert "in_use binds" in page
     assert "canary" not in page
 
