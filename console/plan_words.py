@@ -11,12 +11,12 @@ from console.words import plural, span
 from muster.documents.jobs import PlannedHost, PlannedVictim
 from muster.domain.alignment_words import alignment_words
 from muster.domain.ids import GpuUuid
+from muster.domain.levels import FLEET_LEVEL
 from muster.domain.plan_words import OUTCOMES, Mood, reason_words
 from muster.domain.states import PlanOutcome
 from muster.domain.wait_reasons import FILTERS, WaitReason
 from muster.services.held_places import Occupant
 from muster.services.job_plans import JobPlan
-from scheduler.layout import FLEET_LEVEL
 
 _FIELDS: Final[Mapping[str, str]] = {
     "node_labels.without": "without what it asks of the label {}",

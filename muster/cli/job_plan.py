@@ -24,12 +24,11 @@ from muster.cli.placement_options import (
 )
 from muster.cli.profile import open_client
 from muster.domain.alignment_words import alignment_words
+from muster.domain.levels import FLEET_LEVEL
 from muster.domain.plan_words import OUTCOMES, Mood
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
 AHEAD_SHOWN: Final = 5
-WHOLE_FLEET: Final = "fleet"
-"""Of levels the one above all."""
 _OPTIONS: Final = {
     "wall_time_s": "--wall-time",
     "topology.required": "--within",
@@ -145,6 +144,6 @@ def reasons(found: Mapping[str, Any]) -> Iterator[str]:
 def change_words(change: Mapping[str, Any]) -> str:
     """A newer server may tell of one that has no words here."""
     field, value = change["field"], change["value"]
-    if field == "topology.required" and value == WHOLE_FLEET:
+    if field == "topology.required" and value == FLEET_LEVEL:
         return "without --within"
     return f"with {_OPTIONS.get(field, field)} {f'{int(value)}s' if field == 'wall_time_s' else value}"
