@@ -137,7 +137,7 @@ def scrub(
 
 
 def _rate_of(text: str) -> float:
-    rate = bytes_of(text) or 0
+    rate = bytes_of(text, "--rate") or 0
     if rate <= 0:
         raise CommandError(
             f"--rate {text}: nothing would ever be read", "Name bytes a second, such as 50MB.", Exit.USAGE

@@ -68,7 +68,8 @@ def plan(
     """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
-    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time), **place}
+    wall_time_s = seconds_of(wall_time, "--wall-time")
+    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": wall_time_s, **place}
     if name is not None:
         question["name"] = name
     with open_client() as client:

@@ -304,7 +304,7 @@ def resize(
 @app.command("wait", epilog="Example: `muster job wait job_… --timeout 2h && echo trained`")
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
     """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
-    return wait_for_end(job_id, seconds_of(timeout) or 0.0)
+    return wait_for_end(job_id, seconds_of(timeout, "--timeout") or 0.0)
 
 
 def _figure(value: float | None) -> str:

@@ -22,7 +22,8 @@ def create(
     dry_run: DryRun = False,
 ) -> Done:
     """Let one host enrol, once. The token is shown once; one that was lost ends by itself."""
-    wanted: NewJoinToken = {"host_name": host_name.lower(), "expires_in_s": round(seconds_of(expires) or 0)}
+    expires_in_s = round(seconds_of(expires, "--expires") or 0)
+    wanted: NewJoinToken = {"host_name": host_name.lower(), "expires_in_s": expires_in_s}
     if address is not None:
         wanted["address"] = address
     if rack is not None:

@@ -45,7 +45,7 @@ def create(
     dry_run: DryRun = False,
 ) -> Done:
     """Make a key. Its token is shown once, so it is never asked for twice."""
-    seconds = seconds_of(expires)
+    seconds = seconds_of(expires, "--expires")
     with open_client(as_operator=True) as client:
         wanted: NewKey = {
             "name": name,
