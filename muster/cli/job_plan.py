@@ -8,7 +8,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.job_submit import MaxNodes, MinNodes
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Page, age_of
+from muster.cli.output import Page, age_of, moment_of
 from muster.cli.placement_options import (
     Balance,
     Layout,
@@ -89,9 +89,8 @@ def explain(job_id: JobId) -> Page:
 
 def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     outcome = PlanOutcome(found["outcome"])
-    starts_at = (
-        f", free at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
-    )
+    is_later = found["starts_at"] and outcome is not PlanOutcome.STARTS
+    starts_at = f", free at about {moment_of(found['starts_at'])}" if is_later else ""
     jobs_before = "1 job is" if found["num_ahead"] == 1 else f"{found['num_ahead']} jobs are"
     ahead = f"; {jobs_before} before it" if found["num_ahead"] else ""
     gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
@@ -103,11 +102,7 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
         lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
-    if found.get("earliest_at"):
-        known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
-        unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
-        starts = "would start" if mood is Mood.ASKED else "starts"
-        lines.append(f"  {starts} {known if found['latest_at'] else unknown}")
+    lines += _start_range(found, "would start" if mood is Mood.ASKED else "starts")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     standing = alignment_words(
         found.get("groups", ()), found.get("rails"), len(found["hosts"])
@@ -122,6 +117,17 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
         )
     lines += [f"  it would start at once {change_words(item)}" for item in found["changes"]]
     return lines
+
+
+def _start_range(found: Mapping[str, Any], starts: str) -> Iterator[str]:
+    """Nothing where nobody knows; an older server does not say."""
+    if not found.get("earliest_at"):
+        return
+    earliest, latest = moment_of(found["earliest_at"]), found["latest_at"]
+    if latest:
+        yield f"  {starts} between {earliest} and {moment_of(latest)}, in about 8 of 10 cases"
+    else:
+        yield f"  {starts} at {earliest} at the earliest; nobody knows the latest"
 
 
 def _before(found: Mapping[str, Any]) -> Iterator[str]:

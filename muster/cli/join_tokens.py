@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.output import Done, DryRun, changes
+from muster.cli.output import Done, DryRun, changes, moment_of
 from muster.cli.profile import open_client
 from muster.documents import NewJoinToken
 
@@ -32,5 +32,5 @@ def create(
         made = client.create_join_token(wanted, dry_run=dry_run)
     if dry_run:
         return Done(made, "")
-    note = f"for {made['host_name']}, once, until {made['expires_at']}; it is not shown again"
+    note = f"for {made['host_name']}, once, until {moment_of(made['expires_at'])}; it is not shown again"
     return Done(made, made["token"], note)
