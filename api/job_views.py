@@ -10,8 +10,8 @@ from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.energy import J_PER_KWH
 from muster.domain.ids import TenantId
+from muster.domain.plan_words import Mood, reason_words
 from muster.domain.states import PlanOutcome
-from muster.domain.wait_reasons import WORDS
 from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
@@ -95,9 +95,9 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
 
     return {
         "outcome": plan.outcome.value,
-        "why": None if plan.verdict is None else plan.verdict.why,
+        "why": None if plan.verdict is None else plan.verdict.told(plan.mood),
         "binding": None if plan.verdict is None else plan.verdict.binding.value,
-        "reasons": [] if plan.verdict is None else [_reason_view(reason) for reason in plan.verdict.reasons],
+        "reasons": [] if plan.verdict is None else [_reason_view(reason, plan.mood) for reason in plan.verdict.reasons],
         "starts_at": time_of(plan.starts_at),
         "earliest_at": time_of(plan.earliest_at),
         "latest_at": time_of(plan.latest_at),
@@ -154,10 +154,10 @@ def _rails_view(alignment: Alignment | None) -> documents.PlannedRails | None:
     return None if found is None else {"rails": list(found.rails), "num_hosts": found.num_hosts}
 
 
-def _reason_view(reason: Reason) -> documents.WaitingReason:
+def _reason_view(reason: Reason, mood: Mood = Mood.DONE) -> documents.WaitingReason:
     return {
         "token": reason.token.value,
-        "text": WORDS[reason.token],
+        "text": reason_words(reason.token, mood),
         "num_gpus": reason.num_gpus,
         "num_hosts": reason.num_hosts,
     }

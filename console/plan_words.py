@@ -11,18 +11,13 @@ from console.words import plural, span
 from muster.documents.jobs import PlannedHost, PlannedVictim
 from muster.domain.alignment_words import alignment_words
 from muster.domain.ids import GpuUuid
+from muster.domain.levels import FLEET_LEVEL
+from muster.domain.plan_words import OUTCOMES, Mood, reason_words
 from muster.domain.states import PlanOutcome
-from muster.domain.wait_reasons import FILTERS, WORDS, WaitReason
+from muster.domain.wait_reasons import FILTERS, WaitReason
 from muster.services.held_places import Occupant
 from muster.services.job_plans import JobPlan
-from scheduler.layout import FLEET_LEVEL
 
-OUTCOMES: Final[Mapping[PlanOutcome, str]] = {
-    PlanOutcome.STARTS: "It starts at once",
-    PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
-    PlanOutcome.HELD: "A place is held for it",
-    PlanOutcome.WAITS: "It waits",
-}
 _FIELDS: Final[Mapping[str, str]] = {
     "node_labels.without": "without what it asks of the label {}",
     "tier": "in the tier {}",
@@ -48,13 +43,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PlanShown:
-    """``until``: when what is held or reclaimed is free. ``place``: of a held one its GPUs on each host, with who runs
-    there; a tenant is told of its own jobs there, without the hosts. ``passing``: those who came after the job.
-    ``standing``: how its ranks would stand, a line each.
+    """``is_asked``: nothing of it is done. ``until``: when what is held or reclaimed is free. ``place``: of a held one
+    its GPUs on each host, with who runs there; a tenant is told of its own jobs there, without the hosts. ``passing``:
+    those who came after the job. ``standing``: how its ranks would stand, a line each.
     """
 
     outcome: PlanOutcome
     title: str
+    is_asked: bool
     why: str | None
     rows: Sequence[Row]
     num_ahead: int
@@ -75,7 +71,8 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
     told = job_plan_view(plan, sees_all=viewer.principal.sees_all_tenants, tenant_id=viewer.principal.tenant_id)
     return PlanShown(
         outcome=plan.outcome,
-        title=OUTCOMES[plan.outcome],
+        title=OUTCOMES[plan.mood][plan.outcome],
+        is_asked=plan.mood is Mood.ASKED,
         why=told["why"],
         rows=_rows(plan),
         num_ahead=plan.num_ahead,
@@ -105,7 +102,7 @@ def _rows(plan: JobPlan) -> Sequence[Row]:
     return [
         Row(
             token=reason.token.value,
-            text=WORDS[reason.token],
+            text=reason_words(reason.token, plan.mood),
             num_gpus=reason.num_gpus,
             num_hosts=reason.num_hosts,
             share=(reason.num_gpus or 0) / out if reason.token in FILTERS else None,

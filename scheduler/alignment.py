@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from muster.domain.levels import NODE_LEVEL
 from muster.domain.placement_policy import PlacementPolicy
 from scheduler.job_rules import AsksForPlace
-from scheduler.layout import NODE_LEVEL
 from scheduler.model import Parts
 from scheduler.rails import UNKNOWN
 from scheduler.topology import NOWHERE, FleetState, Ints

@@ -7,11 +7,11 @@ from typing import Final, Literal
 import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId
+from muster.domain.levels import FLEET_LEVEL
 from muster.domain.wait_reasons import WaitReason
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
-from scheduler.layout import FLEET_LEVEL
 from scheduler.line import Line
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S

@@ -14,7 +14,8 @@ from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
 from scheduler.funnel import Funnel
 from scheduler.model import Held, Reason, Verdict, WaitingJob
-from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
+from scheduler.outcomes import Coming, Obstacle, Refused
+from scheduler.sentences import Clause, Deed, and_also, verdict_of
 from scheduler.solver import Request, has_labels, most_nodes, most_unrounded
 from scheduler.tenancy import Limit
 from scheduler.topology import FleetState, Ints
@@ -60,7 +61,7 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
 def quota_kept(over: Verdict, from_ms: int) -> Verdict:
     """Of one over its quota that enough work has passed."""
     told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
-    return replace(over, why=f"{over.why}; {told}{_rounded(from_ms, 300_000)} on")
+    return and_also(over, f"{told}{_rounded(from_ms, 300_000)} on")
 
 
 def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
@@ -68,9 +69,10 @@ def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
     over = over_quota(job, limit)
     if held is None:
         return over
-    why = f"{over.why}; a place is held for it from about {_rounded(held.until_ms, 30_000)} on"
+    from_then = f"held for it from about {_rounded(held.until_ms, 30_000)} on"
     num_hosts = len(held.gpus) // job.gpus_per_node
-    return replace(over, why=why, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts)))
+    told = and_also(over, Deed(f"a place is {from_then}", f"a place would be {from_then}"))
+    return replace(told, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts)))
 
 
 def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
@@ -85,33 +87,40 @@ def over_share(verdict: Verdict, over_gpus: float) -> Verdict:
     """Counted are the whole GPUs beyond its share; the sentence does not say how many, since that changes."""
     if verdict.binding in _BEFORE_ANY_GPU:
         return verdict
-    told = f"{verdict.why}; its tenant has its fair share of the tier, so jobs of tenants with less go before it"
+    told = "its tenant has its fair share of the tier, so jobs of tenants with less go before it"
     reasons = (Reason(WaitReason.FAIR_SHARE, int(over_gpus)), *verdict.reasons)
-    return replace(verdict, why=told, reasons=reasons)
+    return replace(and_also(verdict, told), reasons=reasons)
 
 
 def _alone(why: str, reason: Reason) -> Verdict:
     return Verdict(why, reason.token, (reason,))
 
 
-def reclaimed_for_it(request: Request, deadline_ms: int, through: Funnel) -> Verdict:
-    why = f"{_needed(request)}; GPUs are being reclaimed for it, due by {moment(deadline_ms)}"
+def reclaimed_for_it(request: Request, deadline_ms: int, through: Funnel, *, stands: bool = False) -> Verdict:
+    """``stands``: the notice was given before; else it is as this plan is carried out."""
+    due = f"due by {moment(deadline_ms)}"
+    being = f"GPUs are being reclaimed for it, {due}"
+    deed = being if stands else Deed(being, f"GPUs would be reclaimed for it, {due}")
     num_gpus = request.fewest_nodes * request.gpus_per_node
-    return _verdict(why, through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus, request.fewest_nodes))
+    reason = Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus, request.fewest_nodes)
+    return verdict_of([_needed(request), deed], through, reason)
 
 
 def planned_anew(request: Request, through: Funnel) -> Verdict:
-    why = f"{_needed(request)}; what was being reclaimed for it no longer suffices, so its place is planned anew"
-    return _verdict(why, through, Reason(WaitReason.TRIED_AGAIN))
+    told = "what was being reclaimed for it no longer suffices, so its place is planned anew"
+    return verdict_of([_needed(request), told], through, Reason(WaitReason.TRIED_AGAIN))
 
 
 def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
-    by_then = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
-    idle = f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it{_before(held)}"
-    why = f"{_needed(request)}; {by_then}, and {idle}"
+    free = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
+    own = f"{held.num_free} of the {len(held.gpus)} that it"
+    place = Deed(
+        f"{free}, and {own} will start on are idle and held for it{_before(held)}",
+        f"{free}, and {own} would start on are idle and would be held for it{_before(held)}",
+    )
     num_hosts = len(held.gpus) // request.gpus_per_node
-    return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
+    return verdict_of([_needed(request), place], through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
 
 
 def _work(held: Held) -> str:
@@ -128,17 +137,12 @@ def _before(held: Held) -> str:
 
 def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:
     num_hosts = len(held.gpus) // request.gpus_per_node
-    why = (
-        f"{_needed(request)}; {num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
+    told = (
+        f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
         f"{moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
         "then the whole gang is placed anew"
     )
-    return _verdict(why, through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
-
-
-def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
-    """``done``: what is done about it, or cannot be."""
-    return Verdict(why, through.binding, (*through.reasons, *done))
+    return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
 
 
 def passed_enough(verdict: Verdict) -> Verdict:
@@ -149,7 +153,7 @@ def passed_enough(verdict: Verdict) -> Verdict:
         "as much work as the policy allows has passed it, so it goes before all of its tier that came later and have "
         "not run yet"
     )
-    return replace(verdict, why=f"{verdict.why}; {told}")
+    return and_also(verdict, told)
 
 
 def _in_the_way(until_ms: int) -> str:
@@ -167,7 +171,7 @@ def _rounded(at_ms: int, by_ms: int) -> str:
 def no_room(
     state: FleetState,
     request: Request,
-    outcome: Outcome,
+    outcome: Coming | Refused,
     policy: Policy,
     through: Funnel,
     *,
@@ -179,36 +183,38 @@ def no_room(
     ``held_until_ms``: until when a place is held for others where it would fit; ``held``: what is kept for it until
     a reclaim may help.
     """
-    why = _no_room(state, request, outcome, policy)
+    clauses = _no_room(state, request, outcome, policy)
     if held is not None:
-        why = f"{why}; {held.num_free} idle GPUs are held for it until then"
-    why = why if held_until_ms is None else f"{why}; {_in_the_way(held_until_ms)}"
-    return _verdict(why, through, *_obstacle(outcome))
+        idle = f"{held.num_free} idle GPUs"
+        clauses.append(Deed(f"{idle} are held for it until then", f"{idle} would be held for it until then"))
+    if held_until_ms is not None:
+        clauses.append(_in_the_way(held_until_ms))
+    return verdict_of(clauses, through, *_obstacle(outcome))
 
 
-def _obstacle(outcome: Outcome) -> Iterator[Reason]:
+def _obstacle(outcome: Coming | Refused) -> Iterator[Reason]:
     if isinstance(outcome, Coming):
         yield Reason(WaitReason.ENDING_SOON)
-    elif isinstance(outcome, Refused) and outcome.obstacle in _OBSTACLES:
+    elif outcome.obstacle in _OBSTACLES:
         yield Reason(_OBSTACLES[outcome.obstacle], outcome.num_gpus)
 
 
-def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
+def _no_room(state: FleetState, request: Request, outcome: Coming | Refused, policy: Policy) -> list[Clause]:
     state = state.for_tier(request.tier)
     num_gpus = len(state.layout.uuids)
     if not num_gpus:
-        return f"{_needed(request)}; no host is enrolled"
+        return [_needed(request), "no host is enrolled"]
     for name in (request.required, *request.rule.levels):
         if name is not None and state.layout.level(name) is None:
-            return f"{_needed(request)}; the fleet has no level named {name}"
+            return [_needed(request), f"the fleet has no level named {name}"]
     num_free = int(state.tier(request.tier).counts.sum())
-    clauses = [
+    clauses: list[Clause] = [
         _needed(request),
         f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
         _binding(state, request, num_free),
         _outcome(outcome, request, policy),
     ]
-    return "; ".join(clause for clause in clauses if clause)
+    return [clause for clause in clauses if clause]
 
 
 def _needed(request: Request) -> str:
@@ -292,11 +298,9 @@ def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
     return f"the largest {what} has {hosts} with {gpus}{rounded}"
 
 
-def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
+def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Clause:
     if isinstance(outcome, Coming):
         return f"enough of them come free by {moment(outcome.until_ms)} without reclaim"
-    if isinstance(outcome, Notified):
-        return f"GPUs are being reclaimed for it, due by {moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
@@ -306,17 +310,15 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if outcome.obstacle is Obstacle.CLOSING:
         return "reclaim would help if it ended before hosts close for planned work"
     if outcome.obstacle is Obstacle.OWN_GUARANTEE:
-        return (
-            "with it its tenant, or the department of it, would hold more than is guaranteed in this tier, so nothing "
-            "is taken back for it"
-        )
+        beyond = "with it its tenant, or the department of it, would hold more than is guaranteed in this tier"
+        return Deed(f"{beyond}, so nothing is taken back for it", f"{beyond}, so nothing would be taken back for it")
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
         until, when = moment(outcome.until_ms), "when enough jobs have had their minimum run time"
         if outcome.is_behind:
-            return f"reclaim waits until {until} at the earliest, {when}, and helps jobs before it first"
-        return f"reclaim waits until {until}, {when}"
+            until, when = f"{until} at the earliest", f"{when}, and helps jobs before it first"
+        return Deed(f"reclaim waits until {until}, {when}", f"reclaim would wait until {until}, {when}")
     return ""
 
 

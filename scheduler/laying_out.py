@@ -8,7 +8,8 @@ import numpy as np
 
 from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
-from scheduler.layout import FLEET_LEVEL, NODE_LEVEL, NOWHERE, Layout
+from muster.domain.levels import FLEET_LEVEL, NODE_LEVEL
+from scheduler.layout import NOWHERE, Layout
 from scheduler.model import DEFAULT_LEVELS, GpuView, Parts
 from scheduler.tally import Ints
 

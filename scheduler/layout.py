@@ -18,8 +18,6 @@ from scheduler.tally import Ints
 
 Flags = npt.NDArray[np.bool_]
 
-FLEET_LEVEL: Final = "fleet"
-NODE_LEVEL: Final = "node"
 NOWHERE: Final = -1
 """The group of a cell whose node has no known place at a level."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.plan_words import Mood
 from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
 from scheduler.placement_rule import ANYWHERE, Labels, PlacementRule
@@ -240,11 +241,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job waits: in words, as the token that binds, and all reasons in their order."""
+    """Why a job waits: in words, as the token that binds, and all reasons in their order.
+
+    ``why_asked``: in the words of a plan that is only asked for; None: in the same.
+    """
 
     why: str
     binding: WaitReason
     reasons: tuple[Reason, ...] = ()
+    why_asked: str | None = None
+
+    def told(self, mood: Mood) -> str:
+        return self.why if mood is Mood.DONE or self.why_asked is None else self.why_asked
 
 
 class Turn(IntEnum):

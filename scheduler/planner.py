@@ -286,7 +286,7 @@ class _Cycle:
                 return _Found(explain.held_for_it(request, held, through))
         return self._refused(request, outcome, through)
 
-    def _refused(self, request: Request, outcome: Outcome, through: Funnel) -> "_Found":
+    def _refused(self, request: Request, outcome: Coming | Refused, through: Funnel) -> "_Found":
         """Of the first that waits for minimum run times, with no place held, it is its own moment that is told."""
         is_first = False
         if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
@@ -328,7 +328,7 @@ class _Cycle:
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         promises.hold(job.job_id, promises.held(job.job_id))
-        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
         """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""

@@ -169,14 +169,14 @@ def _run_of(text: str) -> str:
 
 
 def _gather_bytes(text: str) -> int:
-    found = (bytes_of(text) or 0) // 4 * 4
+    found = (bytes_of(text, "--size") or 0) // 4 * 4
     if not 4 <= found <= GATHER_BYTES_MAX:
         raise CommandError(f"--size {text}: must be 4 bytes to 4GiB", code=Exit.USAGE)
     return found
 
 
 def _bounded(option: str, text: str) -> float:
-    found = seconds_of(text) or 0.0
+    found = seconds_of(text, option) or 0.0
     if not 1 <= found <= ROUND_S_MAX:
         raise CommandError(f"{option} {text}: must be 1s to 1h", code=Exit.USAGE)
     return found

@@ -69,6 +69,7 @@ def run(
     dry_run: DryRun = False,
 ) -> Done | Page:
     """Order one; it runs as soon as nothing holds the GPU."""
+    wait_s = seconds_of(timeout, "--timeout") or 0.0
     with open_client(as_operator=True) as client:
         uuid = gpu_named(client, gpu)
         if dry_run:
@@ -81,7 +82,7 @@ def run(
         )
         if not must_wait:
             return Done(made, f"{made['id']} is ordered; see `muster burnin show {made['id']}`")
-        found = _waited(client, made, seconds_of(timeout) or 0.0)
+        found = _waited(client, made, wait_s)
     return _page(found, Exit.OK if found["outcome"] == "passed" else Exit.FAILED)
 
 

@@ -13,7 +13,7 @@ import typer
 
 from muster.cli.checkpoint_words import document, half_document, lineage_words, or_dash
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import Done, Listing, Page, Table, age, changes, reads
+from muster.cli.output import Done, Listing, Page, Table, age, changes, moment_of, reads
 from muster.cli.progress import progress
 from muster.cli.sizes import bytes_of, size_in_words
 from muster.cli.tables import Column, Document
@@ -107,11 +107,12 @@ def show(
     if about is None:
         return Page(found, [f"{chosen.name}  {found['state']}", f"  {found['why']}"], Exit.FAILED)
     files = [{"rank": one.rank, "name": one.name, "size": one.size, "sha256": one.sha256} for one in about.files]
+    saved_at = moment_of(found["committed_at"])
     said: list[str | Table] = [
         f"{chosen.name}  {found['state']}",
         *([f"  {found['why']}"] if found["why"] else []),
         f"  after step {about.step}, {about.position} samples; loss {or_dash(about.loss)}",
-        f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
+        f"  saved by {about.attempt_id or 'a run of its own'} at {saved_at}, torch {about.torch_version}",
         f"  {about.world_size} ranks, {size_in_words(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
         *([f"  encrypted under key {about.key_id}"] if about.key_id else []),
         *lineage_words(about.lineage),
@@ -137,7 +138,7 @@ def scrub(
 
 
 def _rate_of(text: str) -> float:
-    rate = bytes_of(text) or 0
+    rate = bytes_of(text, "--rate") or 0
     if rate <= 0:
         raise CommandError(
             f"--rate {text}: nothing would ever be read", "Name bytes a second, such as 50MB.", Exit.USAGE

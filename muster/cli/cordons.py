@@ -48,7 +48,7 @@ def _wanted(client: "RestClient", reason: str, node: str | None, gpu: str | None
         wanted["node_id"] = node_named(client, node)
     if gpu is not None:
         wanted["gpu_uuid"] = gpu_named(client, gpu)
-    seconds = seconds_of(for_)
+    seconds = seconds_of(for_, "--for")
     if seconds is not None:
         wanted["until"] = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     return wanted

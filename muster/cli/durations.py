@@ -3,18 +3,17 @@
 import re
 from typing import Final
 
-import typer
+from muster.cli.options import unfit
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 
-def seconds_of(text: str | None) -> float | None:
-    """Raises ``typer.BadParameter`` for anything else."""
+def seconds_of(text: str | None, option: str) -> float | None:
+    """Raises ``typer.BadParameter``, which names the option, for anything else."""
     if text is None:
         return None
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        message = f"{text!r} is no duration: write 30s, 10m, 2h or 1d"
-        raise typer.BadParameter(message)
+        raise unfit(option, f"{text!r} is no duration: write 30s, 10m, 2h or 1d")
     return float(match[1]) * _UNITS[match[2]]

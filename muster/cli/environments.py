@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.options import unfit
+
 Venv = Annotated[Path | None, typer.Option(help="A virtual environment on the hosts; its Python runs it.")]
 Image = Annotated[
     str | None, typer.Option(help="Run in a container: name@sha256:…, name:tag, or a squashfs file for enroot.")
@@ -24,8 +26,8 @@ def environment_of(
     said: dict[str, Any] = {} if venv is None else {"venv": os.path.normpath(venv.absolute())}
     if image is None:
         if engine is not None or mounts or user is not None:
-            message = "--engine, --mount and --user are of a container: say --image too"
-            raise typer.BadParameter(message)
+            given = "--engine" if engine is not None else "--mount" if mounts else "--user"
+            raise unfit(given, "it is of a container: say --image too")
         return said
     container: dict[str, Any] = {"image": image, "mounts": [_mount_of(words) for words in mounts or []]}
     if engine is not None:
@@ -40,6 +42,5 @@ def _mount_of(words: str) -> dict[str, Any]:
     has_access = len(parts) > 1 and parts[-1] in {"rw", "ro"}
     paths, access = (parts[:-1], parts[-1]) if has_access else (parts, "ro")
     if not 1 <= len(paths) <= 2 or not all(path.startswith("/") for path in paths):  # source and target
-        message = f"--mount {words!r} is not /SOURCE[:/TARGET][:rw]"
-        raise typer.BadParameter(message)
+        raise unfit("--mount", f"{words!r} is not /SOURCE[:/TARGET][:rw]")
     return {"source": paths[0], "target": paths[1] if len(paths) > 1 else None, "read_only": access == "ro"}

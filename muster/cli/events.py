@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, AsYaml, Wide, json_of, say, yaml_of
+from muster.cli.output import AsJson, AsYaml, Wide, json_of, moment_of, say, yaml_of
 from muster.cli.profile import open_client
 from muster.cli.tables import Document, paragraphs
 
@@ -90,6 +90,7 @@ def _lines(event: Document, *, is_wide: bool, as_json: bool, as_yaml: bool) -> I
     why = event["payload"].get("reason") or event["payload"].get("cause") or ""
     head = f"{event['position']:>6}  {event['at'][11:19]}  {event['kind']}  {event['subject_id']}"
     if is_wide:
-        yield f"{event['position']:>6}  {event['at'][:19]}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip()
+        at = moment_of(event["at"])
+        yield f"{event['position']:>6}  {at}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip()
         return
     yield from paragraphs([head, *([_INDENT + str(why)] if why else [])], is_wide=False)

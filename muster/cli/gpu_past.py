@@ -7,7 +7,7 @@ import typer
 
 from muster.cli.burn_ins import verdict_words
 from muster.cli.names import GpuName, gpu_named
-from muster.cli.output import Listing, Page, Table, age, reads
+from muster.cli.output import Listing, Page, Table, age, moment_of, reads
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 
@@ -139,12 +139,14 @@ def _history_page(found: Document) -> Page:
             rows.append(
                 {"metric": series["metric"], "unit": unit, "least": min(values), "most": max(values), "new": values[-1]}
             )
-    said: list[str | Table] = [f"{found['gpu_uuid']}, {found['from'][:19]} to {found['until'][:19]}"]
+    said: list[str | Table] = [f"{found['gpu_uuid']}, {moment_of(found['from'])} to {moment_of(found['until'])}"]
     if rows:
         said.append(Table(SERIES, rows))
     else:
         said.append("  no reading of it in that time")
-    said += [f"  {gap['num_reports']} reports lost from {gap['from'][:19]}: {gap['why']}" for gap in found["gaps"]]
+    said += [
+        f"  {gap['num_reports']} reports lost from {moment_of(gap['from'])}: {gap['why']}" for gap in found["gaps"]
+    ]
     return Page(found, said)
 
 

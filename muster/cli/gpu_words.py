@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from muster.cli.output import age, until
+from muster.cli.output import age, moment_of, until
 from muster.cli.tables import Document
 
 MOVES_SAID: Final = 5
@@ -24,7 +24,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
     if job is not None:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
     for each in gpu["overrides"]:
-        yield f"  set {each['standing']} by {each['actor']} until {each['until'][:16]}: {each['reason']}"
+        yield f"  set {each['standing']} by {each['actor']} until {moment_of(each['until'])}: {each['reason']}"
     admissions = gpu.get("admission", [])  # a server of the release before tells none
     yield from _section("which tiers take it", [_admission(each) for each in admissions])
     yield from _section("what would bring it back", list(_ways_back(admissions)))
@@ -123,7 +123,7 @@ def _repair(repair: Document) -> str:
 
 
 def _move(move: Document) -> str:
-    return f"{move['at'][:19]}  {move['from'] or ''} → {move['to']}  by {move['actor']}: {move['reason']}"
+    return f"{moment_of(move['at'])}  {move['from'] or ''} → {move['to']}  by {move['actor']}: {move['reason']}"
 
 
 def _section(name: str, lines: list[str]) -> Iterator[str]:

@@ -155,7 +155,7 @@ def release(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False) -> Done:
 
 
 def _override(gpu: str, standing: str, reason: str, for_: str, *, dry_run: bool) -> Done:
-    seconds = seconds_of(for_) or 0.0
+    seconds = seconds_of(for_, "--for") or 0.0
     until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
     def send(client: "RestClient", uuid: str) -> Document:

@@ -46,7 +46,7 @@ def replay(
     Other bad input ends with the number of its line; what came before is told.
     """
     world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
-    extra_ms = int((seconds_of(until) or 0) * 1000)
+    extra_ms = int((seconds_of(until, "--until") or 0) * 1000)
     if fleet is not None:
         world.breaker.fleet = Fleet(0, fleet)
     odd = OddReadings()

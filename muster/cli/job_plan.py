@@ -8,7 +8,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.job_submit import MaxNodes, MinNodes
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Page, age_of
+from muster.cli.output import Page, age_of, moment_of
 from muster.cli.placement_options import (
     Balance,
     Layout,
@@ -24,17 +24,11 @@ from muster.cli.placement_options import (
 )
 from muster.cli.profile import open_client
 from muster.domain.alignment_words import alignment_words
+from muster.domain.levels import FLEET_LEVEL
+from muster.domain.plan_words import OUTCOMES, Mood
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
 AHEAD_SHOWN: Final = 5
-WHOLE_FLEET: Final = "fleet"
-"""Of levels the one above all."""
-_SAID: Final = {
-    PlanOutcome.STARTS: "it starts at once",
-    PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
-    PlanOutcome.HELD: "a place is held for it",
-    PlanOutcome.WAITS: "it waits",
-}
 _OPTIONS: Final = {
     "wall_time_s": "--wall-time",
     "topology.required": "--within",
@@ -74,32 +68,33 @@ def plan(
     """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
-    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time), **place}
+    wall_time_s = seconds_of(wall_time, "--wall-time")
+    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": wall_time_s, **place}
     if name is not None:
         question["name"] = name
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
         found = client.plan_job(question)
-    return Page(found, _lines(found))
+    return Page(found, lines_of(found, Mood.ASKED))
 
 
 def explain(job_id: JobId) -> Page:
     """Ask why a job waits: what binds, who is before it, when it may start, and what would let it start at once."""
     with open_client() as client:
         found = client.explain_job(job_id)
-    return Page(found, [f"{job_id}: {_lines(found)[0]}", *_lines(found)[1:]])
+    first, *others = lines_of(found, Mood.ASKED if found["victims"] else Mood.DONE)  # who has had notice is no victim
+    return Page(found, [f"{job_id}: {first}", *others])
 
 
-def _lines(found: Mapping[str, Any]) -> list[str]:
+def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     outcome = PlanOutcome(found["outcome"])
-    starts_at = (
-        f", free at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
-    )
+    is_later = found["starts_at"] and outcome is not PlanOutcome.STARTS
+    starts_at = f", free at about {moment_of(found['starts_at'])}" if is_later else ""
     jobs_before = "1 job is" if found["num_ahead"] == 1 else f"{found['num_ahead']} jobs are"
     ahead = f"; {jobs_before} before it" if found["num_ahead"] else ""
     gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
-    lines = [f"{_SAID[outcome]}{starts_at}{ahead}{gpus}"]
+    lines = [f"{OUTCOMES[mood][outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
     lines += reasons(found)
@@ -107,10 +102,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
         lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
-    if found.get("earliest_at"):
-        known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
-        unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
-        lines.append(f"  starts {known if found['latest_at'] else unknown}")
+    lines += _start_range(found, "would start" if mood is Mood.ASKED else "starts")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     standing = alignment_words(
         found.get("groups", ()), found.get("rails"), len(found["hosts"])
@@ -120,11 +112,22 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
         kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
         lines.append(
-            f"  gives way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of notice, "
-            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
+            f"  would give way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of "
+            f"notice, {victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
         )
     lines += [f"  it would start at once {change_words(item)}" for item in found["changes"]]
     return lines
+
+
+def _start_range(found: Mapping[str, Any], starts: str) -> Iterator[str]:
+    """Nothing where nobody knows; an older server does not say."""
+    if not found.get("earliest_at"):
+        return
+    earliest, latest = moment_of(found["earliest_at"]), found["latest_at"]
+    if latest:
+        yield f"  {starts} between {earliest} and {moment_of(latest)}, in about 8 of 10 cases"
+    else:
+        yield f"  {starts} at {earliest} at the earliest; nobody knows the latest"
 
 
 def _before(found: Mapping[str, Any]) -> Iterator[str]:
@@ -148,6 +151,6 @@ def reasons(found: Mapping[str, Any]) -> Iterator[str]:
 def change_words(change: Mapping[str, Any]) -> str:
     """A newer server may tell of one that has no words here."""
     field, value = change["field"], change["value"]
-    if field == "topology.required" and value == WHOLE_FLEET:
+    if field == "topology.required" and value == FLEET_LEVEL:
         return "without --within"
     return f"with {_OPTIONS.get(field, field)} {f'{int(value)}s' if field == 'wall_time_s' else value}"

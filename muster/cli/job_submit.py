@@ -12,6 +12,7 @@ from muster.cli.environments import Engine, Image, Mounts, User, Venv, environme
 from muster.cli.job_logs import follow as follow_logs
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import TenantOption, tenant_named
+from muster.cli.options import unfit
 from muster.cli.output import Done, DryRun
 from muster.cli.pending import once
 from muster.cli.placement_options import (
@@ -119,8 +120,8 @@ def submit(
         "shape": shape_of(nodes, gpus, total_gpus, ranks_per_node=ranks, min_nodes=min_nodes, max_nodes=max_nodes),
         "tier": tier,
         "restart": restart_of(max_restarts, oom_doublings),
-        "wall_time_s": seconds_of(wall_time),
-        "stop_grace_s": seconds_of(grace),
+        "wall_time_s": seconds_of(wall_time, "--wall-time"),
+        "stop_grace_s": seconds_of(grace, "--grace"),
         **_if_said(
             limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
             secrets=secret,
@@ -168,11 +169,11 @@ def limits_of(
 ) -> dict[str, Any]:
     """Those that are said."""
     said = {
-        "memory_bytes": bytes_of(memory),
+        "memory_bytes": bytes_of(memory, "--memory"),
         "pids": pids,
         "cpus": cpus,
-        "io_read_bytes_per_s": bytes_of(disk_reads),
-        "io_write_bytes_per_s": bytes_of(disk_writes),
+        "io_read_bytes_per_s": bytes_of(disk_reads, "--disk-reads"),
+        "io_write_bytes_per_s": bytes_of(disk_writes, "--disk-writes"),
     }
     return {name: limit for name, limit in said.items() if limit is not None}
 
@@ -217,14 +218,12 @@ def dataset_of(words: str) -> dict[str, Any]:
     path, *more = rest.split(",")
     said = dict(field.partition("=")[::2] for field in more)
     if not separator or not path.startswith("/") or said.keys() - {"manifest", "verify"} or not all(said.values()):
-        message = f"--dataset {words!r} is not NAME=/PATH[,manifest=/PATH][,verify=sizes|checksums]"
-        raise typer.BadParameter(message)
+        raise unfit("--dataset", f"{words!r} is not NAME=/PATH[,manifest=/PATH][,verify=sizes|checksums]")
     return {"name": name, "path": path, **said}
 
 
 def pair_of(item: str) -> tuple[str, str]:
     key, separator, value = item.partition("=")
     if not separator:
-        message = f"--env {item!r} is not KEY=VALUE"
-        raise typer.BadParameter(message)
+        raise unfit("--env", f"{item!r} is not KEY=VALUE")
     return key, value

@@ -13,7 +13,7 @@ from muster.cli.job_plan import explain, plan, reasons
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
+from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
@@ -110,7 +110,7 @@ STEPS: Final = (
     Column("LOSS", lambda item: item["loss"]),
     Column("STEP S", lambda item: _figure(item["step_s"])),
     *map(_part, PARTS),
-    Column("AT", lambda item: str(item["at"])[:19]),
+    Column("AT", lambda item: moment_of(item["at"])),
     Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
 )
 ENERGY: Final = (
@@ -124,7 +124,7 @@ ENERGY: Final = (
 )
 EVENTS: Final = (
     Column("POSITION", lambda item: item["position"]),
-    Column("AT", lambda item: item["at"][11:19], wide=lambda item: item["at"]),
+    Column("AT", lambda item: item["at"][11:19], wide=lambda item: moment_of(item["at"])),
     Column("KIND", lambda item: item["kind"]),
     Column("WHY", lambda item: item["payload"].get("reason") or item["payload"].get("cause"), is_text=True),
 )
@@ -304,7 +304,7 @@ def resize(
 @app.command("wait", epilog="Example: `muster job wait job_… --timeout 2h && echo trained`")
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
     """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
-    return wait_for_end(job_id, seconds_of(timeout) or 0.0)
+    return wait_for_end(job_id, seconds_of(timeout, "--timeout") or 0.0)
 
 
 def _figure(value: float | None) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.output import Done, DryRun, changes
+from muster.cli.output import Done, DryRun, changes, moment_of
 from muster.cli.profile import open_client
 from muster.documents import NewJoinToken
 
@@ -22,7 +22,8 @@ def create(
     dry_run: DryRun = False,
 ) -> Done:
     """Let one host enrol, once. The token is shown once; one that was lost ends by itself."""
-    wanted: NewJoinToken = {"host_name": host_name.lower(), "expires_in_s": round(seconds_of(expires) or 0)}
+    expires_in_s = round(seconds_of(expires, "--expires") or 0)
+    wanted: NewJoinToken = {"host_name": host_name.lower(), "expires_in_s": expires_in_s}
     if address is not None:
         wanted["address"] = address
     if rack is not None:
@@ -31,5 +32,5 @@ def create(
         made = client.create_join_token(wanted, dry_run=dry_run)
     if dry_run:
         return Done(made, "")
-    note = f"for {made['host_name']}, once, until {made['expires_at']}; it is not shown again"
+    note = f"for {made['host_name']}, once, until {moment_of(made['expires_at'])}; it is not shown again"
     return Done(made, made["token"], note)

@@ -7,7 +7,7 @@ import typer
 
 from muster.cli.durations import seconds_of
 from muster.cli.names import KeyId, NodeOption, TenantOption, node_named, tenant_named
-from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads
+from muster.cli.output import Done, DryRun, Listing, Page, age, changes, moment_of, reads
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.documents import NewKey
@@ -22,6 +22,10 @@ def _state(key: Document) -> str:
     return "expired" if is_over else "open"
 
 
+def _expiry(key: Document) -> str:
+    return "never" if key["expires_at"] is None else moment_of(key["expires_at"])
+
+
 COLUMNS: Final = (
     Column("KEY", lambda key: key["id"]),
     Column("NAME", lambda key: key["name"], is_text=True),
@@ -30,7 +34,7 @@ COLUMNS: Final = (
     Column("USED", lambda key: age(key["last_used_at"])),
     Column("PREFIX", lambda key: key["prefix"], only_wide=True),
     Column("FOR", lambda key: key["tenant_id"] or key["node_id"], only_wide=True),
-    Column("EXPIRES", lambda key: (key["expires_at"] or "never")[:19], only_wide=True),
+    Column("EXPIRES", _expiry, only_wide=True),
 )
 
 
@@ -45,7 +49,7 @@ def create(
     dry_run: DryRun = False,
 ) -> Done:
     """Make a key. Its token is shown once, so it is never asked for twice."""
-    seconds = seconds_of(expires)
+    seconds = seconds_of(expires, "--expires")
     with open_client(as_operator=True) as client:
         wanted: NewKey = {
             "name": name,
@@ -84,7 +88,7 @@ def show(key_id: KeyId) -> Page:
         f"{key['id']}  {key['name']}  {_state(key)}",
         f"  {key['role']} of {whose}, begins with {key['prefix']}",
         f"  made {age(key['created_at'])} ago, last used {_ago(key['last_used_at'])}",
-        f"  expires {key['expires_at'] or 'never'}",
+        f"  expires {_expiry(key)}",
     ]
     return Page(key, said)
 

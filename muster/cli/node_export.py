@@ -32,7 +32,7 @@ def export(
     how the node's GPUs stood. The first line says what the records do not hold.
     """
     now = datetime.now(UTC)
-    begin, end = (_ago(now, each) for each in (since, until))
+    begin, end = _ago(now, since, "--since"), _ago(now, until, "--until")
     with open_client(as_operator=True) as client:
         records = client.node_export(node, from_=begin, until=end)
         with _written_to(out) as stream:
@@ -42,8 +42,8 @@ def export(
     return Exit.OK
 
 
-def _ago(now: datetime, duration: str | None) -> str | None:
-    seconds = seconds_of(duration)
+def _ago(now: datetime, duration: str | None, option: str) -> str | None:
+    seconds = seconds_of(duration, option)
     return None if seconds is None else (now - timedelta(seconds=seconds)).isoformat()
 
 

@@ -12,6 +12,7 @@ from muster.cli.exits import CommandError, Exit
 from muster.cli.gpu_words import standing_words
 from muster.cli.names import NodeName
 from muster.cli.node_export import export
+from muster.cli.options import unfit
 from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.pending import once
 from muster.cli.profile import open_client
@@ -122,13 +123,13 @@ def maintenance(
 
     With --evacuate nobody is there by then: who would still run goes elsewhere, who does run is told. Else it runs on.
     """
-    wait_s, last_s = seconds_of(in_) or 0.0, seconds_of(for_) or 0.0
+    wait_s, last_s = seconds_of(in_, "--in") or 0.0, seconds_of(for_, "--for") or 0.0
     begins = datetime.now(UTC) + timedelta(seconds=wait_s)
     body: dict[str, Any] = {"reason": reason, "until": (begins + timedelta(seconds=last_s)).isoformat()}
     if in_ is not None:
         body["starts_at"] = begins.isoformat()
     if lead is not None:
-        body["evacuate_lead_s"] = seconds_of(lead)
+        body["evacuate_lead_s"] = seconds_of(lead, "--evacuate")
     with open_client(as_operator=True) as client:
         name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_, lead]
 
@@ -155,7 +156,7 @@ def drain(
     dry_run: DryRun = False,
 ) -> Done:
     """Nothing new comes, and what runs there is asked to leave. Releasing its cordon ends it."""
-    seconds = seconds_of(for_)
+    seconds, wait_s = seconds_of(for_, "--for"), seconds_of(timeout, "--timeout") or 0.0
     until = None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     with open_client(as_operator=True) as client:
         name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_]
@@ -163,10 +164,10 @@ def drain(
         def send(body: dict[str, Any], key: str | None) -> Any:
             return client.drain_node(name, idempotency_key=key, dry_run=dry_run, **body)
 
-        body = {"reason": reason, "until": until, "deadline_s": seconds_of(deadline)}
+        body = {"reason": reason, "until": until, "deadline_s": seconds_of(deadline, "--deadline")}
         found = send(body, None) if dry_run else once(asked, body, send, what="the drain")
         if must_wait and not dry_run:
-            found = _drained(client, found, seconds_of(timeout) or 0.0)
+            found = _drained(client, found, wait_s)
     return Done(found, "" if dry_run else _drain_words(found))
 
 
@@ -181,10 +182,13 @@ def label(
 ) -> Done:
     """Set and remove labels, by which jobs choose hosts, and which name its site or block. What runs there runs on."""
     pairs = [each.partition("=") for each in labels or []]
-    if any(not name or not separator or not value for name, separator, value in pairs) or not (pairs or remove):
-        raise typer.BadParameter("name at least one NAME=VALUE to set, or --remove NAME")
+    unread = next(("".join(pair) for pair in pairs if not all(pair)), None)
+    if unread is not None:
+        raise unfit("LABELS", f"{unread!r} is not NAME=VALUE, such as site=ams")
+    if not (pairs or remove):
+        raise unfit("LABELS", "name at least one NAME=VALUE to set, or --remove NAME")
     if not reason:
-        raise typer.BadParameter("say why by --reason; it stands in the audit")
+        raise unfit("--reason", "say why; it stands in the audit")
     body: Any = {"labels": {name: value for name, _, value in pairs}, "remove": remove or [], "reason": reason}
     with open_client(as_operator=True) as client:
         if dry_run:

@@ -296,6 +296,11 @@ def _is_utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
+def moment_of(told: str) -> str:
+    """In UTC, to the second: what the API tells has its microseconds."""
+    return datetime.fromisoformat(told).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def age(moment: str | None) -> str:
     """How long ago, in one unit."""
     if moment is None:

@@ -4,6 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.options import unfit, value_of
+from muster.domain.placement_words import labels_of, layout_of, slices_of
+
 TotalGpus = Annotated[
     int | None, typer.Option(min=1, help="GPUs in all, on the fewest hosts that give as many each; no --nodes, --gpus.")
 ]
@@ -36,10 +39,14 @@ def place_of(
     tp_across_nodes: bool,
 ) -> dict[str, Any]:
     """Those that are said: a server that knows of none of these takes jobs without them."""
-    topology = {"required": within, "preferred": near, "balance": balance, "slices": _slices(slices or [])}
-    labels = {"required": _labels(on_labels or []), "forbidden": _labels(not_on_labels or [])}
+    with value_of("--slice"):
+        topology = {"required": within, "preferred": near, "balance": balance, "slices": slices_of(slices or [])}
+    with value_of("--on-label"):
+        labels = {"required": labels_of(on_labels or [])}
+    with value_of("--not-on-label"):
+        labels["forbidden"] = labels_of(not_on_labels or [])
     if layout is None and tp_across_nodes:
-        raise typer.BadParameter("--tp-across-nodes is said of a --layout, which is missing")
+        raise unfit("--tp-across-nodes", "it is said of a --layout, which is missing")
     said = {
         "topology": {name: value for name, value in topology.items() if value},
         "node_labels": {name: value for name, value in labels.items() if value},
@@ -56,37 +63,11 @@ def shape_of(nodes: int | None, gpus: int | None, total: int | None, **more: int
     given = [name for name, value in (("--nodes", nodes), ("--gpus", gpus)) if value is not None]
     given += [f"--{name.removesuffix('_per_node').replace('_', '-')}" for name in said]
     if given:
-        message = f"--total-gpus is the sum over its hosts: leave out {', '.join(given)}"
-        raise typer.BadParameter(message)
+        raise unfit("--total-gpus", f"it is the sum over its hosts: leave out {', '.join(given)}")
     return {"gpus": total}
 
 
-def _slices(words: list[str]) -> list[dict[str, Any]]:
-    return [{"level": level, "ranks": number} for level, number in map(_counted, words)]
-
-
-def _counted(word: str) -> tuple[str, int]:
-    name, separator, number = word.partition("=")
-    if not separator or not name or not number.isdecimal():
-        message = f"{word!r} is not NAME=NUMBER, such as rack=16"
-        raise typer.BadParameter(message)
-    return name, int(number)
-
-
 def _layout(words: str, *, tp_across_nodes: bool) -> dict[str, Any]:
-    degrees: dict[str, Any] = dict(map(_counted, words.split(",")))
-    if unknown := sorted(degrees.keys() - {"pp", "dp", "fsdp", "tp"}):
-        message = f"--layout knows pp, dp, fsdp and tp, not {', '.join(unknown)}"
-        raise typer.BadParameter(message)
+    with value_of("--layout"):
+        degrees = layout_of(words)
     return {**degrees, "allow_tp_across_nodes": True} if tp_across_nodes else degrees
-
-
-def _labels(words: list[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for word in words:
-        name, separator, values = word.partition("=")
-        if not separator or not name or not all(values.split("|")):
-            message = f"{word!r} is not NAME=VALUE or NAME=VALUE|VALUE"
-            raise typer.BadParameter(message)
-        found.setdefault(name, []).extend(values.split("|"))
-    return found

@@ -1,14 +1,18 @@
 """A policy in a file, read and validated without a server: all that is wrong with it at once."""
 
 import json
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from muster.cli.beyond_json import unsaid_by_json
 from muster.cli.exits import CommandError, Exit
 from muster.domain.errors import ValidationFailedError
 from muster.domain.policy import Policy
 from muster.domain.strict import require_clean_document
 from muster.domain.validating import validated as validated_at_once
+
+MOST_FAULTS: Final = 10
 
 
 def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `muster policy show`.") -> dict[str, Any]:
@@ -24,22 +28,28 @@ def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `must
         raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", hint, code)
+    _require_json(path, document, hint, code)
+    return document
+
+
+def _require_json(path: Path, document: dict[str, Any], hint: str, code: Exit) -> None:
     try:
-        text = json.dumps(document, default=str)
-    except (TypeError, ValueError, RecursionError):
-        words = f"{path}: holds what JSON cannot say, such as a date for a name or a list within itself"
-        raise CommandError(words, hint, code) from None
+        unsaid = list(islice(unsaid_by_json(document), MOST_FAULTS))
+        text = "" if unsaid else json.dumps(document)
+    except RecursionError:
+        raise CommandError(f"{path}: holds a list or mapping within itself", hint, code) from None
+    if unsaid:
+        raise CommandError(f"{path}: {'; '.join(unsaid)}", hint, code)
     try:
         require_clean_document(json.loads(text))
     except ValueError as fault:
         raise CommandError(f"{path}: a text in it {fault}", hint, code) from None
-    return document
 
 
 def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
     """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
     try:
-        return validated_at_once(Policy, json.loads(json.dumps(document, default=str))), []
+        return validated_at_once(Policy, document), []
     except ValidationFailedError as refused:
         return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in refused.faults]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.names import JobOption, ReclaimId
-from muster.cli.output import Listing, Page, age, reads, until
+from muster.cli.output import Listing, Page, age, moment_of, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 
@@ -24,7 +24,7 @@ COLUMNS: Final = (
     Column("GPUS", lambda item: item["num_gpus"]),
     Column("FROM", lambda item: item["victim_tier"], wide=lambda item: _side(item, "victim")),
     Column("FOR", lambda item: item["beneficiary_tier"], wide=lambda item: _side(item, "beneficiary")),
-    Column("DUE", _due, wide=lambda item: item["deadline_at"]),
+    Column("DUE", _due, wide=lambda item: moment_of(item["deadline_at"])),
     Column("OUTCOME", lambda item: item["outcome"], only_wide=True),
     Column("REASON", lambda item: item["reason"], only_wide=True),
 )
@@ -48,12 +48,13 @@ def show(reclaim_id: ReclaimId) -> Page:
     """One reclaim: reason, deadline, and what became of the work."""
     with open_client() as client:
         item = client.reclaim(reclaim_id)
+    due = moment_of(item["deadline_at"])
     said = [
         f"{item['id']}  {item['state']}  {item['num_gpus']} GPUs",
         f"  {item['reason']}",
         f"  from {_side(item, 'victim')}, for {_side(item, 'beneficiary')}",
         *_choice(item),
-        f"  notice of {item['notice_s']:g} s given {age(item['notified_at'])} ago, due {item['deadline_at'][:19]}",
+        f"  notice of {item['notice_s']:g} s given {age(item['notified_at'])} ago, due {due}",
     ]
     if item["settled_at"] is not None:
         said.append(f"  {item['state'].lower()} {age(item['settled_at'])} ago: {item['settled_why']}")

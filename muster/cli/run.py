@@ -91,12 +91,12 @@ def run(
             "program": program_of(program, env or [], python, workdir, around, is_command=command),
             "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
             "restart": restart_of(max_restarts, oom_doublings),
-            "wall_time_s": seconds_of(wall_time),
-            "stop_grace_s": seconds_of(grace),
+            "wall_time_s": seconds_of(wall_time, "--wall-time"),
+            "stop_grace_s": seconds_of(grace, "--grace"),
             "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
         }
     )
-    plan = plan_of(spec, uuids, seconds_of(pause))
+    plan = plan_of(spec, uuids, seconds_of(pause, "--pause"))
     return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import say, wrote_json
-from muster.cli.policy_files import document_of, place_words
+from muster.cli.policy_files import MOST_FAULTS, document_of, place_words
 from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.validating import validated
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.world import play
 
-MOST_FAULTS: Final = 10
 HINT: Final = "docs/scenarios.md has the form."
 
 
@@ -25,7 +23,7 @@ def decisions_of(path: Path) -> dict[str, Any]:
         raise CommandError(f"{path}: there is no such file", code=Exit.NOT_FOUND)
     document = document_of(path, hint=HINT)
     try:
-        scenario = validated(Scenario, json.loads(json.dumps(document, default=str)))
+        scenario = validated(Scenario, document)
         decisions = play(scenario)
     except ValidationFailedError as refused:
         raise CommandError(f"{path}: {_words_of(refused.faults)}", HINT, code=Exit.INVALID) from None

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-import typer
+from muster.cli.options import unfit
 
 _UNITS: Final[dict[str, int]] = {
     **{f"{prefix}iB": 1 << power for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
@@ -12,14 +12,13 @@ _UNITS: Final[dict[str, int]] = {
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]i?B)")
 
 
-def bytes_of(text: str | None) -> int | None:
-    """Raises ``typer.BadParameter`` for anything else."""
+def bytes_of(text: str | None, option: str) -> int | None:
+    """Raises ``typer.BadParameter``, which names the option, for anything else."""
     if text is None:
         return None
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        message = f"{text!r} is no size: write 512MiB, 64GiB or 1.5TiB"
-        raise typer.BadParameter(message)
+        raise unfit(option, f"{text!r} is no size: write 512MiB, 64GiB or 1.5TiB")
     return round(float(match[1]) * _UNITS[match[2]])
 
 

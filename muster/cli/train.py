@@ -42,7 +42,7 @@ def debug(
     with open_client() as client:
         job = client.job(job_id)
     gpus = gpus_here(None)[:ranks]
-    spec = checked_spec(_small(job["spec"], ranks, seconds_of(wall_time), dict(map(pair_of, env or []))))
+    spec = checked_spec(_small(job["spec"], ranks, seconds_of(wall_time, "--wall-time"), dict(map(pair_of, env or []))))
     if names := job["spec"].get("secrets"):
         typer.echo(f"Not given here, as only the fleet's hosts have them: secrets {', '.join(names)}.", err=True)
     pieces = job.get("accumulation", 1)  # an older server does not say

@@ -22,7 +22,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
     """The first look's faults are raised; later ones are said, and looked past."""
-    interval_s = seconds_of(every) or 0.0
+    interval_s = seconds_of(every, "--every") or 0.0
     if interval_s < LEAST_S:
         raise CommandError(f"--every {every} is too often", "Write 0.2s or more.", Exit.USAGE)
     screen: _Display = _Objects() if shape.as_json or shape.as_yaml else _Screen() if sys.stdout.isatty() else _Pages()

@@ -247,6 +247,7 @@ class JobBefore(TypedDict):
 class JobPlan(TypedDict):
     """``starts`` at once, ``reclaims`` GPUs of others, has a place ``held`` until others end, or ``waits``.
 
+    ``why``, and the texts of ``reasons``, say of a plan what would be done, and of a job that waits what is.
     ``reasons``: why it waits, filters first and in their order; ``binding``: the first of them without which, and
     without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
     ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is

@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from muster.domain.levels import FLEET_LEVEL, NODE_LEVEL
 from muster.domain.quantities import DAY_S, Seconds
 from muster.domain.rails import require_rails
 from muster.domain.strict import Name, StrictModel
@@ -153,7 +154,7 @@ class PlacementPolicy(StrictModel):
         """Levels are named once, neither `fleet` nor `node`; `leaf_level`, `nvlink_level` and the `level` of a typical
         request are of them.
         """
-        if len(set(self.levels)) < len(self.levels) or {"fleet", "node"} & set(self.levels):
+        if len(set(self.levels)) < len(self.levels) or {FLEET_LEVEL, NODE_LEVEL} & set(self.levels):
             raise ValueError("levels must be named once each, and neither fleet nor node, which are always there")
         for name in ("leaf_level", "nvlink_level"):
             level = getattr(self, name)

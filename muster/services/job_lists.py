@@ -68,6 +68,12 @@ def known_tiers(unit: UnitOfWork) -> Sequence[str]:
     return sorted(active_policy(unit.session).tiers)
 
 
+def known_levels(unit: UnitOfWork) -> Sequence[str]:
+    """The levels that the active policy names, widest first."""
+    unit.principal.require(Permission.JOB_READ)
+    return active_policy(unit.session).placement.levels
+
+
 def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
     if not unit.principal.sees_all_tenants:
         yield Job.tenant_id == unit.principal.tenant_id

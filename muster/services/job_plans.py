@@ -15,9 +15,10 @@ from muster.db.models import Job, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
+from muster.domain.plan_words import Mood, reason_words
 from muster.domain.principals import Permission
 from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
-from muster.domain.wait_reasons import WORDS, WaitReason
+from muster.domain.wait_reasons import WaitReason
 from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of
@@ -75,6 +76,7 @@ class JobPlan:
     what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
     ``ahead``: the first of those before it. ``expected_run_s``: by what it has its place in the queue, and
     ``expected_from``; None of one that is not looked at. ``alignment``: how the ranks of one that starts at once stand.
+    ``mood``: whether what it tells of is done, or would be.
     """
 
     outcome: PlanOutcome
@@ -91,6 +93,7 @@ class JobPlan:
     expected_run_s: float | None = None
     expected_from: ExpectedFrom | None = None
     alignment: Alignment | None = None
+    mood: Mood = Mood.ASKED
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -109,7 +112,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
     if asked is None or found is None:
         far = WaitReason.FAR_BEHIND
-        unseen = JobPlan(PlanOutcome.WAITS, Verdict(WORDS[far], far, (Reason(far),)))
+        unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_words(far, Mood.ASKED), far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
     return _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
 
@@ -134,7 +137,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         unseen = _not_looked_at(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     spec = spec_of(job)
-    return _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
+    told = _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
+    return told if told.victims else replace(told, mood=Mood.DONE)  # whoever would give way has had no notice yet
 
 
 def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
@@ -149,7 +153,7 @@ def _require_waiting(job: Job) -> None:
 
 
 def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
-    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)))
+    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)), mood=Mood.DONE)
 
 
 def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: JobId) -> JobPlan:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from muster.domain.ids import AttemptId
+from muster.domain.plan_words import Mood
 from muster.domain.wait_reasons import WaitReason
 from scheduler.answer import answer
 from scheduler.explain import moment
@@ -37,7 +38,7 @@ def planned(
         "cost_gpu_s": round(sum(reclaim.cost_gpu_s for reclaim in own), 1) if own else None,
         "starts": _range_of(found.starts),
         "changes": [{change.field: change.value} for change in found.changes],
-        "why": why_of(found.verdict.why, found.verdict, windows, asked.workload.now_ms),
+        "why": why_of(found.verdict.told(Mood.ASKED), found.verdict, windows, asked.workload.now_ms),
         **reasons_of(found.verdict),
     }
 

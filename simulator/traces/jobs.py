@@ -1,7 +1,7 @@
 """A trace's rows as jobs: a table with a header, times in seconds."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ _LONGEST_VALUE: Final = 40
 
 
 class TraceError(ValueError):
-    """The trace cannot be played. ``faults``: a sentence each, with row, column, value and what is accepted."""
+    """The trace cannot be played. ``faults``: a sentence each, with line or row, column, value and what is accepted."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -39,18 +39,29 @@ class TraceJob:
 
 
 def jobs_of(
-    rows: Iterable[Mapping[str, object]], *, num_nodes: int, gpus_per_node: int, arrivals: float = 1.0
+    rows: Iterable[Mapping[str, object]],
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
+    arrivals: float = 1.0,
+    line_of: Callable[[Mapping[str, object]], int] | None = None,
 ) -> list[TraceJob]:
-    """In order of submission, as they stand where that is equal. Row 1 is the first behind the header.
+    """In order of submission, as they stand where that is equal.
 
-    Where a row names no nodes: a job of fewer GPUs than a node has runs in one, any other takes whole nodes.
+    ``line_of``: on which line of a file the row begins that was read last, so that faults name it; None: they name the
+    row, 1 being the first. Where a row names no nodes: a job of fewer GPUs than a node has runs in one, any other takes
+    whole nodes.
     ``arrivals`` stretches the times of submission: 0.2 is five times denser.
 
     Raises:
         TraceError: names every row that is no job, or one that this fleet could never run; or that there is none.
     """
     reader = _Reader(num_nodes, gpus_per_node, arrivals)
-    found = [job for number, row in enumerate(rows, 1) if (job := reader.job(number, row)) is not None]
+    found = []
+    for number, row in enumerate(rows, 1):
+        job = reader.job(f"row {number}" if line_of is None else f"line {line_of(row)}", row)
+        if job is not None:
+            found.append(job)
     if reader.faults:
         raise TraceError(reader.faults)
     if not found:
@@ -76,26 +87,26 @@ class _Reader:
         self._num_nodes, self._gpus_per_node, self._arrivals = num_nodes, gpus_per_node, arrivals
         self.faults: list[str] = []
 
-    def job(self, number: int, row: Mapping[str, object]) -> TraceJob | None:
+    def job(self, place: str, row: Mapping[str, object]) -> TraceJob | None:
         """None, and a fault noted, where the row is none."""
         num_faults = len(self.faults)
         if SURPLUS in row:
-            self._fault(number, "has more fields than the header has columns: numbers have a point, no comma")
-        submit_s = self._seconds(number, row, "submit_s")
-        duration_s = self._seconds(number, row, "duration_s")
-        gpus = self._count(number, row, "gpus", self._num_nodes * self._gpus_per_node)
+            self._fault(place, "has more fields than the header has columns: numbers have a point, no comma")
+        submit_s = self._seconds(place, row, "submit_s")
+        duration_s = self._seconds(place, row, "duration_s")
+        gpus = self._count(place, row, "gpus", self._num_nodes * self._gpus_per_node)
         has_nodes = row.get("nodes") not in {None, ""}
-        told_nodes = self._count(number, row, "nodes", self._num_nodes) if has_nodes else None
-        tenant = self._name(number, row, "tenant") or self._name(number, row, "vc")
-        tier = self._name(number, row, "tier")
+        told_nodes = self._count(place, row, "nodes", self._num_nodes) if has_nodes else None
+        tenant = self._name(place, row, "tenant") or self._name(place, row, "vc")
+        tier = self._name(place, row, "tier")
         if len(self.faults) > num_faults:
             return None
-        nodes, each = self._shape(number, gpus, told_nodes)
+        nodes, each = self._shape(place, gpus, told_nodes)
         if len(self.faults) > num_faults:
             return None
         return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, tier)
 
-    def _shape(self, number: int, gpus: int, told_nodes: int | None) -> tuple[int, int]:
+    def _shape(self, place: str, gpus: int, told_nodes: int | None) -> tuple[int, int]:
         """Nodes, and GPUs of each."""
         size = self._gpus_per_node
         if told_nodes is None:
@@ -103,41 +114,41 @@ class _Reader:
         else:
             nodes, each = told_nodes, -(-gpus // told_nodes)
         if nodes > gpus:
-            self._fault(number, f"nodes={nodes}: must be no more than gpus={gpus}")
+            self._fault(place, f"nodes={nodes}: must be no more than gpus={gpus}")
         elif each > size:
-            self._fault(number, f"gpus={gpus} on nodes={nodes}: a node of this fleet has {size} GPUs")
+            self._fault(place, f"gpus={gpus} on nodes={nodes}: a node of this fleet has {size} GPUs")
         elif nodes > self._num_nodes:
             most = f"{self._num_nodes}: {self._num_nodes * size:,} GPUs at most"
-            self._fault(number, f"gpus={gpus}: takes {nodes} nodes, and this fleet has {most}")
+            self._fault(place, f"gpus={gpus}: takes {nodes} nodes, and this fleet has {most}")
         return nodes, each
 
-    def _seconds(self, number: int, row: Mapping[str, object], name: str) -> float:
+    def _seconds(self, place: str, row: Mapping[str, object], name: str) -> float:
         text = str(row.get(name))
         try:
             value = float(text) if text.isascii() and "_" not in text else math.nan
         except ValueError:
             value = math.nan
         if not 0 <= value <= MOST_SECONDS:
-            self._fault(number, f"{name}={_shown(row.get(name))}: must be seconds, from 0 to {MOST_SECONDS:,}")
+            self._fault(place, f"{name}={_shown(row.get(name))}: must be seconds, from 0 to {MOST_SECONDS:,}")
         return value
 
-    def _count(self, number: int, row: Mapping[str, object], name: str, most: int) -> int:
+    def _count(self, place: str, row: Mapping[str, object], name: str, most: int) -> int:
         text = str(row.get(name)).strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if value < 1:
             shown = _shown(row.get(name))
-            self._fault(number, f"{name}={shown}: must be a whole number, from 1 to this fleet's {most:,}")
+            self._fault(place, f"{name}={shown}: must be a whole number, from 1 to this fleet's {most:,}")
         return value
 
-    def _name(self, number: int, row: Mapping[str, object], name: str) -> str:
+    def _name(self, place: str, row: Mapping[str, object], name: str) -> str:
         """Empty where none is told."""
         text = str(row.get(name) or "")
         if not text.isprintable():
-            self._fault(number, f"{name}={_shown(text)}: must be printable characters in one line")
+            self._fault(place, f"{name}={_shown(text)}: must be printable characters in one line")
         return text
 
-    def _fault(self, number: int, words: str) -> None:
-        self.faults.append(f"row {number}: {words}")
+    def _fault(self, place: str, words: str) -> None:
+        self.faults.append(f"{place}: {words}")
 
 
 def _shown(value: object) -> str:

@@ -93,10 +93,32 @@ def test_a_plan_is_asked_by_its_form_and_stores_nothing(console: Browsing, brows
     assert console.page.locator("tbody tr").count() == before
 
 
+def test_the_folded_part_of_the_form_keeps_what_was_typed(console: Browsing) -> None:
+    console.open("/console/plan")
+    form = console.page.locator("form[action='/console/plan']")
+    expect(form.get_by_label("Layout")).to_be_hidden()
+    form.get_by_text("Place, layout, labels and name").click()
+    form.get_by_label("Hosts", exact=True).fill("2")
+    form.get_by_label("GPUs a host").fill("4")
+    form.get_by_label("Tier").select_option("reserved")
+    form.get_by_label("Layout").fill("tp=8")
+    form.get_by_label("Tensor-parallel groups may span hosts").check()
+    form.get_by_label("Not on hosts with").fill("disk=old\nzone=a|b")
+    with console.page.expect_navigation():
+        form.get_by_role("button", name="Plan").click()
+    expect(form.get_by_label("Layout")).to_have_value("tp=8")
+    expect(form.get_by_label("Not on hosts with")).to_have_value("disk=old\nzone=a|b")
+    expect(form.get_by_label("Tensor-parallel groups may span hosts")).to_be_checked()
+    expect(console.page.locator("main")).to_contain_text("0 of 1 tensor-parallel groups have one node each")
+    console.inspect_in_each_look(console.page.url.removeprefix(console.watch.base_url), "plan-folded")
+
+
 def test_what_no_job_can_be_is_said_beside_the_form(console: Browsing) -> None:
+    asked = "/console/plan?nodes=2&gpus_per_node=2&min_nodes=3&layout=dp%3D2&slices=rack%3D3"
     with console.expecting(422):
-        console.open("/console/plan?nodes=2&gpus_per_node=2&min_nodes=3", status=422)
-    expect(console.page.get_by_role("alert")).to_contain_text("min_nodes")
+        console.open(asked, status=422)
+    expect(console.page.get_by_role("alert")).to_contain_text("“Elastic from” 3 is more than “Hosts”, which is 2")
+    expect(console.page.get_by_label("Slices")).to_have_value("rack=3")
     console.inspect("plan-refused")
 
 

@@ -324,7 +324,7 @@ def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster
     [
         (("--total-gpus", "8", "--nodes", "2"), "leave out --nodes"),
         (("--slice", "rack"), "is not NAME=NUMBER"),
-        (("--layout", "ep=2"), "not ep"),
+        (("--layout", "ep=2"), "'--layout': 'ep' is no degree"),
         (("--tp-across-nodes",), "--layout, which is missing"),
         (("--on-label", "gen="), "is not NAME=VALUE"),
     ],

@@ -50,17 +50,23 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
         (b"submit_s,gpus,duration_s\n", "no row stands behind the header"),
         (
             b"submit_s,gpus,duration_s\n0,99,1\n,,\n",
-            "row 1: gpus=99: takes 13 nodes, and this fleet has 4: 32 GPUs at most; row 2:",
+            "line 2: gpus=99: takes 13 nodes, and this fleet has 4: 32 GPUs at most; line 3:",
+        ),
+        (b"submit_s,gpus,duration_s\n\n0,1,1\n\n\n0,0,1\n", "trace.csv: line 6: gpus='0': must be a whole number"),
+        (b"submit_s,gpus,duration_s\r\n\r\n0,0,1\r\n", "trace.csv: line 3: gpus='0'"),
+        (
+            b'submit_s,gpus,duration_s,note\n0,1,1,"a\nb"\n0,0,1,"c\n\nd"\n0,0,1,e\n',
+            "trace.csv: line 4: gpus='0': must be a whole number, from 1 to this fleet's 32; line 7: gpus='0'",
         ),
         (b"submit_s,gpus,duration_s,gpus\n0,1,1,2\n", "the header has gpus twice: each column is wanted once"),
-        (b"submit_s,gpus,duration_s,vc\n0,1,1,a\x1b[2J\n", "row 1: vc='a\\x1b[2J': must be printable"),
-        (b"submit_s,gpus,duration_s\n0,8,1,5\n", "row 1: has more fields than the header has columns"),
+        (b"submit_s,gpus,duration_s,vc\n0,1,1,a\x1b[2J\n", "line 2: vc='a\\x1b[2J': must be printable"),
+        (b"submit_s,gpus,duration_s\n0,8,1,5\n", "line 2: has more fields than the header has columns"),
         (b'submit_s,gpus,duration_s,note\n0,8,1,a\n1,8,1,"b\n2,8,1,c\n', "is a quote left open?"),
         (b"\xff\xfe\x00", "no CSV in UTF-8"),
         (gzip.compress(TRACE.encode(), mtime=0)[:40], "cannot be read"),
     ],
 )
-def test_a_bad_trace_is_told_by_row_and_column_and_leaves_nothing(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_bad_trace_is_told_by_line_and_column_and_leaves_nothing(tmp_path: Path, content: bytes, words: str) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_bytes(content)
     done = simulate("--trace", str(trace), "--nodes", "4", "--json", str(out))

@@ -89,15 +89,17 @@ def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Consol
     seen.fleet.beat()
     asked = "/console/plan?nodes=1&gpus_per_node=2&tier=on_demand"
     page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
-    assert "It starts at once" in page
+    assert "It would start at once" in page
     assert "Where it would start" in page
     assert "muster job plan --nodes 1 --gpus 2 --tier on_demand" in page
-    assert "It starts at once" in seen.text(asked, "tenant_member")
+    assert "It would start at once" in seen.text(asked, "tenant_member")
 
 
 def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
     page = seen.text("/console/plan?nodes=1&gpus_per_node=2&tier=on_demand", "tenant_member")
-    assert "A place is held for it" in page
+    assert "A place would be held for it" in page
+    assert "it would start on are idle and would be held for it" in page
+    assert "Its place would be free" in page
     assert "in_use binds" in page
     assert "canary" not in page
 
@@ -105,14 +107,29 @@ def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("nodes=x&gpus_per_node=2", "nodes: is a whole number, such as 2"),
-        ("nodes=1&gpus_per_node=2&tier=gold", "tier: the policy defines"),
-        ("nodes=1&gpus_per_node=2&within=planet", "required: the fleet's tree has no level planet"),
-        ("nodes=999&gpus_per_node=8", "asks for 7992 GPUs"),
-        ("nodes=0&gpus_per_node=8", "nodes: must be at least 1"),
-        ("nodes=1&gpus_per_node=1&wall_minutes=nan", "wall minutes: is a number"),
-        ("nodes=1&gpus_per_node=1&wall_minutes=1e999", "wall minutes: is a number"),
-        ("nodes=2&gpus_per_node=1&min_nodes=3", "min_nodes"),
+        ("nodes=x&gpus_per_node=2", "Hosts: 'x' is no whole number, such as 2"),
+        ("nodes=1&gpus_per_node=2&tier=gold", "Tier: the policy defines"),
+        ("nodes=1&gpus_per_node=2&within=planet", "All in one: the fleet's tree has no level planet"),
+        ("nodes=1&gpus_per_node=2&near=planet", "In one if it can be: the fleet's tree has no level planet"),
+        ("nodes=1&gpus_per_node=2&balance=planet", "Spread evenly over each: the fleet's tree has no level planet"),
+        ("nodes=999&gpus_per_node=8", "Shape: asks for 7992 GPUs"),
+        ("nodes=0&gpus_per_node=8", "Hosts: must be at least 1"),
+        ("nodes=1&gpus_per_node=1&wall_minutes=nan", "Wall time, minutes: 'nan' is no number of minutes"),
+        ("nodes=1&gpus_per_node=1&wall_minutes=1e999", "Wall time, minutes: '1e999' is no number of minutes"),
+        ("nodes=2&gpus_per_node=1&min_nodes=3", "Shape: “Elastic from” 3 is more than “Hosts”, which is 2"),
+        ("gpus=8&nodes=2", "Shape: takes “GPUs in all” alone, the sum over its hosts, not with “Hosts”"),
+        ("gpus=0", "GPUs in all: must be at least 1"),
+        ("nodes=1&slices=rack", "Slices: 'rack' is not NAME=NUMBER, such as rack=16"),
+        ("nodes=1&layout=tp", "Layout: 'tp' is not NAME=NUMBER, such as tp=8"),
+        ("nodes=1&layout=ep%3D2", "Layout: 'ep' is no degree of a layout: pp, dp, fsdp and tp are"),
+        (
+            "nodes=1&tp_across_nodes=on",
+            "Tensor-parallel groups may span hosts: it is said of a layout, which is missing",
+        ),
+        ("nodes=1&on_labels=zone", "On hosts with: 'zone' is not NAME=VALUE or NAME=VALUE|VALUE, such as zone=a"),
+        ("nodes=1&not_on_labels=%3Da", "Not on hosts with: '=a' is not NAME=VALUE"),
+        ("nodes=1&name=a+b", "Name: "),
+        (f"nodes={'9' * 40}", "Hosts: must be at most 12,500"),
     ],
 )
 def test_what_no_job_can_be_is_said_beside_the_form(seen: Console, asked: str, told: str) -> None:
@@ -120,6 +137,39 @@ def test_what_no_job_can_be_is_said_beside_the_form(seen: Console, asked: str, t
     assert answer.status_code == 422
     assert told in seen.text(f"/console/plan?{asked}", "tenant_member")
     assert "What is asked" in answer.text
+
+
+def test_all_that_cannot_be_read_is_said_at_once_and_kept_as_it_was_typed(seen: Console) -> None:
+    answer = seen.get("/console/plan?nodes=x&slices=rack&on_labels=zone", "tenant_member")
+    assert answer.text.count('aria-invalid="true"') == 3
+    for typed in ('value="x"', 'value="rack"', ">zone</textarea>", '<details class="more-asked" open>'):
+        assert typed in answer.text
+
+
+def test_every_field_of_the_form_reaches_the_plan_and_the_command(seen: Console) -> None:
+    seen.fleet.beat()
+    asked = "gpus=2&tier=spot&near=rack&layout=tp%3D2&wall_minutes=5&name=train&not_on_labels=disk%3Dold"
+    page = seen.text(f"/console/plan?{asked}&tenant={seen.fleet.tenant_id}")
+    assert "It would start at once" in page
+    assert (
+        "muster job plan --total-gpus 2 --tier spot --near rack --layout tp=2 "
+        "--not-on-label disk=old --wall-time 5m --name train"
+    ) in page
+    page = seen.text("/console/plan?gpus=2&slices=rack%3D2&on_labels=disk%3Dnew%7Cnvme", "tenant_member")
+    assert "each 1 hosts in one rack, on hosts with disk=new|nvme" in page
+    assert "--slice rack=2 --on-label 'disk=new|nvme'" in page
+
+
+def test_what_is_folded_stands_open_only_while_it_says_something(seen: Console) -> None:
+    assert '<details class="more-asked" open>' not in seen.get("/console/plan", "tenant_member").text
+    asked = "/console/plan?nodes=&gpus_per_node=2&near=&balance=&name="
+    assert '<details class="more-asked" open>' not in seen.get(asked, "tenant_member").text
+    assert '<details class="more-asked" open>' in seen.get(f"{asked}train", "tenant_member").text
+
+
+def test_a_size_that_is_left_empty_is_one(seen: Console) -> None:
+    seen.fleet.beat()
+    assert "It would start at once" in seen.text("/console/plan?nodes=&gpus_per_node=&gpus=", "tenant_member")
 
 
 def test_who_may_not_submit_plans_nothing(seen: Console) -> None:

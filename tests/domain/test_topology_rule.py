@@ -47,7 +47,7 @@ def test_a_sum_of_gpus_is_the_fewest_hosts_of_equal_parts(gpus: int, on_hosts_of
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"shape": {"gpus": 16, "nodes": 2}}, "takes `gpus` alone, the sum over its hosts, not with nodes"),
+        ({"shape": {"gpus": 16, "nodes": 2}}, "takes `gpus` alone, the sum over its hosts, not with `nodes`"),
         ({"topology": {"slices": [{"level": "rack", "ranks": 8}] * 2}}, "names a level twice"),
         ({"node_labels": {"required": {"a": ["x"]}, "forbidden": {"a": ["x", "y"]}}}, "leave the label a no value"),
         ({"node_labels": {"required": {"a": []}}}, "at least 1 item"),

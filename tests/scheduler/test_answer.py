@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from muster.domain.ids import TenantId
+from muster.domain.levels import FLEET_LEVEL
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import Change, answer
-from scheduler.layout import FLEET_LEVEL
 from scheduler.model import GpuView, Question, RunningAttempt, WaitingJob, Workload
 from scheduler.placement_rule import LabelRule, PlacementRule
 from scheduler.planner import plan_on

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from muster.domain.plan_words import Mood
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.model import GpuView, WaitingJob
+from scheduler.model import GpuView, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
-from tests.scheduler.fleets import hold, host, job, racks
+from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running, standing
 
 
 def why(gpus: list[GpuView], wanted: WaitingJob) -> str:
@@ -66,3 +67,35 @@ def test_the_attribute_in_which_other_cohorts_differ_is_named() -> None:
         "the largest cohort has only 2 of 3 hosts with 8 GPUs that this tier admits "
         "(8 GPUs differ from it in driver_version, 8 GPUs differ from it in driver_version and model)"
     )
+
+
+def verdict_of(wanted: WaitingJob, workload: Workload) -> Verdict:
+    gpus = hold(racks({"r0": [8, 8]}), [uuid for attempt in workload.running for uuid in attempt.gpus])
+    (waiting,) = plan(gpus, [wanted], DEFAULT_POLICY, workload).waiting
+    return waiting.verdict
+
+
+def test_a_plan_that_is_only_asked_for_reclaims_nothing_and_says_so() -> None:
+    workload = Workload(NOW_MS, (running("v", of_host("r0h0"), saved_minutes=1),))
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), workload)
+    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.DONE)
+    assert "; GPUs would be reclaimed for it, due by" in verdict.told(Mood.ASKED)
+
+
+def test_a_reclaim_whose_notice_was_given_is_told_as_it_is_to_whoever_asks() -> None:
+    attempts = (running("v", of_host("r0h0")),)
+    stands = standing("v", "gang", [*of_host("r0h0"), *of_host("r0h1")], in_s=60)
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), Workload(NOW_MS, attempts, reclaims=(stands,)))
+    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.ASKED)
+
+
+def test_a_place_would_be_held_for_one_that_is_only_asked_for() -> None:
+    ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=60)
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
+    assert verdict.told(Mood.DONE).endswith("8 of the 16 that it will start on are idle and held for it")
+    assert verdict.told(Mood.ASKED).endswith("8 of the 16 that it would start on are idle and would be held for it")
+
+
+def test_what_says_how_the_fleet_is_is_so_in_either_mood() -> None:
+    (waiting,) = plan(racks({"r0": [4]}), [job("j", gpus=8)], DEFAULT_POLICY).waiting
+    assert waiting.verdict.told(Mood.ASKED) == waiting.verdict.told(Mood.DONE) == waiting.why

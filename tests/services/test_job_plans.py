@@ -88,6 +88,22 @@ def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage
     assert [uuid for host in found.hosts for uuid in host.gpus] == list(reclaim.held)
 
 
+def test_only_what_was_notified_is_told_as_being_reclaimed(stage: Stage) -> None:
+    for _ in range(2):
+        stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.pass_time(SPOT_MIN_RUN_S + 60)
+    told = job_plan_view(asked(stage, spec(tier="reserved")), sees_all=False)
+    assert "GPUs would be reclaimed for it" in str(told["why"])
+    assert told["reasons"][-1]["text"] == "would be reclaimed for it"
+    job_id = stage.submit("reserved", shape={"nodes": 1, "gpus_per_node": 2})
+    told = job_plan_view(explained(stage, job_id), sees_all=False)
+    assert "GPUs would be reclaimed for it" in str(told["why"]), "no cycle has seen it yet"
+    stage.cycle()
+    told = job_plan_view(explained(stage, job_id), sees_all=False)
+    assert "GPUs are being reclaimed for it" in str(told["why"])
+    assert told["reasons"][-1]["text"] == "being reclaimed for it"
+
+
 def test_a_gang_is_told_from_when_on_its_place_is_free(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
     found = asked(stage, spec(nodes=2))

@@ -1,0 +1,208 @@
+"""The form of a plan: its fields as they were typed, the question that they ask, and their faults by their labels."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+from pydantic import BaseModel, Field
+
+from api.strict_json import read_model
+from api.v1.jobs import JobQuestion
+from muster.domain.errors import FieldFault, ValidationFailedError
+from muster.domain.placement_words import labels_of, layout_of, slices_of
+
+MAX_DEPTH: Final = 8
+MINUTE_S: Final = 60
+_QUOTED: Final = re.compile(r"`(\w+)`")
+Typed = Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00]*$")]
+Read = TypeVar("Read")
+
+
+class Asked(BaseModel):
+    """As it was typed. ``slices`` are words, and labels lines of ``on_labels`` and ``not_on_labels``."""
+
+    nodes: Typed = ""
+    gpus_per_node: Typed = ""
+    gpus: Typed = ""
+    tier: Typed = ""
+    wall_minutes: Typed = ""
+    min_nodes: Typed = ""
+    max_nodes: Typed = ""
+    tenant: Typed = ""
+    within: Typed = ""
+    near: Typed = ""
+    balance: Typed = ""
+    slices: Typed = ""
+    layout: Typed = ""
+    tp_across_nodes: Typed = ""
+    on_labels: Typed = ""
+    not_on_labels: Typed = ""
+    name: Typed = ""
+
+
+SIZES: Final = frozenset({"nodes", "gpus_per_node", "gpus"})
+FOLDED: Final = ("near", "balance", "slices", "layout", "tp_across_nodes", "on_labels", "not_on_labels", "name")
+"""Fields that stand in the part that is folded while none of them is filled in."""
+
+
+class _Place(NamedTuple):
+    """``pointer``: of the question, that the field stands for."""
+
+    label: str
+    pointer: str
+
+
+_PLACES: Final[Mapping[str, _Place]] = {
+    "tenant": _Place("For", "/tenant_id"),
+    "nodes": _Place("Hosts", "/shape/nodes"),
+    "gpus_per_node": _Place("GPUs a host", "/shape/gpus_per_node"),
+    "gpus": _Place("GPUs in all", "/shape/gpus"),
+    "tier": _Place("Tier", "/tier"),
+    "wall_minutes": _Place("Wall time, minutes", "/wall_time_s"),
+    "min_nodes": _Place("Elastic from", "/shape/min_nodes"),
+    "max_nodes": _Place("Elastic to", "/shape/max_nodes"),
+    "within": _Place("All in one", "/topology/required"),
+    "near": _Place("In one if it can be", "/topology/preferred"),
+    "balance": _Place("Spread evenly over each", "/topology/balance"),
+    "slices": _Place("Slices", "/topology/slices"),
+    "tp_across_nodes": _Place("Tensor-parallel groups may span hosts", "/layout/allow_tp_across_nodes"),
+    "layout": _Place("Layout", "/layout"),
+    "on_labels": _Place("On hosts with", "/node_labels/required"),
+    "not_on_labels": _Place("Not on hosts with", "/node_labels/forbidden"),
+    "name": _Place("Name", "/name"),
+}
+LABELS: Final[Mapping[str, str]] = {name: place.label for name, place in _PLACES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``field``: None where it is of several together."""
+
+    field: str | None
+    words: str
+
+
+def question_of(asked: Mapping[str, str]) -> JobQuestion:
+    """Raises ``ValidationFailedError``: fields cannot be read, or no job is like that."""
+    faults: list[FieldFault] = []
+
+    def read(name: str, reader: Callable[[str], Read]) -> Read | None:
+        try:
+            return reader(asked[name]) if asked[name] else None
+        except ValueError as fault:
+            faults.append(FieldFault(_PLACES[name].pointer, "unreadable", str(fault)))
+            return None
+
+    sizes = (*sorted(SIZES), "min_nodes", "max_nodes")
+    minutes = read("wall_minutes", _number)
+    document = {
+        "name": asked["name"],
+        "tenant_id": asked["tenant"],
+        "tier": asked["tier"],
+        "wall_time_s": None if minutes is None else minutes * MINUTE_S,
+        "shape": _said({name: read(name, _whole) for name in sizes}),
+        "topology": _said(
+            {
+                "required": asked["within"],
+                "preferred": asked["near"],
+                "balance": asked["balance"],
+                "slices": read("slices", lambda text: slices_of(_words(text))),
+            }
+        ),
+        "node_labels": _said(
+            {
+                "required": read("on_labels", lambda text: labels_of(_lines(text))),
+                "forbidden": read("not_on_labels", lambda text: labels_of(_lines(text))),
+            }
+        ),
+        "layout": _layout(asked, read("layout", layout_of), faults),
+    }
+    if faults:
+        raise ValidationFailedError("the form cannot be read", faults=tuple(faults))
+    return read_model(json.dumps(_said(document)).encode(), JobQuestion, max_depth=MAX_DEPTH)
+
+
+def _layout(asked: Mapping[str, str], degrees: dict[str, int] | None, faults: list[FieldFault]) -> dict[str, Any]:
+    if not asked["tp_across_nodes"]:
+        return degrees or {}
+    if not asked["layout"]:
+        fault = "it is said of a layout, which is missing"
+        faults.append(FieldFault(_PLACES["tp_across_nodes"].pointer, "without_layout", fault))
+    return {**(degrees or {}), "allow_tp_across_nodes": True}
+
+
+def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are left empty; a 0 is said."""
+    return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _whole(text: str) -> int:
+    if not (text.removeprefix("-").isdecimal() and text.isascii()):
+        raise ValueError(f"{text!r} is no whole number, such as 2")
+    return int(text[:15])  # with more digits it is too large all the same
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is no number of minutes, such as 90")
+    return number
+
+
+def faults_of(fault: ValidationFailedError) -> Sequence[Fault]:
+    return [_told(each) for each in fault.faults]
+
+
+def _told(fault: FieldFault) -> Fault:
+    """By the label of its field; fields that it quotes by theirs."""
+    name = next((name for name, place in _PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
+
+    def label(match: re.Match[str]) -> str:
+        pointer = f"{fault.pointer}/{match[1]}"
+        return next((f"“{place.label}”" for place in _PLACES.values() if place.pointer == pointer), match[1])
+
+    last = fault.pointer.rpartition("/")[2].replace("_", " ").capitalize()
+    words = _QUOTED.sub(label, fault.detail).replace("`", "")
+    return Fault(name, f"{last if name is None else _PLACES[name].label}: {words}")
+
+
+def _is_of(pointer: str, of: str) -> bool:
+    return pointer == of or pointer.startswith(f"{of}/")
+
+
+def options_of(asked: Mapping[str, str]) -> list[tuple[str, str | bool]]:
+    """As ``muster job plan`` takes the same. True: an option without a value."""
+    minutes = asked["wall_minutes"]
+    return [
+        ("--nodes", asked["nodes"]),
+        ("--gpus", asked["gpus_per_node"]),
+        ("--total-gpus", asked["gpus"]),
+        ("--min-nodes", asked["min_nodes"]),
+        ("--max-nodes", asked["max_nodes"]),
+        ("--tier", asked["tier"]),
+        ("--within", asked["within"]),
+        ("--near", asked["near"]),
+        *(("--slice", word) for word in _words(asked["slices"])),
+        ("--balance", asked["balance"]),
+        ("--layout", "".join(asked["layout"].split())),
+        ("--tp-across-nodes", bool(asked["tp_across_nodes"])),
+        *(("--on-label", line) for line in _lines(asked["on_labels"])),
+        *(("--not-on-label", line) for line in _lines(asked["not_on_labels"])),
+        ("--wall-time", f"{minutes}m" if minutes else ""),
+        ("--name", asked["name"]),
+        ("--tenant", asked["tenant"]),
+    ]

@@ -1,0 +1,41 @@
+"""What a plan does for a job, in the words of one that waits, and in those of a plan that is only asked for."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.states import PlanOutcome
+from muster.domain.wait_reasons import WORDS, WaitReason
+
+
+class Mood(StrEnum):
+    """``DONE``: it is done, or stands already. ``ASKED``: it would be done, and nothing of it is."""
+
+    DONE = "done"
+    ASKED = "asked"
+
+
+OUTCOMES: Final[Mapping[Mood, Mapping[PlanOutcome, str]]] = {
+    Mood.DONE: {
+        PlanOutcome.STARTS: "it starts at once",
+        PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
+        PlanOutcome.HELD: "a place is held for it",
+        PlanOutcome.WAITS: "it waits",
+    },
+    Mood.ASKED: {
+        PlanOutcome.STARTS: "it would start at once",
+        PlanOutcome.RECLAIMS: "GPUs would be reclaimed for it",
+        PlanOutcome.HELD: "a place would be held for it",
+        PlanOutcome.WAITS: "it would wait",
+    },
+}
+_ASKED_REASONS: Final[Mapping[WaitReason, str]] = {
+    WaitReason.RECLAIM_NOTIFIED: "would be reclaimed for it",
+    WaitReason.PLACE_HELD: "of the place where it would start, to be held for it as they come free",
+    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler would not look at it yet",
+}
+"""Of those that say what is done with the job; the others say how the fleet is, which is so in either mood."""
+
+
+def reason_words(token: WaitReason, mood: Mood) -> str:
+    return _ASKED_REASONS.get(token, WORDS[token]) if mood is Mood.ASKED else WORDS[token]
