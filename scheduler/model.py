@@ -161,11 +161,14 @@ class StandingReclaim:
 @dataclass(frozen=True, slots=True)
 class OwnHold:
     """GPUs on which a job will go on that changes its size, its own and what it grows by, or that was interrupted, with
-    those that it had. Nobody else takes them.
+    those that it had. Nobody else takes them, nor, once it has no attempt, what they need of the quotas of
+    ``tenant_id`` in ``tier``, though it may be in no queue yet.
     """
 
     job_id: JobId
     gpus: tuple[GpuUuid, ...]
+    tenant_id: TenantId = NO_TENANT
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

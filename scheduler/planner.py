@@ -158,11 +158,7 @@ class _Cycle:
         self.reclaimer = Reclaimer(self.state, self.policy, workload)
         self.backfill = self._rule(self.reclaimer, workload.now_ms)
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
-        waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
-        for own in workload.holds:
-            self.reclaimer.promises.hold_own(own)
-            if own.job_id in waiting:
-                self._comes_to(waiting[own.job_id], len(own.gpus))
+        self._keep_own(self.reclaimer.promises, workload)
         given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
         firm = (job.job_id for job in self.ordered if job.tier not in given_back)
         self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
@@ -171,6 +167,16 @@ class _Cycle:
         for job in self.ordered:
             if job.job_id in self.reclaimer.promises:
                 self._comes_to(job, job.fewest_gpus)
+
+    def _keep_own(self, promises: Promises, workload: Workload) -> None:
+        waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
+        running = {attempt.job_id for attempt in workload.running} if workload.holds else set()
+        for own in workload.holds:
+            promises.hold_own(own)
+            if own.job_id in waiting:
+                self._comes_to(waiting[own.job_id], len(own.gpus))
+            elif own.job_id not in running:
+                self.holdings.keep(own.tenant_id, own.tier, len(own.gpus))
 
     def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:

@@ -115,7 +115,7 @@ class Reclaims:
         node_of = {gpu: node_id for node_id, part in store.gpus.items() for gpu in part}
         if any(self._placer.not_admitted(node_of[gpu], gpu, row) for gpu in held):
             return True
-        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held)):
+        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held), beside=seen.job_id):
             return True
         return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
 

@@ -35,6 +35,7 @@ from simulator.truth import Truth, require
 PLACED: Final = "the job that it was for has been placed"
 _CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
 _OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
+_WAITING = frozenset({JobState.QUEUED, JobState.RECOVERING})
 _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 
@@ -144,6 +145,16 @@ class Store:
             row = self.rows[self.attempts[attempt_id].job_id]
             held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + 1
         return held
+
+    def kept_beside(self, job_id: JobId) -> list[tuple[str, str]]:
+        """Tenant and tier of each GPU that is held for another job that waits and has let go of it."""
+        found = []
+        for gpu, waiting in self.held_for.items():
+            holder = self.holders.get(gpu)
+            is_its_own = holder is not None and self.attempts[holder].job_id == waiting
+            if waiting != job_id and self.jobs[waiting].state in _WAITING and not is_its_own:
+                found.append((self.rows[waiting].tenant, self.rows[waiting].tier))
+        return found
 
     def windows(self) -> list[Window]:
         """Planned work that is known of by now and not over."""

@@ -91,8 +91,8 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
-    """I6: nothing is taken for a job that may not be placed."""
-    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus)
+    """I6: nothing is taken for a job that may not be placed once others have started that GPUs are held for."""
+    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus, kept_beside=job.id)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
