@@ -211,12 +211,24 @@ class Workload:
 class Swap:
     """How an attempt that was interrupted goes on: what it keeps, and by rank which host takes another's place.
 
-    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew.
+    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew. ``resized``: of one that goes on with
+    another number of hosts: it keeps hosts, not ranks, and none takes another's place.
     """
 
     kept_nodes: int
     kept_gpus: int
-    replaced: tuple[tuple[NodeId, NodeId], ...]
+    replaced: tuple[tuple[NodeId, NodeId], ...] = ()
+    resized: "Resized | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """``left``: hosts of the last attempt that it is without, ``joined``: those that are new to it; in rank order."""
+
+    from_nodes: int
+    to_nodes: int
+    left: tuple[NodeId, ...]
+    joined: tuple[NodeId, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
-from scheduler.model import Parts, Swap, WaitingJob, Workload
+from scheduler.model import Parts, Resized, Swap, WaitingJob, Workload
 from scheduler.rail_sets import has_rails_of
 from scheduler.slices import are_in_slices
 from scheduler.solver import Chosen, Request, fitting_cells, has_labels, parts_of
@@ -114,12 +114,19 @@ def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: W
 def swap_of(last: Parts, parts: Parts) -> Swap:
     """What of the last attempt the next one keeps, and which host takes whose rank."""
     before = {uuid for _, uuids in last for uuid in uuids}
-    pairs = [(old, new) for (old, _), (new, _) in zip(last, parts, strict=False)]
-    return Swap(
-        kept_nodes=sum(old == new for old, new in pairs),
-        kept_gpus=sum(uuid in before for _, uuids in parts for uuid in uuids),
-        replaced=tuple((old, new) for old, new in pairs if old != new),
-    )
+    kept_gpus = sum(uuid in before for _, uuids in parts for uuid in uuids)
+    if len(last) != len(parts):
+        resized = _resizing(last, parts)
+        return Swap(len(parts) - len(resized.joined), kept_gpus, resized=resized)
+    pairs = [(old, new) for (old, _), (new, _) in zip(last, parts, strict=True)]
+    replaced = tuple((old, new) for old, new in pairs if old != new)
+    return Swap(len(pairs) - len(replaced), kept_gpus, replaced)
+
+
+def _resizing(last: Parts, parts: Parts) -> Resized:
+    had, has = [node_id for node_id, _ in last], [node_id for node_id, _ in parts]
+    left = tuple(node_id for node_id in had if node_id not in has)
+    return Resized(len(had), len(has), left, tuple(node_id for node_id in has if node_id not in had))
 
 
 @dataclass(frozen=True, slots=True)
