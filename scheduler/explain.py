@@ -122,6 +122,18 @@ def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict
     return _verdict(why, through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
 
 
+def replacement_reclaimed(request: Request, num_kept: int, deadline_ms: int, through: Funnel) -> Verdict:
+    """``num_kept``: GPUs of its good hosts."""
+    num_hosts = num_kept // request.gpus_per_node
+    why = (
+        f"{_needed(request)}; {num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that "
+        f"{request.required} are being reclaimed in place of those it lost, due by {moment(deadline_ms)}"
+    )
+    missing = request.nodes - num_hosts
+    reclaimed = Reason(WaitReason.RECLAIM_NOTIFIED, missing * request.gpus_per_node, missing)
+    return _verdict(why, through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
+
+
 def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
     """``done``: what is done about it, or cannot be."""
     return Verdict(why, through.binding, (*through.reasons, *done))

@@ -53,6 +53,7 @@ from scheduler.promises import Promises
 from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
+from scheduler.replacing import last_parts, missing_hosts
 from scheduler.solver import Request, request_of
 from scheduler.spares import Spares
 from scheduler.tenancy import Holdings, Tenancy
@@ -191,7 +192,7 @@ class _Cycle:
         if self.reclaimer is None:
             return Plan(placements, waiting)
         promises = self.reclaimer.promises
-        reclaims = tuple(self.reclaimer.reclaims)
+        reclaims = tuple(self._reclaims())
         lapses = tuple(promises.lapses)
         withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
         return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.waiters.holds))
@@ -209,7 +210,8 @@ class _Cycle:
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
-            self._comes_to(job, len(own.gpus))
+            if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
+                self._comes_to(job, len(own.gpus))
         elif verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
@@ -304,6 +306,9 @@ class _Cycle:
         kept = still_good(self.state, request, job.keep)
         if kept is None:
             return None
+        reclaimed = self._replacement_reclaimed(job, request)
+        if reclaimed is not None:
+            return reclaimed
         through, uuids = self._funnel(request), self.state.layout.uuids
         self.state.take(kept)
         held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
@@ -311,18 +316,42 @@ class _Cycle:
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
 
+    def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """Hosts in place of those that it lost, at once, where who gives way in its domain makes the swap possible."""
+        reclaimer, missing = self.reclaimer, missing_hosts(self.state, request, job.keep)
+        may_start = self.backfill is None or self.backfill.may_start(job)
+        if reclaimer is None or missing is None or not may_start or self.num_beneficiaries == MAX_BENEFICIARIES:
+            return None
+        through, run_s = self._funnel(request), expected_s(job, self.policy)
+        claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
+        if not isinstance(outcome, Notified):
+            return None
+        self._is_reclaimed_for(job)
+        self.has_hopeful = True
+        self.waiters.hold_anew()
+        return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
+
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
         promises, self.has_hopeful = reclaimer.promises, True
         promises.lift(job.job_id)
-        if self.placing.start_promised(job, request):
+        least, run_s = request.at_least(), expected_s(job, self.policy)
+        last = last_parts(self.state, job, promises, self.workload.now_ms) if self.workload is not None else ()
+        is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
+        is_ready = not is_swap or replan(self.state, request, last) is not None
+        if is_ready and self.placing.start_promised(job, request):
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
         through = self._funnel(request)
-        if not reclaimer.still_suffices(job.job_id, request.at_least(), expected_s(job, self.policy)):
+        if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
+        missing = missing_hosts(self.state, request, last) if is_swap else None
         promises.hold(job.job_id, promises.held(job.job_id))
+        if missing is not None:
+            num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
+            return explain.replacement_reclaimed(request, num_kept, deadline_ms, through)
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
@@ -336,6 +365,12 @@ class _Cycle:
         is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self.policy)
         outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
         if isinstance(outcome, Notified):
-            self.num_beneficiaries += 1
-            self._comes_to(job, job.fewest_gpus)
+            self._is_reclaimed_for(job)
         return outcome
+
+    def _is_reclaimed_for(self, job: WaitingJob) -> None:
+        self.num_beneficiaries += 1
+        self._comes_to(job, job.fewest_gpus)
+
+    def _reclaims(self) -> Sequence[Reclaim]:
+        return () if self.reclaimer is None else self.reclaimer.reclaims

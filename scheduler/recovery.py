@@ -80,7 +80,7 @@ def _replan_wishing(
 def _replan(
     state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid], movable: Sequence[Slice]
 ) -> Chosen | None:
-    good = _good_ranks(state, request, last, bad)
+    good = good_ranks(state, request, last, bad)
     if good is None:
         return None
     ranks = good.ranks if len(good.ranks) == request.nodes else _resized(good.ranks, request.nodes)
@@ -96,7 +96,7 @@ def _filled(
     state: FleetState,
     request: Request,
     ranks: Sequence[tuple[NodeId, Ints | None]],
-    good: "_Good",
+    good: "Good",
     movable: Sequence[Slice],
 ) -> list[Ints] | None:
     """Each rank's part; where nothing replaces a lost one, ``movable`` slices of it let go of their hosts and move."""
@@ -119,14 +119,14 @@ def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
     or the domain could not hold the gang if all its other hosts were free.
     """
     state = state.for_tier(request.tier)
-    good = None if request.required is None else _good_ranks(state, request, last, ())
+    good = None if request.required is None else good_ranks(state, request, last, ())
     if good is None:
         return None
     kept = [part for _, part in good.ranks if part is not None]
     if not kept or len(kept) == len(good.ranks):
         return None
     gpus = np.concatenate(kept)
-    home = _required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
+    home = required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
     return gpus if home is not None and _could_hold(state, request, home, good.cohort) else None
 
 
@@ -167,7 +167,7 @@ def _resizing(last: Parts, parts: Parts) -> Resized:
 
 
 @dataclass(frozen=True, slots=True)
-class _Good:
+class Good:
     """``ranks``: each node of the last attempt with its part again, or None where it can give none."""
 
     ranks: list[tuple[NodeId, Ints | None]]
@@ -175,7 +175,7 @@ class _Good:
     cohort: int
 
 
-def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> _Good | None:
+def good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> Good | None:
     if request.min_nodes is None and len(last) != request.nodes:
         return None
     if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
@@ -194,7 +194,7 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
     if cohort is None:
         return None
     ranks = [(node_id, _keep_node(state, node_id, uuids, usable, cohort)) for node_id, uuids in last]
-    return _Good(ranks, usable, cohort)
+    return Good(ranks, usable, cohort)
 
 
 def _is_known(layout: Layout, level: str) -> Flags:
@@ -250,7 +250,7 @@ def _replace_nodes(
     layout = state.layout
     kept = [part for part in ranks if part is not None]
     home = (
-        _required_group(state, request, layout.cell_of_gpu[np.concatenate([part[:1] for part in kept])])
+        required_group(state, request, layout.cell_of_gpu[np.concatenate([part[:1] for part in kept])])
         if kept
         else None
     )
@@ -276,7 +276,7 @@ def _replace_nodes(
     return [found[rank] for rank in range(len(ranks))]
 
 
-def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
+def required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
     """The cells that lie in the required domain of those kept; None where these lie in several or in none."""
     if request.required is None:
         return np.ones(state.layout.num_cells, dtype=np.bool_)

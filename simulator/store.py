@@ -1,6 +1,6 @@
 """The database in memory: rows, versions by identity, and the rules that the real one enforces by index and trigger."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,6 +95,13 @@ class Store:
         """What a job that changes its size will go on with, and what is reclaimed for one that waits."""
         self.num_changes += 1
         self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
+
+    def hold_alone(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
+        """As ``hold``, and nothing else of what the job keeps since it was interrupted."""
+        rest = {gpu for gpu, holder in self.held_for.items() if holder == job_id}.difference(gpus)
+        self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if gpu not in rest}
+        self.kept.forget(job_id, rest)
+        self.hold(job_id, gpus)
 
     def let_go(self, job_id: JobId, why: str) -> None:
         """Nothing is held for the job any more. Its victims that were not told yet may then be let off."""
