@@ -1,8 +1,12 @@
 """TCP ports of this machine's loopback interface."""
 
+import secrets
 import socket
+from typing import Final
 
 LOOPBACK = "127.0.0.1"
+MEETING_PORTS: Final = range(18_000, 20_000)
+"""Below those that Linux gives to whoever asks for none by number, for each connection that goes out."""
 
 
 def free_port() -> int:
@@ -11,6 +15,13 @@ def free_port() -> int:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def meeting_port() -> int:
+    """For programs that meet on this host some seconds later: until then no connection of another's is given it."""
+    first = secrets.randbelow(len(MEETING_PORTS))
+    ports = (*MEETING_PORTS[first:], *MEETING_PORTS[:first])
+    return next((port for port in ports if not port_is_taken(port)), None) or free_port()
 
 
 def port_is_taken(port: int, host: str = LOOPBACK) -> bool:

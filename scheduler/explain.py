@@ -145,6 +145,20 @@ def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict
     return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
 
 
+def replacement_reclaimed(
+    request: Request, num_kept: int, deadline_ms: int, through: Funnel, *, stands: bool = False
+) -> Verdict:
+    """``num_kept``: GPUs of its good hosts; ``stands``: as in ``reclaimed_for_it``."""
+    num_hosts = num_kept // request.gpus_per_node
+    kept = f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that {request.required}"
+    due = f"reclaimed in place of those it lost, due by {moment(deadline_ms)}"
+    being = f"{kept} are being {due}"
+    deed = being if stands else Deed(being, f"{kept} would be {due}")
+    missing = request.nodes - num_hosts
+    reclaimed = Reason(WaitReason.RECLAIM_NOTIFIED, missing * request.gpus_per_node, missing)
+    return verdict_of([_needed(request), deed], through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
+
+
 def passed_enough(verdict: Verdict) -> Verdict:
     """For one that goes first in its tier, since enough work has passed it; not where that does not help it."""
     if verdict.binding in _BEFORE_ANY_GPU:

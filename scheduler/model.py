@@ -162,11 +162,14 @@ class StandingReclaim:
 @dataclass(frozen=True, slots=True)
 class OwnHold:
     """GPUs on which a job will go on that changes its size, its own and what it grows by, or that was interrupted, with
-    those that it had. Nobody else takes them.
+    those that it had. Nobody else takes them, nor, once it has no attempt, what they need of the quotas of
+    ``tenant_id`` in ``tier``, though it may be in no queue yet.
     """
 
     job_id: JobId
     gpus: tuple[GpuUuid, ...]
+    tenant_id: TenantId = NO_TENANT
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +212,24 @@ class Workload:
 class Swap:
     """How an attempt that was interrupted goes on: what it keeps, and by rank which host takes another's place.
 
-    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew.
+    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew. ``resized``: of one that goes on with
+    another number of hosts: it keeps hosts, not ranks, and none takes another's place.
     """
 
     kept_nodes: int
     kept_gpus: int
-    replaced: tuple[tuple[NodeId, NodeId], ...]
+    replaced: tuple[tuple[NodeId, NodeId], ...] = ()
+    resized: "Resized | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """``left``: hosts of the last attempt that it is without, ``joined``: those that are new to it; in rank order."""
+
+    from_nodes: int
+    to_nodes: int
+    left: tuple[NodeId, ...]
+    joined: tuple[NodeId, ...]
 
 
 @dataclass(frozen=True, slots=True)

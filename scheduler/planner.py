@@ -53,6 +53,7 @@ from scheduler.promises import Promises
 from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
+from scheduler.replacing import last_parts, missing_hosts
 from scheduler.solver import Request, request_of
 from scheduler.spares import Spares
 from scheduler.tenancy import Holdings, Tenancy
@@ -160,11 +161,7 @@ class _Cycle:
         self.reclaimer = Reclaimer(self.state, self.policy, workload)
         self.backfill = self._rule(self.reclaimer, workload)
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
-        waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
-        for own in workload.holds:
-            self.reclaimer.promises.hold_own(own)
-            if own.job_id in waiting:
-                self._comes_to(waiting[own.job_id], len(own.gpus))
+        self._keep_own(self.reclaimer.promises, workload)
         given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
         firm = (job.job_id for job in self.ordered if job.tier not in given_back)
         self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
@@ -173,6 +170,16 @@ class _Cycle:
         for job in self.ordered:
             if job.job_id in self.reclaimer.promises:
                 self._comes_to(job, job.fewest_gpus)
+
+    def _keep_own(self, promises: Promises, workload: Workload) -> None:
+        waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
+        running = {attempt.job_id for attempt in workload.running} if workload.holds else set()
+        for own in workload.holds:
+            promises.hold_own(own)
+            if own.job_id in waiting:
+                self._comes_to(waiting[own.job_id], len(own.gpus))
+            elif own.job_id not in running:
+                self.holdings.keep(own.tenant_id, own.tier, len(own.gpus))
 
     def _rule(self, reclaimer: Reclaimer, workload: Workload) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:
@@ -187,7 +194,7 @@ class _Cycle:
         if self.reclaimer is None:
             return Plan(placements, waiting)
         promises = self.reclaimer.promises
-        reclaims = tuple(self.reclaimer.reclaims)
+        reclaims = tuple(self._reclaims())
         lapses = tuple(promises.lapses)
         withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
         return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.waiters.holds))
@@ -205,7 +212,8 @@ class _Cycle:
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
-            self._comes_to(job, len(own.gpus))
+            if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
+                self._comes_to(job, len(own.gpus))
         elif verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
@@ -309,6 +317,9 @@ class _Cycle:
         kept = still_good(self.state, request, job.keep)
         if kept is None:
             return None
+        reclaimed = self._replacement_reclaimed(job, request)
+        if reclaimed is not None:
+            return reclaimed
         through, uuids = self._funnel(request), self.state.layout.uuids
         self.state.take(kept)
         held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
@@ -316,18 +327,42 @@ class _Cycle:
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
 
+    def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """Hosts in place of those that it lost, at once, where who gives way in its domain makes the swap possible."""
+        reclaimer, missing = self.reclaimer, missing_hosts(self.state, request, job.keep)
+        may_start = self.backfill is None or self.backfill.booked(job) is None
+        if reclaimer is None or missing is None or not may_start or self.num_beneficiaries == MAX_BENEFICIARIES:
+            return None
+        through, run_s = self._funnel(request), expected_s(job, self.policy)
+        claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
+        if not isinstance(outcome, Notified):
+            return None
+        self._is_reclaimed_for(job)
+        self.has_hopeful = True
+        self.waiters.hold_anew()
+        return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
+
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
         promises, self.has_hopeful = reclaimer.promises, True
         promises.lift(job.job_id)
-        if self.placing.start_promised(job, request):
+        least, run_s = request.at_least(), expected_s(job, self.policy)
+        last = last_parts(self.state, job, promises, self.workload.now_ms) if self.workload is not None else ()
+        is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
+        is_ready = not is_swap or replan(self.state, request, last) is not None
+        if is_ready and self.placing.start_promised(job, request):
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
         through = self._funnel(request)
-        if not reclaimer.still_suffices(job.job_id, request.at_least(), expected_s(job, self.policy)):
+        if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
+        missing = missing_hosts(self.state, request, last) if is_swap else None
         promises.hold(job.job_id, promises.held(job.job_id))
+        if missing is not None:
+            num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
+            return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
@@ -341,6 +376,12 @@ class _Cycle:
         is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self.policy)
         outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
         if isinstance(outcome, Notified):
-            self.num_beneficiaries += 1
-            self._comes_to(job, job.fewest_gpus)
+            self._is_reclaimed_for(job)
         return outcome
+
+    def _is_reclaimed_for(self, job: WaitingJob) -> None:
+        self.num_beneficiaries += 1
+        self._comes_to(job, job.fewest_gpus)
+
+    def _reclaims(self) -> Sequence[Reclaim]:
+        return () if self.reclaimer is None else self.reclaimer.reclaims

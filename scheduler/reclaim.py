@@ -22,9 +22,11 @@ from scheduler.endings import CLEANING_MS, Endings
 from scheduler.givers import Givers
 from scheduler.lending import Claim, Lending
 from scheduler.letting_off import minimal
-from scheduler.model import Reclaim, RunnerUp, Workload
+from scheduler.model import Parts, Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
+from scheduler.recovery import replan
+from scheduler.replacing import Missing
 from scheduler.shrinking import Surplus, cheapest_shrink, kept_beside, surplus_of, within_cap
 from scheduler.solver import Chosen, Request, most_nodes, most_unrounded, place
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
@@ -59,10 +61,11 @@ class Reclaimer:
                 self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
 
-    def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None) -> bool:
+    def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
         """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted.
 
-        ``run_s``: what it is believed to take, counted from the last deadline on.
+        ``run_s``: what it is believed to take, counted from the last deadline on. ``last``: of one that is to go on
+        with what it kept of that.
         """
         held = self.promises.held(job_id)
         starts_ms = max(self.promises.deadline_ms(job_id), self._now_ms)
@@ -70,7 +73,8 @@ class Reclaimer:
         notice_ms = int((self._givers.longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
-        return self.with_freed(held[is_coming & ~self._state.is_free[held]], request) is not None
+        freed = held[is_coming & ~self._state.is_free[held]]
+        return self._goes_on(freed, request, last) if last else self.with_freed(freed, request) is not None
 
     def hold_standing(self, waiting: Collection[JobId]) -> None:
         """Hold what is promised to jobs that wait; withdraw what is promised to others."""
@@ -102,6 +106,44 @@ class Reclaimer:
         than it is guaranteed. ``run_s``: what it is believed to take; nobody counts on a victim that leaves before its
         deadline, so it is to be over before hosts close even if it starts only then.
         """
+        choice = self._choice(request, claim, is_beyond=is_beyond, run_s=run_s)
+        return self._commit(job_id, choice.target.gpus, choice) if isinstance(choice, _Choice) else choice
+
+    def replace_hosts(
+        self,
+        job_id: JobId,
+        request: Request,
+        missing: Missing,
+        last: Parts,
+        claim: Claim | None = None,
+        *,
+        run_s: float | None = None,
+    ) -> Outcome:
+        """Reclaim for hosts in place of those that a gang lost of its ``last``, which with these goes on, ranks kept.
+
+        What it kept is held for it with them.
+        """
+        choice = self._choice(missing.request, claim, run_s=run_s)
+        if not isinstance(choice, _Choice):
+            return choice
+        target = choice.target.gpus
+        latest_ms = self._now_ms + int((self._givers.longest_notice_s(request, claim) or 0.0) * 1000)
+        then = starting(self._state, request, latest_ms, run_s)
+        if not self._goes_on(target[~self._state.is_free[target]], then, last):
+            return Refused()
+        return self._commit(job_id, np.union1d(missing.kept, target), choice)
+
+    def _goes_on(self, freed: Ints, request: Request, last: Parts) -> bool:
+        """Whether it would with what it kept of ``last``, if ``freed`` were free as well."""
+        freed = self._open_to(request, freed)
+        self._state.give(freed)
+        chosen = replan(self._state, request, last)
+        self._state.take(freed)
+        return chosen is not None
+
+    def _choice(
+        self, request: Request, claim: Claim | None, *, is_beyond: bool = False, run_s: float | None = None
+    ) -> "_Choice | Coming | Refused":
         notice_s = self._givers.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
@@ -114,7 +156,7 @@ class Reclaimer:
         self._state.give(coming)
         choice = self._victims(request, claim)
         self._state.take(coming)
-        return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
+        return choice
 
     def told_apart_by(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
         """Beside its request, by what reclaim may help a job where it does not help one with an equal request."""
@@ -350,9 +392,10 @@ class Reclaimer:
         self._notified.add(index)
         self._ends[index] = min(self._ends.item(index), deadline_ms)
 
-    def _commit(self, job_id: JobId, choice: "_Choice") -> Notified:
-        layout, target = self._state.layout, choice.target
-        held = tuple([layout.uuids[gpu] for gpu in target.gpus.tolist()])
+    def _commit(self, job_id: JobId, gpus: Ints, choice: "_Choice") -> Notified:
+        """``gpus``: all that is held for the job."""
+        layout = self._state.layout
+        held = tuple([layout.uuids[gpu] for gpu in gpus.tolist()])
         taken, runner_up = frozenset(held), choice.runner_up
         for index in choice.victims:
             attempt, cost = self._attempts[index], self._givers.costs.item(index)
@@ -364,7 +407,7 @@ class Reclaimer:
             if keeps:
                 self.promises.mask[layout.gpu_indices(keeps)] = True
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
-        self.promises.hold(job_id, target.gpus)
+        self.promises.hold(job_id, gpus)
         return Notified(int(self._ends[choice.victims].max()))
 
 

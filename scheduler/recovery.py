@@ -1,7 +1,8 @@
 """The next placement of a job whose attempt has ended: the good GPUs stay, the bad ones are replaced nearby.
 
 Rank by rank: a node that can still give its part keeps its rank and its good GPUs, and a spare of the same cohort on
-that node takes the place of a bad one. A node that cannot is replaced whole by the nearest that can. Pure.
+that node takes the place of a bad one. A node that cannot is replaced whole by the nearest that can, or else the slice
+moves that it is in. Pure.
 """
 
 from collections import Counter
@@ -12,8 +13,11 @@ import numpy as np
 
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
-from scheduler.model import Parts, Swap, WaitingJob, Workload
+from scheduler.even_swaps import EvenSpread
+from scheduler.model import Parts, Resized, Swap, WaitingJob, Workload
+from scheduler.placement_rule import Slice
 from scheduler.rail_sets import has_rails_of
+from scheduler.slice_homes import SliceHomes, without_slice
 from scheduler.slices import are_in_slices
 from scheduler.solver import Chosen, Request, fitting_cells, has_labels, parts_of
 from scheduler.soundness import pick_gpus, steps_of
@@ -50,29 +54,62 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
     """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs.
 
-    With the first slices that it wishes for which its good hosts and those that replace the others give.
+    With the first slices that it wishes for which its good hosts and those that replace the others give. A slice that
+    it requires moves whole only where no host in its own domain replaces what it lost, whatever is wished for.
     """
     state = state.for_tier(request.tier)
+    chosen = _replan_wishing(state, request, last, bad, may_move=False)
+    if chosen is not None or not request.rule.slices:
+        return chosen
+    return _replan_wishing(state, request, last, bad, may_move=True)
+
+
+def _replan_wishing(
+    state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid], *, may_move: bool
+) -> Chosen | None:
+    required = request.rule.slices if may_move else ()
     for wish in request.rule.wished:
         placed = last if wish.order is None or len(last) != request.nodes else wish.order.by_place(last)
-        chosen = _replan(state, request.wishing(wish), placed, bad)
+        movable = [one for one in wish.slices if one in required]
+        chosen = _replan(state, request.wishing(wish), placed, bad, movable)
         if chosen is not None:
             return chosen.ranked(wish.order)
-    return _replan(state, request, last, bad)
+    return _replan(state, request, last, bad, required)
 
 
-def _replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> Chosen | None:
-    good = _good_ranks(state, request, last, bad)
+def _replan(
+    state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid], movable: Sequence[Slice]
+) -> Chosen | None:
+    good = good_ranks(state, request, last, bad)
     if good is None:
         return None
     ranks = good.ranks if len(good.ranks) == request.nodes else _resized(good.ranks, request.nodes)
-    nodes = [node_id for node_id, _ in ranks]
-    filled = _replace_nodes(state, request, nodes, [part for _, part in ranks], good.usable, good.cohort)
+    filled = _filled(state, request, ranks, good, movable)
     if filled is None:
         return None
     gpus = np.concatenate(filled)
     chosen = Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
     return chosen if are_in_slices(state.layout, request.rule.slices, chosen.cells) else None
+
+
+def _filled(
+    state: FleetState,
+    request: Request,
+    ranks: Sequence[tuple[NodeId, Ints | None]],
+    good: "Good",
+    movable: Sequence[Slice],
+) -> list[Ints] | None:
+    """Each rank's part; where nothing replaces a lost one, ``movable`` slices of it let go of their hosts and move."""
+    stays: list[Ints | None] | None = [part for _, part in ranks]
+    while stays is not None:
+        nodes = [node_id for node_id, _ in ranks]
+        taken = {node_id for (node_id, part), now in zip(ranks, stays, strict=True) if part is None or now is not None}
+        unkept = replace(request, avoid_nodes=request.avoid_nodes | taken)
+        filled = _replace_nodes(state, unkept, nodes, stays, good.usable, good.cohort)
+        if not isinstance(filled, int):
+            return filled
+        stays = without_slice(movable, stays, filled)
+    return None
 
 
 def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
@@ -82,14 +119,14 @@ def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
     or the domain could not hold the gang if all its other hosts were free.
     """
     state = state.for_tier(request.tier)
-    good = None if request.required is None else _good_ranks(state, request, last, ())
+    good = None if request.required is None else good_ranks(state, request, last, ())
     if good is None:
         return None
     kept = [part for _, part in good.ranks if part is not None]
     if not kept or len(kept) == len(good.ranks):
         return None
     gpus = np.concatenate(kept)
-    home = _required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
+    home = required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
     return gpus if home is not None and _could_hold(state, request, home, good.cohort) else None
 
 
@@ -114,16 +151,23 @@ def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: W
 def swap_of(last: Parts, parts: Parts) -> Swap:
     """What of the last attempt the next one keeps, and which host takes whose rank."""
     before = {uuid for _, uuids in last for uuid in uuids}
-    pairs = [(old, new) for (old, _), (new, _) in zip(last, parts, strict=False)]
-    return Swap(
-        kept_nodes=sum(old == new for old, new in pairs),
-        kept_gpus=sum(uuid in before for _, uuids in parts for uuid in uuids),
-        replaced=tuple((old, new) for old, new in pairs if old != new),
-    )
+    kept_gpus = sum(uuid in before for _, uuids in parts for uuid in uuids)
+    if len(last) != len(parts):
+        resized = _resizing(last, parts)
+        return Swap(len(parts) - len(resized.joined), kept_gpus, resized=resized)
+    pairs = [(old, new) for (old, _), (new, _) in zip(last, parts, strict=True)]
+    replaced = tuple((old, new) for old, new in pairs if old != new)
+    return Swap(len(pairs) - len(replaced), kept_gpus, replaced)
+
+
+def _resizing(last: Parts, parts: Parts) -> Resized:
+    had, has = [node_id for node_id, _ in last], [node_id for node_id, _ in parts]
+    left = tuple(node_id for node_id in had if node_id not in has)
+    return Resized(len(had), len(has), left, tuple(node_id for node_id in has if node_id not in had))
 
 
 @dataclass(frozen=True, slots=True)
-class _Good:
+class Good:
     """``ranks``: each node of the last attempt with its part again, or None where it can give none."""
 
     ranks: list[tuple[NodeId, Ints | None]]
@@ -131,7 +175,7 @@ class _Good:
     cohort: int
 
 
-def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> _Good | None:
+def good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> Good | None:
     if request.min_nodes is None and len(last) != request.nodes:
         return None
     if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
@@ -150,7 +194,7 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
     if cohort is None:
         return None
     ranks = [(node_id, _keep_node(state, node_id, uuids, usable, cohort)) for node_id, uuids in last]
-    return _Good(ranks, usable, cohort)
+    return Good(ranks, usable, cohort)
 
 
 def _is_known(layout: Layout, level: str) -> Flags:
@@ -197,97 +241,42 @@ def _replace_nodes(
     ranks: Sequence[Ints | None],
     usable: Flags,
     cohort: int,
-) -> list[Ints] | None:
-    """Each missing rank on the nearest other node of the cohort, within the required domain of those kept."""
+) -> list[Ints] | int | None:
+    """Each missing rank on the nearest other node of the cohort, within the required domain of those kept.
+
+    What has to stand in a domain of its slice goes before slices that may go anywhere. A number: the rank that no node
+    can take; None: nothing is kept of them, or that lies in no one required domain.
+    """
     layout = state.layout
-    counts = np.bincount(layout.cell_of_gpu[usable], minlength=layout.num_cells)
-    unkept = replace(request, avoid_nodes=request.avoid_nodes | frozenset(nodes))
-    cells = fitting_cells(state, unkept, counts)
-    kept = np.concatenate([part[:1] for part in ranks if part is not None] or [np.zeros(0, dtype=np.int64)])
-    home = _required_group(state, request, layout.cell_of_gpu[kept])
+    kept = [part for part in ranks if part is not None]
+    home = (
+        required_group(state, request, layout.cell_of_gpu[np.concatenate([part[:1] for part in kept])])
+        if kept
+        else None
+    )
     if home is None:
         return None
+    counts = np.bincount(layout.cell_of_gpu[usable], minlength=layout.num_cells)
+    cells = fitting_cells(state, request, counts)
     cells = cells[(layout.cell_cohort[cells] == cohort) & home[cells]]
-    filled: list[Ints] = []
-    homes, spread = _SliceHomes(state.layout, request, ranks), _Spread(state, request, nodes, ranks)
-    like = next((part for part in ranks if part is not None), None)
-    for rank, (node_id, part) in enumerate(zip(nodes, ranks, strict=True)):
+    homes = SliceHomes(layout, request.rule.slices, ranks)
+    spread = EvenSpread(state, request, nodes, ranks)
+    found = {rank: part for rank, part in enumerate(ranks) if part is not None}
+    missing = [rank for rank, part in enumerate(ranks) if part is None]
+    for rank in sorted(missing, key=lambda rank: (homes.num_homeless(rank), rank)):
         near = spread.evenest(cells[homes.admits(rank, cells)])
-        if part is not None:
-            filled.append(part)
-        elif not len(kept) or not len(near):
-            return None
-        else:
-            is_off_rails = ~has_rails_of(state, request, near, like, usable)
-            cell = _nearest(state, node_id, near, counts, (is_off_rails, steps_of(state, request, near, usable)))
-            cells = cells[cells != cell]
-            homes.settle(rank, cell)
-            spread.settle(cell)
-            filled.append(pick_gpus(state, request, np.array([cell]), usable, like))
-    return filled
+        if not len(near):
+            return rank
+        is_off_rails = ~has_rails_of(state, request, near, kept[0], usable)
+        cell = _nearest(state, nodes[rank], near, counts, (is_off_rails, steps_of(state, request, near, usable)))
+        cells = cells[cells != cell]
+        homes.settle(rank, cell)
+        spread.settle(cell)
+        found[rank] = pick_gpus(state, request, np.array([cell]), usable, kept[0])
+    return [found[rank] for rank in range(len(ranks))]
 
 
-class _SliceHomes:
-    """Where the slices of a gang stand, by the hosts that they have: a replacement stands in each of its slices'."""
-
-    def __init__(self, layout: Layout, request: Request, ranks: Sequence[Ints | None]) -> None:
-        levels = [(layout.level(one.level), one.nodes) for one in request.rule.slices]
-        self._slices = [(layout.groups[level], nodes) for level, nodes in levels if level is not None]
-        self._homes: dict[tuple[int, int], int] = {}
-        self._missing = [Counter[int]() for _ in self._slices]
-        for rank, part in enumerate(ranks):
-            if part is not None:
-                self.settle(rank, int(layout.cell_of_gpu[part[0]]))
-            else:
-                for missing, (_, nodes) in zip(self._missing, self._slices, strict=True):
-                    missing[rank // nodes] += 1
-
-    def settle(self, rank: int, cell: int) -> None:
-        for number, (groups, nodes) in enumerate(self._slices):
-            self._homes.setdefault((number, rank // nodes), int(groups[cell]))
-
-    def admits(self, rank: int, cells: Ints) -> Flags:
-        admitted: Flags = np.ones(len(cells), dtype=np.bool_)
-        for number, (groups, nodes) in enumerate(self._slices):
-            home = self._homes.get((number, rank // nodes))
-            if home is not None:
-                admitted &= groups[cells] == home
-            else:  # of a slice that lost all its hosts: where there are enough for the whole of it
-                known = np.maximum(groups[cells], 0)
-                admitted &= np.bincount(known)[known] >= self._missing[number][rank // nodes]
-        return admitted
-
-
-class _Spread:
-    """How evenly a gang stands over the domains of its ``balance``, by the hosts that it has in each."""
-
-    def __init__(
-        self, state: FleetState, request: Request, nodes: Sequence[NodeId], ranks: Sequence[Ints | None]
-    ) -> None:
-        level = None if request.rule.balance is None else state.layout.level(request.rule.balance)
-        self._groups = None if level is None else state.layout.groups[level]
-        self._hosts: Counter[int] = Counter()
-        for node_id, part in zip(nodes, ranks, strict=True):
-            if part is not None:
-                self.settle(int(state.layout.cell_of_gpu[part[0]]))
-            elif self._groups is not None:
-                self._hosts.update(dict.fromkeys(self._groups[_cells_of(state, node_id)].tolist(), 0))
-
-    def settle(self, cell: int) -> None:
-        if self._groups is not None:
-            self._hosts[int(self._groups[cell])] += 1
-
-    def evenest(self, cells: Ints) -> Ints:
-        """Those of ``cells`` in the domain that has fewest of its hosts, of those that it stood in: no more domains."""
-        if self._groups is None:
-            return cells
-        most = sum(self._hosts.values())
-        hosts = np.array([self._hosts.get(int(group), most) for group in self._groups[cells]], dtype=np.int64)
-        evenest: Ints = cells[hosts == hosts.min(initial=most)]
-        return evenest
-
-
-def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
+def required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
     """The cells that lie in the required domain of those kept; None where these lie in several or in none."""
     if request.required is None:
         return np.ones(state.layout.num_cells, dtype=np.bool_)

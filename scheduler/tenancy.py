@@ -144,10 +144,10 @@ class Holdings:
         for above in self.line(tenant_id):
             self._kept[above, tier] = self._kept.get((above, tier), 0) + num_gpus
 
-    def set(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
-        """Of one alone, where what it holds with all below it is known as a whole."""
+    def set(self, tenant_id: TenantId, tier: str, num_gpus: int, num_kept: int = 0) -> None:
+        """Of one alone, where what it holds with all below it is known as a whole, and what is kept for those."""
         self.num_changes += 1
-        self._gpus[tenant_id, tier] = num_gpus
+        self._gpus[tenant_id, tier], self._kept[tenant_id, tier] = num_gpus, num_kept
 
     def of(self, tenant_id: TenantId, tier: str) -> int:
         """With all below it."""

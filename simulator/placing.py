@@ -61,11 +61,13 @@ class Placer:
         silent_ms = self._settings.timers.lost_ms // 2
         return hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
 
-    def is_over_quota(self, row: JobRow, num_gpus: int) -> bool:
-        """With so many more."""
+    def is_over_quota(self, row: JobRow, num_gpus: int, *, beside: JobId | None = None) -> bool:
+        """With so many more, and with what is kept for all that wait but the job ``beside``, where one is named."""
         if self._store.num_held(row.tenant) + num_gpus > self._store.ceiling_gpus:
             return True
         held = self._store.held_by_tenant_and_tier()
+        for tenant, tier in () if beside is None else self._store.kept_beside(beside):
+            held[tenant, tier] = held.get((tenant, tier), 0) + 1
         held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + num_gpus
         return over_quota(self._store.rules, held, row) is not None
 

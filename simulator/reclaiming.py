@@ -86,7 +86,7 @@ class Reclaims:
             store.put_notice(life, notice)
         promised = {gpu: store.held_for[gpu] for gpu in held if store.held_for.get(gpu, beneficiary) != beneficiary}
         require(not promised, "hold", f"{promised} are held, and reclaimed for {beneficiary}")
-        store.hold(beneficiary, held)
+        store.hold_alone(beneficiary, held)
         rings = [ring for wanted in chosen for ring in self._deliver(wanted.victim)]
         self._server.failpoint(f"{_NOTIFY}.after_commit")
         for node_id in rings:
@@ -115,7 +115,7 @@ class Reclaims:
         node_of = {gpu: node_id for node_id, part in store.gpus.items() for gpu in part}
         if any(self._placer.not_admitted(node_of[gpu], gpu, row) for gpu in held):
             return True
-        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held)):
+        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held), beside=seen.job_id):
             return True
         return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
 
@@ -176,7 +176,7 @@ class Reclaims:
         for attempt in running:
             if attempt.attempt_id in keeps and not attempt.is_stopping:
                 lending.leaves(attempt, keeps[attempt.attempt_id])
-        for job_id in self._store.held_for.values():
+        for job_id in (one for one in self._store.held_for.values() if one != row.job_id):
             holder = self._store.rows[job_id]
             lending.comes(TenantId(holder.tenant), holder.tier, 1)
         claim = lending.claim(TenantId(row.tenant), row.tier, num_gpus)

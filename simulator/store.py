@@ -1,6 +1,6 @@
 """The database in memory: rows, versions by identity, and the rules that the real one enforces by index and trigger."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +35,7 @@ from simulator.truth import Truth, require
 PLACED: Final = "the job that it was for has been placed"
 _CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
 _OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
+_WAITING = frozenset({JobState.QUEUED, JobState.RECOVERING})
 _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 
@@ -95,6 +96,13 @@ class Store:
         self.num_changes += 1
         self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
 
+    def hold_alone(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
+        """As ``hold``, and nothing else of what the job keeps since it was interrupted."""
+        rest = {gpu for gpu, holder in self.held_for.items() if holder == job_id}.difference(gpus)
+        self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if gpu not in rest}
+        self.kept.forget(job_id, rest)
+        self.hold(job_id, gpus)
+
     def let_go(self, job_id: JobId, why: str) -> None:
         """Nothing is held for the job any more. Its victims that were not told yet may then be let off."""
         self.num_changes += 1
@@ -144,6 +152,16 @@ class Store:
             row = self.rows[self.attempts[attempt_id].job_id]
             held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + 1
         return held
+
+    def kept_beside(self, job_id: JobId) -> list[tuple[str, str]]:
+        """Tenant and tier of each GPU that is held for another job that waits and has let go of it."""
+        found = []
+        for gpu, waiting in self.held_for.items():
+            holder = self.holders.get(gpu)
+            is_its_own = holder is not None and self.attempts[holder].job_id == waiting
+            if waiting != job_id and self.jobs[waiting].state in _WAITING and not is_its_own:
+                found.append((self.rows[waiting].tenant, self.rows[waiting].tier))
+        return found
 
     def windows(self) -> list[Window]:
         """Planned work that is known of by now and not over."""

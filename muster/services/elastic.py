@@ -129,8 +129,16 @@ def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
 
 def own_holds(session: Session) -> list[OwnHold]:
     """What is held for jobs that change their size."""
-    query = select(GpuHold.job_id, func.array_agg(GpuHold.gpu_uuid)).where(_NOT_RECLAIMED_FOR).group_by(GpuHold.job_id)
-    return [OwnHold(job_id, tuple(sorted(uuids))) for job_id, uuids in session.execute(query)]
+    query = (
+        select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
+        .join(GpuHold, GpuHold.job_id == Job.id)
+        .where(_NOT_RECLAIMED_FOR)
+        .group_by(Job.id)
+    )
+    return [
+        OwnHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
+        for job_id, uuids, tenant_id, tier in session.execute(query)
+    ]
 
 
 def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:

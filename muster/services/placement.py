@@ -29,7 +29,7 @@ from muster.services.node_places import path_of
 from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.model import Swap
+from scheduler.model import Resized, Swap
 from scheduler.planner import Placement
 from scheduler.required_place import HostsThere, broken_by, required_place
 
@@ -160,6 +160,8 @@ def _tell(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -
 def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
     """How it goes on after a fault or maintenance: with the hosts that were good, or as a whole elsewhere."""
     level = spec_of(job).topology.required
+    if swap.kept_nodes and swap.resized is not None:
+        return _resizing(swap, swap.resized)
     if swap.kept_nodes:
         words = f"{swap.kept_nodes} hosts keep their ranks, {len(swap.replaced)} were replaced"
     elif level is None:
@@ -172,4 +174,21 @@ def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
         "kept_nodes": swap.kept_nodes,
         "kept_gpus": swap.kept_gpus,
         "replaced": [{"from": old, "to": new} for old, new in swap.replaced],
+    }
+
+
+def _resizing(swap: Swap, resized: Resized) -> dict[str, Any]:
+    """What goes on with another number of hosts swaps none: they follow each other by rank anew."""
+    words = f"goes on with {resized.to_nodes} instead of {resized.from_nodes} hosts"
+    new = f", {len(resized.joined)} are new" if resized.joined else ""
+    return {
+        "kind": "shrunk" if resized.to_nodes < resized.from_nodes else "grown",
+        "reason": f"{words}: {swap.kept_nodes} are those that it had{new}",
+        "from_nodes": resized.from_nodes,
+        "to_nodes": resized.to_nodes,
+        "kept_nodes": swap.kept_nodes,
+        "kept_gpus": swap.kept_gpus,
+        "left": list(resized.left),
+        "joined": list(resized.joined),
+        "replaced": [],
     }

@@ -10,7 +10,7 @@ from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
 from muster.db.repositories.tenants import held_in_tier, lock_below
 from muster.domain.errors import NotFoundError, ValidationFailedError
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Permission
 from muster.services import incidents
@@ -103,9 +103,14 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     return [QuotaFound(row, held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]
 
 
-def quota_refusal(unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int) -> str | None:
-    """I6 under the quotas' locks: why ``num_gpus`` more would pass a limit of the tenant or of one above, or None."""
-    refused = limit_refusal(unit, tenant_id, tier, num_gpus)
+def quota_refusal(
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+) -> str | None:
+    """I6 under the quotas' locks: why ``num_gpus`` more would pass a limit of the tenant or of one above, or None.
+
+    ``kept_beside``: of a job that waits itself. What is held for others that wait counts as theirs already.
+    """
+    refused = limit_refusal(unit, tenant_id, tier, num_gpus, kept_beside=kept_beside)
     return None if refused is None else limit_held(refused[0], tier, is_own=refused[1])
 
 

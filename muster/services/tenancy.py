@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from muster.db.models import Quota as QuotaRow
 from muster.db.repositories import tenants
 from muster.domain.errors import ConflictError
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
 from muster.services.unit_of_work import UnitOfWork
 from scheduler.tenancy import Holdings, Limit, Member, Quota, Tenancy
@@ -49,8 +49,12 @@ def used(session: Session, now: datetime, policy: Policy) -> Used:
     return known[2]
 
 
-def locked_holdings(unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str) -> Holdings:
+def locked_holdings(
+    unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str, *, kept_beside: JobId | None = None
+) -> Holdings:
     """What these tenants and those above them hold now, as far as a quota there is of it: its row stays locked.
+
+    ``kept_beside``: with what is kept for every other job that waits.
 
     Raises:
         TreeChangedError: one has come under another tenant meanwhile. Who moves one locks the same rows.
@@ -65,13 +69,19 @@ def locked_holdings(unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: st
     members = {below: Member(above) for line in lines.values() for below, above in pairwise(line)}
     holdings = Holdings(Tenancy(members, {(row.tenant_id, tier): quota_of(row) for row in rows}))
     for row in rows:
-        holdings.set(row.tenant_id, tier, tenants.held_in_tier(unit.session, row.tenant_id, tier))
+        held = tenants.held_in_tier(unit.session, row.tenant_id, tier)
+        kept = 0
+        if kept_beside is not None:
+            kept = tenants.kept_in_tier(unit.session, row.tenant_id, tier, beside=kept_beside)
+        holdings.set(row.tenant_id, tier, held, kept)
     return holdings
 
 
-def limit_refusal(unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int) -> tuple[Limit, bool] | None:
+def limit_refusal(
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+) -> tuple[Limit, bool] | None:
     """I6 under the quotas' locks: the limit that ``num_gpus`` more would pass, and whether it is the tenant's own."""
-    limit = locked_holdings(unit, [tenant_id], tier).limit(tenant_id, tier)
-    if limit is None or limit.held + num_gpus <= limit.most:
+    limit = locked_holdings(unit, [tenant_id], tier, kept_beside=kept_beside).limit(tenant_id, tier)
+    if limit is None or num_gpus <= limit.left:
         return None
     return limit, limit.tenant_id == tenant_id

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
-from scheduler.model import Plan, Question
+from scheduler.model import Plan, Question, Swap
 from simulator.kernel import Action, Kernel
 from simulator.placing import Placer
 from simulator.planning.keeping import fault_of_kept
@@ -107,7 +107,7 @@ class Planner:
     def _count(self, plan: Plan) -> None:
         decided = {
             "placement": plan.placements,
-            "swap": [one for one in plan.placements if one.swap is not None and one.swap.kept_nodes],
+            "swap": [one for one in plan.placements if _is_swap(one.swap)],
             "reclaim": plan.reclaims,
             "shrink": [one for one in plan.reclaims if one.keeps],
             "withdrawal": plan.withdrawals,
@@ -161,3 +161,7 @@ class Planner:
                     grace_ms = max(window.starts_ms - now_ms, 0)
                     self.num_decided["clearing"] += 1
                     self._server.receive(self._server.stop, attempt_id, StopReason.MAINTENANCE, grace_ms)
+
+
+def _is_swap(swap: Swap | None) -> bool:
+    return swap is not None and swap.kept_nodes > 0 and swap.resized is None

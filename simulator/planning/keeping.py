@@ -37,8 +37,13 @@ class Kept:
         own = (gpu for gpu in kept_of(life, parts) if promised.get(gpu, life.job_id) == life.job_id)
         self.job_of.update(dict.fromkeys(own, life.job_id))
 
-    def forget(self, job_id: JobId) -> None:
-        self.job_of = {gpu: owner for gpu, owner in self.job_of.items() if owner != job_id}
+    def forget(self, job_id: JobId, gpus: Collection[GpuUuid] | None = None) -> None:
+        """``gpus``: these of the job's alone."""
+        self.job_of = {
+            gpu: owner
+            for gpu, owner in self.job_of.items()
+            if owner != job_id or (gpus is not None and gpu not in gpus)
+        }
 
     def require_own(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
         taken = {gpu: owner for gpu in gpus if (owner := self.job_of.get(gpu, job_id)) != job_id}

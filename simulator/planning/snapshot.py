@@ -179,7 +179,10 @@ def _own_holds(store: Store) -> tuple[OwnHold, ...]:
     for gpu, job_id in store.held_for.items():
         if job_id not in promised:
             held.setdefault(job_id, []).append(gpu)
-    return tuple(OwnHold(job_id, tuple(sorted(gpus))) for job_id, gpus in held.items())
+    return tuple(
+        OwnHold(job_id, tuple(sorted(gpus)), TenantId(store.rows[job_id].tenant), store.rows[job_id].tier)
+        for job_id, gpus in held.items()
+    )
 
 
 def _may_anybody_grow(store: Store, now_ms: int) -> bool:

@@ -8,7 +8,7 @@ from muster.domain.plan_words import Mood
 from muster.domain.wait_reasons import WaitReason
 from scheduler.answer import answer
 from scheduler.explain import moment
-from scheduler.model import Question, RunnerUp, StartRange, Verdict, WaitingJob
+from scheduler.model import Question, RunnerUp, StartRange, Swap, Verdict, WaitingJob
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
 from simulator.scenarios.shown import Window, seconds_of
@@ -77,6 +77,15 @@ def _hosts(window: Window) -> str:
 
 def runner_up_of(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
     return {"victims": sorted(names[victim] for victim in best.victims), "cost_gpu_s": round(best.cost_gpu_s, 1)}
+
+
+def recovery_of(swap: Swap) -> dict[str, Any]:
+    """How a job goes on after a fault."""
+    if swap.resized is not None:
+        resized = swap.resized
+        hosts = {"left": list(resized.left), "joined": list(resized.joined)}
+        return {"kept_nodes": swap.kept_nodes, "from_nodes": resized.from_nodes, **hosts}
+    return {"kept_nodes": swap.kept_nodes, "replaced": dict(swap.replaced) if swap.kept_nodes else None}
 
 
 def reasons_of(verdict: Verdict) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from simulator.scenarios.shown import (
     seconds_of,
     waiting_of,
 )
-from simulator.scenarios.telling import planned, reasons_of, runner_up_of, why_of
+from simulator.scenarios.telling import planned, reasons_of, recovery_of, runner_up_of, why_of
 
 TICK_MS: Final = 60_000
 """While anybody waits the planner is asked so often; a control plane asks it each second."""
@@ -305,16 +305,8 @@ class _World:
         self._told.pop(job_id, None)
         self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
         self._start(job_id, self._shapes[job_id], parts, self._now_ms)
-        replaced = None if swap is None or not swap.kept_nodes else dict(swap.replaced)
-        kept = None if swap is None else swap.kept_nodes
-        self._say(
-            job_id,
-            "placed",
-            nodes=[node for node, _ in parts],
-            slots=self._fleet.slots_of(parts),
-            kept_nodes=kept,
-            replaced=replaced or None,
-        )
+        told = {} if swap is None else recovery_of(swap)
+        self._say(job_id, "placed", nodes=[node for node, _ in parts], slots=self._fleet.slots_of(parts), **told)
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):

@@ -10,7 +10,7 @@ from muster.embedded import binaries
 from muster.embedded.binaries import BrokerBinary, find_broker, reachable_broker
 from muster.embedded.placement import Owner, is_reachable, prepare_home
 from muster.embedded.postgres import PostgresServer
-from muster.ports import free_port, port_is_taken
+from muster.ports import MEETING_PORTS, free_port, meeting_port, port_is_taken
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its servers as another user")
 
@@ -21,6 +21,19 @@ def test_a_free_port_is_free_until_someone_listens() -> None:
     with socket.create_server(("127.0.0.1", port)):
         assert port_is_taken(port)
     assert not port_is_taken(port)
+
+
+def test_where_programs_meet_later_is_no_port_that_a_connection_is_given() -> None:
+    """One that goes out holds its port as one that listens does: the gang's first program could not listen there."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split())
+    if not set(MEETING_PORTS).isdisjoint(range(low, high + 1)):
+        pytest.skip("this machine gives connections any port")
+    port = meeting_port()
+    assert port in MEETING_PORTS
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        assert port_is_taken(port)
+        assert meeting_port() != port
 
 
 def test_a_folder_is_reachable_only_if_every_parent_lets_its_user_through(short_folder: Path) -> None:

@@ -123,6 +123,25 @@ def test_what_an_interrupted_gang_will_go_on_with_is_kept_of_its_quota() -> None
     assert "8 are kept for jobs that wait" in told(decided, "two").why
 
 
+def test_what_a_gang_will_go_on_with_is_kept_of_its_quota_before_it_is_in_the_queue() -> None:
+    own = OwnHold(JobId("gang"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
+    given = replace(workload([], at_most(16)), holds=(own,))
+    fleet = racks({"r0": [8], "r1": [8], "r2": [8]})
+    decided = plan(fleet, [reserved("one"), reserved("two", at=1)], DEFAULT_POLICY, given)
+    assert [item.job_id for item in decided.placements] == ["one"]
+    assert "8 are kept for jobs that wait" in told(decided, "two").why
+
+
+def test_what_a_running_gang_is_held_counts_once() -> None:
+    """It saves and leaves for another size: as long as it runs it has its quota by what it runs on."""
+    own = OwnHold(JobId("job-of-on-r0h0"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
+    runs = running("on-r0h0", of_host("r0h0"), tier="reserved", tenant="waiter")
+    assert runs.job_id == own.job_id
+    given = replace(workload([runs], at_most(16)), holds=(own,))
+    decided = plan(racks({"r0": [0], "r1": [8]}), [reserved("one")], DEFAULT_POLICY, given)
+    assert [item.job_id for item in decided.placements] == ["one"]
+
+
 def test_who_waits_is_told_the_quota_that_would_do_beside_what_is_kept() -> None:
     fleet = racks({"r0": [0, 0, 8]})
     begun = [standing(f"on-{name}", "gang", [*of_host("r0h0"), *of_host("r0h1")]) for name in ("r0h0", "r0h1")]

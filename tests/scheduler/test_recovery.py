@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, OwnHold, Parts, Reason, Swap, WaitingJob, Workload
+from scheduler.model import GpuView, OwnHold, Parts, Reason, Resized, Swap, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.recovery import Recovery, recover
+from scheduler.recovery import Recovery, recover, swap_of
 from scheduler.solver import Request
 from scheduler.topology import FleetState
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks
@@ -217,6 +217,19 @@ def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps_where_nothing
     decided = plan(racks({"r0": [8, 0, 8]}), [interrupted(1), first], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
     assert [one.job_id for one in decided.placements] == ["first"]
     assert not any(one.job_id == "j" for one in decided.holds)
+
+
+def test_an_elastic_gang_that_goes_on_with_fewer_hosts_swaps_none() -> None:
+    last = parts(*((f"r0h{number}", of_host(f"r0h{number}")) for number in range(4)))
+    shrunk = swap_of(last, (last[0], last[2], last[3]))
+    assert shrunk == Swap(3, 24, resized=Resized(4, 3, (NodeId("r0h1"),), ()))
+
+
+def test_one_that_grows_back_has_its_own_hosts_and_new_ones() -> None:
+    last = parts(*((f"r0h{number}", of_host(f"r0h{number}")) for number in range(3)))
+    new = parts(*((f"r0h{number}", of_host(f"r0h{number}")) for number in (0, 2, 3, 4)))
+    names = tuple(NodeId(f"r0h{number}") for number in range(5))
+    assert swap_of(last, new) == Swap(2, 16, resized=Resized(3, 4, (names[1],), (names[3], names[4])))
 
 
 def test_several_lost_hosts_are_replaced_in_one_plan_and_ranks_stay() -> None:

@@ -145,6 +145,10 @@ def test_after_a_lost_host_it_goes_on_with_those_that_are_left(stage: Stage) -> 
     assert num_hosts(stage, job_id) == [3, 2]
     assert attempts(stage, job_id)[0].attempt.cause is Cause.NODE_LOST
     assert {host.part.node_id for host in attempts(stage, job_id)[-1].hosts} == {host.node_id for host in alive}
+    told = stage.events("attempt.placed")[-1].payload["recovery"]
+    assert (told["kind"], told["reason"]) == ("shrunk", "goes on with 2 instead of 3 hosts: 2 are those that it had")
+    assert (told["left"], told["joined"], told["replaced"]) == ([lost.node_id], [], [])
+    assert (told["kept_nodes"], told["kept_gpus"]) == (2, 4)
 
 
 def test_it_waits_for_its_own_hosts_to_be_clean_rather_than_to_go_on_smaller(stage: Stage) -> None:

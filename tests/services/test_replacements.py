@@ -3,13 +3,18 @@
 import pytest
 
 from muster.domain.ids import JobId
+from muster.domain.policy import Policy, ReclaimPolicy
 from muster.domain.states import Cause
 from muster.services import drains
+from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
+from muster.services.scheduling import question
 from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.planner import plan
 from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
-from tests.services.reclaims.stage import Stage, make_stage
+from tests.services.reclaims.stage import AFTER_MIN_RUN_S, DONE, SCHEDULER, Stage, make_stage
+from tests.services.reclaims.stage import LEFT as RECLAIMED
 
 LEFT = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}, "stop_reason": "maintenance"}
 SHAPE = {"nodes": 2, "gpus_per_node": 2}
@@ -88,6 +93,78 @@ def test_a_replacement_in_its_rack_takes_the_lost_rank_alone(stage: Stage) -> No
     assert told["kind"] == "hot_swap"
     assert told["replaced"] == [{"from": hosts[1].node_id, "to": spare.node_id}]
     assert (told["kept_nodes"], told["kept_gpus"]) == (1, 2)
+
+
+def loses_a_host_where_spot_runs(stage: Stage) -> tuple[JobId, list[PlayedHost]]:
+    """As ``loses_a_host``, with a third host in each rack, and spot jobs past their minimum run on all that is idle."""
+    for rack in ("one", "two"):
+        stage.add_host(f"{rack}-c", rack=rack)
+    stage.reconcile()
+    gang = stage.run("on_demand", shape=SHAPE, topology={"required": "rack"})
+    hosts = [host for host, _ in stage.running[gang]]
+    for _ in range(5):
+        stage.run("spot", shape={"gpus_per_node": 2})
+    stage.set_policy(Policy(reclaim=ReclaimPolicy(cap_fraction=1.0)))
+    stage.pass_time(AFTER_MIN_RUN_S)
+    with stage.units.begin(OPERATOR, drains.DRAIN) as unit:
+        drains.drain(unit, hosts[1].node_id, reason="a fan is loud")
+    stage.beat_all()
+    stage.leave(gang, LEFT)
+    stage.reconcile()
+    return gang, hosts
+
+
+def test_a_host_in_its_rack_is_reclaimed_at_once_for_the_lost_rank_alone(stage: Stage) -> None:
+    gang, hosts = loses_a_host_where_spot_runs(stage)
+    assert len(stage.held_for(gang)) == 4
+    stage.cycle()
+    victim = stage.reclaim().victim_job_id
+    ((third, _),) = stage.running[victim]
+    assert stage.rack_of(third) == stage.rack_of(hosts[0])
+    assert "1 of its 2 hosts are good and kept for it, and others of that rack are being reclaimed" in (
+        stage.job(gang).state_reason or ""
+    )
+    held = stage.held_for(gang)
+    assert len(held) == 4, "its good host and the victim's, no longer the one that it lost"
+    stage.cycle()
+    assert stage.held_for(gang) == held
+    assert len(stage.reclaims()) == 1
+    stage.beat_all()
+    stage.leave(victim, RECLAIMED)
+    stage.cycle()
+    stage.beat_all()
+    assert [host.node_id for host, _ in stage.running[gang]] == [hosts[0].node_id, third.node_id]
+    told = stage.events("attempt.placed")[-1].payload["recovery"]
+    assert (told["kind"], told["replaced"]) == ("hot_swap", [{"from": hosts[1].node_id, "to": third.node_id}])
+
+
+def test_while_its_victim_leaves_the_gang_does_not_move_to_a_rack_that_comes_free(stage: Stage) -> None:
+    gang, hosts = loses_a_host_where_spot_runs(stage)
+    stage.cycle()
+    other_rack = [
+        job_id
+        for job_id, ((host, _), *_) in list(stage.running.items())
+        if stage.rack_of(host) not in {stage.rack_of(hosts[0]), None}
+    ]
+    for job_id in other_rack:
+        stage.leave(job_id, DONE)
+    stage.cycle()
+    assert len(stage.fleet.attempts(gang)) == 1
+    assert len(stage.held_for(gang)) == 4
+
+
+def test_of_two_commits_of_the_same_replacement_one_counts(stage: Stage) -> None:
+    gang, _ = loses_a_host_where_spot_runs(stage)
+    with stage.units.read() as session:
+        asked = question(session, stage.clock.now)
+    assert asked is not None
+    chosen = plan(asked.gpus, asked.queue, asked.policy, asked.workload).reclaims
+    assert {reclaim.beneficiary for reclaim in chosen} == {gang}
+    with stage.units.begin(SCHEDULER, NOTIFY) as unit:
+        notify(unit, chosen, asked.policy)
+    with pytest.raises(ReclaimLostError, match="are being reclaimed for"), stage.units.begin(SCHEDULER, NOTIFY) as unit:
+        notify(unit, chosen, asked.policy)
+    assert len(stage.reclaims()) == 1
 
 
 def test_a_first_attempt_says_nothing_of_recovery(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from muster.domain.exits import classify, parse_exit_record
 from muster.domain.failure_rate import Record, rule_for_program
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
-from muster.ports import LOOPBACK, free_port
+from muster.ports import LOOPBACK, meeting_port
 from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
@@ -66,7 +66,7 @@ class LocalAttempt:
             node_id=NODE,
             python=self.plan.python,
             lease_until_ms=self._lease_until_ms,
-            port=free_port(),
+            port=meeting_port(),
             user={"uid": None, "reason": "`muster run` runs programs as who calls it"},
         )
         supervisor.spawn_supervisor(self.path)

@@ -19,7 +19,7 @@ from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId, Fence, JobId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
-from muster.ports import free_port
+from muster.ports import meeting_port
 from muster.wire.host import (
     HOST_WORDS,
     PROTOCOL_VERSION,
@@ -272,7 +272,7 @@ class Launcher:
             self._apply(host.ClaimRefused(command.attempt_id))
             return
         lease_ms = round(answer.lease_s * 1000)
-        port = answer.order.rendezvous.port or free_port()
+        port = answer.order.rendezvous.port or meeting_port()
         self._write_order(self._folder(command.attempt_id), answer.order, port, sent_ms + lease_ms)
         awaits_go = answer.order.preparation is not None
         granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms, awaits_go)

@@ -8,9 +8,9 @@ from typing import Any, Final
 from sqlalchemy import CTE, Integer, func, literal, literal_column, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Quota, Tenant
-from muster.domain.ids import TenantId
-from muster.domain.states import AllocationState
+from muster.db.models import Allocation, AllocationGpu, Attempt, GpuHold, Job, Quota, Tenant
+from muster.domain.ids import JobId, TenantId
+from muster.domain.states import AllocationState, JobState
 
 HALF_LIVES: Final = 5
 """What is older counts less than a thirtieth, and no more at all."""
@@ -77,6 +77,22 @@ def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
         Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"),
     )
     return int(session.scalar(query) or 0)
+
+
+def kept_in_tier(session: Session, tenant_id: TenantId, tier: str, *, beside: JobId) -> int:
+    """GPUs that are held there for jobs of the tenant and of all below it that wait, but for the job ``beside``."""
+    query = (
+        select(func.count())
+        .select_from(GpuHold)
+        .join(Job, Job.id == GpuHold.job_id)
+        .where(
+            Job.tenant_id.in_(select(_below(tenant_id).c.id)),
+            Job.tier == tier,
+            Job.state.in_((JobState.QUEUED, JobState.RECOVERING)),
+            Job.id != beside,
+        )
+    )
+    return session.scalar(query) or 0
 
 
 def held_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:

@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import delete, exists, select
 
 from muster.db.models import GpuHold, Job, Reclaim
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission
 from muster.services.attempts import lock_job
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
@@ -21,10 +21,18 @@ def hold(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
         unit.session.add(GpuHold(gpu_uuid=uuid, job_id=job.id, created_at=unit.now))
 
 
-def promised(unit: UnitOfWork, gpus: Collection[GpuUuid]) -> list[GpuUuid]:
-    """Which of these GPUs are held for a job. Asked under the locks of the GPUs."""
+def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
+    """These and no others: what the job keeps since it was interrupted stays held so far as it is among them."""
+    own = set(unit.session.scalars(select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)))
+    if rest := own.difference(gpus):
+        unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id, GpuHold.gpu_uuid.in_(rest)))
+    hold(unit, job, set(gpus) - own)
+
+
+def promised(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
+    """Which of these GPUs are held for a job other than ``but_for``. Asked under the locks of the GPUs."""
     query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
-    return list(unit.session.scalars(query))
+    return list(unit.session.scalars(query if but_for is None else query.where(GpuHold.job_id != but_for)))
 
 
 def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:

@@ -29,7 +29,7 @@ def lending_refusal(
     for attempt in running:
         if attempt.attempt_id in keeps and not attempt.is_stopping:
             lending.leaves(attempt, keeps[attempt.attempt_id])  # what it keeps is held from when it is told
-    held = select(Job.tenant_id, Job.tier).join(GpuHold, GpuHold.job_id == Job.id)
+    held = select(Job.tenant_id, Job.tier).join(GpuHold, GpuHold.job_id == Job.id).where(Job.id != job.id)
     for tenant_id, tier in unit.session.execute(held):
         lending.comes(tenant_id, tier, 1)
     claim = lending.claim(job.tenant_id, job.tier, num_gpus)

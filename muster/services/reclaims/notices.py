@@ -63,7 +63,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
     _require_lent(unit, job, victims, chosen, policy)
     _require_quota(unit, job, len(held))
-    holds.hold(unit, job, held)
+    holds.hold_alone(unit, job, held)
     version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
     rows = [_give_notice(unit, wanted, loaded, job, version) for wanted, loaded in zip(chosen, victims, strict=True)]
     unit.session.flush()
@@ -91,8 +91,8 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
-    """I6: nothing is taken for a job that may not be placed."""
-    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus)
+    """I6: nothing is taken for a job that may not be placed once others have started that GPUs are held for."""
+    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus, kept_beside=job.id)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
@@ -174,7 +174,7 @@ def _require_place(
     homogeneity = policy.homogeneity(job.tier)
     if len(views) != len(held) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
-    if promised := holds.promised(unit, held):
+    if promised := holds.promised(unit, held, but_for=job.id):
         raise ReclaimLostError(f"{promised[0]} is held for a job already")
     staying = _staying(unit, held, victims)
     for view in views:

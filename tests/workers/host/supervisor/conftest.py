@@ -1,10 +1,11 @@
 import os
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from muster.ports import meeting_port
 
 from .attempt_case import Attempt
 
@@ -38,6 +39,4 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def rendezvous_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return meeting_port()
