@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
+from muster.db.models import Attempt
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
@@ -93,6 +96,22 @@ def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Consol
     assert "Where it would start" in page
     assert "muster job plan --nodes 1 --gpus 2 --tier on_demand" in page
     assert "It would start at once" in seen.text(asked, "tenant_member")
+
+
+def test_a_plan_that_reclaims_tells_from_whom_it_would_and_reclaims_nothing(seen: Console) -> None:
+    seen.fleet.beat()
+    victim = submit(seen, "canary-sweep", of=seen.other_tenant, tier="spot", shape={"nodes": 1, "gpus_per_node": 2})
+    assert cycle(seen) == [victim]
+    with seen.units.begin(system_principal("test"), jobs.SUBMIT, quiet=True) as unit:
+        unit.session.execute(update(Attempt).values(running_at=unit.now - timedelta(hours=2)))
+    asked = "/console/plan?gpus_per_node=2&tier=reserved"
+    page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
+    for told in ("GPUs would be reclaimed for it", "Who would give way", "2 GPUs after", "Its GPUs would be due"):
+        assert told in page
+    assert "being reclaimed" not in page
+    own = seen.text(asked, "tenant_member")
+    assert "another job, spot: 2 GPUs after" in own
+    assert "canary" not in own
 
 
 def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
