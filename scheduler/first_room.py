@@ -53,7 +53,7 @@ class FirstRoom:
     def at(self, at_ms: int, ends_ms: Ints) -> Chosen | None:
         state = self._fleet.at(at_ms)
         request = starting(state, self._request, at_ms, self._run_s)
-        return self._reclaimer.with_freed(self._reclaimer.coming(at_ms, ends_ms), request, state)
+        return self._reclaimer.reach.with_freed(self._reclaimer.coming(at_ms, ends_ms), request, state)
 
     def leaving_most_to_others(self, until_ms: int, ends_ms: Ints, soon_ms: int) -> Chosen:
         """Of the places at that moment one with few GPUs that are idle until then, or come free until ``soon_ms``,
@@ -78,7 +78,7 @@ class FirstRoom:
             state.take(idle)
             is_kept = np.zeros_like(is_soon)
             is_kept[others[is_soon[others]]] = True
-            chosen = self._reclaimer.with_freed(coming[~is_kept[coming]], request, open_state)
+            chosen = self._reclaimer.reach.with_freed(coming[~is_kept[coming]], request, open_state)
             state.give(idle)
             return chosen
 
