@@ -7,14 +7,11 @@ elastic job takes as many of the hosts that it wishes for as there are, and no f
 anything is reclaimed.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
-
-from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from muster.domain.queue_policy import CONSERVATIVE
 from muster.domain.wait_reasons import WaitReason
@@ -25,14 +22,10 @@ from scheduler.conservative import ConservativeBackfill
 from scheduler.elastic import grow, nodes_of
 from scheduler.fair_share import FairShares, in_turns
 from scheduler.fragmentation import mix_of
-from scheduler.funnel import Funnel, funnel
 from scheduler.held_places import HeldPlaces
-from scheduler.lending import Claim
 from scheduler.model import (
-    NO_TENANT,
     GpuView,
     Growth,
-    Held,
     Lapse,
     Parts,
     Placement,
@@ -46,18 +39,16 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
-from scheduler.order import expected_s, in_order, is_passed_enough
-from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
-from scheduler.placing import Placing, could_be
+from scheduler.order import in_order, is_passed_enough
+from scheduler.placing import Placing
 from scheduler.promises import Promises
 from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
-from scheduler.recovery import replan, still_good, wait_until_ms
-from scheduler.replacing import last_parts, missing_hosts
-from scheduler.solver import Request, request_of
+from scheduler.solver import request_of
 from scheduler.spares import Spares
 from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
+from scheduler.unplaced import Unplaced, comes_to, funnel_beside
 from scheduler.waiters import Waiters
 
 __all__ = [
@@ -76,9 +67,6 @@ __all__ = [
     "plan",
     "plan_on",
 ]
-
-MAX_BENEFICIARIES: Final = 64
-"""Reclaims are chosen for so many jobs in a cycle; the next cycle goes on."""
 
 
 def plan(
@@ -106,14 +94,6 @@ def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, work
     return cycle.plan()
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """``is_of_all``: it holds for each job with the same request."""
-
-    verdict: Verdict
-    is_of_all: bool = False
-
-
 class _Cycle:
     """``reclaimer``, ``backfill``, ``spares``: None without a workload; then nothing is known but fleet and queue."""
 
@@ -131,14 +111,12 @@ class _Cycle:
         self.shares = FairShares(state, policy, running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
-        self.waiters = Waiters(self.shares, self._is_passed_enough, self._funnel, self.backfill)
-        self.verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
-        self.num_beneficiaries = 0
+        beside = partial(funnel_beside, state, self.reclaimer)
+        self.waiters = Waiters(self.shares, self._is_passed_enough, beside, self.backfill)
+        self.unplaced = Unplaced(
+            state, policy, workload, self.holdings, self.placing, self.waiters, self.reclaimer, self.backfill
+        )
         self.growths: list[Growth] = []
-        self.awaits_min_run = False
-        """Whether anybody waits for minimum run times, with no place held."""
-        self.has_hopeful = False
-        """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
 
     def run(self) -> None:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
@@ -147,7 +125,7 @@ class _Cycle:
                 verdict = self._decide(job)
             if verdict is not None:
                 self.waiters.tell(job, verdict)
-        if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
+        if self.unplaced.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self.quota.close()
         self.placing.enlarge()
@@ -169,7 +147,7 @@ class _Cycle:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:
             if job.job_id in self.reclaimer.promises:
-                self._comes_to(job, job.fewest_gpus)
+                comes_to(self.holdings, self.reclaimer, job, job.fewest_gpus)
 
     def _keep_own(self, promises: Promises, workload: Workload) -> None:
         waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
@@ -177,7 +155,7 @@ class _Cycle:
         for own in workload.holds:
             promises.hold_own(own)
             if own.job_id in waiting:
-                self._comes_to(waiting[own.job_id], len(own.gpus))
+                comes_to(self.holdings, self.reclaimer, waiting[own.job_id], len(own.gpus))
             elif own.job_id not in running:
                 self.holdings.keep(own.tenant_id, own.tier, len(own.gpus))
 
@@ -208,12 +186,12 @@ class _Cycle:
         if promises is None or own is None:
             return self._tried(job)
         self.placing.there_is_more()  # for the job itself there is more than there was
-        self._comes_to(job, -len(own.gpus))
+        comes_to(self.holdings, self.reclaimer, job, -len(own.gpus))
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
             if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
-                self._comes_to(job, len(own.gpus))
+                comes_to(self.holdings, self.reclaimer, job, len(own.gpus))
         elif verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
@@ -225,12 +203,6 @@ class _Cycle:
         if job.job_id in promises:
             self.holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
         return verdict
-
-    def _comes_to(self, job: WaitingJob, num_gpus: int) -> None:
-        """What is held for a job that waits is on its way to its tenant: no other job has it of a quota meanwhile."""
-        self.holdings.keep(job.tenant_id, job.tier, num_gpus)
-        if self.reclaimer is not None:
-            self.reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)
 
     def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
@@ -250,138 +222,14 @@ class _Cycle:
         unforgiving = request.sized(min(job.nodes, within))
         request = self.placing.forgiving(unforgiving) if job.avoid_nodes else unforgiving
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
-            return self._decide_promised(self.reclaimer, job, request)
-        awaited = self._swap_or_wait(job, unforgiving)
+            return self.unplaced.promised(self.reclaimer, job, request)
+        awaited = self.unplaced.swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited
         if self.placing.start(job, request):
             self.waiters.move(() if self.backfill is None else self.backfill.moved())
             return None
-        lending = None if self.reclaimer is None else self.reclaimer.lending
-        claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        told_apart_by = None if self.backfill is None else self.backfill.told_apart_by(job)
-        run_s = expected_s(job, self.policy)
-        meets = None if self.reclaimer is None else self.reclaimer.told_apart_by(request, claim, run_s)
-        tenant = NO_TENANT if claim is None else job.tenant_id
-        alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
-        if alike not in self.verdicts:
-            found = self._refused_or_held(job, request, claim)
-            if not found.is_of_all:
-                return found.verdict
-            self.verdicts[alike] = found.verdict
-        return self.verdicts[alike]
-
-    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
-        """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
-        can_ever_fit = could_be(self.state, request)
-        self.has_hopeful = self.has_hopeful or can_ever_fit
-        through = self._funnel(request)
-        booked = None if self.backfill is None else self.backfill.booked(job)
-        if booked is not None:  # nobody's giving way would help
-            held = self.waiters.hold(job, request, through, booked=booked) if can_ever_fit else None
-            return _Found(explain.quota_booked(job, booked, held))
-        outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
-        if isinstance(outcome, Notified):
-            self.waiters.hold_anew()
-            return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
-        if can_ever_fit or (self.backfill is not None and self.backfill.could_be_later(request)):
-            refused = outcome if isinstance(outcome, Refused) else None
-            held = self.waiters.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
-            if held is not None and refused is not None and held.is_by_reclaim:
-                helped = replace(refused, until_ms=held.until_ms)
-                return _Found(explain.no_room(self.state, request, helped, self.policy, through, held=held))
-            if held is not None:
-                return _Found(explain.held_for_it(request, held, through))
-        return self._refused(request, outcome, through)
-
-    def _refused(self, request: Request, outcome: Coming | Refused, through: Funnel) -> "_Found":
-        """Of the first that waits for minimum run times, with no place held, it is its own moment that is told."""
-        is_first = False
-        if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
-            is_first, self.awaits_min_run = not self.awaits_min_run, True
-            outcome = replace(outcome, is_behind=not is_first)
-        passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
-        verdict = explain.no_room(self.state, request, outcome, self.policy, through, held_until_ms=passed)
-        return _Found(verdict, is_of_all=not is_first)
-
-    def _funnel(self, request: Request) -> Funnel:
-        if self.reclaimer is not None:
-            return funnel(self.state, request, self.reclaimer.promises.mask)
-        return funnel(self.state, request, np.zeros(len(self.state.layout.uuids), dtype=np.bool_))
-
-    def _swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
-        """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
-        until_ms = wait_until_ms(job, request, self.policy, self.workload)
-        if until_ms is None or replan(self.state, request, job.keep) is not None:
-            return None
-        kept = still_good(self.state, request, job.keep)
-        if kept is None:
-            return None
-        reclaimed = self._replacement_reclaimed(job, request)
-        if reclaimed is not None:
-            return reclaimed
-        through, uuids = self._funnel(request), self.state.layout.uuids
-        self.state.take(kept)
-        held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
-        self.waiters.holds.append(held)
-        self.has_hopeful = True
-        return explain.awaits_replacement(request, held, through)
-
-    def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
-        """Hosts in place of those that it lost, at once, where who gives way in its domain makes the swap possible."""
-        reclaimer, missing = self.reclaimer, missing_hosts(self.state, request, job.keep)
-        may_start = self.backfill is None or self.backfill.booked(job) is None
-        if reclaimer is None or missing is None or not may_start or self.num_beneficiaries == MAX_BENEFICIARIES:
-            return None
-        through, run_s = self._funnel(request), expected_s(job, self.policy)
-        claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
-        if not isinstance(outcome, Notified):
-            return None
-        self._is_reclaimed_for(job)
-        self.has_hopeful = True
-        self.waiters.hold_anew()
-        return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
-
-    def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
-        """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
-        promises, self.has_hopeful = reclaimer.promises, True
-        promises.lift(job.job_id)
-        least, run_s = request.at_least(), expected_s(job, self.policy)
-        last = last_parts(self.state, job, promises, self.workload.now_ms) if self.workload is not None else ()
-        is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
-        is_ready = not is_swap or replan(self.state, request, last) is not None
-        if is_ready and self.placing.start_promised(job, request):
-            reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
-            return None
-        through = self._funnel(request)
-        if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
-            reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
-            return explain.planned_anew(request, through)
-        missing = missing_hosts(self.state, request, last) if is_swap else None
-        promises.hold(job.job_id, promises.held(job.job_id))
-        if missing is not None:
-            num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
-            return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
-        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
-
-    def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
-        """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""
-        lending = None if self.reclaimer is None else self.reclaimer.lending
-        return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
-
-    def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
-        if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
-            return Refused()
-        is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self.policy)
-        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
-        if isinstance(outcome, Notified):
-            self._is_reclaimed_for(job)
-        return outcome
-
-    def _is_reclaimed_for(self, job: WaitingJob) -> None:
-        self.num_beneficiaries += 1
-        self._comes_to(job, job.fewest_gpus)
+        return self.unplaced.verdict(job, request)
 
     def _reclaims(self) -> Sequence[Reclaim]:
         return () if self.reclaimer is None else self.reclaimer.reclaims
