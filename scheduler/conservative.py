@@ -48,6 +48,8 @@ class _Asked:
 class ConservativeBackfill(HeldPlaces):
     """A place for each, of the first ``queue.reservations_max`` that have one within ``queue.reservation_window_s``."""
 
+    books_all = True
+
     def __init__(
         self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
     ) -> None:

@@ -82,9 +82,11 @@ class Endings:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
 
     def go_on(self, index: int) -> None:
-        """Whoever was to leave ends as it would have without a notice."""
-        ends_ms = self._attempts[index].ends_ms
-        self.ends_ms[index] = NEVER_MS if ends_ms is None else ends_ms
+        """Whoever was to leave ends as it would have without a notice; in this cycle nobody counts on what is told to
+        stop, since its end is that of the notice.
+        """
+        one = self._attempts[index]
+        self.ends_ms[index] = NEVER_MS if one.ends_ms is None or one.is_stopping else one.ends_ms
 
     def certain_ms(self) -> Ints:
         """As they are, be they over: who outstays its end may leave at any moment."""

@@ -48,12 +48,10 @@ class KeptQuota:
         return self._found[alike]
 
     def lets_start(self, job: WaitingJob, from_ms: int) -> bool:
-        """Whether beside what is kept already its limits let the job start then, as they do now."""
-        others = self._but_for(job)
-        if not others:
+        """Whether beside what is kept already its limits let the job start then."""
+        if not self._holdings.tenancy.quotas:
             return True
-        limit = self._ahead.tightest(job, from_ms, self._ahead.known(), others)
-        return limit is None or limit.left >= job.fewest_gpus
+        return self._ahead.first_ms(job, from_ms, self._ahead.known(), self._but_for(job)) == from_ms
 
     def first_moment_ms(self, job: WaitingJob) -> int | None:
         """When its limits let it start that keep it waiting; None: nobody knows, or another keeps what it needs."""

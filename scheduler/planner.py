@@ -44,7 +44,7 @@ from scheduler.placing import Placing
 from scheduler.promises import Promises
 from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
-from scheduler.solver import request_of
+from scheduler.solver import Request, request_of
 from scheduler.spares import Spares
 from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
@@ -210,15 +210,11 @@ class _Cycle:
         limit = self.quota.limit(job)
         within = nodes_of(job, limit)
         over_quota = self.quota.refusal(job, limit)
-        if over_quota is not None:
+        if limit is not None and over_quota is not None:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
-            return over_quota
-        closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
-        is_reclaimable = self.policy.tier(job.tier).notice_s is not None
-        request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
-        if self.spares is not None and self.spares.may_use(job):
-            request = replace(request, may_use_spares=True)
+            return self.unplaced.later(job, self._request(job), limit) or over_quota
+        request = self._request(job)
         unforgiving = request.sized(min(job.nodes, within))
         request = self.placing.forgiving(unforgiving) if job.avoid_nodes else unforgiving
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
@@ -230,6 +226,13 @@ class _Cycle:
             self.waiters.move(() if self.backfill is None else self.backfill.moved())
             return None
         return self.unplaced.verdict(job, request)
+
+    def _request(self, job: WaitingJob) -> Request:
+        closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
+        is_reclaimable = self.policy.tier(job.tier).notice_s is not None
+        request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
+        may_use_spares = self.spares is not None and self.spares.may_use(job)
+        return replace(request, may_use_spares=True) if may_use_spares else request
 
     def _reclaims(self) -> Sequence[Reclaim]:
         return () if self.reclaimer is None else self.reclaimer.reclaims

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from muster.domain.ids import JobId, NodeId
+from scheduler.closing import starting
 from scheduler.elastic import nodes_within
 from scheduler.line import Line
 from scheduler.model import Plan, Question, WaitingJob
@@ -205,7 +206,8 @@ class Play:
         self._num_looks += 1
         if len(idle):
             self.state.give(idle)
-        chosen = place(self.state, request)
+        run_s = expected_s(self._line.jobs[number], self._asked.policy)
+        chosen = place(self.state, starting(self.state, request, self.at_ms, run_s))
         if chosen is None:
             if len(idle):
                 self.state.take(idle)

@@ -19,8 +19,8 @@ from scheduler.placing import Placing, could_be
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
 from scheduler.replacing import last_parts, missing_hosts
-from scheduler.solver import Request
-from scheduler.tenancy import Holdings
+from scheduler.solver import Request, most_nodes
+from scheduler.tenancy import Holdings, Limit
 from scheduler.topology import FleetState
 from scheduler.waiters import Waiters
 
@@ -56,10 +56,28 @@ class Unplaced:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
         self._placing, self._waiters, self._reclaimer, self._backfill = placing, waiters, reclaimer, backfill
         self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
+        self._held_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0
         self._awaits_min_run = False
         """Whether anybody waits for minimum run times, with no place held."""
         self.has_hopeful = False
+
+    def later(self, job: WaitingJob, request: Request, limit: Limit) -> Verdict | None:
+        """Of one that ``limit`` keeps waiting now: a place at a moment by which enough of that comes back.
+
+        Without one those that are gone before it starts would take its place from it as they run. By EASY, for the
+        first of each limit alone, and where it waits for GPUs all the same: nothing idle is held for want of quota.
+        """
+        request, alike = request.at_least(), (limit.tenant_id, job.tier)
+        if self._backfill is None or not could_be(self._state, request):
+            return None
+        if not self._backfill.books_all:
+            if alike in self._held_over or most_nodes(self._state, request) >= request.nodes:
+                return None
+            self._held_over.add(alike)
+        through = funnel_beside(self._state, self._reclaimer, request)
+        held = self._waiters.hold(job, request, through, booked=limit)
+        return None if held is None else explain.quota_booked(job, limit, held)
 
     def verdict(self, job: WaitingJob, request: Request) -> Verdict:
         """Of one that found no place: jobs that are alike are told the same."""
@@ -151,6 +169,9 @@ class Unplaced:
         least, run_s = request.at_least(), expected_s(job, self._policy)
         last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
         is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
+        if last and not is_swap:
+            reclaimer.withdraw(job.job_id, "it would no longer bring the hosts that the job lacks")
+            return self._swap_anew(job, request)
         is_ready = not is_swap or replan(self._state, request, last) is not None
         if is_ready and self._placing.start_promised(job, request):
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
@@ -165,6 +186,13 @@ class Unplaced:
             num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
+
+    def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """Its good hosts stay its own in this very cycle, while it waits for others; else it starts where it can."""
+        awaited = self.swap_or_wait(job, request)
+        if awaited is not None or self._placing.start_promised(job, request):
+            return awaited
+        return explain.planned_anew(request, funnel_beside(self._state, self._reclaimer, request))
 
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self._reclaimer is None or self._num_beneficiaries == MAX_BENEFICIARIES:
