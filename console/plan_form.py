@@ -16,6 +16,8 @@ from muster.domain.placement_words import labels_of, layout_of, slices_of
 
 MAX_DEPTH: Final = 8
 MINUTE_S: Final = 60
+MOST_MINUTES: Final = 365 * 24 * 60
+"""As a job's wall time may be at most."""
 _QUOTED: Final = re.compile(r"`(\w+)`")
 Typed = Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00]*$")]
 Read = TypeVar("Read")
@@ -160,6 +162,8 @@ def _number(text: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"{text!r} is no number of minutes, such as 90")
+    if number > MOST_MINUTES:
+        raise ValueError(f"must be at most {MOST_MINUTES:,}")
     return number
 
 

@@ -96,14 +96,14 @@ def _alone(why: str, reason: Reason) -> Verdict:
     return Verdict(why, reason.token, (reason,))
 
 
-def reclaimed_for_it(request: Request, deadline_ms: int, through: Funnel, *, stands: bool = False) -> Verdict:
-    """``stands``: the notice was given before; else it is as this plan is carried out."""
+def reclaimed_for_it(
+    request: Request, deadline_ms: int, num_gpus: int, through: Funnel, *, stands: bool = False
+) -> Verdict:
+    """Counted is what others give. ``stands``: the notice was given before; else it is as this plan is carried out."""
     due = f"due by {moment(deadline_ms)}"
     being = f"GPUs are being reclaimed for it, {due}"
     deed = being if stands else Deed(being, f"GPUs would be reclaimed for it, {due}")
-    num_gpus = request.fewest_nodes * request.gpus_per_node
-    reason = Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus, request.fewest_nodes)
-    return verdict_of([_needed(request), deed], through, reason)
+    return verdict_of([_needed(request), deed], through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus))
 
 
 def planned_anew(request: Request, through: Funnel) -> Verdict:

@@ -152,9 +152,13 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
     """What is wrong with where GPUs are, of which there would be enough; None: there are too few."""
     if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
         return None
-    if _num_suitable(wanted, counts) < wanted.nodes:
-        is_possible = _num_suitable(wanted, state.layout.cell_size) >= wanted.nodes
-        return WaitReason.FRAGMENTATION if is_possible else WaitReason.CAPACITY
+    num_suitable = _num_suitable(wanted, counts)
+    if num_suitable < wanted.nodes:
+        if _num_suitable(wanted, state.layout.cell_size) < wanted.nodes:
+            return WaitReason.CAPACITY
+        crumbs = int(counts[counts < wanted.gpus_per_node].sum())
+        is_scattered = num_suitable * wanted.gpus_per_node + crumbs >= wanted.nodes * wanted.gpus_per_node
+        return WaitReason.FRAGMENTATION if is_scattered else None
     suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
     if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
         return WaitReason.COHORT

@@ -30,9 +30,10 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """Victims were chosen; all of them will have let go by then, and the gang's GPUs are held for it."""
+    """Victims were chosen; all will have let go of ``num_gpus`` by then, and what the gang runs on is held for it."""
 
     until_ms: int
+    num_gpus: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,4 +221,5 @@ class Reclaimer:
                 self.promises.mask[layout.gpu_indices(keeps)] = True
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
         self.promises.hold(job_id, gpus)
-        return Notified(int(self._ends[choice.victims].max()))
+        num_gpus = sum(len(one.gpus) for one in self.reclaims[-len(choice.victims) :])
+        return Notified(int(self._ends[choice.victims].max()), num_gpus)

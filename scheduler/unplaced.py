@@ -107,7 +107,7 @@ class Unplaced:
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
             self._waiters.hold_anew()
-            return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
+            return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))
         if can_ever_fit or (self._backfill is not None and self._backfill.could_be_later(request)):
             refused = outcome if isinstance(outcome, Refused) else None
             held = self._waiters.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
@@ -181,11 +181,13 @@ class Unplaced:
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         missing = missing_hosts(self._state, request, last) if is_swap else None
-        promises.hold(job.job_id, promises.held(job.job_id))
+        held = promises.held(job.job_id)
+        num_awaited = int(np.count_nonzero(~self._state.is_free[held]))
+        promises.hold(job.job_id, held)
         if missing is not None:
             num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
-        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through, stands=True)
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), num_awaited, through, stands=True)
 
     def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Its good hosts stay its own in this very cycle, while it waits for others; else it starts where it can."""

@@ -51,7 +51,9 @@ class JobSubmission(JobSpec):
 
 
 class JobQuestion(JobSubmission):
-    """A job as it might be submitted. Name and program decide nothing about its place, and may be left out."""
+    """A job as it might be submitted, with or without name and program. By a name it is believed to take what others of
+    that took.
+    """
 
     name: Name = "plan"
     program: Program = Field(default_factory=lambda: Program(argv=("true",), launcher=LauncherKind.COMMAND))

@@ -137,7 +137,7 @@ class JobSubmission(_JobFields):
 
 
 class JobQuestion(_JobFields):
-    """A job as it might be submitted. Name and program decide nothing about its place."""
+    """A job as it might be submitted. By its name it is believed to take what others took."""
 
     name: NotRequired[str]
     program: NotRequired[Program]

@@ -6,6 +6,7 @@ Each function raises ``ValueError``, with the word that cannot be read and what 
 from collections.abc import Iterable
 from typing import Any, Final
 
+MOST_DIGITS: Final = 15
 DEGREES: Final = ("pp", "dp", "fsdp", "tp")
 
 
@@ -42,4 +43,6 @@ def _counted(word: str, example: str) -> tuple[str, int]:
     name, separator, number = word.partition("=")
     if not separator or not name or not (number.isascii() and number.isdecimal()):
         raise ValueError(f"{word!r} is not NAME=NUMBER, such as {example}")
+    if len(number) > MOST_DIGITS:
+        raise ValueError(f"{name}={number[:MOST_DIGITS]}… is no number of at most {MOST_DIGITS} digits")
     return name, int(number)

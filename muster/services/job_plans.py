@@ -4,7 +4,7 @@ The planner answers, on the snapshot that its next cycle would have; so a job th
 is placed as its plan says. Nothing is written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -34,6 +34,9 @@ from scheduler.alignment import Alignment, alignment_of
 from scheduler.answer import Change
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.order import expected_s
+from scheduler.recovery import replan
+from scheduler.solver import parts_of, place, request_of
+from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
 EXPLAIN: Final = declare_action("job.explain")
@@ -205,7 +208,7 @@ def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) 
     if standing:
         due_ms = max(item.deadline_ms for item in standing)
         starts_at = unit.now + timedelta(milliseconds=max(due_ms - asked.workload.now_ms, 0))
-        hosts = _hosts(unit, _parts(standing[0].held, asked.gpus))
+        hosts = _hosts(unit, _parts_on(standing[0].held, job, asked))
         return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts)
     reclaims = [item for item in decided.reclaims if item.beneficiary == job.job_id]
     if reclaims:
@@ -217,6 +220,15 @@ def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) 
         return JobPlan(PlanOutcome.WAITS)
     starts_at = unit.now + timedelta(milliseconds=held.until_ms - asked.workload.now_ms)
     return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, asked.gpus)))
+
+
+def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, asked: Question) -> Parts:
+    """By rank, as the job will start on these GPUs, once they are free: what is stored of them has no order."""
+    own = set(uuids)
+    views = [replace(gpu, facts=replace(gpu.facts, is_held=False)) for gpu in asked.gpus if gpu.uuid in own]
+    state, request = FleetState(views, asked.policy), request_of(job).at_least()
+    chosen = (replan(state, request, job.keep) if job.keep else None) or place(state, request)
+    return _parts(uuids, asked.gpus) if chosen is None else parts_of(state, job.tier, chosen)
 
 
 def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:

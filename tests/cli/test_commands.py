@@ -327,6 +327,8 @@ def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster
         (("--layout", "ep=2"), "'--layout': 'ep' is no degree"),
         (("--tp-across-nodes",), "--layout, which is missing"),
         (("--on-label", "gen="), "is not NAME=VALUE"),
+        (("--layout", f"tp={'9' * 5000}"), "'--layout': tp=999999999999999… is no number of at most 15 digits"),
+        (("--wall-time", f"{'9' * 400}d"), "is more than a hundred years"),
     ],
 )
 def test_a_place_that_means_nothing_is_refused_before_anything_is_asked(

@@ -1,5 +1,6 @@
 """The plan of a job that nobody submitted: what the next cycle would do, said without doing it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,6 +245,26 @@ def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alon
     assert whole["victims"][0]["tenant_id"] == stage.fleet.tenant.tenant_id
     theirs = job_plan_view(found, sees_all=False, tenant_id=stage.fleet.tenant.tenant_id)
     assert theirs["victims"] == whole["victims"], "whose job would give way is told which"
+
+
+def test_a_reclaim_that_stands_is_told_with_the_ranks_as_they_will_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored of it has no order."""
+
+    def question(*given: Any, **named: Any) -> Any:
+        asked = scheduling.question(*given, **named)
+        assert asked is not None
+        turned = tuple(replace(one, held=one.held[::-1]) for one in asked.workload.reclaims)
+        return replace(asked, workload=replace(asked.workload, reclaims=turned))
+
+    monkeypatch.setattr(job_plans, "question", question)
+    stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.pass_time(SPOT_MIN_RUN_S + 60)
+    job_id = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
+    (reclaim,) = stage.cycle().reclaims
+    found = explained(stage, job_id)
+    assert [gpu for host in found.hosts for gpu in host.gpus] == list(reclaim.held)
 
 
 def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(
