@@ -122,7 +122,7 @@ class _Advice:
         """
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
-        own = self._let_go([*_held_for(self.job.job_id, self.decided)])
+        own = self._let_go([*_held_for(self.job.job_id, self.asked, self.decided)])
         if self._is_quota_kept():
             found = [*self._wall_time_before_others(), *self._tiers()]
         else:
@@ -304,9 +304,13 @@ def _held_by(decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
         yield held.job_id, held.gpus
 
 
-def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
-    """Each reclaim for a job says all that is held for it."""
-    yield from next((reclaim.held for reclaim in decided.reclaims if reclaim.beneficiary == job_id), ())
+def _held_for(job_id: JobId, asked: Question, decided: Plan) -> Iterator[GpuUuid]:
+    """By this plan and before it. Each reclaim for a job says all that is held for it."""
+    for reclaims in (decided.reclaims, asked.workload.reclaims):
+        yield from next((reclaim.held for reclaim in reclaims if reclaim.beneficiary == job_id), ())
+    for own in asked.workload.holds:
+        if own.job_id == job_id:
+            yield from own.gpus
     for held, gpus in _first_there(decided.holds):
         if held.job_id == job_id:
             yield from gpus

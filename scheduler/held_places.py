@@ -17,7 +17,6 @@ from muster.domain.policy import Policy
 from scheduler.model import Held, WaitingJob, Workload
 from scheduler.outcomes import Refused
 from scheduler.reclaim import Reclaimer
-from scheduler.reopening import Reopenings
 from scheduler.solver import Chosen, Request, place
 from scheduler.tenancy import Limit
 from scheduler.topology import NEVER_MS, FleetState, Ints
@@ -55,7 +54,7 @@ class HeldPlaces(ABC):
 
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload) -> None:
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, workload.now_ms
-        self._reopenings = Reopenings(state, workload)
+        self._reopenings = reclaimer.reopenings
         self._places: list[Place] = []
 
     def could_be_later(self, request: Request) -> bool:

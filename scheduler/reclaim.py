@@ -22,6 +22,7 @@ from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.reach import Reach
 from scheduler.recovery import replan
+from scheduler.reopening import Reopenings
 from scheduler.replacing import Missing
 from scheduler.shrinking import kept_beside
 from scheduler.solver import Request
@@ -55,6 +56,7 @@ class Reclaimer:
             if reclaim.victim in indices:
                 self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
+        self.reopenings = Reopenings(state, workload)
         self.reach = Reach(state, self._owner, self._givers, self.promises)
         factor = policy.reclaim.shrink_cost_factor
         self._chooser = Chooser(state, self._attempts, self._givers, self.reach, self._now_ms, factor)
@@ -169,6 +171,10 @@ class Reclaimer:
 
         ``coming``: what comes free until then.
         """
+        if self.reopenings.num_until(latest_ms):
+            opened_ms = self._after_work_ms(request, coming, latest_ms, run_s)
+            if opened_ms is not None:
+                return opened_ms
         first_ms = self._full_ms(request, coming)
         if first_ms is None:
             return None
@@ -178,6 +184,16 @@ class Reclaimer:
             if until_ms is not None:
                 return until_ms
         return None
+
+    def _after_work_ms(self, request: Request, coming: Ints, latest_ms: int, run_s: float | None) -> int | None:
+        """As ``_comes_by_itself``, on hosts too on which planned work is over by then."""
+        later = self.reopenings.fleet().at(latest_ms)
+        chosen = self.reach.with_freed(coming, starting(later, request, latest_ms, run_s), later)
+        if chosen is None:
+            return None
+        reopens_ms = self.reopenings.of_gpus()[chosen.gpus]
+        opened_ms = int(reopens_ms[reopens_ms <= latest_ms].max(initial=self._now_ms))
+        return max(opened_ms, self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
 
     def _full_ms(self, request: Request, coming: Ints) -> int | None:
         """When its place has come free, of what comes free."""

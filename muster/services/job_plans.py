@@ -107,7 +107,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
-    spec = jobs.settled(unit, spec)
+    is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
@@ -117,7 +117,10 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         far = WaitReason.FAR_BEHIND
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_words(far, Mood.ASKED), far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    return _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
+    told = _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
+    if is_sum:  # which has no number of hosts that it could be told to change
+        told = replace(told, changes=tuple(one for one in told.changes if one.field != "shape.nodes"))
+    return told
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:

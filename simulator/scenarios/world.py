@@ -13,6 +13,7 @@ from typing import Any, Final
 from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from scheduler.job_rules import rule_of
 from scheduler.model import (
+    OwnHold,
     Parts,
     Placement,
     Plan,
@@ -69,6 +70,7 @@ class _World:
         self._shapes: dict[str, JobFields] = {}
         self._queued_ms: dict[str, int] = {}
         self._reclaims: dict[AttemptId, StandingReclaim] = {}
+        self._kept: dict[str, OwnHold] = {}
         self._losses: list[ReclaimLoss] = []
         self._peaks: Counter[TenantId] = Counter()
         self._told: dict[str, str] = {}
@@ -123,6 +125,7 @@ class _World:
     def _is_over(self, name: str, kind: DecisionKind) -> None:
         """Whether it runs or waits; of one that is over already nothing is said."""
         waited = self._waiting.pop(name, None)
+        self._kept.pop(name, None)
         if waited is not None or name in self._running:
             self._end(name, kind)
 
@@ -218,6 +221,15 @@ class _World:
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
         waiting = self._asks(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
         self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
+        if is_interrupted:
+            self._keep(name, attempt)
+
+    def _keep(self, name: str, attempt: Attempt) -> None:
+        """What it had on its good hosts stays its own until it is placed, or cannot go on with that."""
+        promised = {uuid for reclaim in self._reclaims.values() for uuid in reclaim.held}
+        good = [uuid for _, own in attempt.parts if not self._fleet.is_out(own) for uuid in own if uuid not in promised]
+        if good:
+            self._kept[name] = OwnHold(JobId(name), tuple(good), TenantId(attempt.job.tenant), attempt.job.tier)
 
     def _shrink(self, name: str, attempt: Attempt) -> None:
         """It has saved, and goes on with the hosts that it keeps."""
@@ -296,6 +308,7 @@ class _World:
         self._say(beneficiary, "withdrawn", victims=[victim], why=why)
 
     def _let_go(self, beneficiary: JobId) -> None:
+        self._kept.pop(beneficiary, None)
         self._reclaims = {key: one for key, one in self._reclaims.items() if one.beneficiary != beneficiary}
 
     def _place(self, placement: Placement) -> None:
@@ -359,10 +372,12 @@ class _World:
                 )
 
     def _workload(self) -> Workload:
+        helped = {reclaim.beneficiary for reclaim in self._reclaims.values()}  # what they kept is held with the rest
         return Workload(
             now_ms=self._now_ms,
             running=tuple(running_of(name, one) for name, one in self._running.items()),
             reclaims=tuple(self._reclaims.values()),
+            holds=tuple(self._kept[name] for name in sorted(self._kept.keys() - helped)),
             losses=tuple(self._losses),
             peak_gpus=dict(self._peaks),
             tenancy=self._tenancy,

@@ -75,6 +75,14 @@ def behind_a_gang(**workload: Any) -> tuple[Question, WaitingJob]:
     return question(racks({"A": [8, 8]}), [gang, wanted], [busy], **workload), wanted
 
 
+def test_what_is_held_for_itself_by_a_reclaim_that_stands_counts_as_its_own() -> None:
+    wanted = job("j", nodes=2, gpus=8, tier="reserved")
+    victim = running("v", of_host("Ah0"))
+    promised = standing("v", "j", of_host("Ah0") + of_host("Ah1"))
+    asked = question(racks({"A": [8, 8]}), [wanted], [victim], reclaims=(promised,))
+    assert changes(asked, wanted) == [Change("shape.nodes", 1), Change("fleet.nodes", 1)]
+
+
 def test_what_is_held_for_lower_tiers_is_free_to_who_would_go_before_them() -> None:
     asked, wanted = behind_a_gang()
     assert Change("tier", "reserved") in changes(asked, wanted)

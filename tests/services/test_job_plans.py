@@ -72,6 +72,11 @@ def test_a_sum_of_gpus_is_planned_on_the_hosts_on_which_it_is_submitted(stage: S
         asked(stage, spec().model_copy(update={"shape": Shape(gpus=6)}))
 
 
+def test_of_a_sum_of_gpus_no_number_of_hosts_is_advised(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    assert asked(stage, spec().model_copy(update={"shape": Shape(gpus=4)})).changes == (Change("fleet.nodes", 1),)
+
+
 def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage) -> None:
     for _ in range(2):
         stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
