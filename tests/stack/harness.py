@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,6 +194,13 @@ class Stack:
     def _num_unsequenced(self) -> int:
         with self.units.read() as session:
             return len(session.scalars(select(Event.id).where(Event.position.is_(None))).all())
+
+
+def own_folder(server_folder: Path, name: str) -> Path:
+    """A new one: a worker may come to a module twice."""
+    folder = server_folder / f"{name}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(mode=0o711)
+    return folder
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from muster.cli.exits import Exit
 from muster.services.unit_of_work import UnitOfWorkFactory
-from tests.stack.harness import Stack, running_stack
+from tests.stack.harness import Stack, own_folder, running_stack
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 
@@ -70,9 +70,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(server_folder: Path, warm_muster: WarmPython) -> Iterator[Shell]:
-    folder = server_folder / "walk"
-    folder.mkdir(mode=0o711)
-    with running_stack(folder) as stack:
+    with running_stack(own_folder(server_folder, "walk")) as stack:
         yield Shell(stack, warm_muster)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from muster.client.transport import Problem, UnreachableError, send
 from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingStep
 from muster.domain.states import CheckpointStatus
-from tests.stack.harness import Stack, processes_marked, running_stack
+from tests.stack.harness import Stack, own_folder, processes_marked, running_stack
 from workers.bell.ringer import Ringer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -66,9 +66,7 @@ for step in range(1, int(sys.argv[1]) + 1):
 
 @pytest.fixture(scope="module")
 def folder(server_folder: Path) -> Path:
-    path = server_folder / "crashes"
-    path.mkdir(mode=0o711)
-    return path
+    return own_folder(server_folder, "crashes")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from muster.documents import JobDetail
 from tests.fleet_factory import ENDS_AT_ITS_FAULT
 from tests.slow_at_first import slow_at_first
-from tests.stack.harness import Stack, gone_within, running_stack
+from tests.stack.harness import Stack, gone_within, own_folder, running_stack
 from workers.host.supervisor.log_streams import TAIL_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,9 +27,7 @@ time.sleep(0.3)
 
 @pytest.fixture(scope="module")
 def stack(server_folder: Path) -> Iterator[Stack]:
-    folder = server_folder / "programs"
-    folder.mkdir(mode=0o711)
-    with running_stack(folder) as stack:
+    with running_stack(own_folder(server_folder, "programs")) as stack:
         yield stack
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.generated.environment import HERE, generators_python
-from tests.stack.harness import Stack, running_stack
+from tests.stack.harness import Stack, own_folder, running_stack
 from tools.openapi_document import DOCUMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -40,9 +40,7 @@ def client_folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def stack(client_folder: Path, server_folder: Path) -> Iterator[Stack]:
     """Asked for after the client, without which no server need start."""
-    folder = server_folder / "generated"
-    folder.mkdir(mode=0o711)
-    with running_stack(folder) as stack:
+    with running_stack(own_folder(server_folder, "generated")) as stack:
         yield stack
 
 
