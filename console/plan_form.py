@@ -12,12 +12,12 @@ from pydantic import BaseModel, Field
 from api.strict_json import read_model
 from api.v1.jobs import JobQuestion
 from muster.domain.errors import FieldFault, ValidationFailedError
-from muster.domain.placement_words import labels_of, layout_of, slices_of
+from muster.domain.placement_words import MOST_DIGITS, labels_of, layout_of, slices_of
+from muster.domain.quantities import MOST_S
 
 MAX_DEPTH: Final = 8
 MINUTE_S: Final = 60
-MOST_MINUTES: Final = 365 * 24 * 60
-"""As a job's wall time may be at most."""
+MOST_MINUTES: Final = MOST_S // MINUTE_S
 _QUOTED: Final = re.compile(r"`(\w+)`")
 Typed = Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00]*$")]
 Read = TypeVar("Read")
@@ -152,7 +152,7 @@ def _lines(text: str) -> list[str]:
 def _whole(text: str) -> int:
     if not (text.removeprefix("-").isdecimal() and text.isascii()):
         raise ValueError(f"{text!r} is no whole number, such as 2")
-    return int(text[:15])  # with more digits it is too large all the same
+    return int(text[:MOST_DIGITS])  # with more it is too large all the same
 
 
 def _number(text: str) -> float:

@@ -48,8 +48,6 @@ class _Asked:
 class ConservativeBackfill(HeldPlaces):
     """A place for each, of the first ``queue.reservations_max`` that have one within ``queue.reservation_window_s``."""
 
-    books_all = True
-
     def __init__(
         self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
     ) -> None:
@@ -75,6 +73,9 @@ class ConservativeBackfill(HeldPlaces):
         has_most = len(self._places) >= most and not is_coming
         return has_most or self._num_searches >= most * SEARCHES_PER_PLACE
 
+    def books_for_quota(self) -> bool:
+        return not self._is_full()
+
     def told_apart_by(self, job: WaitingJob) -> Hashable:
         """By how long it runs; and by whose it is, where a quota bounds when it may."""
         if self._is_full():
@@ -98,7 +99,7 @@ class ConservativeBackfill(HeldPlaces):
         until_ms = at_most(start_ms, asked.refused)
         before = [one for one in self._places if one.until_ms < until_ms and np.isin(one.gpus, chosen.gpus).any()]
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
-        booked = Place(asked.job, chosen.gpus, free, until_ms, self._after(start_ms, asked.job.believed_s), len(before))
+        booked = Place(asked.job, chosen.gpus, free, until_ms, self._quota.end_ms(asked.job, start_ms), len(before))
         booked.is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, asked.refused)
         held = self._keep(booked)
         self._asked.append(asked)
@@ -114,9 +115,6 @@ class ConservativeBackfill(HeldPlaces):
                 booked.free = np.union1d(booked.free, other.free[is_common])
                 other.free = other.free[~is_common]
 
-    def _after(self, start_ms: int, run_s: float | None) -> int:
-        return NEVER_MS if run_s is None else min(start_ms + int(run_s * 1000), NEVER_MS)
-
     def _first_room(self, asked: _Asked) -> tuple[Chosen, int] | None:
         """None: nobody knows, or not within the window."""
         endings, job = self._reclaimer.endings, asked.job
@@ -130,7 +128,7 @@ class ConservativeBackfill(HeldPlaces):
         """If the ends are those. Between two moments at which something ends only ever less fits."""
         profile, booked, fleet = self._profile(asked.request.tier, ends_ms), self._booked(), self._reopenings.fleet()
         soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
-        run_ms, open_ms = self._after(0, asked.job.believed_s), int(expected_s(asked.job, self._policy) * 1000)
+        run_ms, open_ms = self._quota.end_ms(asked.job, 0), int(expected_s(asked.job, self._policy) * 1000)
         alike = asked.request, asked.job.tenant_id, run_ms
         at_ms = self._not_before.get(alike, self._now_ms)
         for _ in range(MAX_LOOKS):
@@ -172,7 +170,7 @@ class ConservativeBackfill(HeldPlaces):
         for returning in (self._quota.known(), self._quota.believed()):
             from_ms = self._quota.first_ms(job, self._now_ms, returning, self._booked())
             if from_ms < NEVER_MS:
-                end_ms = self._after(from_ms, job.believed_s)
+                end_ms = self._quota.end_ms(job, from_ms)
                 self._quota_kept.append(Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms))
                 return from_ms
         return None
@@ -212,7 +210,7 @@ class ConservativeBackfill(HeldPlaces):
         return self._chosen(request)
 
     def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
-        end_ms, alike = self._after(self._now_ms, job.believed_s), (request, job.believed_s)
+        end_ms, alike = self._quota.end_ms(job, self._now_ms), (request, job.believed_s)
         is_in_reach = any(len(one.free) and one.until_ms < end_ms for one in self._places)
         if not is_in_reach or alike in self._never_beside or self._num_beside == MAX_BESIDE:
             return None

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,17 +44,16 @@ def at_most(until_ms: int, refused: Refused | None) -> int:
 
 
 class HeldPlaces(ABC):
-    """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later.
-
-    ``books_all``: who waits for quota alone has a place, too.
-    """
-
-    books_all: ClassVar[bool] = False
+    """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
 
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload) -> None:
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, workload.now_ms
         self._reopenings = reclaimer.reopenings
         self._places: list[Place] = []
+
+    def books_for_quota(self) -> bool:
+        """Whether who waits for quota alone has a place, too."""
+        return False
 
     def could_be_later(self, request: Request) -> bool:
         """Once all planned work that is known of is over, if not before."""

@@ -212,7 +212,7 @@ class _Cycle:
         over_quota = self.quota.refusal(job, limit)
         if limit is not None and over_quota is not None:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
-                self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
+                self.unplaced.withdraw(self.reclaimer, job, "its tenant has reached its quota")
             return self.unplaced.later(job, self._request(job), limit) or over_quota
         request = self._request(job)
         unforgiving = request.sized(min(job.nodes, within))

@@ -69,12 +69,14 @@ class Unplaced:
         first of each limit alone, and where it waits for GPUs all the same: nothing idle is held for want of quota.
         """
         request, alike = request.at_least(), (limit.tenant_id, job.tier)
-        if self._backfill is None or not could_be(self._state, request):
+        if self._backfill is None:
             return None
-        if not self._backfill.books_all:
+        if not self._backfill.books_for_quota():
             if alike in self._held_over or most_nodes(self._state, request) >= request.nodes:
                 return None
             self._held_over.add(alike)
+        if not could_be(self._state, request):
+            return None
         through = funnel_beside(self._state, self._reclaimer, request)
         held = self._waiters.hold(job, request, through, booked=limit)
         return None if held is None else explain.quota_booked(job, limit, held)
@@ -170,7 +172,7 @@ class Unplaced:
         last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
         is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
         if last and not is_swap:
-            reclaimer.withdraw(job.job_id, "it would no longer bring the hosts that the job lacks")
+            self.withdraw(reclaimer, job, "it would no longer bring the hosts that the job lacks")
             return self._swap_anew(job, request)
         is_ready = not is_swap or replan(self._state, request, last) is not None
         if is_ready and self._placing.start_promised(job, request):
@@ -178,7 +180,7 @@ class Unplaced:
             return None
         through = funnel_beside(self._state, self._reclaimer, request)
         if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
-            reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
+            self.withdraw(reclaimer, job, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         missing = missing_hosts(self._state, request, last) if is_swap else None
         held = promises.held(job.job_id)
@@ -188,6 +190,11 @@ class Unplaced:
             num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), num_awaited, through, stands=True)
+
+    def withdraw(self, reclaimer: Reclaimer, job: WaitingJob, why: str) -> None:
+        """Nothing is on its way to the job any more."""
+        reclaimer.withdraw(job.job_id, why)
+        reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
 
     def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Its good hosts stay its own in this very cycle, while it waits for others; else it starts where it can."""

@@ -6,7 +6,7 @@ from typing import Final
 from muster.cli.options import unfit
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-MOST_S: Final = 100 * 365 * 86_400
+LONGEST_S: Final = 100 * 365 * 86_400
 """A hundred years: beyond, a slip of the hand."""
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
@@ -19,6 +19,6 @@ def seconds_of(text: str | None, option: str) -> float | None:
     if match is None:
         raise unfit(option, f"{text[:40]!r} is no duration: write 30s, 10m, 2h or 1d")
     found = float(match[1]) * _UNITS[match[2]]
-    if found > MOST_S:
+    if found > LONGEST_S:
         raise unfit(option, f"{text[:40]!r} is more than a hundred years")
     return found

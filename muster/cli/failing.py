@@ -6,8 +6,6 @@ from typing import Final
 from muster.cli.exits import CommandError, Exit
 from simulator.traces.failing import NO_FAILURES, PUBLISHED_RATES, Checkpoints, Failures
 
-MOST_S: Final = 31_536_000.0
-"""A year."""
 MOST_RATE: Final = 100_000.0
 """Of 1,000 nodes a day: each fails a hundred times."""
 

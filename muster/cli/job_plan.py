@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.job_submit import MaxNodes, MinNodes
+from muster.cli.job_options import Gpus, MaxNodes, MinNodes, Nodes, Tier, WallTime
 from muster.cli.names import JobId, TenantOption, tenant_named
 from muster.cli.output import Page, age_of, moment_of
 from muster.cli.placement_options import (
@@ -44,13 +44,13 @@ _OPTIONS: Final = {
 
 
 def plan(
-    nodes: Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")] = None,
+    nodes: Nodes = None,
+    gpus: Gpus = None,
     total_gpus: TotalGpus = None,
     min_nodes: MinNodes = None,
     max_nodes: MaxNodes = None,
-    tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
-    wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    tier: Tier = "on_demand",
+    wall_time: WallTime = None,
     name: Annotated[
         str | None, typer.Option(help="Without a wall time: it is believed to take what jobs of this name took.")
     ] = None,

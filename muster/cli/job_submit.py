@@ -10,6 +10,30 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job_logs import follow as follow_logs
+from muster.cli.job_options import (
+    Budget,
+    Cpus,
+    Datasets,
+    DiskReads,
+    DiskWrites,
+    Env,
+    Gpus,
+    Grace,
+    MaxNodes,
+    MaxRestarts,
+    Memory,
+    MinNodes,
+    Name,
+    Nodes,
+    OomDoublings,
+    Pids,
+    Python,
+    Ranks,
+    Secrets,
+    Tier,
+    WallTime,
+    Workdir,
+)
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import TenantOption, tenant_named
 from muster.cli.options import unfit
@@ -31,50 +55,20 @@ from muster.cli.placement_options import (
 from muster.cli.profile import open_client
 from muster.cli.sizes import bytes_of
 
-Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
-Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
-OomDoublings = Annotated[
-    int, typer.Option(min=0, max=10, help="Out of GPU memory, go on with twice the accumulation, so often at most.")
-]
-Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
-
-MinNodes = Annotated[
-    int | None, typer.Option(min=1, help="Elastic: it starts, and goes on, with so few hosts. Default: as --nodes.")
-]
-MaxNodes = Annotated[
-    int | None, typer.Option(min=1, help="Elastic: it grows to so many where GPUs are idle. Default: as --nodes.")
-]
-
-DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
-DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
-
-
-Budget = Annotated[
-    float | None, typer.Option(min=0.001, help="GPU hours that all its attempts together may hold; then it is stopped.")
-]
-
-Datasets = Annotated[
-    list[str] | None,
-    typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
-]
-
 
 def submit(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
-    name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")] = None,
+    name: Name = None,
+    nodes: Nodes = None,
+    gpus: Gpus = None,
     total_gpus: TotalGpus = None,
     min_nodes: MinNodes = None,
     max_nodes: MaxNodes = None,
-    ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
-    tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
-    max_restarts: Annotated[
-        int | None,
-        typer.Option(min=0, help="New attempts that its own faults may cost, in a row without progress. Default: 3."),
-    ] = None,
+    ranks: Ranks = None,
+    tier: Tier = "on_demand",
+    max_restarts: MaxRestarts = None,
     oom_doublings: OomDoublings = 0,
-    wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    wall_time: WallTime = None,
     budget_gpu_hours: Budget = None,
     within: Within = None,
     near: Near = None,
@@ -83,24 +77,22 @@ def submit(
     layout: Layout = None,
     on_labels: OnLabels = None,
     not_on_labels: NotOnLabels = None,
-    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    grace: Grace = None,
     memory: Memory = None,
     pids: Pids = None,
     cpus: Cpus = None,
     disk_reads: DiskReads = None,
     disk_writes: DiskWrites = None,
-    secret: Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")] = None,
+    secret: Secrets = None,
     dataset: Datasets = None,
-    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
-    python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
+    env: Env = None,
+    python: Python = None,
     venv: Venv = None,
     image: Image = None,
     engine: Engine = None,
     mounts: Mounts = None,
     user: User = None,
-    workdir: Annotated[
-        Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")
-    ] = None,
+    workdir: Workdir = None,
     tenant: TenantOption = None,
     *,
     tp_across_nodes: TpAcross = False,
@@ -114,6 +106,7 @@ def submit(
     Interrupted before it was answered, the same command again is the same job.
     """
     around = environment_of(venv, image, engine, mounts, user)
+    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
         "program": program_of(program, env or [], python, workdir, around, is_command=command),
@@ -126,16 +119,7 @@ def submit(
             limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
             secrets=secret,
             budget_gpu_hours=budget_gpu_hours,
-            **place_of(
-                within,
-                near,
-                slices,
-                balance,
-                layout,
-                on_labels,
-                not_on_labels,
-                tp_across_nodes=tp_across_nodes,
-            ),
+            **place,
             datasets=[dataset_of(words) for words in dataset or []],
         ),
     }

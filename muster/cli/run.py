@@ -18,18 +18,8 @@ from pydantic import ValidationError
 from muster.cli.durations import seconds_of
 from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.exits import CommandError, Exit, close_quietly
-from muster.cli.job_submit import (
-    Cpus,
-    DiskReads,
-    DiskWrites,
-    Memory,
-    OomDoublings,
-    Pids,
-    limits_of,
-    name_of,
-    program_of,
-    restart_of,
-)
+from muster.cli.job_options import Cpus, DiskReads, DiskWrites, Memory, OomDoublings, Pids
+from muster.cli.job_submit import limits_of, name_of, program_of, restart_of
 from muster.cli.output import AsJson, json_of, say
 
 if TYPE_CHECKING:

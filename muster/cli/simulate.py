@@ -11,18 +11,36 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
 from muster.cli import scenarios
 from muster.cli.drawn import require_folder, write_charts
 from muster.cli.exits import CommandError, Exit
-from muster.cli.failing import MOST_S, failures_asked, told_of
+from muster.cli.failing import failures_asked, told_of
 from muster.cli.output import require_place, say, wrote_json
+from muster.cli.simulate_options import (
+    Arrivals,
+    AsJson,
+    CheckpointEvery,
+    CheckpointStall,
+    EstimateError,
+    FailureRate,
+    GpusPerNode,
+    Nodes,
+    NodesPerRack,
+    Plots,
+    QueueRule,
+    Repair,
+    Restart,
+    Rule,
+    ScenarioFile,
+    Seed,
+    Trace,
+)
 from muster.cli.tables import Column, table_lines
 from simulator.traces.course import EndlessError
 from simulator.traces.failing import Failures
@@ -41,54 +59,25 @@ _CLASSES: Final = (
 )
 
 
-class QueueRule(StrEnum):
-    FIFO = "fifo"
-    SKIP = "skip"
-    EASY = "easy"
-    MUSTER = "muster"
-
-
 def simulate(
     context: typer.Context,
     *,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if told."),
-    ] = None,
-    scenario: Annotated[
-        Path | None, typer.Option(help="YAML: a fleet, what runs, waits and happens (docs/scenarios.md).")
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet, for a trace.")] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
-    nodes_per_rack: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, help="Nodes of a rack: gangs of whole nodes then prefer one rack."),
-    ] = None,
-    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")] = QueueRule.MUSTER,
-    estimate_error: Annotated[
-        float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
-    ] = 1.0,
-    arrivals: Annotated[
-        float, typer.Option(min=0.0001, max=10_000, help="Stretch the times of submission: 0.2 is five times denser.")
-    ] = 1.0,
-    failures: Annotated[
-        str, typer.Option(help="Of 1,000 nodes a day: a number, or a published rate: rsc-1, rsc-2 or llama-3.")
-    ] = "0",
-    checkpoint_every: Annotated[
-        float | None, typer.Option(min=1, max=MOST_S, help="With --failures: seconds of work between two. [3600]")
-    ] = None,
-    checkpoint_stall: Annotated[
-        float | None, typer.Option(min=0, max=MOST_S, help="With --failures: seconds that each stops a job for. [300]")
-    ] = None,
-    restart: Annotated[
-        float | None, typer.Option(min=0, max=MOST_S, help="Seconds until an interrupted job trains again. [300]")
-    ] = None,
-    repair: Annotated[
-        float | None, typer.Option(min=1, max=MOST_S, help="With --failures: seconds that a node is away. [86400]")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the estimates and the failures.")] = 0,
-    plots: Annotated[Path | None, typer.Option(help="Draw charts of a trace into this folder, as SVG.")] = None,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write the result there; - for stdout.")] = None,
+    trace: Trace = None,
+    scenario: ScenarioFile = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = 8,
+    nodes_per_rack: NodesPerRack = None,
+    policy: Rule = QueueRule.MUSTER,
+    estimate_error: EstimateError = 1.0,
+    arrivals: Arrivals = 1.0,
+    failures: FailureRate = "0",
+    checkpoint_every: CheckpointEvery = None,
+    checkpoint_stall: CheckpointStall = None,
+    restart: Restart = None,
+    repair: Repair = None,
+    seed: Seed = 0,
+    plots: Plots = None,
+    as_json: AsJson = None,
 ) -> int:
     """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
 

@@ -3,7 +3,8 @@
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -37,7 +38,8 @@ def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
                 answer = _looked_again(look, answer, screen, shape)
                 code = answer.code
     except KeyboardInterrupt:
-        screen.leave_last()
+        for line in screen.left():
+            say(line)
     return code
 
 
@@ -76,16 +78,18 @@ class _Woken:
             return  # the interval does it
 
 
-class _Display:
+class _Display(ABC):
     @contextmanager
     def shown(self) -> Iterator[None]:
         yield
 
+    @abstractmethod
     def draw(self, answer: Answer, shape: Format, fault: str) -> None:
-        raise NotImplementedError
+        """The newest answer, and what is wrong with it, if anything."""
 
-    def leave_last(self) -> None:
+    def left(self) -> Sequence[str]:
         """What is left when Ctrl-C ends it."""
+        return ()
 
 
 class _Screen(_Display):
@@ -115,9 +119,8 @@ class _Screen(_Display):
         sys.stdout.write(_HOME + text + _REST_OF_SCREEN)
         sys.stdout.flush()
 
-    def leave_last(self) -> None:
-        for line in self._last:
-            say(line)
+    def left(self) -> Sequence[str]:
+        return self._last
 
 
 class _Pages(_Display):

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from muster.domain.container_spec import Container, Mount
 from muster.domain.dataset_spec import Dataset, require_each_once
 from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
+from muster.domain.quantities import MOST_S
 from muster.domain.strict import AbsolutePath, EnvKey, Name, ObjectPrefix, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
@@ -240,7 +241,7 @@ class JobSpec(StrictModel):
     limits: HostLimits = Field(default_factory=HostLimits)
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
-    wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    wall_time_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule | None = Field(default=None, strict=False)

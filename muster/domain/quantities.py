@@ -4,7 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-Seconds = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
+MOST_S: Final = 31_536_000
+"""A year: no span that a policy or a job names is longer."""
+Seconds = Annotated[float, Field(gt=0, le=MOST_S, strict=False)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=False)]
 Points = Annotated[float, Field(ge=0, le=100, strict=False)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -56,8 +56,12 @@ def question(
         others_wait=bool(not_yet),
     )
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
-    running = replace(running, closings=closings(session, now), reopenings=reopenings(session, now))
-    running = replace(running, failures_per_gpu_hour=rate)
+    running = replace(
+        running,
+        closings=closings(session, now),
+        reopenings=reopenings(session, now),
+        failures_per_gpu_hour=rate,
+    )
     if queue:
         running = with_predicted_ends(session, running, policy)
     if _has_to_share(queue):

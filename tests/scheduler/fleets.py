@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, Parts, RunningAttempt, StandingReclaim, WaitingJob
 
@@ -24,6 +26,11 @@ FACTS = st.builds(
 )
 MINUTE_MS = 60_000
 NOW_MS = 1_000 * MINUTE_MS
+
+
+def queueing(policy: Policy = DEFAULT_POLICY, **rules: Any) -> Policy:
+    """The policy with other rules of the queue."""
+    return policy.model_copy(update={"queue": policy.queue.model_copy(update=rules)})
 
 
 def host(

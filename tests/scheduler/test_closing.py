@@ -15,7 +15,7 @@ from scheduler.planner import plan
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import request_of
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, racks, running, standing
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, queueing, racks, running, standing
 
 RACKS = racks({"r0": [8, 8], "r1": [8, 8]})
 IN_AN_HOUR = {NodeId("r0h0"): NOW_MS + 60 * MINUTE_MS, NodeId("r0h1"): NOW_MS + 60 * MINUTE_MS}
@@ -136,8 +136,7 @@ def test_a_place_is_held_where_the_gang_ends_before_the_closing_if_it_starts_by_
         for rack, minutes in (("r0", 20), ("r1", 30))
         for number in range(2)
     ]
-    queue_policy = DEFAULT_POLICY.queue.model_copy(update={"backfill": backfill})
-    policy = DEFAULT_POLICY.model_copy(update={"queue": queue_policy})
+    policy = queueing(backfill=backfill)
     workload = Workload(NOW_MS, tuple(busy), closings=IN_AN_HOUR)
     for minutes, rack, until_minutes in ((40, "r0", 20), (50, "r1", 30)):
         gang = lasting(job("j", nodes=2, gpus=8, required="rack", at=NOW_MS), minutes)

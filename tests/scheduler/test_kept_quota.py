@@ -11,7 +11,7 @@ from scheduler.model import OwnHold, Plan, Question, RunningAttempt, StandingRec
 from scheduler.planner import plan, plan_on
 from scheduler.tenancy import Member, Quota, Tenancy
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, racks, running, standing
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, queueing, racks, running, standing
 
 TEAMS = {TenantId(team): Member(TenantId("department")) for team in ("one", "other")}
 
@@ -182,7 +182,7 @@ def placed(decided: Plan) -> list[str]:
 BOUNDED = DEFAULT_POLICY.model_copy(
     update={"queue": DEFAULT_POLICY.queue.model_copy(update={"passed_work_bound_s": 100.0})}
 )
-CONSERVATIVE = BOUNDED.model_copy(update={"queue": BOUNDED.queue.model_copy(update={"backfill": "conservative"})})
+CONSERVATIVE = queueing(BOUNDED, backfill="conservative")
 ENOUGH = 100.0 * 24
 """What all 24 GPUs do in the bound."""
 OTHERS = [busy("r0h0"), busy("r0h1")]
@@ -243,7 +243,7 @@ def test_an_elastic_job_takes_of_the_quota_no_more_than_a_held_gang_leaves() -> 
 
 def test_of_two_gangs_one_alone_is_held_for_whom_the_quota_lets_start() -> None:
     queue = [waiting("first", nodes=2, ago=600), waiting("second", nodes=2, ago=500)]
-    both = BOUNDED.model_copy(update={"queue": BOUNDED.queue.model_copy(update={"holds_per_cohort": 2})})
+    both = queueing(BOUNDED, holds_per_cohort=2)
     fleet = racks({"r0": [0, 0], "r1": [0, 0]})
     attempts = [busy(name) for name in ("r0h0", "r0h1", "r1h0", "r1h1")]
     for ceiling, held in [(16, ["first"]), (32, ["first", "second"])]:

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId
-from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import GpuView, Plan, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reopening import reopenings_of
-from tests.scheduler.fleets import FIT, MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running
+from tests.scheduler.fleets import FIT, MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
 
 A, B = NodeId("a"), NodeId("b")
 
@@ -36,8 +35,7 @@ def held_by(backfill: Literal["easy", "conservative"], queue: list[WaitingJob]) 
     gpus = [*under_work("a", ["a0", "a1"]), *racks({"b": [0, 0], "c": [8]})]
     busy = [running(f"r{number}", of_host(f"bh{number}"), tier="on_demand", ends_minutes=120) for number in range(2)]
     over_ms = {NodeId(name): NOW_MS + 60 * MINUTE_MS for name in ("a0", "a1")}
-    queue_policy = DEFAULT_POLICY.queue.model_copy(update={"backfill": backfill, "holds_per_cohort": 2})
-    policy = DEFAULT_POLICY.model_copy(update={"queue": queue_policy})
+    policy = queueing(backfill=backfill, holds_per_cohort=2)
     decided = plan(gpus, queue, policy, Workload(NOW_MS, tuple(busy), reopenings=over_ms))
     node_of = {view.uuid: view.node_id for view in gpus}
     return [
@@ -117,7 +115,7 @@ def some_hours(draw: st.DrawFn) -> Hours:
 def test_a_place_is_held_from_the_first_moment_at_which_the_gang_would_be_placed(
     hosts: list[Hours], nodes: int, minutes: int, required: str | None, backfill: Literal["easy", "conservative"]
 ) -> None:
-    policy = DEFAULT_POLICY.model_copy(update={"queue": DEFAULT_POLICY.queue.model_copy(update={"backfill": backfill})})
+    policy = queueing(backfill=backfill)
     wanted = job("j", nodes=nodes, gpus=8, required=required, at=NOW_MS)
     wanted = replace(wanted, expected_s=minutes * 60)
 

@@ -15,7 +15,7 @@ from scheduler.model import GpuView, Parts, Plan, RunningAttempt, StandingReclai
 from scheduler.planner import plan
 from scheduler.spares import Spares, spares_needed
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running
+from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, queueing, racks, running
 
 P99 = SparePolicy(confidence=0.99)
 KEEPS = Policy(recovery=RecoveryPolicy(spares=P99))
@@ -95,7 +95,7 @@ def test_who_may_not_have_spares_neither_reclaims_those_that_are_lent_nor_counts
     tier: str, ends_minutes: float | None, backfill: str
 ) -> None:
     lent = tuple(running(f"s{name}", of_host(name), ends_minutes=ends_minutes) for name in LENT)
-    policy = KEEPS.model_copy(update={"queue": KEEPS.queue.model_copy(update={"backfill": backfill})})
+    policy = queueing(KEEPS, backfill=backfill)
     decided = decide(SIX, [job("j", gpus=8, tier=tier)], (*FIRM, *lent), policy)
     assert (decided.reclaims, decided.holds) == ((), ())
     (waiting,) = decided.waiting

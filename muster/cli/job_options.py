@@ -1,0 +1,43 @@
+"""What a submission says about a job's size, time and limits, and a plan of some of them: options by name."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Name = Annotated[str | None, typer.Option(help="Default: the script's name.")]
+Nodes = Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")]
+Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")]
+MinNodes = Annotated[
+    int | None, typer.Option(min=1, help="Elastic: it starts, and goes on, with so few hosts. Default: as --nodes.")
+]
+MaxNodes = Annotated[
+    int | None, typer.Option(min=1, help="Elastic: it grows to so many where GPUs are idle. Default: as --nodes.")
+]
+Ranks = Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")]
+Tier = Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")]
+MaxRestarts = Annotated[
+    int | None,
+    typer.Option(min=0, help="New attempts that its own faults may cost, in a row without progress. Default: 3."),
+]
+WallTime = Annotated[str | None, typer.Option(help="Such as 10m or 2h.")]
+Grace = Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")]
+Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
+Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+OomDoublings = Annotated[
+    int, typer.Option(min=0, max=10, help="Out of GPU memory, go on with twice the accumulation, so often at most.")
+]
+Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
+DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
+DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
+Budget = Annotated[
+    float | None, typer.Option(min=0.001, help="GPU hours that all its attempts together may hold; then it is stopped.")
+]
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
+]
+Secrets = Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")]
+Env = Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")]
+Python = Annotated[Path | None, typer.Option(help="The interpreter with torch.")]
+Workdir = Annotated[Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")]
