@@ -21,6 +21,7 @@ from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
 from tests.databases import Databases
+from tests.scaled import examples
 from tests.warm_python import WarmPython
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,7 +29,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example may take as long as a busy machine needs: what is asked of it is whether it holds.
-settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOAK_EXAMPLES = 100
+settings.register_profile(
+    "any speed",
+    deadline=None,
+    max_examples=examples(SOAK_EXAMPLES),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("any speed")
 
 TEMPLATE_DATABASE = "muster_template"

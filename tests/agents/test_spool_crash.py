@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agents.spool import Spool
 from agents.spool_records import Damage, Found, Record, encode, scan
 from tests.agents.reports import BOOT, Clock, event, sample
+from tests.scaled import examples
 
 NUM = 12
 
@@ -42,7 +43,7 @@ def _survivors(folder: Path) -> tuple[set[int], int]:
     return found, counted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_file_cut_at_any_byte_keeps_every_record_before_the_cut(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -57,7 +58,7 @@ def test_a_file_cut_at_any_byte_keeps_every_record_before_the_cut(data: st.DataO
         assert counted == (0 if cut in {0, *ends} else 1), (cut, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_flipped_bit_costs_one_record_which_is_counted_once(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -74,7 +75,7 @@ def test_a_flipped_bit_costs_one_record_which_is_counted_once(data: st.DataObjec
         assert once == counted, "not counted again by the next life"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(content=st.binary(max_size=400), tail=st.binary(max_size=100))
 def test_whatever_stands_around_a_record_it_is_found(content: bytes, tail: bytes) -> None:
     frame = encode(Record("events", BOOT, 5, 6, b'{"seq":5}'))

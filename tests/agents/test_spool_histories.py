@@ -12,6 +12,7 @@ from agents.spool import Spool, SpoolLimits
 from agents.spool_records import PRIORITIES, Priority
 from muster.wire.telemetry import Report
 from tests.agents.reports import START_MS, Clock, event, sample
+from tests.scaled import examples
 
 LIMITS = SpoolLimits(max_bytes=24 << 10, segment_bytes=3 << 10, max_age_ms=3_600_000, memory_bytes=4 << 10)
 
@@ -107,4 +108,4 @@ class SpoolHistories(RuleBasedStateMachine):
 
 
 TestSpoolHistories = SpoolHistories.TestCase
-TestSpoolHistories.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestSpoolHistories.settings = settings(max_examples=examples(25), stateful_step_count=25)

@@ -119,7 +119,6 @@ def _ask(
         database=None,
         derandomize=not SEED,
         phases=[Phase.generate],
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(case=cases)

@@ -28,6 +28,7 @@ from tests.health.case_factory import (
     quarantine,
 )
 from tests.health.strategies import any_evidence, named
+from tests.scaled import examples
 
 RESERVED = DEFAULT_POLICY.tier("reserved")
 SPOT = DEFAULT_POLICY.tier("spot")
@@ -156,7 +157,7 @@ def test_what_no_rule_looks_at_any_more_is_left_out_and_changes_nothing() -> Non
     assert told(burdened) == told(Situation(gpu))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.sampled_from(Standing), st.lists(any_evidence(), max_size=4))
 def test_what_is_left_out_changes_no_way_back(standing: Standing, found: list[Evidence]) -> None:
     whole = Situation(case(standing, *named(found), since_ms=NOW_MS - DAY, origin=Standing.HEALTHY))
@@ -226,7 +227,7 @@ def is_back(situation: Situation, conditions: tuple[Condition, ...], tier: TierP
     return refusal_of(after(situation, conditions, NOW_MS, POLICY).facts, tier) is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(situations(), st.sampled_from((RESERVED, SPOT)))
 def test_each_way_brings_it_back_and_no_smaller_set_does(situation: Situation, tier: TierPolicy) -> None:
     ways = told(situation, tier)
@@ -242,7 +243,7 @@ def test_each_way_brings_it_back_and_no_smaller_set_does(situation: Situation, t
         assert not [some for some in doing if is_back(situation, some, tier)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(situations())
 def test_no_sooner_than_at_the_date_that_is_told(situation: Situation) -> None:
     for way in told(situation, SPOT):

@@ -23,6 +23,7 @@ from muster.domain.ids import EvidenceId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
 from tests.health.case_factory import GPU, HOUR, MINUTE, NOW_MS, POLICY, SECOND, signal
+from tests.scaled import examples
 
 _IN_TPC: Final = "Graphics SM Warp Exception on (GPC {}, TPC 1, SM 0): Out Of Range Address"
 _ASKED: Final = "GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)"
@@ -49,7 +50,7 @@ def signals() -> st.SearchStrategy[list[GpuSignal]]:
     return st.lists(each, max_size=25).map(played)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @given(events=signals(), dismisses=st.booleans())
 def test_what_is_found_on_shelves_is_what_is_found_in_all_that_is_known(
     events: list[GpuSignal], *, dismisses: bool
@@ -72,7 +73,6 @@ def test_what_is_found_on_shelves_is_what_is_found_in_all_that_is_known(
             assert next_look_ms(part, event.at_ms, POLICY) == next_look_ms(whole, event.at_ms, POLICY)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=40))
 def test_evidence_that_holds_several_times_counts_as_often_as_one_for_each(gaps_s: list[int]) -> None:
     known, numbers, at_ms, times, last_ms = Known(), count(), NOW_MS, 0, 0

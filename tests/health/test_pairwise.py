@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from health.pairwise import Assessment, GroupResult, PairwiseLimits, Round, assess
 from health.pairwise_proof import Group, Host
+from tests.scaled import examples
 
 FAST = 1e9
 Answer = Callable[[int, Group], GroupResult]
@@ -243,7 +244,7 @@ def test_a_host_whose_rack_mate_is_dead_is_not_accused_of_the_links_between_rack
     assert "gpu-00" in found.cleared
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(racks(), st.sampled_from([4, 1000]))
 def test_no_healthy_host_is_accused_whatever_the_racks_and_whoever_is_ill(world: Racks, rounds_max: int) -> None:
     found, _ = check(list(world.rack_of), world.answer, PairwiseLimits(rounds_max=rounds_max))

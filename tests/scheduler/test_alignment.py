@@ -11,6 +11,7 @@ from muster.domain.policy import DEFAULT_POLICY, Policy
 from scheduler.alignment import Alignment, Groups, HostsOnRails, alignment_of
 from scheduler.model import GpuView, Parts
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import host
 from tests.scheduler.test_layouts import Asks, asks
 from tests.scheduler.test_rails import BY_SLOT
@@ -30,7 +31,7 @@ def aligned(gpus: list[GpuView], parts: Parts, spec: Asks, policy: Policy = DEFA
     return alignment_of(FleetState(gpus, policy, LEVELS), "on_demand", spec, WIDE, parts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     sizes=st.tuples(*[st.sampled_from([1, 2, 4])] * 3, st.sampled_from([2, 4, 8])),
     places=st.lists(st.sampled_from([("p0", "r0"), ("p0", "r1"), ("p1", "r2"), ("", "")]), min_size=64, max_size=64),

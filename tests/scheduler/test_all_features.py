@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, NodeId
 from scheduler.model import ElasticGang, GpuView, OwnHold, Parts, Plan, RunningAttempt, WaitingJob
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
+from tests.scaled import examples
 from tests.scheduler.test_plan_properties import LEVELS, World, worlds
 from tests.scheduler.test_ten_properties import after, victims_under_contract
 
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=examples(60))
 ZONES = ("east", "west")
 HOMES = [("p0", "r0"), ("p0", "r0"), ("p0", "r1"), None]
 """Most nodes stand close together, so that slices can be had; None: where the world has it."""

@@ -12,6 +12,7 @@ from muster.domain.queue_policy import QueuePolicy
 from scheduler.endings import CLEANING_MS
 from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
+from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, job, of_host, racks, running
 
 DAY_MINUTES = 24 * 60
@@ -106,7 +107,7 @@ def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.DataObject) -> None:
     """Whatever is placed beside it, the head's place is held no later than if those alone ran that were before it."""
     num_hosts = data.draw(st.integers(3, 6))
@@ -227,7 +228,7 @@ def test_a_hold_ends_when_reclaim_would_help() -> None:
     assert decided.holds[0].until_ms == NOW_MS + 25 * MINUTE_MS
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.integers(0, 8), st.sampled_from([None, 5, 30, 60, 120])), min_size=2, max_size=5),
     st.lists(

@@ -19,6 +19,7 @@ from scheduler.request import Request
 from scheduler.solver import place
 from scheduler.tenancy import Quota, Tenancy
 from scheduler.topology import NEVER_MS, FleetState
+from tests.scaled import examples
 from tests.scheduler import test_plan_properties
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running
 
@@ -245,7 +246,7 @@ def spans(world: World, decided: Plan) -> list[Span]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
     decided = world.plan()
@@ -262,7 +263,7 @@ def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
         assert wanted.required_level is None or len({paths[uuid] for uuid in held.gpus}) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_nobody_that_comes_later_moves_a_start(world: World) -> None:
     whole = world.plan()
@@ -292,7 +293,7 @@ def passed_to(world: World, decided: Plan, at_ms: int) -> World:
     return World(gpus, [one for one in world.queue if one.job_id not in gone], left, at_ms)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_from_cycle_to_cycle_no_start_moves_later_but_by_one_before_it_that_starts_sooner(world: World) -> None:
     """Each cycle finds all places anew: at the same moment, or at the next at which anything ends or is to start."""
@@ -314,7 +315,7 @@ def test_from_cycle_to_cycle_no_start_moves_later_but_by_one_before_it_that_star
             assert now_ms == before_ms, (one.job_id, promised, now)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(worlds())
 def test_a_question_about_one_that_waits_leaves_the_state_as_it_was(world: World) -> None:
     asked = Question(CONSERVATIVE, world.gpus, world.queue, Workload(NOW_MS, tuple(world.attempts)))
@@ -329,7 +330,7 @@ def test_a_question_about_one_that_waits_leaves_the_state_as_it_was(world: World
     assert num_waiting + len(decided.placements) == len(world.queue)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(test_plan_properties.worlds())
 def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test_plan_properties.World) -> None:
     """I1, I4 and I5 of what is placed, booked and reclaimed; what is decided stands when it is asked again."""
@@ -358,7 +359,7 @@ def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(test_plan_properties.fleets(), st.data())
 def test_a_place_in_order_stands_whatever_is_taken_beside_it(gpus: list[GpuView], data: st.DataObject) -> None:
     """On this a start rests that stays from cycle to cycle; the place with the least left over would move."""

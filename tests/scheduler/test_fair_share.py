@@ -15,6 +15,7 @@ from scheduler.model import WaitingJob, Workload
 from scheduler.order import in_order
 from scheduler.planner import plan
 from scheduler.tenancy import Member, Quota, Tenancy
+from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, host, job
 from tests.scheduler.test_plan_properties import World, worlds
 
@@ -139,7 +140,7 @@ def test_one_heavy_user_among_many_tenants_leaves_shares_for_all() -> None:
     assert plenty == dict.fromkeys(many, 8.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds(), st.randoms(use_true_random=False))
 def test_who_waits_stands_in_the_plan_as_its_turns_put_the_queue_in_order(world: World, chance: Random) -> None:
     """So whoever shows the queue needs to know no more of a plan than each job's turn."""

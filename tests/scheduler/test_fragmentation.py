@@ -13,6 +13,7 @@ from scheduler.model import GpuView, Shape, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solver import Request, place
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, host, job, racks, running
 
 PODS = {"r0": "p0", "r1": "p0", "r2": "p1", "r3": "p1"}
@@ -26,7 +27,7 @@ SHAPES = st.builds(
 MIXES = st.dictionaries(SHAPES, st.integers(1, 9).map(float), min_size=1, max_size=5)
 FREE = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=4), min_size=4, max_size=4)
 PICKS = st.lists(st.integers(0, 160), max_size=40)
-MANY = settings(max_examples=100, deadline=None)
+MANY = settings(max_examples=examples(100))
 
 
 def fleet(free: list[list[int]], mix: dict[Shape, float], *, is_mixed: bool = False) -> FleetState:

@@ -16,6 +16,7 @@ from scheduler.recovery import recover
 from scheduler.solver import Request
 from scheduler.topology import FleetState
 from scheduler.victims import dispensable
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, running
 
 OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
@@ -211,7 +212,7 @@ def busy_fleets(draw: st.DrawFn) -> tuple[list[GpuView], list[RunningAttempt], l
     return hold(gpus, [uuid for one in attempts for uuid in one.gpus]), attempts, last
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(busy_fleets(), JOBS, st.sampled_from([None, "rack"]))
 def test_a_tiers_rule_is_as_if_for_reclaim_swaps_growth_and_holds_too(
     fleet: tuple[list[GpuView], list[RunningAttempt], list[Parts]],

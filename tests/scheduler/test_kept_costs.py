@@ -21,6 +21,7 @@ from scheduler.solver import Request, fitting_cells, most_nodes, room_of
 from scheduler.soundness import cell_costs, end_of_first_grade, kept_costs, weakness_of
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, FleetState, Ints
+from tests.scaled import examples
 from tests.scheduler.fleets import host, racks
 
 LEVELS = ("pod", "rack")
@@ -91,7 +92,7 @@ def room(state: FleetState, request: Request) -> Tally:
     return kept.without(np.array(sorted(avoided), dtype=np.int64))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS)
 def test_kept_costs_are_those_of_each_cell_counted_anew(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request
@@ -104,7 +105,7 @@ def test_kept_costs_are_those_of_each_cell_counted_anew(
         assert kept_costs(each, request).costs.tolist() == expected.tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS, closings=CLOSINGS)
 def test_a_kept_room_is_that_of_labels_closings_and_places_counted_anew(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request, closings: dict[str, int]
@@ -122,7 +123,7 @@ def test_a_kept_room_is_that_of_labels_closings_and_places_counted_anew(
         assert most_nodes(each, request) == most_nodes(each, request, each.recount(request.tier))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS)
 def test_what_the_soundest_cells_of_a_group_cost_is_what_sorting_them_finds(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request
@@ -144,7 +145,7 @@ def test_what_the_soundest_cells_of_a_group_cost_is_what_sorting_them_finds(
             assert found is None or found.tolist() == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     rooms=st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 4)), min_size=1, max_size=20),
     num_nodes=st.integers(1, 20),
@@ -162,7 +163,7 @@ def test_the_least_shares_of_all_homes_are_those_of_each(
     assert found.tolist() == [least_share(sizes[around == home], num_nodes * unit, unit) for home in able]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 4)), max_size=20))
 def test_what_lies_in_a_wider_domain_is_summed_up_there_and_what_lies_in_none_nowhere(
     rooms: list[tuple[int, int]],
@@ -173,7 +174,7 @@ def test_what_lies_in_a_wider_domain_is_summed_up_there_and_what_lies_in_none_no
     assert found.tolist() == [int(sizes[around == home].sum()) for home in range(5)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     expected_s=st.none() | st.floats(1e-6, 1e9),
     tolerated=st.floats(1e-6, 1_000.0),
@@ -193,7 +194,7 @@ def test_a_cost_is_of_the_first_grade_as_far_as_its_failures_are_fewer_than_are_
         assert (one < end) == (one * (run_s / 3600 / 1_000_000) < tolerated)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(free=FREE, request=REQUESTS)
 def test_hosts_in_whole_slices_are_as_many_by_number_as_one_by_one(free: list[int], request: Request) -> None:
     state = fleet(free, {})

@@ -13,6 +13,7 @@ from scheduler.model import GpuView, WaitingJob
 from scheduler.planner import plan
 from scheduler.solver import Request, parts_of, place
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import host, job, racks
 
 PODS = {"r0": "p0", "r1": "p0", "r2": "p1", "r3": "p1"}
@@ -120,7 +121,7 @@ def test_ten_thousand_jobs_that_cannot_be_placed_do_not_hide_one_that_can() -> N
 
 
 @pytest.mark.parametrize("tier", ["on_demand", "spot"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(free=st.lists(st.integers(0, 8), min_size=1, max_size=12), picks=st.lists(st.integers(0, 95), max_size=40))
 def test_the_kept_counts_equal_a_recount_after_any_take_and_give(tier: str, free: list[int], picks: list[int]) -> None:
     state = FleetState(racks({"r0": free[::2], "r1": free[1::2]}), DEFAULT_POLICY)
@@ -137,7 +138,7 @@ def test_the_kept_counts_equal_a_recount_after_any_take_and_give(tier: str, free
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 8), st.sampled_from([None, "pod", "rack", "node"]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     free=st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=4), min_size=4, max_size=4),
     shapes=st.lists(SHAPES, max_size=8),

@@ -18,6 +18,7 @@ from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice, 
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, place, request_of
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running
 
 LEVELS = ("pod", "rack")
@@ -205,7 +206,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     free=st.lists(st.lists(st.sampled_from([0, 8, 8]), min_size=1, max_size=3), min_size=4, max_size=4),
     rule=RULES,

@@ -17,6 +17,7 @@ from scheduler.model import GpuView, Plan, RunningAttempt, StandingReclaim, Wait
 from scheduler.planner import plan
 from scheduler.solver import place, request_of
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host
 
 LEVELS = ("pod", "rack")
@@ -93,7 +94,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(held, queue, Workload(NOW_MS, tuple(attempts), peak_gpus=peaks))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(worlds())
 def test_every_plan_keeps_the_invariants_of_placement(world: World) -> None:
     decided = world.plan()
@@ -120,7 +121,7 @@ def test_every_plan_keeps_the_invariants_of_placement(world: World) -> None:
             assert all(len(home) == depth and home[-1] for home in homes), "and its domain is known"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(worlds())
 def test_every_reclaim_keeps_the_contract(world: World) -> None:
     decided = world.plan()
@@ -142,7 +143,7 @@ def test_every_reclaim_keeps_the_contract(world: World) -> None:
     assert all(number <= allowance[tenant] for tenant, number in lost.items()), "I9"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(worlds())
 def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world: World) -> None:
     world = replace(world, queue=[replace(world.queue[0], tier="reserved")])
@@ -185,7 +186,7 @@ def fits(world: World, gone: list[RunningAttempt]) -> bool:
     return place(state, request_of(world.queue[0]).at_least()) is not None
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(worlds())
 def test_on_small_fleets_the_victims_cost_no_more_than_the_best_there_are(world: World) -> None:
     first = replace(world.queue[0], tier="reserved", preferred_level=None)
@@ -209,7 +210,7 @@ def cost(attempt: RunningAttempt) -> float:
     return len(attempt.gpus) * (since_ms / 1000 + DEFAULT_POLICY.reclaim.restart_cost_s)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(worlds())
 def test_the_order_of_the_rows_decides_nothing(world: World) -> None:
     decided = world.plan()
@@ -222,7 +223,7 @@ def test_the_order_of_the_rows_decides_nothing(world: World) -> None:
     assert shuffled.plan() == decided, "I19"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(worlds())
 def test_a_second_cycle_neither_withdraws_nor_doubles_what_the_first_began(world: World) -> None:
     first = world.plan()
@@ -243,7 +244,7 @@ def test_a_second_cycle_neither_withdraws_nor_doubles_what_the_first_began(world
     assert not {item.beneficiary for item in second.reclaims} & {item.beneficiary for item in first.reclaims}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(worlds())
 def test_once_the_victims_have_let_go_the_beneficiary_runs(world: World) -> None:
     first = world.plan()

@@ -10,6 +10,7 @@ from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.planner import GpuView, WaitingJob, plan
+from tests.scaled import examples
 from tests.scheduler.fleets import FACTS
 
 FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
@@ -95,7 +96,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(FLEETS, JOBS)
 def test_every_plan_keeps_the_invariants(
     fleet: list[tuple[int, str, AdmissionFacts]], jobs: list[tuple[int, int, str, int]]

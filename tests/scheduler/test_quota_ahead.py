@@ -12,6 +12,7 @@ from scheduler.quota_ahead import Holding, QuotaAhead, Returning
 from scheduler.reclaim import Reclaimer
 from scheduler.tenancy import Holdings, Member, Quota, Tenancy
 from scheduler.topology import NEVER_MS, FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import host, job
 
 TOP, TEAM, OTHER, STRANGER = (TenantId(name) for name in ("top", "team", "other", "stranger"))
@@ -58,7 +59,7 @@ def wanting(num_gpus: int, run: int | None) -> WaitingJob:
     return replace(job("j", gpus=num_gpus, tenant=TEAM), expected_s=None if run is None else run / 1000)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.lists(held(from_now=True), max_size=5),
     st.lists(held(from_now=False), max_size=4),

@@ -18,6 +18,7 @@ from scheduler.planner import plan
 from scheduler.rail_sets import KeptLanes, sets_of, tightest
 from scheduler.solver import parts_of, place, request_of
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import hold, host, job, of_host
 
 LEVELS = ("rack",)
@@ -153,7 +154,7 @@ def test_a_replacement_has_the_rails_of_the_hosts_that_stay() -> None:
 HOSTS = st.lists(st.tuples(st.sampled_from("ab"), st.frozensets(st.integers(0, 7), max_size=8)), min_size=2, max_size=7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(HOSTS, st.integers(2, 4), st.integers(1, 7))
 def test_a_gang_is_on_the_same_rails_exactly_where_its_level_has_hosts_for_it(
     hosts: list[tuple[str, frozenset[int]]], nodes: int, width: int
@@ -206,7 +207,7 @@ def test_sets_are_of_their_size_each_once_and_aligned_blocks_come_first(num_lane
         assert max(sets) < 1 << num_lanes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(HOSTS, st.lists(st.integers(0, 55), max_size=2))
 def test_lanes_that_are_kept_are_what_a_count_anew_finds(
     hosts: list[tuple[str, frozenset[int]]], touched: list[int]

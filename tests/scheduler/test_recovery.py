@@ -15,6 +15,7 @@ from scheduler.planner import plan
 from scheduler.recovery import Recovery, recover, swap_of
 from scheduler.solver import Request
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks
 
 
@@ -110,7 +111,7 @@ def test_the_planner_puts_a_job_back_where_it_was() -> None:
     assert plan(gpus, [job("j", keep=parts(("gone", ["gone-0"])))], DEFAULT_POLICY).placements[0].parts[0][0] == "b"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     num_nodes=st.integers(1, 3),
     width=st.integers(1, 4),

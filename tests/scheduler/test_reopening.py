@@ -12,6 +12,7 @@ from muster.domain.ids import NodeId
 from scheduler.model import GpuView, Plan, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reopening import reopenings_of
+from tests.scaled import examples
 from tests.scheduler.fleets import FIT, MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
 
 A, B = NodeId("a"), NodeId("b")
@@ -104,7 +105,7 @@ def some_hours(draw: st.DrawFn) -> Hours:
     return Hours(0 if opens > 0 and busy_until > closes else busy_until, closes, opens)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=examples(600))
 @given(
     st.lists(some_hours(), min_size=2, max_size=5),
     st.integers(1, 3),

@@ -14,6 +14,7 @@ from scheduler.model import GpuView
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.planner import plan
 from scheduler.required_place import HostsThere, RequiredPlace, broken_by, required_place
+from tests.scaled import examples
 from tests.scheduler.fleets import host, job
 
 LEVELS = ("site", "rack")
@@ -100,7 +101,7 @@ def test_labels_that_leave_it_out_are_counted_by_host() -> None:
     assert broken_by(asked(labels=NEW), [alike, other]) == "the labels of 2 of its hosts leave the job out"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(PATHS, LABELS), min_size=1, max_size=4),
     st.sampled_from([1, 2]),
@@ -125,7 +126,7 @@ def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
     assert (broken_by(asked(*within, labels=labels), there(hosts)) is None) is holds
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(PATHS, LABELS), min_size=1, max_size=8),
     st.sampled_from([None, "site", "rack"]),

@@ -12,6 +12,7 @@ from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy
 from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running
 
 PEAKS = {TenantId("owner"): 1_000, TenantId("other"): 1_000}
@@ -146,7 +147,7 @@ def test_where_both_are_too_little_within_their_caps_the_cap_is_told() -> None:
     assert "the cap on what a tenant may lose" in decided.waiting[0].why
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     owners=st.lists(st.sampled_from(["e", "e", "f", "v", "w", None]), min_size=8, max_size=8),
     fewest=st.integers(1, 3),
@@ -195,7 +196,7 @@ def test_what_it_keeps_comes_free_to_nobody_else() -> None:
     assert not any("come free" in waiting.why for waiting in again.waiting if waiting.job_id == "next")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
     """P4 for hosts: no host that is given could have stayed; nobody goes below its fewest; the cap holds."""

@@ -14,6 +14,7 @@ from scheduler.planner import plan
 from scheduler.recovery import replan
 from scheduler.solver import parts_of, request_of
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, job, of_host, racks
 
 LEVELS = ("pod", "rack")
@@ -111,7 +112,7 @@ def test_for_what_is_only_wished_for_no_good_host_is_left() -> None:
     assert nodes(found)[:3] == ["r0h0", "r0h1", "r1h0"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     free=st.lists(st.lists(st.sampled_from([0, 8, 8]), min_size=2, max_size=4), min_size=6, max_size=6),
     rule=st.sampled_from([IN_RACKS, IN_BOTH]),

@@ -15,6 +15,7 @@ from scheduler.model import GpuView, Parts, Plan, RunningAttempt, StandingReclai
 from scheduler.planner import plan
 from scheduler.spares import Spares, spares_needed
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, queueing, racks, running
 
 P99 = SparePolicy(confidence=0.99)
@@ -23,7 +24,7 @@ TWO_OF_SIX = 0.0002
 """Failures per GPU-hour at which two of six hosts are kept, and one of eight GPUs fails in 26 days."""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     hosts=st.integers(1, 60),
     per_host=st.integers(1, 8),
@@ -206,7 +207,7 @@ def test_a_host_of_two_kinds_is_whole_for_who_mixes_them_alone() -> None:
     assert kept_in(halves, tiers(mixed=("reserved", "on_demand")), busy) == {"h1"}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     kinds=st.lists(st.sampled_from([OLD, NEW, OTHER_MODEL]), min_size=1, max_size=9),
     busy=st.sets(st.integers(0, 8)),

@@ -12,6 +12,7 @@ from scheduler import kept
 from scheduler.solver import Request, count_by_group, fitting_cells, most_nodes
 from scheduler.tally import Tally
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import host, racks
 
 TIERS = ("spot", "on_demand")
@@ -34,7 +35,7 @@ def assert_counted(state: FleetState, tally: Tally, tier: str, width: int) -> No
         assert (tally.num_gpus(level) == fresh.num_gpus(level)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(free=FREE, steps=STEPS)
 def test_a_kept_tally_equals_a_fresh_one_after_any_take_and_give(free: list[int], steps: list) -> None:  # type: ignore[type-arg]
     state = fleet(free)
@@ -46,7 +47,7 @@ def test_a_kept_tally_equals_a_fresh_one_after_any_take_and_give(free: list[int]
         assert_counted(state, state.tally(TIERS[number % 2], width), TIERS[number % 2], width)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(free=FREE, width=st.integers(1, 8), required=st.sampled_from([None, "pod", "rack"]), avoided=st.booleans())
 def test_the_most_hosts_are_those_that_a_count_over_the_fleet_finds(
     free: list[int], width: int, required: str | None, *, avoided: bool
@@ -61,7 +62,7 @@ def test_the_most_hosts_are_those_that_a_count_over_the_fleet_finds(
     assert counted == count_by_group(state.layout, cells, level).max(initial=0) == most_nodes(state, request)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(free=FREE, steps=STEPS, out=st.sets(st.integers(0, 13)))
 def test_a_tally_without_cells_is_one_of_a_fleet_that_has_nothing_there(
     free: list[int], steps: list[tuple[list[int], int]], out: set[int]
@@ -83,7 +84,7 @@ def test_a_tally_without_cells_is_one_of_a_fleet_that_has_nothing_there(
         assert_counted(state, state.tally("on_demand", width), "on_demand", width)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(free=FREE, steps=STEPS, idle=st.sets(st.integers(0, 95)))
 def test_a_fork_counts_what_is_free_there_and_the_fleet_what_was_free_before(
     free: list[int], steps: list[tuple[list[int], int]], idle: set[int]

@@ -18,10 +18,11 @@ from scheduler.planner import plan_on
 from scheduler.request import request_of
 from scheduler.solver import Chosen, place
 from scheduler.topology import FleetState
+from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, running
 from tests.scheduler.test_plan_properties import LEVELS, World, cost, fits, fleets, with_level_reached, worlds
 
-MANY = settings(max_examples=60, deadline=None)
+MANY = settings(max_examples=examples(60))
 GRACE_S = 30.0
 
 

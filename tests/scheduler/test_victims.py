@@ -17,6 +17,7 @@ from scheduler.shares import shares_of
 from scheduler.solver import Request, most_nodes
 from scheduler.topology import FleetState
 from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
+from tests.scaled import examples
 from tests.scheduler.fleets import racks
 
 OWNERS = st.lists(st.integers(-1, 9), min_size=96, max_size=96)
@@ -75,7 +76,7 @@ def best(request: Request, asked: Candidates) -> int | None:
     return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
 def test_of_few_candidates_the_cover_is_the_cheapest_there_is(
     owners: list[int], costs: list[int], request: Request
@@ -88,7 +89,7 @@ def test_of_few_candidates_the_cover_is_the_cheapest_there_is(
         assert not set(covers[0].victims) <= set(covers[1].victims)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
 def test_of_more_candidates_than_can_be_searched_the_cover_suffices_and_is_no_dearer_than_the_greedy_one(
     owners: list[int], costs: list[int], request: Request
@@ -112,7 +113,7 @@ def test_of_more_candidates_than_can_be_searched_the_cover_suffices_and_is_no_de
         assert least <= covers[0].cost <= greedy[0].cost
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
 def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
     owners: list[int], costs: list[int], request: Request
@@ -126,7 +127,7 @@ def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
     assert len(pruned) <= len(whole)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(owners=OWNERS, costs=COSTS, request=REQUESTS)
 def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: list[int], request: Request) -> None:
     asked, state = candidates(owners, costs), full_fleet()
@@ -142,7 +143,7 @@ def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: lis
         state.give(gpus)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, size=st.sampled_from([2, 4, 8]))
 def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: list[int], size: int) -> None:
     """By some of its holders who suffice together, and by nobody who costs more than one who does alone."""
@@ -178,7 +179,7 @@ def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> N
 WEAK = st.lists(st.sampled_from([0, 0, 200, 10_000]), min_size=12, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, weak=WEAK, request=REQUESTS)
 def test_what_the_gang_is_expected_to_lose_on_weak_hosts_decides_between_victims_who_lose_the_same(
     owners: list[int], costs: list[int], weak: list[int], request: Request

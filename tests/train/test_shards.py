@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scaled import examples
+
 from .marks import TRAINS
 
 pytestmark = TRAINS
@@ -32,7 +34,7 @@ def pieces_of(whole: "torch.Tensor", edges: list[list[int]]) -> "list[Piece]":
     return found
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 @given(cuts(), st.data())
 def test_any_region_comes_out_of_any_cut(cut: tuple[list[int], list[list[int]]], data: st.DataObject) -> None:
     shape, edges = cut
@@ -44,7 +46,7 @@ def test_any_region_comes_out_of_any_cut(cut: tuple[list[int], list[list[int]]],
     assert torch.equal(found, whole[tuple(slice(begin, end) for begin, end in spans)])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(cuts(), st.data())
 def test_a_piece_that_is_not_there_is_missed(cut: tuple[list[int], list[list[int]]], data: st.DataObject) -> None:
     shape, edges = cut

@@ -14,6 +14,7 @@ from muster.domain.lifecycle.host import HostLedger
 from muster.domain.lifecycle.model import AttemptLife
 from muster.domain.states import AttemptState, HostPartState, StopReason
 from tests.domain.lifecycle.lives import ATTEMPT, FAILED, FENCE, JOB, SUCCEEDED, TIMERS, A, B, placed
+from tests.scaled import examples
 
 nodes = st.sampled_from((A, B))
 boots = st.sampled_from(("boot1", "boot1", "boot1", "boot2"))
@@ -49,7 +50,7 @@ def lives(history: Sequence[tuple[attempt.Event, int]], rule: NodeLossRule) -> l
 
 
 @given(histories, rules)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_ends_causes_and_deadlines_stay(history: list[tuple[attempt.Event, int]], rule: NodeLossRule) -> None:
     passed = lives(history, rule)
     for (before, _), (after, _) in pairwise(passed):
@@ -63,7 +64,7 @@ def test_ends_causes_and_deadlines_stay(history: list[tuple[attempt.Event, int]]
 
 
 @given(histories, rules)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_an_attempt_whose_hosts_are_all_gone_ends(history: list[tuple[attempt.Event, int]], rule: NodeLossRule) -> None:
     life, now_ms = lives(history, rule)[-1]
     for later_ms in (2, 4):
@@ -73,7 +74,7 @@ def test_an_attempt_whose_hosts_are_all_gone_ends(history: list[tuple[attempt.Ev
 
 
 @given(histories, rules, nodes)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_a_granted_claim_is_granted_again(
     history: list[tuple[attempt.Event, int]], rule: NodeLossRule, node: NodeId
 ) -> None:
@@ -87,7 +88,7 @@ def test_a_granted_claim_is_granted_again(
 
 
 @given(histories, rules)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_an_ended_attempt_waits_for_no_host_that_may_still_run(
     history: list[tuple[attempt.Event, int]], rule: NodeLossRule
 ) -> None:
@@ -122,7 +123,7 @@ host_events: st.SearchStrategy[host.Event] = st.one_of(
 
 
 @given(st.lists(st.tuples(host_events, st.integers(0, TIMERS.agent_lease_ms // 2)), max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_on_a_host_phases_only_advance_and_kill_times_only_near(history: list[tuple[host.Event, int]]) -> None:
     ledger, now_ms = HostLedger("boot1"), 0
     order = list(host.Phase)

@@ -21,6 +21,7 @@ from muster.services.telemetry.retention import keep_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import GapMarker
 from tests.fleet_factory import enrol_host
+from tests.scaled import examples
 from tests.services.conftest import SetClock
 from tests.services.telemetry.conftest import GPU, Stored, make_stored
 from tests.telemetry_reports import reading, report, xid
@@ -78,7 +79,8 @@ def test_history_is_the_same_in_any_order_and_after_compaction(stored: Stored) -
 
 
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(10),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.permutations(range(12)), st.integers(0, 12))
 def test_any_order_and_any_moment_of_compaction_give_one_history(

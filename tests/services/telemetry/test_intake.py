@@ -22,6 +22,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
 from muster.wire.telemetry import NodeReport
 from tests.fleet_factory import enrol_host
+from tests.scaled import examples
 from tests.services.conftest import SetClock
 from tests.services.telemetry.conftest import GPU, Stored, make_stored
 from tests.telemetry_reports import reading, report, xid
@@ -48,7 +49,8 @@ STEP = st.tuples(st.integers(1, 30), st.booleans())
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.lists(STEP, min_size=1, max_size=6), min_size=1, max_size=5))
 def test_latest_state_only_moves_forward_whatever_comes(
