@@ -11,9 +11,11 @@ from simulator.kernel import INSPECTION_EVENTS
 from simulator.settings import FAULT_KINDS, Settings, draw_settings
 from simulator.wiring import TRUE_WIRING
 from simulator.world import History, World, run_seed
+from tests.scaled import examples
 
-SEEDS = 500
+SEEDS = examples(500)
 CHUNK = 50
+DEATHS = examples(3, quick=1)
 STRUCK = 5
 """Of those so many at least are struck by each fault: a seed draws about a quarter of the kinds (swarm testing)."""
 
@@ -52,7 +54,7 @@ def test_the_control_plane_may_die_at_each_of_its_failpoints(name: str) -> None:
         history = run_seed(seed, world_type=DyingThere)
         assert history.violation is None, history.violation
         crashes += dict(history.crash_counts).get(name, 0)
-        if crashes >= 3 and seed >= 3:
+        if crashes >= DEATHS and seed >= DEATHS:
             return
     pytest.fail(f"it died there {crashes} times")
 
