@@ -8,17 +8,19 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
 from dataclasses import astuple, dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+
+from tools.git import GitError, git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 CACHE: Final = ".artefacts/import_statements.json"
-CACHE_VERSION: Final = 4
+CACHE_VERSION: Final = 5
 """Changes with what is read of a file, so that a cache of an older version is not used."""
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 DOTTED_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
@@ -59,10 +61,9 @@ class Source:
 def python_files(root: Path) -> list[str]:
     """Return the Python files of the checkout, tracked and new, without those that git ignores."""
     try:
-        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
-        listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+        listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
         names = sorted({name for name in listed.split("\0") if name})
-    except (OSError, subprocess.CalledProcessError):
+    except GitError:
         names = []
     if names:
         return [name for name in names if (root / name).is_file()]
@@ -202,6 +203,16 @@ class _Reader(ast.NodeVisitor):
         for name in names:
             self._add(name, node.lineno)
         self._kind = before
+
+    def visit_List(self, node: ast.List) -> None:
+        """Read a command's words: after ``-m`` stands a module, whose ``__main__`` runs if it is a package."""
+        words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
+        before, self._kind = self._kind, Kind.NAMED
+        for option, module in pairwise(words):
+            if option == "-m" and isinstance(module, str):
+                self._add(f"{module}.__main__", node.lineno)
+        self._kind = before
+        self.generic_visit(node)
 
     def _visit_later(self, node: ast.AST) -> None:
         before, self._kind = self._kind, Kind.TYPING if self._kind is Kind.TYPING else Kind.LAZY
