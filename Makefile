@@ -42,7 +42,7 @@ test: setup
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
 
 quick: setup
-	@$(BIN)/python -m tools.quick --base $(BASE) --budget $(BUDGET)
+	@$(BIN)/python -m tools.quick --base $(BASE) --budget $(BUDGET) $(ARGS)
 
 durations: setup
 	@$(BIN)/python -m tools.test_durations

@@ -19,6 +19,7 @@ from tools.quick_plan import LeftOut, Plan, last_failed, plan_tests
 from tools.quick_stages import Ended, Outcome, TypeCheck, print_ends, run_program, run_tests
 from tools.reach_rules import CHANGES_EVERYTHING
 from tools.reachable_tests import reachable_tests
+from tools.test_durations import UNKNOWN as UNKNOWN_FILE
 from tools.test_durations import read_durations
 from tools.typical_changes import TYPICAL_CHANGES
 
@@ -51,8 +52,8 @@ def main(words: list[str] | None = None) -> int:
     if not changed:
         sys.stdout.write(f"make quick: nothing differs from {given.base}; BASE=<revision> names another one.\n")
         return 0
-    deadline = began + given.budget - ENDING_S
-    plan = planned(changed, began=began, deadline=deadline, workers=given.workers)
+    ends_at = began + given.budget * given.patience
+    plan = planned(changed, budget_s=given.budget, workers=given.workers)
     _print_change(changed, plan)
     if given.list:
         _print_left_out(plan, ())
@@ -60,8 +61,8 @@ def main(words: list[str] | None = None) -> int:
     has_python = any(path.endswith(".py") or path == "pyproject.toml" for path in changed)
     types = TypeCheck(ROOT) if has_python else None
     ends = [*_short_stages(changed, given.base)]
-    tests = run_tests(ROOT, plan, workers=given.workers, deadline=deadline)
-    ends.append(types.ended(began + given.budget) if types else Ended("types", Outcome.PASSED, "no Python changed"))
+    tests = run_tests(ROOT, plan, workers=given.workers, deadline=ends_at - ENDING_S)
+    ends.append(types.ended(ends_at) if types else Ended("types", Outcome.PASSED, "no Python changed"))
     print_ends([*ends, tests.ended])
     _print_left_out(plan, tests.unstarted)
     failed = any(one.outcome is Outcome.FAILED for one in (*ends, tests.ended))
@@ -69,16 +70,15 @@ def main(words: list[str] | None = None) -> int:
     return int(failed)
 
 
-def planned(changed: Sequence[str], *, began: float, deadline: float, workers: int) -> Plan:
-    """Return the tests to run between now and the deadline."""
-    reached = reachable_tests(ROOT, changed)
-    left_s = deadline - max(began, time.monotonic())
+def planned(changed: Sequence[str], *, budget_s: float, workers: int) -> Plan:
+    """Return the tests that fit into a budget on a quiet machine."""
+    usable_s = max(0.0, budget_s - ENDING_S) * FILLED
     return plan_tests(
-        reached,
+        reachable_tests(ROOT, changed),
         read_durations(ROOT),
         last_failed(ROOT),
-        longest_s=left_s * FILLED,
-        capacity_s=left_s * FILLED * workers,
+        longest_s=usable_s,
+        capacity_s=usable_s * workers,
     )
 
 
@@ -86,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.quick", description=__doc__)
     parser.add_argument("--base", default="HEAD", help="the revision that the change is compared with")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds that all may take")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, help="multiplies the time, not the tests: a busy machine"
+    )
     parser.add_argument("--workers", type=int, default=min(MAX_WORKERS, os.cpu_count() or 1), help="processes of tests")
     parser.add_argument("--changed", nargs="+", metavar="FILE", help="take these files as the change")
     parser.add_argument("--typical", choices=sorted(TYPICAL_CHANGES), help="take a typical change, for measurements")
@@ -119,7 +122,7 @@ def _print_change(changed: Sequence[str], plan: Plan) -> None:
 
 def _print_left_out(plan: Plan, unstarted: Sequence[str]) -> None:
     """Say what is reached and did not run, and write its names where pytest can read them."""
-    turns = [LeftOut(*name.partition("::")[::2], 1, 0.0) for name in unstarted]
+    turns = [_unstarted(name) for name in unstarted]
     left = [*plan.left_out, *turns]
     if not left:
         sys.stdout.write(f"Left out: nothing that the change is known to reach. {UNKNOWN}\n")
@@ -130,11 +133,20 @@ def _print_left_out(plan: Plan, unstarted: Sequence[str]) -> None:
     tests = sum(one.tests for one in left)
     sys.stdout.write(
         f"Left out: {tests} tests of {len({one.path for one in left})} files that the change can reach,"
-        f" {len(turns)} of them because their turn did not come. Nearest of them:\n"
+        f" {len(turns)} of these because their turn did not come. The nearest:\n"
     )
     for one in left[:SHOWN]:
         sys.stdout.write(f"  {one.node_id} ({one.tests} tests, about {one.seconds:.0f} s)\n")
     sys.stdout.write(f"To run them: make test ARGS=@{LEFT_OUT}\n{UNKNOWN}\n")
+
+
+def _unstarted(node_id: str) -> LeftOut:
+    """Return a test whose turn did not come, or a whole file."""
+    path, _, test = node_id.partition("::")
+    known = read_durations(ROOT).get(path, UNKNOWN_FILE)
+    return (
+        LeftOut(path, test, 1, known.slow.get(test, 0.0)) if test else LeftOut(path, None, known.tests, known.seconds)
+    )
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class TypeCheck:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """``unstarted``: the tests whose turn did not come."""
+    """``unstarted``: the tests and files whose turn did not come."""
 
     ended: Ended
     unstarted: tuple[str, ...]
@@ -93,18 +93,25 @@ def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TestR
     """Run the tests of a plan in its order; from the deadline on none begins, and what still runs is interrupted."""
     if not plan.asked:
         return TestRun(Ended("tests", Outcome.PASSED, "the change reaches none"), ())
-    with tempfile.TemporaryDirectory() as unstarted:
-        environment = {**os.environ, "QUICK_DEADLINE": repr(deadline), "QUICK_UNSTARTED": unstarted}
+    with tempfile.TemporaryDirectory() as notes:
+        environment = {**os.environ, "QUICK_DEADLINE": repr(deadline), "QUICK_NOTES": notes}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with subprocess.Popen(
             _pytest_command(plan, workers), cwd=root, env=environment, start_new_session=True
         ) as process:
             code, is_cut = _wait(process, deadline)
-        left = [line for path in sorted(Path(unstarted).iterdir()) for line in path.read_text().splitlines()]
+        unstarted = _noted(Path(notes), "unstarted")
+        ended = {*_noted(Path(notes), "ended"), *(name.partition("::")[0] for name in unstarted)}
     if is_cut:
-        return TestRun(Ended("tests", Outcome.FAILED, "a test ran past the time and was interrupted"), tuple(left))
+        unended = [path for path in plan.asked if path.partition("::")[0] not in ended]
+        words = f"the time was over before {len(unended)} files ended; they are left out"
+        return TestRun(Ended("tests", Outcome.LEFT_OUT, words), (*unended, *unstarted))
     outcome = Outcome.PASSED if code in {0, NO_TESTS} else Outcome.FAILED
-    return TestRun(Ended("tests", outcome), tuple(left))
+    return TestRun(Ended("tests", outcome), tuple(unstarted))
+
+
+def _noted(notes: Path, what: str) -> list[str]:
+    return [line for path in sorted(notes.glob(f"*.{what}")) for line in path.read_text("utf-8").splitlines()]
 
 
 def _pytest_command(plan: Plan, workers: int) -> list[str]:
