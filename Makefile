@@ -14,7 +14,7 @@ help:
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
-	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
+	@echo 'make second-look  the few tests that failed in the last run, once more and alone; records each that holds now'
 	@echo 'make lint        style and formatting'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'

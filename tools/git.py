@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -35,3 +37,15 @@ def text_at(root: Path, revision: str, path: str) -> str:
         return git(root, "show", f"{revision}:{path}")
     except GitError:
         return ""
+
+
+def set_up_hooks(root: Path) -> None:
+    """Put the hooks of `.githooks` in force for a developer's checkout; one that has hooks of its own keeps them.
+
+    A clone of CI commits nothing and gets none.
+    """
+    if os.environ.get("CI") or not (root / ".git").exists():
+        return
+    with contextlib.suppress(GitError):
+        if not git(root, "config", "--default", "", "--get", "core.hooksPath").strip():
+            git(root, "config", "core.hooksPath", ".githooks")

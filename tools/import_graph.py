@@ -55,9 +55,18 @@ class ImportGraph:
         """The module of each file."""
         return {path: module for module, path in self.paths.items()}
 
-    def imports_of(self, modules: Iterable[str], kinds: Collection[Kind] = RUNS) -> dict[str, int]:
-        """Return all modules that these import, however far, each with its distance: 0 for the modules themselves."""
-        return _distances(modules, self.edges(kinds), self.transparent)
+    def imports_of(
+        self,
+        modules: Iterable[str],
+        kinds: Collection[Kind] = RUNS,
+        *,
+        edges: Mapping[str, AbstractSet[str]] | None = None,
+    ) -> dict[str, int]:
+        """Return all modules that these import, however far, each with its distance: 0 for the modules themselves.
+
+        Give ``edges`` of the same kinds where many are asked for.
+        """
+        return _distances(modules, edges or self.edges(kinds), self.transparent)
 
     def importers_of(self, modules: Iterable[str], kinds: Collection[Kind] = RUNS) -> dict[str, int]:
         """Return all modules that import these, however far, each with its distance.

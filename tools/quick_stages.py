@@ -82,17 +82,17 @@ class TypeCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class TestRun:
+class TriedTests:
     """``unstarted``: the tests and files whose turn did not come."""
 
     ended: Ended
     unstarted: tuple[str, ...]
 
 
-def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TestRun:
+def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TriedTests:
     """Run the tests of a plan in its order; from the deadline on none begins, and what still runs is interrupted."""
     if not plan.asked:
-        return TestRun(Ended("tests", Outcome.PASSED, "the change reaches none"), ())
+        return TriedTests(Ended("tests", Outcome.PASSED, "the change reaches none"), ())
     with tempfile.TemporaryDirectory() as notes:
         environment = {**os.environ, "QUICK_DEADLINE": repr(deadline), "QUICK_NOTES": notes}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -105,9 +105,9 @@ def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TestR
     if is_cut:
         unended = [path for path in plan.asked if path.partition("::")[0] not in ended]
         words = f"the time was over before {len(unended)} files ended; they are left out"
-        return TestRun(Ended("tests", Outcome.LEFT_OUT, words), (*unended, *unstarted))
+        return TriedTests(Ended("tests", Outcome.LEFT_OUT, words), (*unended, *unstarted))
     outcome = Outcome.PASSED if code in {0, NO_TESTS} else Outcome.FAILED
-    return TestRun(Ended("tests", outcome), tuple(unstarted))
+    return TriedTests(Ended("tests", outcome), tuple(unstarted))
 
 
 def _noted(notes: Path, what: str) -> list[str]:
