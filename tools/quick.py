@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGET_S: Final = 60.0
 ENDING_S: Final = 6.0
 """Kept of the budget for servers to stop in and results to be printed."""
-FILLED: Final = 0.75
+FILLED: Final = 0.55
 """How much of the processors' time is planned: servers start, modules are imported, types are checked beside."""
 MAX_WORKERS: Final = 8
 LEFT_OUT: Final = ".artefacts/quick-left-out.txt"

@@ -24,6 +24,9 @@ class Rule:
 RULES: Final = (
     Rule(("migrations/*",), ("tests/db/*",), 2, "the database is made by the migrations"),
     Rule(("console/templates/*", "console/static/*"), ("tests/console/*",), 2, "pages are rendered from templates"),
+    Rule(("api/*",), ("tests/authorisation/*", "tests/client/test_contract.py"), 4, "they ask every route"),
+    Rule(("api/*",), ("tests/api/*",), 6, "the application includes every route"),
+    Rule(("console/*",), ("tests/console/*",), 4, "the application includes every page"),
     Rule(("console/*",), ("tests/browser/*",), 5, "the browser reads the console's pages"),
     Rule(("docs/*", "README.md", "CONTRIBUTING.md"), ("tests/docs/test_blocks.py",), 2, "documents are read by tests"),
     Rule(("CONTRIBUTING.md",), ("tests/docs/test_fault_tables.py",), 1, "its tables name tests"),

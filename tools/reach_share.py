@@ -1,7 +1,8 @@
 """How much of the tests a change can reach: the median over all source modules, of one changed module each.
 
-Counted are test functions that reach the module through imports, in functions too (`tools.import_graph`). Fixtures
-and the rules for processes come on top in `make quick`; they order tests, and say nothing of how sources are cut.
+Counted are test functions that reach the module through imports, in functions too (`tools.import_graph`), through what
+their fixtures need, and through the routes that they name. The rules for processes, which `make quick` follows too, say
+nothing of how sources are cut.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from tools.import_graph import ImportGraph, read_graph
 from tools.import_statements import Kind
-from tools.reachable_tests import is_test_file
+from tools.reachable_tests import graph_with_tests, is_test_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +76,7 @@ def _is_source(path: str) -> bool:
 
 def main() -> int:
     """Print the median, and the modules that the most tests reach."""
-    graph = read_graph(ROOT)
+    graph = graph_with_tests(ROOT, read_graph(ROOT))
     share = reach_share(graph, count_tests(ROOT, graph.modules))
     sys.stdout.write(f"a change of one source module reaches {share.median:.1%} of the tests (median)\n")
     for module, reached in sorted(share.modules.items(), key=lambda item: -item[1])[:20]:

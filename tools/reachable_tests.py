@@ -1,7 +1,8 @@
 """The test files that a change can reach, nearest first.
 
-Three ways lead to a test: imports (`tools.import_graph`), fixtures of the ``conftest.py`` files above it, and what
-imports do not show: files that are named in a text, and the rules of `tools.reach_rules`.
+Ways to a test are imports (`tools.import_graph`), what its fixtures need (`tools.fixture_users`), the routes that it
+names (`tools.route_users`), and what none of these show: files that are named in a text, tests of the changed file's
+name, and the rules of `tools.reach_rules`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tools.fixture_users import add_fixtures
 from tools.import_graph import ImportGraph, module_of, read_graph
 from tools.reach_rules import RULES
+from tools.route_users import add_routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,13 +36,18 @@ class Reach:
 
 def reachable_tests(root: Path, changed: Iterable[str], graph: ImportGraph | None = None) -> dict[str, Reach]:
     """Return the test files by their path from ``root``, nearest first."""
-    whole = add_fixtures(root, graph or read_graph(root))
+    whole = graph_with_tests(root, graph or read_graph(root))
     found: dict[str, Reach] = {}
     for path in changed:
         for test, reach in _reached(root, path, whole).items():
             if test not in found or reach.distance < found[test].distance:
                 found[test] = reach
     return dict(sorted(found.items(), key=lambda item: (item[1].distance, item[0])))
+
+
+def graph_with_tests(root: Path, graph: ImportGraph) -> ImportGraph:
+    """Return the graph with what pytest adds to it, fixtures, and with each test's own routes of an application."""
+    return add_routes(root, add_fixtures(root, graph))
 
 
 def is_test_file(path: str) -> bool:

@@ -25,7 +25,7 @@ FILES = {
     "pkg/edge.py": "import pkg.core\nPAGE = 'page.html'\n",
     "pkg/templates/page.html": "{% include 'row.html' %}",
     "pkg/templates/row.html": "",
-    "tests/conftest.py": "import pytest\nimport pkg.edge\n@pytest.fixture\ndef edge(): ...\n",
+    "tests/conftest.py": "import pytest\nimport pkg.edge\n@pytest.fixture\ndef edge(): return pkg.edge\n",
     "tests/pkg/test_core.py": "import pkg.core\n",
     "tests/pkg/test_edge.py": "def test_it(edge): ...\n",
     "tests/pkg/test_other.py": "def test_it(): ...\n",
@@ -49,7 +49,7 @@ def reached(checkout: Path, *changed: str) -> dict[str, int]:
 
 def test_a_change_reaches_its_importers_and_the_users_of_fixtures_nearest_first(checkout: Path) -> None:
     found = reached(checkout, "pkg/core.py")
-    assert found == {"tests/pkg/test_core.py": 1, "tests/pkg/test_edge.py": 3}
+    assert found == {"tests/pkg/test_core.py": 1, "tests/pkg/test_edge.py": 2}
     assert list(found) == ["tests/pkg/test_core.py", "tests/pkg/test_edge.py"]
 
 
