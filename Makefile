@@ -5,12 +5,16 @@ PYTHON = python3
 BIN = .venv/bin
 JOBS = 3
 ARGS =
+BASE = HEAD
+BUDGET = 60
 
 help:
 	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
-	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
+	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
+	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
+	@echo 'make second-look  the few tests that failed in the last run, once more and alone; records each that holds now'
 	@echo 'make lint        style and formatting'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
@@ -35,7 +39,13 @@ up: setup
 	@$(BIN)/muster up $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
+
+quick: setup
+	@$(BIN)/python -m tools.quick --base $(BASE) --budget $(BUDGET) $(ARGS)
+
+durations: setup
+	@$(BIN)/python -m tools.test_durations
 
 second-look: setup
 	@$(BIN)/python -m tools.second_look
@@ -142,4 +152,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
+.PHONY: help setup up test quick durations second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean

@@ -15,6 +15,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -161,7 +162,7 @@ def cut_in_tensors(model: Gpt, mesh: DeviceMesh) -> None:
 def shard(model: Gpt, mesh: DeviceMesh, *, is_bf16: bool) -> None:
     """FSDP2 block by block; over a mesh of two dimensions replicated along the first (HSDP)."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if is_bf16 else None
-    chosen = {} if policy is None else {"mp_policy": policy}
+    chosen: dict[str, Any] = {} if policy is None else {"mp_policy": policy}
     for block in model.blocks:
         fully_shard(block, mesh=mesh, **chosen)
     fully_shard(model, mesh=mesh, **chosen)

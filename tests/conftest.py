@@ -21,6 +21,7 @@ from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
 from tests.databases import Databases
+from tests.found_examples import KeepsExamples, found_examples
 from tests.scaled import examples
 from tests.warm_python import WarmPython
 
@@ -30,11 +31,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # An example may take as long as a busy machine needs: what is asked of it is whether it holds.
 SOAK_EXAMPLES = 100
+# Hypothesis takes other settings for a run in CI, without a database: ours hold everywhere.
+FOUND_EXAMPLES = found_examples()
 settings.register_profile(
     "any speed",
     deadline=None,
     max_examples=examples(SOAK_EXAMPLES),
     suppress_health_check=[HealthCheck.too_slow],
+    database=FOUND_EXAMPLES,
+    derandomize=False,
+    print_blob=True,
 )
 settings.load_profile("any speed")
 
@@ -59,8 +65,9 @@ while folder.exists() and time.monotonic() < deadline:
 """
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one."""
+    config.pluginmanager.register(KeepsExamples(FOUND_EXAMPLES))
     packaged = packaged_postgres()
     if packaged is not None and packaged.is_dir():
         os.environ.setdefault(POSTGRES_VARIABLE, str(packaged))

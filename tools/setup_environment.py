@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.console_assets import AssetFolders, set_up_assets
+from tools.git import set_up_hooks
 from tools.torch_guard import read_plan, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -288,6 +289,7 @@ def main() -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
             set_up(environment, asked)
             set_up_console(environment, is_asked=asked_assets is not None)
+        set_up_hooks(ROOT)
     except (SetupError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

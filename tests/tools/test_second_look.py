@@ -1,4 +1,4 @@
-"""Tests that failed are run once more, alone: what is broken stays so, what holds is named, many are not looked at."""
+"""Failed tests run once more, alone: a broken one stays broken, a racy one is recorded, and refused the second time."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.second_look import MAX_FAILED
+from tools.second_look import ARTEFACT, MAX_FAILED, RECORD, read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 RACY = """
@@ -18,6 +18,7 @@ def test_holds_the_second_time():
     had_seen, _ = seen.exists(), seen.touch()
     assert had_seen
 """
+RACE = "test_it.py::test_holds_the_second_time"
 BROKEN = "def test_is_broken():\n    assert False\n"
 
 
@@ -39,17 +40,42 @@ def looked_at_twice(folder: Path, text: str) -> subprocess.CompletedProcess[str]
     return run(folder, "tools.second_look")
 
 
-def test_a_race_is_named(tmp_path: Path) -> None:
+def test_a_race_is_named_and_recorded_in_the_repository_and_as_an_artefact(tmp_path: Path) -> None:
     ended = looked_at_twice(tmp_path, RACY)
     assert ended.returncode == 0
     assert "HELD ALONE" in ended.stderr
-    assert "test_it.py::test_holds_the_second_time" in ended.stderr
+    assert RACE in ended.stderr
+    assert list(read_record(tmp_path / RECORD)) == [RACE]
+    assert list(read_record(tmp_path / ARTEFACT)) == [RACE]
+
+
+def test_the_same_race_fails_the_run_the_second_time_and_is_recorded_once(tmp_path: Path) -> None:
+    assert looked_at_twice(tmp_path, RACY).returncode == 0
+    (tmp_path / "seen").unlink()
+    ended = looked_at_twice(tmp_path, RACY)
+    assert ended.returncode == 1
+    assert f"{RACE} (since " in ended.stderr
+    assert (tmp_path / RECORD).read_text().count(RACE) == 1
+
+
+def test_another_race_is_recorded_beside_the_first(tmp_path: Path) -> None:
+    assert looked_at_twice(tmp_path, RACY).returncode == 0
+    other = RACY.replace("seen", "other").replace("test_holds", "test_other")
+    assert looked_at_twice(tmp_path, other).returncode == 0
+    assert len(read_record(tmp_path / RECORD)) == 2
+
+
+def test_each_test_on_record_is_still_in_its_file() -> None:
+    for test in read_record(ROOT / RECORD):
+        path, _, name = test.partition("::")
+        assert name.partition("[")[0].rpartition("::")[2] in (ROOT / path).read_text(), f"{RECORD}: {test} is gone"
 
 
 def test_what_is_broken_stays_broken(tmp_path: Path) -> None:
     ended = looked_at_twice(tmp_path, RACY + BROKEN)
     assert ended.returncode == 1
     assert "HELD" not in ended.stderr
+    assert not (tmp_path / RECORD).exists()
 
 
 def test_many_are_not_looked_at(tmp_path: Path) -> None:

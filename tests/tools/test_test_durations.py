@@ -1,0 +1,70 @@
+"""Durations of test files: measured beside others, stored as seconds of a quiet machine, one line a file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.record_durations import RUN
+from tools.test_durations import (
+    RECORDED,
+    STORED,
+    FileDuration,
+    Measured,
+    durations_of,
+    measured_in,
+    merged,
+    read_durations,
+    slowdown_of,
+    write_durations,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+BUSY = Measured("tests/test_a.py::test_busy", wall_s=4.0, own_s=1.0, children_s=0.0)
+
+
+def test_a_test_that_computes_counts_with_processor_time_and_one_that_waits_with_its_share_of_the_wall_time() -> None:
+    waits = Measured("tests/test_a.py::test_waits", wall_s=12.0, own_s=0.01, children_s=0.0)
+    starts = Measured("tests/test_b.py::test_starts", wall_s=4.0, own_s=0.5, children_s=1.0)
+    assert slowdown_of([BUSY, waits, starts]) == 4.0
+    assert durations_of([BUSY, waits, starts]) == {
+        "tests/test_a.py": FileDuration(2, 4.0, {"test_waits": 3.0}),
+        "tests/test_b.py": FileDuration(1, 1.5, {}),
+    }
+
+
+def test_a_quiet_machine_is_not_slower_than_itself() -> None:
+    assert slowdown_of([]) == 1.0
+    assert slowdown_of([Measured("t", wall_s=1.0, own_s=1.1, children_s=0.0)]) == 1.0
+
+
+def test_what_is_stored_is_read_again_and_files_that_are_gone_leave_it(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text("")
+    stored = {"tests/test_a.py": FileDuration(2, 4.5, {"test_x[a::b]": 3.0})}
+    gone = {"tests/test_gone.py": FileDuration(1, 1.0, {})}
+    write_durations(tmp_path, merged(tmp_path, gone, stored))
+    assert read_durations(tmp_path) == stored
+    assert len((tmp_path / STORED).read_text().splitlines()) == 3
+
+
+def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text("def test_a(): ...\ndef test_b(): assert False\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "tools.record_durations"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 1
+    (tmp_path / RECORDED / "gw7.jsonl").write_text('["test_it.py::cut", 1.0')
+    assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a", "test_it.py::test_b"]
+    run = json.loads((tmp_path / RUN).read_text())
+    assert run["tests"] == {"failed": 1, "passed": 1}
+    assert (run["asks_for_all"], run["exit_status"], run["workers"]) == (True, 1, 1)
+    subprocess.run([*command, "-k", "test_a"], cwd=tmp_path, env=environment, check=True)
+    assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a"]
+    assert json.loads((tmp_path / RUN).read_text())["asks_for_all"] is False
+
+
+def test_the_stored_file_of_the_repository_is_small_and_names_files_that_are_there() -> None:
+    assert (ROOT / STORED).stat().st_size < 100_000
+    assert all((ROOT / path).is_file() for path in read_durations(ROOT))
