@@ -1,7 +1,7 @@
 """``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``; ``make bench-smoke``: do they work.
 
-``python -m benchmarks [NAME]`` measures a suite at its full size. ``python -m benchmarks --smallest [NAME]`` runs it, or
-every suite, at the smallest size: no bar is judged, and nothing is written into ``results``.
+``python -m benchmarks [NAME]`` measures a suite at its full size. ``python -m benchmarks --smallest [NAME]`` runs that
+suite, or every suite, at the smallest size: no bar is judged, and nothing is written into ``results``.
 """
 
 import sys
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import measuring, runs, smoke
-from benchmarks.figures import NothingToMeasureError, show
+from benchmarks.figures import SKIPPED, NothingToMeasureError, show
 from benchmarks.suites import SUITES
 
 SMALLEST = "--smallest"
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         else:
             _measure(name)
     except NothingToMeasureError as fault:
-        sys.stderr.write(f"{smoke.SKIPPED}, and nothing is written: {fault}\n")
+        sys.stderr.write(f"{SKIPPED}, and nothing is written: {fault}\n")
     return 0
 
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from benchmarks.decisions import spread_of
 from benchmarks.figures import Basis, Figure, Groups
-from benchmarks.sizes import Sizes
 from benchmarks.placement import HELD, LEVELS, NOW_MS, fleet_views, running_gangs
+from benchmarks.sizes import Sizes
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import answer

@@ -4,8 +4,9 @@ Machines of one kind differ by a factor of 1.7, and one machine by as much from 
 compared with a bar as it was measured. The same loop runs before, between and after the groups of figures of a suite,
 and each figure is divided by the slowness of the loop beside it::
 
-    slowness = CPU time of the loop ÷ REFERENCE_MS          1: the reference machine; 1.7: a machine that needs 1.7 × as long
+    slowness = CPU time of the loop ÷ REFERENCE_MS
 
+That of the reference machine is 1; a machine that needs 1.7 times as long has 1.7.
 The loop is a mix of what our own code does: small objects in dictionaries, sorting, texts and JSON, and numpy over the
 arrays of a fleet. It calls nothing of Muster, so that a faster Muster does not make the machine look slow.
 """

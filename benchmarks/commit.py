@@ -125,7 +125,9 @@ def measure(size: Size) -> Groups:
             migrate.upgrade(server.url())
             engine = make_engine(server.url())
             units = UnitOfWorkFactory(engine)
-            with commit_baseline.bare_placements(server.dsn(), size.small.all + len(size.gangs) * size.large.all, GPUS) as bare:
+            with commit_baseline.bare_placements(
+                server.dsn(), size.small.all + len(size.gangs) * size.large.all, GPUS
+            ) as bare:
                 small = _costs(units, bare, size)
                 _remember(engine, size)
                 large = {hosts: _large_costs(units, hosts, bare, size.large) for hosts in size.gangs}
@@ -147,7 +149,7 @@ def _ratio_figure(costs: list[Cost]) -> Figure:
 
 
 def _figure(gpus: int, costs: list[Cost], window: int, bar_ms: float, waits: float) -> Figure:
-    """By the clock in the calmest window. ``waits``: how much longer the bare rows wait than on the reference machine."""
+    """By the clock in the calmest window. ``waits``: of the bare rows, as a multiple of the reference machine's."""
     wall_ms = [cost.ours.wall_ms for cost in costs]
     calmest = min(_batched(costs, window), key=lambda part: _median([cost.ours.wall_ms for cost in part]))
     raw_ms = _median([cost.ours.wall_ms for cost in calmest])

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.figures import Basis, Figure, Groups
-from benchmarks.sizes import Sizes
 from benchmarks.placement import FREE, GPUS_PER_NODE, LEVELS, NOW_MS, fleet_views
+from benchmarks.sizes import Sizes
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import explain

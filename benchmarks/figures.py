@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+SKIPPED: Final = "SKIPPED, NOTHING WAS MEASURED"
 
 
 class NothingToMeasureError(Exception):

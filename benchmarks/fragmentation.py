@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.figures import Basis, Figure, Groups
-from benchmarks.sizes import Sizes
 from benchmarks.placement import FREE, LEVELS
+from benchmarks.sizes import Sizes
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.fragmentation import mix_of, whole_hosts

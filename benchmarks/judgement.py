@@ -30,9 +30,7 @@ class Size:
     fleet_gpus: int
 
 
-SIZES: Final = Sizes(
-    full=Size(gpus=1_000, rounds=20, fleet_gpus=800), smallest=Size(gpus=50, rounds=4, fleet_gpus=128)
-)
+SIZES: Final = Sizes(full=Size(gpus=1_000, rounds=20, fleet_gpus=800), smallest=Size(gpus=50, rounds=4, fleet_gpus=128))
 
 
 def _samples(round_number: int, readings: dict[str, float], size: Size) -> list[GpuSample]:

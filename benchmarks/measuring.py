@@ -1,12 +1,13 @@
 """One suite at one size: its modules in turn, with the calibration loop between the groups of their figures."""
 
 import importlib
+import sys
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
 from benchmarks import calibration
-from benchmarks.figures import Figure, Groups, calmest
+from benchmarks.figures import SKIPPED, Figure, Groups, NothingToMeasureError, calmest
 from benchmarks.suites import SHORT, SHORT_TIMES, SUITES
 
 FULL: Final = "full"
@@ -33,14 +34,23 @@ def measured(name: str, size: str, pace: Pace) -> list[Figure]:
     """Measure the suite.
 
     Raises:
-        NothingToMeasureError: this machine lacks what the suite is about.
+        NothingToMeasureError: this machine lacks what the suite is about, or at its full size a part of it.
     """
     figures: list[Figure] = []
     for module_name in SUITES[name]:
-        module = importlib.import_module(f"benchmarks.{module_name}")
-        times = SHORT_TIMES if module_name in SHORT and size == FULL else 1
-        figures += calmest([pace.scaled(_groups(module, size)) for _ in range(times)])
+        try:
+            figures += _measured(module_name, size, pace)
+        except NothingToMeasureError as fault:
+            if size == FULL or len(SUITES[name]) == 1:
+                raise
+            sys.stderr.write(f"{SKIPPED} by {module_name}: {fault}\n")
     return figures
+
+
+def _measured(module_name: str, size: str, pace: Pace) -> list[Figure]:
+    module = importlib.import_module(f"benchmarks.{module_name}")
+    times = SHORT_TIMES if module_name in SHORT and size == FULL else 1
+    return calmest([pace.scaled(_groups(module, size)) for _ in range(times)])
 
 
 def _groups(module: ModuleType, size: str) -> Groups:

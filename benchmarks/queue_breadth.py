@@ -18,8 +18,8 @@ from random import Random
 from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
-from benchmarks.sizes import Sizes
 from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, PHILLY, SEED, rows_of
+from benchmarks.sizes import Sizes
 from simulator.traces.generated import LAWS, Law, arrivals_by_day, arrivals_in_bursts, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import estimates_of, play
@@ -175,9 +175,7 @@ class Size:
 
 SIZES: Final = Sizes(
     full=Size(GROUPS, PARTS_OF_PHILLY),
-    smallest=Size(
-        {name: (replace(traces[0], num_jobs=100),) for name, traces in GROUPS.items()}, (Weeks(0, 2, 50),)
-    ),
+    smallest=Size({name: (replace(traces[0], num_jobs=100),) for name, traces in GROUPS.items()}, (Weeks(0, 2, 50),)),
 )
 
 

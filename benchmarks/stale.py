@@ -30,6 +30,11 @@ class Stale:
     name: str
     why: str
 
+    @property
+    def target(self) -> str:
+        """Return what follows ``make bench-`` to measure it again."""
+        return self.name.replace("_", "-")
+
 
 def stale(root: Path = runs.ROOT) -> list[Stale]:
     """Return the suites with a result that is stale, in the order of the results' names."""
@@ -85,8 +90,8 @@ def main() -> int:
     """Print the stale results. Return the exit code: 1 where there are any."""
     found = stale()
     for one in found:
-        print(f"{one.name:<12} {one.why}")
-    print(f"{len(found)} stale results" + ("; `make bench-NAME` measures one again" if found else ""))
+        print(f"{one.name:<12} {one.why}; `make bench-{one.target}` measures it again")
+    print(f"stale results: {len(found)}")
     return 1 if found else 0
 
 
