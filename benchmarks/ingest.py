@@ -20,9 +20,9 @@ from typing import Final
 
 import httpx
 import msgspec
-import psutil
 from sqlalchemy import Engine, insert, select
 
+from benchmarks.console_stage import cpu_s
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from muster.db import migrate
@@ -251,21 +251,10 @@ def _cost(port: int, app: int, postgres: int, senders: list[Sender], size: Size,
 
 
 def _window(port: int, app: int, postgres: int, senders: list[Sender], size: Size, reports: int) -> tuple[float, float]:
-    before = _cpu_s(app), _cpu_s(postgres)
+    before = cpu_s(app), cpu_s(postgres)
     asyncio.run(_load(port, senders, reports, size.in_flight))
-    after = _cpu_s(app), _cpu_s(postgres)
+    after = cpu_s(app), cpu_s(postgres)
     return (after[0] - before[0]) / reports * 1e6, (after[1] - before[1]) / reports * 1e6
-
-
-def _cpu_s(pid: int) -> float:
-    """Of the process, its children, and those that have ended."""
-    root = psutil.Process(pid)
-    times = root.cpu_times()
-    total = times.user + times.system + times.children_user + times.children_system
-    for child in root.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(child.cpu_times()[:2])
-    return float(total)
 
 
 async def _load(port: int, senders: list[Sender], reports: int, in_flight: int) -> None:

@@ -25,7 +25,7 @@ from muster.embedded.tour import proving
 from muster.embedded.tour.opening import opened
 from muster.embedded.tour.world import World
 
-SOAK: Final = soak.Soak(0.05, 1, every_s=1.0, least_left_steps=4, nodes=1, gpus_per_node=1)
+SOAK: Final = soak.Soak(0.02, 1, is_struck=False, least_left_steps=2, nodes=1, gpus_per_node=1)
 
 
 def main(arguments: list[str]) -> int:

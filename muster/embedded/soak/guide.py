@@ -30,11 +30,14 @@ Found = dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """``gpus_per_node``: of each of the gang's ``nodes``. No fault comes with fewer than ``least_left_steps`` left."""
+    """``gpus_per_node``: of each of the gang's ``nodes``. No fault comes with fewer than ``least_left_steps`` left.
+
+    ``is_struck``: by a fault a minute; else the gang trains undisturbed.
+    """
 
     minutes: float
     seed: int
-    every_s: float = EVERY_S
+    is_struck: bool = True
     least_left_steps: int = LEAST_LEFT_STEPS
     nodes: int = 2
     gpus_per_node: int = 6
@@ -92,11 +95,13 @@ def _train(world: World, asked: Soak) -> Document:
 def _due(world: World, job_id: str, asked: Soak) -> Iterator[int]:
     """Once a minute from the first step on, as long as enough steps are left."""
     _wait_for_step(world, job_id)
+    if not asked.is_struck:
+        return
     began = time.monotonic()
     number = 0
     while True:
         number += 1
-        while time.monotonic() < began + number * asked.every_s:
+        while time.monotonic() < began + number * EVERY_S:
             if world.stop.wait(LOOK_S):
                 raise InterruptedTourError
         if _wait_for_step(world, job_id)["step"] + asked.least_left_steps > asked.steps:
