@@ -31,9 +31,9 @@ class Stale:
     why: str
 
     @property
-    def target(self) -> str:
-        """Return what follows ``make bench-`` to measure it again."""
-        return self.name.replace("_", "-")
+    def command(self) -> str:
+        """Return what measures it again."""
+        return "make bench" if self.name == "main" else f"make bench-{self.name.replace('_', '-')}"
 
 
 def stale(root: Path = runs.ROOT) -> list[Stale]:
@@ -90,7 +90,7 @@ def main() -> int:
     """Print the stale results. Return the exit code: 1 where there are any."""
     found = stale()
     for one in found:
-        print(f"{one.name:<12} {one.why}; `make bench-{one.target}` measures it again")
+        print(f"{one.name:<12} {one.why}; `{one.command}` measures it again")
     print(f"stale results: {len(found)}")
     return 1 if found else 0
 

@@ -45,7 +45,7 @@ def refusals(root: Path) -> Iterator[str]:
         yield f"v{version} is tagged already: raise `version` in pyproject.toml"
     yield from _changelog_refusals((root / CHANGELOG).read_text(encoding="utf-8"), version)
     for result in stale(root):
-        yield f"the result of {result.name} is stale ({result.why}): `make bench-{result.target}` measures it again"
+        yield f"the result of {result.name} is stale ({result.why}): `{result.command}` measures it again"
 
 
 def version_of(root: Path) -> str:
