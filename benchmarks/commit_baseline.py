@@ -16,7 +16,9 @@ import psycopg
 from benchmarks.console_stage import clock_s
 
 REFERENCE_WAIT_MS: Final = 0.2
-"""What one bare placement waits, beside its CPU time, on the reference machine."""
+"""What one bare placement waits beside its CPU time where the bars of ``benchmarks.commit`` were set. It took 0.91 ms
+there; its CPU time is 0.24 of that of a whole placement, by which about a quarter of it was waiting.
+"""
 _TABLES: Final = """
 CREATE TABLE bare_gangs (id int PRIMARY KEY, placed_at timestamptz NOT NULL);
 CREATE TABLE bare_gpus (uuid text PRIMARY KEY, gang_id int);

@@ -18,11 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import httpx
 import msgspec
 from sqlalchemy import Engine, insert, select
 
-from benchmarks.console_stage import cpu_s
+from benchmarks.console_stage import cpu_s, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from muster.db import migrate
@@ -204,7 +203,7 @@ def _api(folder: Path, name: str, postgres: PostgresServer) -> tuple[Child, int]
     )
     child = Child(name, ["api"], variables, folder / f"{name}.log")
     child.start()
-    _wait_for(port, "/readyz")
+    wait_for(f"http://127.0.0.1:{port}/readyz")
     return child, port
 
 
@@ -223,21 +222,10 @@ def _cost_of_baseline(folder: Path, kind: str, size: Size) -> tuple[float, float
         command = [sys.executable, "-m", "benchmarks.ingest_baseline", kind, postgres.url(), str(port)]
         with subprocess.Popen(command) as process:  # noqa: S603  # our own module
             try:
-                _wait_for(port, "/openapi.json")
+                wait_for(f"http://127.0.0.1:{port}/openapi.json")
                 return _cost(port, process.pid, postgres.pid, senders, size, size.baseline_reports)
             finally:
                 process.terminate()
-
-
-def _wait_for(port: int, path: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"http://127.0.0.1:{port}{path}", timeout=1).status_code == 200:
-                return
-        time.sleep(0.05)
-    message = "the server did not come up"
-    raise TimeoutError(message)
 
 
 def _cost(port: int, app: int, postgres: int, senders: list[Sender], size: Size, reports: int) -> tuple[float, float]:
