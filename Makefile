@@ -28,6 +28,9 @@ help:
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
 	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu'
+	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
+	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
+	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -142,6 +145,15 @@ bench-soak: setup
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
+bench-smoke: setup
+	@$(BIN)/python -m benchmarks --smallest
+
+bench-stale: setup
+	@$(BIN)/python -m benchmarks.stale
+
+release: setup
+	@$(BIN)/python -m tools.release
+
 lock:
 	@$(PYTHON) -m tools.lock_versions
 
@@ -152,4 +164,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
+.PHONY: help setup up test quick durations second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-ingest bench-smoke bench-stale release lock newest clean

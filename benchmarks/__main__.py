@@ -1,56 +1,67 @@
-"""``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``."""
+"""``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``; ``make bench-smoke``: do they work.
 
-import importlib
+``python -m benchmarks [NAME]`` measures a suite at its full size. ``python -m benchmarks --smallest [NAME]`` runs that
+suite, or every suite, at the smallest size: no bar is judged, and nothing is written into ``results``.
+"""
+
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
-from benchmarks.figures import Figure, NothingToMeasureError, calmest, show, write
+from benchmarks import measuring, runs, smoke
+from benchmarks.figures import SKIPPED, NothingToMeasureError, show
+from benchmarks.suites import SUITES
 
-SUITES = {
-    "main": ("simulation", "bell", "launches"),
-    "setup": ("from_scratch",),
-    "placement": ("placement", "commit"),
-    "scheduler": (
-        "placement",
-        "decisions",
-        "answers",
-        "snapshot",
-        "commit",
-        "queue_rules",
-        "queue_breadth",
-        "start_ranges",
-        "fragmentation",
-    ),
-    "judgement": ("judgement",),
-    "health": ("health", "health_storm"),
-    "ingest": ("ingest",),
-    "host": ("host",),
-    "tour": ("tour",),
-    "console": ("console_pages", "console_reads"),
-    "soak": ("soak",),
-    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
-    "runtime_gpu": ("runtime_gpu",),
-}
-"""Name → the modules whose ``measure()`` makes its figures."""
-SHORT = {"placement", "decisions", "answers", "commit"}
-"""Measured ``SHORT_TIMES`` times: each run is over before a shared machine changes its pace."""
-SHORT_TIMES = 3
+SMALLEST = "--smallest"
 
 
-def main(arguments: list[str]) -> None:
-    name = arguments[0] if arguments else "main"
-    if name not in SUITES or len(arguments) > 1:
-        sys.exit(f"one of {', '.join(SUITES)}, not: {' '.join(arguments)}")
-    figures: list[Figure] = []
+def main(arguments: list[str]) -> int:
+    """Return the exit code."""
+    is_smallest = SMALLEST in arguments
+    names = [argument for argument in arguments if argument != SMALLEST]
+    if is_smallest and not names:
+        return smoke.run_all()
+    name = names[0] if names else "main"
+    if name not in SUITES or len(names) > 1:
+        sys.exit(f"one of {', '.join(SUITES)}, not: {' '.join(names)}")
     try:
-        for module in SUITES[name]:
-            measure = importlib.import_module(f"benchmarks.{module}").measure
-            figures += calmest([measure() for _ in range(SHORT_TIMES if module in SHORT else 1)])
+        if is_smallest:
+            _try(name)
+        else:
+            _measure(name)
     except NothingToMeasureError as fault:
-        sys.stderr.write(f"SKIPPED, NOTHING WAS MEASURED and nothing is written: {fault}\n")
-        return
+        sys.stderr.write(f"{SKIPPED}, and nothing is written: {fault}\n")
+    return 0
+
+
+def _measure(name: str) -> None:
+    pace = measuring.Pace()
+    figures = measuring.measured(name, measuring.FULL, pace)
     show(figures)
-    print(f"written to {write(name, figures).name}")
+    _say_how_fast(pace.samples_ms)
+    print(f"written to {runs.write(name, figures, pace.samples_ms, runs.RESULTS).name}")
+
+
+def _try(name: str) -> None:
+    """Run the suite at its smallest size and write its result where nothing is kept."""
+    pace = measuring.Pace()
+    figures = [smoke.without_bar(figure) for figure in measuring.measured(name, measuring.SMALLEST, pace)]
+    smoke.require_measured(name, figures)
+    show(figures)
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+        written = runs.write(name, figures, pace.samples_ms, Path(folder))
+        smoke.require_written(written)
+
+
+def _say_how_fast(samples_ms: Sequence[float]) -> None:
+    calibration = runs.run_of(samples_ms)["calibration"]
+    print(
+        f"This machine takes {calibration['slowness']} × the reference machine's CPU time "
+        f"({calibration['median_ms']} ms a pass, {calibration['least_ms']} to {calibration['most_ms']}). "
+        f"Values of basis cpu, busy and commits are scaled by that; 'measured' is what the clock said."
+    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -8,10 +8,13 @@ All are told of a queue's head and of its end, in an idle fleet and behind 10,00
 import random
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from benchmarks.decisions import spread_of
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import HELD, LEVELS, NOW_MS, fleet_views, running_gangs
+from benchmarks.sizes import Sizes
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import answer
@@ -20,13 +23,27 @@ from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
 
-NUM_AHEAD = 10_000
 NUM_TENANTS = 50
 HOSTS = (1, 1, 1, 1, 2, 2, 4, 8, 16, 32)
 WALL_TIMES_S = (None, 3_600.0, 7_200.0, 86_400.0)
-FIRST_TIMES, FURTHER_TIMES = 10, 100
 GRACE_S = 30.0
 OF_PLAN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``ahead``: jobs that wait before the one that asks; how often the first and the further ones ask."""
+
+    nodes: int
+    ahead: int
+    first_times: int
+    further_times: int
+
+
+SIZES: Final = Sizes(
+    full=Size(nodes=12_500, ahead=10_000, first_times=10, further_times=100),
+    smallest=Size(nodes=512, ahead=50, first_times=1, further_times=2),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +62,37 @@ class Asking:
             raise AssertionError(message)
 
 
-def measure() -> list[Figure]:
-    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+def measure(size: Size) -> Groups:
+    views = fleet_views(random.Random(1), size.nodes)  # noqa: S311  # a seeded fleet must repeat
     full = [replace(view, facts=HELD) for view in views]
     gangs = replace(running_gangs(views), may_grow=False)
-    alone, behind = (
-        _asking(views, _large(num_ahead), Workload(NOW_MS, may_grow=False)) for num_ahead in (0, NUM_AHEAD)
-    )
-    first = spread_of(alone.ask, FIRST_TIMES)
-    return [
-        Figure("answer behind 0 jobs, p50", first.p50, "ms", 2.0, peers={"p99": first.p99}),
-        _further("behind 0 jobs", alone),
-        *_figures(f"behind {NUM_AHEAD:,} jobs", behind),
-        *_figures(f"behind {NUM_AHEAD:,} jobs and {len(gangs.running):,} gangs", _asking(full, _mixed(), gangs)),
+    idle = Workload(NOW_MS, may_grow=False)
+    alone = _asking(views, _large(0), idle)
+    first = spread_of(alone.ask, size.first_times)
+    yield [
+        Figure("answer behind 0 jobs, p50", first.p50, "ms", 2.0, peers={"p99": first.p99}, basis=Basis.CPU),
+        _further("behind 0 jobs", alone, size),
     ]
+    yield _figures(f"behind {size.ahead:,} jobs", _asking(views, _large(size.ahead), idle), size)
+    name = f"behind {size.ahead:,} jobs and {len(gangs.running):,} gangs"
+    yield _figures(name, _asking(full, _mixed(size.ahead), gangs), size)
 
 
-def _figures(name: str, asking: Asking) -> list[Figure]:
-    first = spread_of(asking.ask, FIRST_TIMES)
+def _figures(name: str, asking: Asking, size: Size) -> list[Figure]:
+    first = spread_of(asking.ask, size.first_times)
+    over = first.p50 / asking.plan_ms
     peers = {"p50 ms": first.p50, "p99 ms": first.p99, "plan ms": asking.plan_ms}
     return [
-        Figure(f"answer {name}, over their plan", first.p50 / asking.plan_ms, "×", OF_PLAN, peers=peers),
-        _further(name, asking),
+        Figure(f"answer {name}, over their plan", over, "×", OF_PLAN, peers=peers, basis=Basis.RATIO),
+        _further(name, asking, size),
     ]
 
 
-def _further(name: str, asking: Asking) -> Figure:
+def _further(name: str, asking: Asking, size: Size) -> Figure:
     outlook = Outlook(asking.state, asking.asked, asking.decided)
-    further = spread_of(lambda: asking.ask(outlook), FURTHER_TIMES)
-    return Figure(f"answer {name}, a further one of the plan, p50", further.p50, "ms", 2.0, peers={"p99": further.p99})
+    further = spread_of(partial(asking.ask, outlook), size.further_times)
+    full_name = f"answer {name}, a further one of the plan, p50"
+    return Figure(full_name, further.p50, "ms", 2.0, peers={"p99": further.p99}, basis=Basis.CPU)
 
 
 def _asking(views: list[GpuView], queue: list[WaitingJob], workload: Workload) -> Asking:
@@ -92,7 +111,7 @@ def _large(num_ahead: int) -> list[WaitingJob]:
     ]
 
 
-def _mixed() -> list[WaitingJob]:
+def _mixed(num_ahead: int) -> list[WaitingJob]:
     """Of many sizes and tenants."""
     chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
     return [
@@ -100,11 +119,11 @@ def _mixed() -> list[WaitingJob]:
             JobId(f"job-{number:05}"),
             1,
             "on_demand",
-            NOW_MS - NUM_AHEAD + number,
+            NOW_MS - num_ahead + number,
             chance.choice(HOSTS),
             8,
             tenant_id=TenantId(f"ten-{chance.randrange(NUM_TENANTS)}"),
             expected_s=chance.choice(WALL_TIMES_S),
         )
-        for number in range(NUM_AHEAD + 1)
+        for number in range(num_ahead + 1)
     ]

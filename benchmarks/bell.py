@@ -3,31 +3,44 @@
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.embedded.broker import BrokerServer
+from workers.bell.command import BROKER_VARIABLE, ListenerArguments
 from workers.bell.ringer import Ringer
 from workers.host.doorbell import Doorbell
 
-RINGS = 200
-NODE = "node_bench"
+NODE: Final = "node_bench"
+STARTS_WITHIN_S: Final = 60.0
+QUIET_S: Final = 0.5
+RING_TIMEOUT_S: Final = 5.0
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    rings: int
+
+
+SIZES: Final = Sizes(full=Size(rings=200), smallest=Size(rings=5))
+
+
+def measure(size: Size) -> Groups:
+    """Raises RuntimeError where the listener ended or heard nothing: then there is nothing to measure."""
     with tempfile.TemporaryDirectory(prefix="muster-bell-") as name:
         folder = Path(name)
         folder.chmod(0o711)
         broker = BrokerServer(folder / "broker")
         broker.start()
         doorbell = Doorbell(folder / "bell.sock")
-        command = [sys.executable, "-m", "workers.bell.listener", NODE, str(doorbell.path)]
-        listener = subprocess.Popen(command, env={**os.environ, "MUSTER_BROKER_URL": broker.url})  # noqa: S603  # our own module
+        listener = _listener(doorbell, broker.url)
         try:
-            times_ms = _ring(broker.url, doorbell)
+            times_ms = _ring(broker.url, doorbell, listener, size.rings)
         finally:
             listener.terminate()
             listener.wait(10)
@@ -35,20 +48,30 @@ def measure() -> list[Figure]:
             broker.stop()
     ordered = sorted(times_ms)
     peers = {"p95 ms": ordered[int(len(ordered) * 0.95)]}
-    return [Figure("ring: send → task start, p50", statistics.median(ordered), "ms", 5.0, peers=peers)]
+    name = "ring: send → task start, p50"
+    yield [Figure(name, statistics.median(ordered), "ms", 5.0, peers=peers, basis=Basis.BUSY)]
 
 
-def _ring(broker_url: str, doorbell: Doorbell) -> list[float]:
+def _listener(doorbell: Doorbell, broker_url: str) -> "subprocess.Popen[bytes]":
+    command = ListenerArguments(NODE, doorbell.path, os.getpid()).command()
+    return subprocess.Popen(command, env={**os.environ, BROKER_VARIABLE: broker_url})  # noqa: S603  # our own module
+
+
+def _ring(broker_url: str, doorbell: Doorbell, listener: "subprocess.Popen[bytes]", rings: int) -> list[float]:
     ringer = Ringer(broker_url)
+    deadline_s = time.monotonic() + STARTS_WITHIN_S
     while not doorbell.wait(1.0):
+        if listener.poll() is not None or time.monotonic() > deadline_s:
+            raise RuntimeError(f"the bell's listener does not hear: exit code {listener.returncode}")
         ringer.ring(NODE, "att_warm")
-    while doorbell.wait(0.5):
+    while doorbell.wait(QUIET_S):
         pass
     times_ms = []
-    for number in range(RINGS):
+    for number in range(rings):
         started = time.perf_counter()
         ringer.ring(NODE, f"att_{number}")
-        if doorbell.wait(5.0):
-            times_ms.append((time.perf_counter() - started) * 1000)
+        if not doorbell.wait(RING_TIMEOUT_S):
+            raise RuntimeError(f"ring {number + 1} was not heard within {RING_TIMEOUT_S:.0f} s")
+        times_ms.append((time.perf_counter() - started) * 1000)
     ringer.close()
     return times_ms

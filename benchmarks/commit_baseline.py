@@ -1,16 +1,24 @@
 """What a durable placement costs at the least: bare psycopg, a gang's row and its GPUs taken, nothing else kept.
 
 No locks in order, no admission, quota, fence, event, audit or ring: what it takes says how fast this machine's
-PostgreSQL, disk and driver are just now, and ours is told as a multiple of it.
+PostgreSQL, disk and driver are just now. Ours is told as a multiple of it, and what ours waits for the disk is scaled
+by what it waits.
 """
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
 
+from benchmarks.console_stage import clock_s
+
+REFERENCE_WAIT_MS: Final = 0.2
+"""What one bare placement waits beside its CPU time where the bars of ``benchmarks.commit`` were set. It took 0.91 ms
+there; its CPU time is 0.24 of that of a whole placement, by which about a quarter of it was waiting.
+"""
 _TABLES: Final = """
 CREATE TABLE bare_gangs (id int PRIMARY KEY, placed_at timestamptz NOT NULL);
 CREATE TABLE bare_gpus (uuid text PRIMARY KEY, gang_id int);
@@ -19,20 +27,56 @@ INSERT INTO bare_gpus SELECT 'GPU-' || number, NULL FROM generate_series(0, %(nu
 _TAKE: Final = "UPDATE bare_gpus SET gang_id = %s WHERE uuid = ANY(%s) AND gang_id IS NULL"
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One durable placement, in ms. ``cpu_ms``: of this process and of its backend, which take turns."""
+
+    wall_ms: float
+    cpu_ms: float
+
+    @property
+    def computed_ms(self) -> float:
+        return min(self.cpu_ms, self.wall_ms)
+
+    @property
+    def waited_ms(self) -> float:
+        return self.wall_ms - self.computed_ms
+
+
+class Clock:
+    """Clock and CPU time since it was made; the CPU of a PostgreSQL backend counts with our own."""
+
+    def __init__(self, backend_pid: int) -> None:
+        self._backend_pid = backend_pid
+        self._own_s, self._backend_s = time.process_time(), clock_s(backend_pid)
+        self._began_s = time.perf_counter()
+
+    def turn(self) -> Turn:
+        wall_s = time.perf_counter() - self._began_s
+        return Turn(wall_s * 1000, self.own_ms() + self.backend_ms())
+
+    def own_ms(self) -> float:
+        return (time.process_time() - self._own_s) * 1000
+
+    def backend_ms(self) -> float:
+        return (clock_s(self._backend_pid) - self._backend_s) * 1000
+
+
 @contextlib.contextmanager
-def bare_placements(conninfo: str, gangs: int, gpus: int) -> Iterator[Callable[[], float]]:
-    """A function that places the next of ``gangs`` gangs of ``gpus`` GPUs, and says how long that took, in ms."""
+def bare_placements(conninfo: str, gangs: int, gpus: int) -> Iterator[Callable[[], Turn]]:
+    """Give a function that places the next of ``gangs`` gangs of ``gpus`` GPUs."""
     with psycopg.connect(conninfo) as connection:
         with psycopg.ClientCursor(connection) as cursor:
             cursor.execute(_TABLES, {"num_gpus": gangs * gpus})
         connection.commit()
         numbers = iter(range(gangs))
 
-        def place() -> float:
+        def place() -> Turn:
             gang = next(numbers)
-            started = time.perf_counter()
-            _place(connection, gang, [f"GPU-{gang * gpus + slot}" for slot in range(gpus)])
-            return (time.perf_counter() - started) * 1000
+            uuids = [f"GPU-{gang * gpus + slot}" for slot in range(gpus)]
+            clock = Clock(connection.info.backend_pid)
+            _place(connection, gang, uuids)
+            return clock.turn()
 
         yield place
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psutil
@@ -14,18 +14,15 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, syn
 from sqlalchemy import text
 
 from benchmarks.console_stage import GPUS_A_NODE, Stage, stage
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
+from benchmarks.sizes import Sizes
 from muster.domain.metrics import INDEX
 from tools.chromium import VARIABLE, arguments, executable
 
-TIMES = 5
-WATCHED_S = 30.0
-CLIENTS = 100
 CHANGED_SHARE = 0.02
 """Of all GPUs, the part whose readings change each second."""
 PATIENCE_MS = 120_000
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
-FLEETS = ((10_000, 1.5), (100_000, 4.0))
 
 # Notes when the map says that it is drawn, in ms since the navigation began, and that it was painted.
 READY = """
@@ -51,20 +48,36 @@ WHERE changed.node_id = node_latest.node_id
 """)  # noqa: S608  # the positions of two metrics, from our own table
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``fleets``: numbers of GPUs, each with the bar in seconds of its map; ``times``: that a map is drawn."""
+
+    fleets: tuple[tuple[int, float], ...]
+    times: int
+    settles_s: float
+    watched_s: float
+    clients: int
+    streams_s: float
+
+
+SIZES: Final = Sizes(
+    full=Size(((10_000, 1.5), (100_000, 4.0)), times=5, settles_s=3.0, watched_s=30.0, clients=100, streams_s=15.0),
+    smallest=Size(((64, 1.5),), times=1, settles_s=0.2, watched_s=1.0, clients=2, streams_s=1.0),
+)
+
+
+def measure(size: Size) -> Groups:
     path = executable()
     if path is None:
-        sys.exit(f"bench-console needs Chromium: install it, or name one in {VARIABLE}")
-    figures = []
-    for num_gpus, bar_s in FLEETS:
+        raise NothingToMeasureError(f"bench-console needs Chromium: install it, or name one in {VARIABLE}")
+    for num_gpus, bar_s in size.fleets:
         with stage(num_gpus) as ours:
             with _chromium(path) as browser:
-                figures += [_first_visit(browser, ours, num_gpus), _readiness(browser, ours, num_gpus, bar_s)]
+                yield [_first_visit(browser, ours, num_gpus), _readiness(browser, ours, num_gpus, bar_s, size.times)]
                 with changing(ours):
-                    figures.append(_steady(browser, ours, num_gpus))
+                    yield [_steady(browser, ours, num_gpus, size)]
             with changing(ours):
-                figures.append(_memory(ours, num_gpus))
-    return figures
+                yield [_memory(ours, num_gpus, size)]
 
 
 @contextmanager
@@ -87,13 +100,14 @@ def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
         page.wait_for_timeout(2_000)
         kilobytes = traffic.received / 1_000
         peers = {f"{kind} KB": weight / 1_000 for kind, weight in sorted(traffic.by_kind().items())}
-    return Figure(f"first visit, {num_gpus:,} GPUs, on the wire", kilobytes, "KB", 400.0, peers=peers)
+    name = f"first visit, {num_gpus:,} GPUs, on the wire"
+    return Figure(name, kilobytes, "KB", 400.0, peers=peers, basis=Basis.COUNT)
 
 
-def _readiness(browser: Browser, ours: Stage, num_gpus: int, bar_s: float) -> Figure:
+def _readiness(browser: Browser, ours: Stage, num_gpus: int, bar_s: float, times: int) -> Figure:
     """From navigation to a painted map, each time with an empty cache."""
     seconds = []
-    for _ in range(TIMES):
+    for _ in range(times):
         with _person(browser, ours) as context:
             page = context.new_page()
             page.goto(f"{ours.url}/console")
@@ -102,32 +116,35 @@ def _readiness(browser: Browser, ours: Stage, num_gpus: int, bar_s: float) -> Fi
                 page.wait_for_timeout(20)
             seconds.append(ready_ms / 1_000)
     peers = {"slowest s": max(seconds), "first s": seconds[0]}
-    return Figure(f"{num_gpus:,} GPUs on the map", statistics.median(seconds), "s", bar_s, peers=peers)
+    name = f"{num_gpus:,} GPUs on the map"
+    return Figure(name, statistics.median(seconds), "s", bar_s, peers=peers, basis=Basis.BUSY)
 
 
-def _steady(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
+def _steady(browser: Browser, ours: Stage, num_gpus: int, size: Size) -> Figure:
     with _person(browser, ours) as context:
         page = context.new_page()
         traffic = _Traffic(context, page)
         page.goto(f"{ours.url}/console")
         page.locator("[data-map][data-ready]").wait_for(timeout=PATIENCE_MS)
-        page.wait_for_timeout(3_000)
+        page.wait_for_timeout(size.settles_s * 1_000)
         before, began = traffic.received, time.monotonic()
-        page.wait_for_timeout(WATCHED_S * 1_000)
+        page.wait_for_timeout(size.watched_s * 1_000)
         rate = (traffic.received - before) / 1_000 / (time.monotonic() - began)
     peers = {"GPUs changed a second": num_gpus * CHANGED_SHARE}
-    return Figure(f"watching {num_gpus:,} GPUs that change", rate, "KB/s", 5.0, peers=peers)
+    name = f"watching {num_gpus:,} GPUs that change"
+    return Figure(name, rate, "KB/s", 5.0, peers=peers, basis=Basis.COUNT)
 
 
-def _memory(ours: Stage, num_gpus: int) -> Figure:
+def _memory(ours: Stage, num_gpus: int, size: Size) -> Figure:
     """Of the API's process, a client, each with both streams of the fleet page."""
     process = psutil.Process(ours.pid)
-    asyncio.run(_watch(ours, 1, 5.0))
+    asyncio.run(_watch(ours, 1, size.streams_s / 3))
     before = process.memory_info().rss
-    most, cpu_share = asyncio.run(_watch(ours, CLIENTS, 15.0))
-    megabytes = max(0.0, (most - before) / 1e6 / CLIENTS)
+    most, cpu_share = asyncio.run(_watch(ours, size.clients, size.streams_s))
+    megabytes = max(0.0, (most - before) / 1e6 / size.clients)
     peers = {"process before MB": before / 1e6, "CPU % of a core": cpu_share * 100}
-    return Figure(f"server memory a client, {CLIENTS} at {num_gpus:,} GPUs", megabytes, "MB", 1.0, peers=peers)
+    name = f"server memory a client, {size.clients} at {num_gpus:,} GPUs"
+    return Figure(name, megabytes, "MB", 1.0, peers=peers, basis=Basis.COUNT)
 
 
 async def _watch(ours: Stage, clients: int, seconds: float) -> tuple[int, float]:

@@ -4,7 +4,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 import httpx
 import uvicorn
@@ -12,15 +14,12 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from benchmarks.console_stage import Stage, analyse, asking, cost_ms, costs_ms, stage, wait_for
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.domain.job_spec import JobSpec
 from muster.ports import free_port
 
-GPUS = 1_024
-ROUNDS, TIMES = 60, 25
 EMPTY = "an empty route"
-LIST_TIMES = 50
-FEW, MANY_EVENTS, MANY_JOBS = 1_000, 1_000_000, 100_000
 READS = ("/v1/whoami", "/v1/gpus/GPU-00000-0", "/v1/nodes/h100-00000", "/v1/jobs/{job}", "/v1/jobs?limit=1")
 LISTS = (
     "/v1/events?limit=50",
@@ -58,13 +57,33 @@ FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/train.py"}}).model_dump_json()
 
 
-def measure() -> list[Figure]:
-    with stage(GPUS) as ours:
-        _grow(ours, 1, FEW, FEW)
-        return [*_reads(ours), *_lists(ours)]
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Reads come ``times`` in a row in each of ``rounds``, lists ``list_times``. ``few``: rows before tables grow."""
+
+    gpus: int
+    rounds: int
+    times: int
+    list_times: int
+    few: int
+    many_events: int
+    many_jobs: int
 
 
-def _reads(ours: Stage) -> list[Figure]:
+SIZES: Final = Sizes(
+    full=Size(gpus=1_024, rounds=60, times=25, list_times=50, few=1_000, many_events=1_000_000, many_jobs=100_000),
+    smallest=Size(gpus=16, rounds=2, times=2, list_times=2, few=100, many_events=500, many_jobs=300),
+)
+
+
+def measure(size: Size) -> Groups:
+    with stage(size.gpus) as ours:
+        _grow(ours, 1, size.few, size.few)
+        yield _reads(ours, size)
+        yield _lists(ours, size)
+
+
+def _reads(ours: Stage, size: Size) -> list[Figure]:
     """Each over the empty route of its own round; the median of the rounds."""
     with (
         empty_route() as (pid, port),
@@ -72,7 +91,7 @@ def _reads(ours: Stage) -> list[Figure]:
         httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client,
     ):
         asked = {path: (ours.pid, asking(client, path.format(job=f"job_{'1'.zfill(26)}"))) for path in READS}
-        rounds = costs_ms({EMPTY: (pid, asking(theirs, "/")), **asked}, rounds=ROUNDS, times=TIMES)
+        rounds = costs_ms({EMPTY: (pid, asking(theirs, "/")), **asked}, rounds=size.rounds, times=size.times)
     return [_read_figure(path, rounds) for path in READS]
 
 
@@ -84,30 +103,31 @@ def _read_figure(path: str, rounds: list[dict[str, float]]) -> Figure:
         "least ×": ratios[0],
         "most ×": ratios[-1],
     }
-    return Figure(f"CPU of {path} over an empty route's", median(ratios), "×", 3.0, peers=peers)
+    return Figure(f"CPU of {path} over an empty route's", median(ratios), "×", 3.0, peers=peers, basis=Basis.RATIO)
 
 
-def _lists(ours: Stage) -> list[Figure]:
-    few = _costs(ours)
-    _grow(ours, FEW + 1, MANY_EVENTS, MANY_JOBS)
-    many = _costs(ours)
+def _lists(ours: Stage, size: Size) -> list[Figure]:
+    few = _costs(ours, size.list_times)
+    _grow(ours, size.few + 1, size.many_events, size.many_jobs)
+    many = _costs(ours, size.list_times)
     return [
         Figure(
-            f"{path}: full tables over {FEW:,} rows",
+            f"{path}: full tables over {size.few:,} rows",
             many[path] / few[path],
             "×",
             NO_DEARER,
             peers={"few ms": few[path], "many ms": many[path]},
+            basis=Basis.RATIO,
         )
         for path in LISTS
     ]
 
 
-def _costs(ours: Stage) -> dict[str, float]:
+def _costs(ours: Stage, times: int) -> dict[str, float]:
     """CPU ms of API and PostgreSQL a request."""
     pids = (ours.pid, ours.postgres.pid)
     with httpx.Client(base_url=ours.url, headers={**ours.by_key, **ours.by_cookie}, timeout=600) as client:
-        return {path: cost_ms(pids, asking(client, path), times=LIST_TIMES) for path in LISTS}
+        return {path: cost_ms(pids, asking(client, path), times=times) for path in LISTS}
 
 
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:

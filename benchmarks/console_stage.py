@@ -151,14 +151,14 @@ def cpu_s(pid: int) -> float:
     """Of the process and all its children, the ended ones too."""
     root = psutil.Process(pid)
     ended = root.cpu_times()
-    total = _clock_s(pid) + ended.children_user + ended.children_system
+    total = clock_s(pid) + ended.children_user + ended.children_system
     for child in root.children(recursive=True):
         with contextlib.suppress(OSError):
-            total += _clock_s(child.pid)
+            total += clock_s(child.pid)
     return float(total)
 
 
-def _clock_s(pid: int) -> float:
+def clock_s(pid: int) -> float:
     """The kernel's own count, in nanoseconds, of all threads; what /proc tells comes in ticks of 10 ms.
 
     The number of a process's clock is what clock_getcpuclockid(3) makes of its pid.
@@ -176,10 +176,10 @@ def costs_ms(asked: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int
         costs = {}
         for name, (pid, ask) in asked.items():
             ask()
-            before = _clock_s(pid)
+            before = clock_s(pid)
             for _ in range(times):
                 ask()
-            costs[name] = (_clock_s(pid) - before) / times * 1_000
+            costs[name] = (clock_s(pid) - before) / times * 1_000
         found.append(costs)
     return found
 

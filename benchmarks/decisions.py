@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
-from benchmarks.figures import Figure
-from benchmarks.placement import FREE, LEVELS, NOW_MS, NUM_NODES, fleet_views
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.placement import FREE, GPUS_PER_NODE, LEVELS, NOW_MS, fleet_views
+from benchmarks.sizes import Sizes
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import explain
@@ -25,9 +27,7 @@ from scheduler.planner import plan_on
 from scheduler.solver import Request, parts_of, place
 from scheduler.topology import Flags, FleetState
 
-DECISIONS = 400
 SMALL_NODES = 125
-FILL_UNITS = 26
 FILL_MIX = ((100, 1), (30, 2), (20, 4), (10, 8), (5, 16), (2, 32))
 """Gangs and their hosts: twice in each 1,024 hosts, 26 times in 12,500."""
 SLURM_FILL_S = 118.5
@@ -39,7 +39,7 @@ DAY_S = 86_400.0
 WEAK_COST = 2_000
 """Failures in 1,000,000 hours beyond a sound GPU's: a day of eight such hosts is more than the policy tolerates."""
 WEAK_SLOT = 3
-NUM_CLOSING = 200
+NUM_CLOSING, OF_NODES = 200, 12_500
 CLOSES_MS, WOULD_RUN_TO_MS = NOW_MS + 3_600_000, NOW_MS + 86_400_000
 IN_ZONE_A = LabelRule(required=(("zone", frozenset({"a"})),))
 SLICED = PlacementRule(slices=(Slice("rack", 4),), labels=IN_ZONE_A)
@@ -57,6 +57,24 @@ CONSTRAINED: dict[str, Callable[[Request], Request]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """``decisions``: times that each is made; ``fill_units``: how often ``FILL_MIX`` comes."""
+
+    nodes: int
+    decisions: int
+    fill_units: int
+
+    @property
+    def fleet(self) -> str:
+        return f"{self.nodes * GPUS_PER_NODE:,}"
+
+
+SIZES: Final = Sizes(
+    full=Size(nodes=12_500, decisions=400, fill_units=26), smallest=Size(nodes=1_024, decisions=4, fill_units=2)
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """Of process time, in ms."""
 
@@ -64,29 +82,38 @@ class Spread:
     p99: float
 
 
-def measure() -> list[Figure]:
-    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+def measure(size: Size) -> Groups:
+    views = fleet_views(random.Random(1), size.nodes)  # noqa: S311  # a seeded fleet must repeat
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     small = FleetState(views[: SMALL_NODES * 8], DEFAULT_POLICY, LEVELS)
     nobody = np.zeros(len(views), dtype=np.bool_)
-    rack, block = spread_of(partial(decide, state, IN_RACK)), spread_of(partial(decide, state, IN_BLOCK))
-    refused = spread_of(partial(_refuse, state, TOO_LARGE, nobody), DECISIONS // 4)
-    in_small = spread_of(partial(decide, small, IN_RACK))
-    planned = spread_of(partial(_plan_alone, state, _one_waiting()))
-    placed = spread_of(partial(decide, state, _of(_one_waiting())))
-    growth = {"1,000 GPUs p50 ms": in_small.p50}
-    return [
-        Figure("decision in a rack of 100,000 GPUs, p50", rack.p50, "ms", 0.1, peers={"p99": rack.p99}),
-        Figure("decision in a rack of 100,000 GPUs, p99", rack.p99, "ms", 1.0),
-        Figure("decision in a block of 100,000 GPUs, p50", block.p50, "ms", 0.1, peers={"p99": block.p99}),
-        Figure("decision in a block of 100,000 GPUs, p99", block.p99, "ms", 1.0),
-        Figure("decision: 100,000 over 1,000 GPUs", rack.p50 / in_small.p50, "×", 4.0, peers=growth),
-        Figure("explain: no place, with all reasons, p50", refused.p50, "ms", 2.0, peers={"p99": refused.p99}),
-        Figure("plan over the placement alone", planned.p50 / placed.p50, "×", 2.0, peers={"plan ms": planned.p50}),
-        _fill_figure(),
-        *_constrained_figures(views),
-        _fill_figure(with_weak=True),
+    times = size.decisions
+    rack = spread_of(partial(decide, state, IN_RACK), times)
+    block = spread_of(partial(decide, state, IN_BLOCK), times)
+    refused = spread_of(partial(_refuse, state, TOO_LARGE, nobody), times // 4)
+    in_small = spread_of(partial(decide, small, IN_RACK), times)
+    planned = spread_of(partial(_plan_alone, state, _one_waiting()), times)
+    placed = spread_of(partial(decide, state, _of(_one_waiting())), times)
+    over = planned.p50 / placed.p50
+    yield [
+        *_decision_figures(f"in a rack of {size.fleet} GPUs", rack),
+        *_decision_figures(f"in a block of {size.fleet} GPUs", block),
+        _growth_figure(f"decision: {size.fleet} over 1,000 GPUs", rack, in_small),
+        _cpu_figure("explain: no place, with all reasons, p50", refused.p50, 2.0, {"p99": refused.p99}),
+        Figure("plan over the placement alone", over, "×", 2.0, peers={"plan ms": planned.p50}, basis=Basis.RATIO),
     ]
+    yield [_fill_figure(size)]
+    yield from _constrained_figures(views, size)
+    yield [_fill_figure(size, with_weak=True)]
+
+
+def _cpu_figure(name: str, value_ms: float, bar_ms: float, peers: dict[str, float] | None = None) -> Figure:
+    return Figure(name, value_ms, "ms", bar_ms, peers=peers or {}, basis=Basis.CPU)
+
+
+def _growth_figure(name: str, large: Spread, small: Spread) -> Figure:
+    peers = {"1,000 GPUs p50 ms": small.p50}
+    return Figure(name, large.p50 / small.p50, "×", 4.0, peers=peers, basis=Basis.RATIO)
 
 
 def decide(state: FleetState, request: Request) -> None:
@@ -122,7 +149,7 @@ def _plan_alone(state: FleetState, job: WaitingJob) -> None:
     state.give(state.layout.gpu_indices(uuids))
 
 
-def spread_of(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
+def spread_of(decision: Callable[[], None], times: int) -> Spread:
     decision()
     taken_ms = []
     for _ in range(times):
@@ -135,7 +162,8 @@ def spread_of(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
 
 def constrained_views(views: list[GpuView]) -> list[GpuView]:
     """The same GPUs: one of every twentieth host is weak, and every seventh host is in zone b."""
-    weak = set(random.Random(5).sample(range(NUM_NODES), NUM_NODES // 20))  # noqa: S311  # must repeat
+    num_nodes = len(views) // GPUS_PER_NODE
+    weak = set(random.Random(5).sample(range(num_nodes), num_nodes // 20))  # noqa: S311  # must repeat
     numbers = [int(view.node_id.removeprefix("node-")) for view in views]
     return [
         replace(
@@ -150,43 +178,42 @@ def constrained_views(views: list[GpuView]) -> list[GpuView]:
 def _constrained_state(views: list[GpuView]) -> FleetState:
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     nodes = sorted({view.node_id for view in views})
-    closing = random.Random(6).sample(nodes, len(nodes) * NUM_CLOSING // NUM_NODES)  # noqa: S311  # must repeat
+    closing = random.Random(6).sample(nodes, len(nodes) * NUM_CLOSING // OF_NODES)  # noqa: S311  # must repeat
     state.close(dict.fromkeys(closing, CLOSES_MS))
     return state
 
 
-def _constrained_figures(views: list[GpuView]) -> list[Figure]:
+def _constrained_figures(views: list[GpuView], size: Size) -> Groups:
     """The decisions above on a fleet with weak hosts, with one more constraint after another; and a balanced one."""
     views = constrained_views(views)
     state, small = _constrained_state(views), _constrained_state(views[: SMALL_NODES * 8])
-    figures = []
+    times = size.decisions
     for name, asking in CONSTRAINED.items():
-        rack, block = (spread_of(partial(decide, state, asking(request))) for request in (IN_RACK, IN_BLOCK))
-        in_small = spread_of(partial(decide, small, asking(IN_RACK)))
-        growth = {"1,000 GPUs p50 ms": in_small.p50}
-        figures += [
+        rack, block = (spread_of(partial(decide, state, asking(request)), times) for request in (IN_RACK, IN_BLOCK))
+        in_small = spread_of(partial(decide, small, asking(IN_RACK)), times)
+        yield [
             *_decision_figures(f"in a rack, {name}", rack),
             *_decision_figures(f"in a block, {name}", block),
-            Figure(f"decision, {name}: 100,000 over 1,000 GPUs", rack.p50 / in_small.p50, "×", 4.0, peers=growth),
+            _growth_figure(f"decision, {name}: {size.fleet} over 1,000 GPUs", rack, in_small),
         ]
     even = replace(IN_BLOCK, preferred=None, rule=EVEN, expected_s=DAY_S, closing_ms=WOULD_RUN_TO_MS)
-    return figures + _decision_figures(
-        "in a block, weak hosts, a label, balance and closings", spread_of(partial(decide, state, even))
-    )
+    spread = spread_of(partial(decide, state, even), times)
+    yield _decision_figures("in a block, weak hosts, a label, balance and closings", spread)
 
 
 def _decision_figures(name: str, spread: Spread) -> list[Figure]:
     return [
-        Figure(f"decision {name}, p50", spread.p50, "ms", 0.1, peers={"p99": spread.p99}),
-        Figure(f"decision {name}, p99", spread.p99, "ms", 1.0),
+        _cpu_figure(f"decision {name}, p50", spread.p50, 0.1, {"p99": spread.p99}),
+        _cpu_figure(f"decision {name}, p99", spread.p99, 1.0),
     ]
 
 
-def _fill_figure(*, with_weak: bool = False) -> Figure:
+def _fill_figure(size: Size, *, with_weak: bool = False) -> Figure:
     """An empty fleet of one cohort is filled by one plan; Slurm 22.05 took 118.5 s for the same mix and racks."""
-    views = [replace(view, facts=FREE, cohort_key="h100") for view in fleet_views(random.Random(1))]  # noqa: S311
+    fleet = fleet_views(random.Random(1), size.nodes)  # noqa: S311  # a seeded fleet must repeat
+    views = [replace(view, facts=FREE, cohort_key="h100") for view in fleet]
     views = constrained_views(views) if with_weak else views
-    sizes = [nodes for _ in range(FILL_UNITS) for gangs, nodes in FILL_MIX for _ in range(gangs)]
+    sizes = [nodes for _ in range(size.fill_units) for gangs, nodes in FILL_MIX for _ in range(gangs)]
     queue = [
         WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, nodes, 8) for number, nodes in enumerate(sizes)
     ]
@@ -198,5 +225,5 @@ def _fill_figure(*, with_weak: bool = False) -> Figure:
         message = f"{len(decided.placements)} of {len(queue)} gangs were placed on an empty fleet"
         raise AssertionError(message)
     peers = {"ms a gang": took_s * 1000 / len(queue), "Slurm 22.05 s": SLURM_FILL_S}
-    name = f"fill: {len(queue):,} gangs on 100,000 GPUs"
-    return Figure(f"{name}, weak hosts" if with_weak else name, took_s, "s", 1.0, peers=peers)
+    name = f"fill: {len(queue):,} gangs on {size.fleet} GPUs"
+    return Figure(f"{name}, weak hosts" if with_weak else name, took_s, "s", 1.0, peers=peers, basis=Basis.CPU)

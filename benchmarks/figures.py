@@ -1,22 +1,41 @@
-"""One measured figure with its bar, and the table and file that they end in."""
+"""One measured figure with its bar, and the table that a suite's figures end in."""
 
-import json
-import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Final, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, Literal
 
-RESULTS: Final = Path(__file__).parent / "results"
+SKIPPED: Final = "SKIPPED, NOTHING WAS MEASURED"
 
 
 class NothingToMeasureError(Exception):
     """This machine lacks what the figures are of: they are neither made up nor written."""
 
 
+class Basis(StrEnum):
+    """What a figure is made of, which decides how it is compared between machines of different speed."""
+
+    COUNT = "count"
+    """Not a time: a count, a size, a share, or seconds of a simulation. It is compared as it is."""
+    RATIO = "ratio"
+    """Two sides of the same run, divided by each other. It is compared as it is."""
+    CPU = "cpu"
+    """CPU time, or work for each second of it: scaled by the calibration loop of the same run."""
+    BUSY = "busy"
+    """Clock time of work that keeps the cores busy throughout: scaled by the calibration loop too."""
+    COMMITS = "commits"
+    """Clock time of durable commits: their CPU time is scaled by the calibration loop, their waits by the bare rows."""
+    CLOCK = "clock"
+    """Clock time with timers and pauses in it, as a user waits for it. It is compared as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run."""
+    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run, unscaled.
+
+    ``raw``: the value as it was measured, where ``value`` is scaled to the reference machine. ``computed``: with
+    ``Basis.COMMITS``, the part of ``value`` that is CPU time.
+    """
 
     name: str
     value: float
@@ -24,12 +43,43 @@ class Figure:
     bar: float | None
     better: Literal["lower", "higher"] = "lower"
     peers: dict[str, float] = field(default_factory=dict)
+    basis: Basis = field(kw_only=True)
+    raw: float | None = field(default=None, kw_only=True)
+    computed: float = field(default=0.0, kw_only=True)
 
     @property
     def holds(self) -> bool:
         if self.bar is None:
             return True
         return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
+
+    def scaled(self, slowness: float) -> "Figure":
+        """Return the figure as the reference machine would have it; ``slowness`` 2: this one takes twice the time."""
+        if self.basis in {Basis.CPU, Basis.BUSY}:
+            value = self.value / slowness if self.better == "lower" else self.value * slowness
+        elif self.basis is Basis.COMMITS:
+            value = self.value - self.computed + self.computed / slowness
+        else:
+            return self
+        return replace(self, value=value, raw=self.value if self.raw is None else self.raw)
+
+    def row(self) -> dict[str, Any]:
+        """Return the figure's entry in ``results/NAME.json``."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "bar": self.bar,
+            "better": self.better,
+            "holds": self.holds,
+            "peers": self.peers,
+            "basis": self.basis.value,
+            "raw": self.value if self.raw is None else self.raw,
+        }
+
+
+Groups = Iterator[list[Figure]]
+"""What ``measure`` yields: figures that were measured together. The calibration loop runs between the groups."""
 
 
 def calmest(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
@@ -47,20 +97,18 @@ def _calmest_of(alike: Sequence[Figure]) -> Figure:
     return best_first[len(alike) // 2 if alike[0].unit == "×" else 0]
 
 
-def write(name: str, figures: list[Figure]) -> Path:
-    """``results/<name>.json``: a list of figures, each with whether it holds."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    load = round(os.getloadavg()[0], 2)
-    rows = [{**asdict(figure), "holds": figure.holds, "load_average": load} for figure in figures]
-    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def show(figures: list[Figure]) -> None:
-    print(f"{'figure':<44} {'value':>12} {'bar':>12}  holds  peers")
+def show(figures: Sequence[Figure]) -> None:
+    """Print the table: ``basis`` says which values are scaled to the reference machine, ``measured`` what they were."""
+    print(f"{'figure':<44} {'value':>14} {'bar':>12}  {'holds':<5}  {'basis':<7}  {'measured':>12}  peers")
     for figure in figures:
-        digits = 1 if abs(figure.value) >= 10 else 3
-        value, bar = f"{figure.value:,.{digits}f} {figure.unit}", "" if figure.bar is None else f"{figure.bar:,.1f}"
+        bar = "" if figure.bar is None else f"{figure.bar:,.1f}"
+        raw = "" if figure.raw is None else _number(figure.raw)
         peers = ", ".join(f"{name} {number:,.2f}" for name, number in figure.peers.items())
-        print(f"{figure.name:<44} {value:>12} {bar:>12}  {'yes' if figure.holds else 'NO':<5}  {peers}")
+        print(
+            f"{figure.name:<44} {f'{_number(figure.value)} {figure.unit}':>14} {bar:>12}  "
+            f"{'yes' if figure.holds else 'NO':<5}  {figure.basis:<7}  {raw:>12}  {peers}"
+        )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.{1 if abs(value) >= 10 else 3}f}"

@@ -10,11 +10,13 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import mean
+from typing import Final
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import FREE, LEVELS
+from benchmarks.sizes import Sizes
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.fragmentation import mix_of, whole_hosts
@@ -22,12 +24,10 @@ from scheduler.model import GpuView, RunningAttempt, Shape
 from scheduler.solver import Chosen, Request, place
 from scheduler.topology import FleetState, Ints
 
-NUM_NODES = 2_304
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16
 NODES_PER_POD = 64
 OUT_OF_SERVICE = 0.06
-SEEDS = range(10)
 ARRIVALS = 1.3
 MARKS = (0.7, 0.95)
 """At so much of the capacity asked for, it is told how many racks are open to gangs, and what of the mix still fits."""
@@ -65,24 +65,31 @@ class Filled:
     fits: float
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    nodes: int
+    seeds: range
+
+
+SIZES: Final = Sizes(full=Size(nodes=2_304, seeds=range(10)), smallest=Size(nodes=128, seeds=range(1)))
 Placer = Callable[[FleetState, Request, random.Random], Chosen | None]
 
 
-def measure() -> list[Figure]:
-    figures = []
+def measure(size: Size) -> Groups:
     for name, mix in MIXES.items():
-        by_rule = {rule: [_fill(mix, seed, rule) for seed in SEEDS] for rule in PLACERS}
+        by_rule = {rule: [_fill(mix, seed, rule, size.nodes) for seed in size.seeds] for rule in PLACERS}
+        figures = []
         for what, told in TOLD.items():
             values = {rule: mean(told(filled) for filled in found) for rule, found in by_rule.items()}
             ours = values.pop("ours")
             bar = values["best fit"] - NOISE if what == "GPUs given out" else None
-            figures.append(Figure(f"{name}: {what}", ours, "%", bar, better="higher", peers=values))
-    return figures
+            figures.append(Figure(f"{name}: {what}", ours, "%", bar, "higher", values, basis=Basis.COUNT))
+        yield figures
 
 
-def _fill(mix: Mapping[Shape, int], seed: int, rule: str) -> Filled:
+def _fill(mix: Mapping[Shape, int], seed: int, rule: str, num_nodes: int) -> Filled:
     chance = random.Random(seed)  # noqa: S311  # a seeded course must repeat
-    state = _fleet(chance)
+    state = _fleet(chance, num_nodes)
     num_gpus = int(state.is_free.sum())
     shapes, weights = list(mix), list(mix.values())
     arrived: list[RunningAttempt] = []
@@ -104,7 +111,7 @@ def _fill(mix: Mapping[Shape, int], seed: int, rule: str) -> Filled:
     return Filled(100 * (1 - int(state.is_free.sum()) / num_gpus), *(100 * share for share in told))
 
 
-def _fleet(chance: random.Random) -> FleetState:
+def _fleet(chance: random.Random, num_nodes: int) -> FleetState:
     """One cohort; of a host out of service all GPUs are held."""
     views = [
         GpuView(
@@ -115,11 +122,11 @@ def _fleet(chance: random.Random) -> FleetState:
             FREE,
             (f"pod-{node // NODES_PER_POD:02}", f"rack-{node // NODES_PER_RACK:03}"),
         )
-        for node in range(NUM_NODES)
+        for node in range(num_nodes)
         for slot in range(GPUS_PER_NODE)
     ]
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
-    out = np.array(sorted(chance.sample(range(NUM_NODES), int(OUT_OF_SERVICE * NUM_NODES))), dtype=np.int64)
+    out = np.array(sorted(chance.sample(range(num_nodes), int(OUT_OF_SERVICE * num_nodes))), dtype=np.int64)
     state.take(state.layout.gpus_of_cells(out))
     return state
 

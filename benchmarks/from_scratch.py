@@ -5,27 +5,51 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 
 ROOT = Path(__file__).parent.parent
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``is_installed``: into fresh clones, which takes minutes and the network; and all tests run in one of them.
+
+    Otherwise make says in fresh clones what it would do (``--dry-run``), which shows that the commit has all that it
+    reads before anything is installed; the set-up that finds all in place, and a test, run in this checkout.
+    """
+
+    is_installed: bool
+    tests: str
+
+
+SIZES: Final = Sizes(
+    full=Size(is_installed=True, tests=""),
+    smallest=Size(is_installed=False, tests="tests/benchmarks/test_calmest.py"),
+)
+
+
+def measure(size: Size) -> Groups:
     """Of the commit that is checked out: what is not committed is not measured."""
+    options = () if size.is_installed else ("--dry-run",)
     with tempfile.TemporaryDirectory(prefix="muster-scratch-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # as a newcomer's own folder is
-        with_torch_s = _make(_clone(folder / "whole"), "setup")
-        again_s = _make(folder / "whole", "setup")
-        tests_s = _make(folder / "whole", "test")
-        without_torch_s = _make(_clone(folder / "lean"), "setup", "TORCH=skip")
-    return [
-        Figure("set-up of a fresh clone, with torch", with_torch_s, "s", 120.0),
-        Figure("set-up of a fresh clone, without torch", without_torch_s, "s", 60.0),
-        Figure("set-up again", again_s, "s", 5.0),
-        Figure("all tests", tests_s, "s", 360.0),
+        whole = _clone(folder / "whole")
+        home = whole if size.is_installed else ROOT
+        with_torch_s = _make(whole, *options, "setup")
+        again_s = _make(home, "setup")
+        tests_s = _make(home, "test", f"ARGS={size.tests}")
+        without_torch_s = _make(_clone(folder / "lean"), *options, "setup", "TORCH=skip")
+    yield [
+        Figure("set-up of a fresh clone, with torch", with_torch_s, "s", 120.0, basis=Basis.CLOCK),
+        Figure("set-up of a fresh clone, without torch", without_torch_s, "s", 60.0, basis=Basis.CLOCK),
+        Figure("set-up again", again_s, "s", 5.0, basis=Basis.CLOCK),
+        Figure("all tests", tests_s, "s", 360.0, basis=Basis.BUSY),
     ]
 
 

@@ -4,16 +4,18 @@
 say what they were made of.
 """
 
-import importlib.util
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from statistics import median
 from typing import Final
 
-from benchmarks import judgement
-from benchmarks.figures import Figure
+from benchmarks import health_agent, judgement
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from health.detectors.registry import judge_signal
 from health.gpu_case import GpuCase
 from health.known import Known
@@ -28,11 +30,6 @@ from muster.domain.states import Standing
 from simulator.fault_classes import NUM_INTERRUPTIONS, NUM_LISTED
 from simulator.health_quality import Quality, quality_of
 
-NUM_NODES: Final = int(os.environ.get("MUSTER_HEALTH_NODES", "12500"))
-NUM_SEEDS: Final = int(os.environ.get("MUSTER_HEALTH_SEEDS", "10"))
-NUM_DAYS: Final = 30.0
-NUM_EVENTS: Final = 20_000
-NUM_OF_ONE_GPU: Final = 2_000
 CHATTY_MS: Final = 6_000
 """Just further apart than what is coalesced."""
 NVSENTINEL_EVENTS_PER_S: Final = 57.0
@@ -42,13 +39,51 @@ START_MS: Final = 1_790_000_000_000
 _POLICY: Final = DEFAULT_POLICY.health
 
 
-def measure() -> list[Figure]:
-    return [*judgement.measure(), _events_per_s(), _events_of_one_gpu_per_s(), *_agent(), *_quality()]
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``events``: of the fleet, and ``of_one_gpu``; ``nodes``, ``days`` and ``seeds``: of the simulated fleets."""
+
+    judgement: judgement.Size
+    agent: health_agent.Size
+    events: int
+    of_one_gpu: int
+    nodes: int
+    days: float
+    seeds: int
 
 
-def _events_per_s() -> Figure:
+SIZES: Final = Sizes(
+    full=Size(
+        judgement.SIZES.full,
+        health_agent.SIZES.full,
+        events=20_000,
+        of_one_gpu=2_000,
+        nodes=int(os.environ.get("MUSTER_HEALTH_NODES", "12500")),
+        days=30.0,
+        seeds=int(os.environ.get("MUSTER_HEALTH_SEEDS", "10")),
+    ),
+    smallest=Size(
+        judgement.SIZES.smallest,
+        health_agent.SIZES.smallest,
+        events=200,
+        of_one_gpu=20,
+        nodes=400,
+        days=10.0,
+        seeds=1,
+    ),
+)
+
+
+def measure(size: Size) -> Groups:
+    yield from judgement.measure(size.judgement)
+    yield [_events_per_s(size.events), _events_of_one_gpu_per_s(size.of_one_gpu)]
+    yield from health_agent.measure(size.agent)
+    yield _quality(size)
+
+
+def _events_per_s(num_events: int) -> Figure:
     """From event to decision (detector, evidence, repetitions, score, standing) on one core, one GPU after another."""
-    events = list(map(_event, range(NUM_EVENTS)))
+    events = list(map(_event, range(num_events)))
     known: dict[GpuUuid | None, Known] = {}
     numbers, moves = count(), 0
     before = time.process_time_ns()
@@ -64,7 +99,11 @@ def _events_per_s() -> Figure:
     if not moves:
         raise AssertionError("no event moved a GPU: nothing was judged")
     peers = {"NVSentinel's analyzer": NVSENTINEL_EVENTS_PER_S}
-    return Figure("health: events judged by one core", NUM_EVENTS / seconds, "events/s", 5_000.0, "higher", peers)
+    return _rate_figure("health: events judged by one core", num_events / seconds, peers)
+
+
+def _rate_figure(name: str, events_per_s: float, peers: dict[str, float]) -> Figure:
+    return Figure(name, events_per_s, "events/s", 5_000.0, "higher", peers, basis=Basis.CPU)
 
 
 _EVENTS: Final[tuple[tuple[EventKind, int | None, dict[str, float]], ...]] = (
@@ -76,12 +115,12 @@ _EVENTS: Final[tuple[tuple[EventKind, int | None, dict[str, float]], ...]] = (
 )
 
 
-def _events_of_one_gpu_per_s() -> Figure:
+def _events_of_one_gpu_per_s(num_events: int) -> Figure:
     """One tenant's job that crashes on and on: a replay of one GPU's XIDs, from event to score and standing."""
     gpu, node = GpuUuid("GPU-0"), NodeId("node_0")
     events = [
         GpuSignal(f"{number}", EventKind.XID, Source.KERNEL_LOG, START_MS + number * CHATTY_MS, node, gpu, code=31)
-        for number in range(NUM_OF_ONE_GPU)
+        for number in range(num_events)
     ]
     world = Replay(_POLICY)
     before = time.process_time_ns()
@@ -93,7 +132,7 @@ def _events_of_one_gpu_per_s() -> Figure:
     if not kept:
         raise AssertionError("no event left evidence: nothing was judged")
     peers = {"kept as evidence": float(len(kept))}
-    return Figure("health: events of one GPU judged", NUM_OF_ONE_GPU / seconds, "events/s", 5_000.0, "higher", peers)
+    return _rate_figure("health: events of one GPU judged", num_events / seconds, peers)
 
 
 def _event(number: int) -> GpuSignal:
@@ -104,26 +143,19 @@ def _event(number: int) -> GpuSignal:
     return GpuSignal(f"{number}", kind, source, at_ms, NodeId(f"node_{node}"), gpu, code=code, values=values)
 
 
-def _agent() -> list[Figure]:
-    """What the agent's side measures, where it is there."""
-    if importlib.util.find_spec("benchmarks.health_agent") is None:
-        return []
-    figures: list[Figure] = importlib.import_module("benchmarks.health_agent").measure()
-    return figures
+def _judged(seed: int, nodes: int, days: float) -> Quality:
+    return quality_of(seed, nodes, days, _POLICY)
 
 
-def _judged(seed: int) -> Quality:
-    return quality_of(seed, NUM_NODES, NUM_DAYS, _POLICY)
-
-
-def _quality() -> list[Figure]:
+def _quality(size: Size) -> list[Figure]:
     with ProcessPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(_judged, range(1, NUM_SEEDS + 1)))
+        judged = partial(_judged, nodes=size.nodes, days=size.days)
+        found = list(pool.map(judged, range(1, size.seeds + 1)))
     injected = sum(len(each.found_s) + len(each.missed) for each in found)
     made_of = {
-        "nodes": float(NUM_NODES),
-        "days": NUM_DAYS,
-        "seeds": float(NUM_SEEDS),
+        "nodes": float(size.nodes),
+        "days": size.days,
+        "seeds": float(size.seeds),
         "faults": float(injected),
         "inputs": float(sum(each.num_inputs for each in found)),
         f"of {NUM_INTERRUPTIONS} interruptions of a class that agents see": float(NUM_LISTED),
@@ -132,16 +164,16 @@ def _quality() -> list[Figure]:
     missed = sum(len(each.missed) for each in found)
     latency = {"p99 s": seconds[int(0.99 * len(seconds))]}
     suspect = {"made SUSPECT": float(sum(len(each.wrongly_suspect) for each in found))}
+    twice = sum(len(each.counted_twice) for each in found)
+    wrongly_out = sum(len(each.wrongly_out) for each in found)
     return [
-        Figure("health: faults of the simulated fleet missed", missed, "faults", 0.0, peers=made_of),
-        Figure(
-            "health: faults counted twice, though their agents began anew",
-            sum(len(each.counted_twice) for each in found),
-            "faults",
-            0.0,
-        ),
-        Figure("health: median from fault to evidence", median(seconds), "s", REPORT_S, peers=latency),
-        Figure(
-            "health: healthy GPUs quarantined", sum(len(each.wrongly_out) for each in found), "GPUs", 0.0, peers=suspect
-        ),
+        _count("health: faults of the simulated fleet missed", missed, "faults", 0.0, made_of),
+        _count("health: faults counted twice, though their agents began anew", twice, "faults", 0.0, {}),
+        _count("health: median from fault to evidence", median(seconds), "s", REPORT_S, latency),
+        _count("health: healthy GPUs quarantined", wrongly_out, "GPUs", 0.0, suspect),
     ]
+
+
+def _count(name: str, value: float, unit: str, bar: float, peers: dict[str, float]) -> Figure:
+    """Of the simulated fleets, in their own time: it is the same on every machine."""
+    return Figure(name, value, unit, bar, peers=peers, basis=Basis.COUNT)

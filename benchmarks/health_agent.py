@@ -16,60 +16,64 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from tests.agents.fake_nvml.probed_host import build
 from tests.agents.fake_nvml.state import FakeState, map_state
 
 GPUS = 8
-INTERVAL_S = 10.0
 CPU_BAR_MILLICORES = 20.0
 MEMORY_BAR_MIB = 100.0
 PATIENCE_S = 120.0
-SETTLE_S = 15.0
-WATCHED_S = 150.0
-"""Two windows and more, so that the slow looks are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``watched_s``: of two windows of a minute and more, so that slow looks are in it; or too short for any."""
+
+    interval_s: float
+    settle_s: float
+    watched_s: float
+    has_slow_looks: bool
+
+
+SIZES: Final = Sizes(
+    full=Size(interval_s=10.0, settle_s=15.0, watched_s=150.0, has_slow_looks=True),
+    smallest=Size(interval_s=1.0, settle_s=0.0, watched_s=2.0, has_slow_looks=False),
+)
 
 
 class NoCompilerError(RuntimeError):
     """The stand-in cannot be built."""
 
 
-def health_agent() -> list[dict[str, Any]]:
-    """Rows of name, value, unit, bar, better, peers and whether it holds."""
-    return [{**asdict(figure), "holds": figure.holds} for figure in measure()]
-
-
-def measure(watched_s: float = WATCHED_S) -> list[Figure]:
+def measure(size: Size) -> Groups:
     """Raises NoCompilerError; RuntimeError where it ran too short for a slow look to be in it."""
     with tempfile.TemporaryDirectory(prefix="muster-agent-") as name:
         folder = Path(name)
         library = _library(folder)
         state = map_state(folder / "nvml.state", GPUS)
-        with _server() as server, _agent(folder, library, server.url) as process:
+        with _server(size.interval_s) as server, _agent(folder, library, server.url) as process:
             server.wait_for_samples(1)
-            time.sleep(SETTLE_S)
-            millicores, peak_mib = _watch(process, state, watched_s)
+            time.sleep(size.settle_s)
+            millicores, peak_mib = _watch(process, state, size.watched_s)
             reports, sent_bytes, told = server.num_reports, server.num_bytes, dict(server.kinds)
-    if not told.get("gpu_state") or not told.get("gpu_rates"):
+    if size.has_slow_looks and not (told.get("gpu_state") and told.get("gpu_rates")):
         raise RuntimeError(f"the slow looks were not in what was measured: {told}")
-    per_minute = 60 / (SETTLE_S + watched_s)
-    return [
-        Figure("agent of 8 GPUs at 10 s: CPU", millicores, "millicores", CPU_BAR_MILLICORES),
-        Figure("agent of 8 GPUs at 10 s: memory, peak RSS", peak_mib, "MiB", MEMORY_BAR_MIB),
-        Figure(
-            "agent of 8 GPUs at 10 s: sent",
-            sent_bytes * per_minute / 1024,
-            "KiB/min",
-            None,
-            peers={"reports/min": reports * per_minute, **{kind: float(count) for kind, count in told.items()}},
-        ),
+    per_minute = 60 / (size.settle_s + size.watched_s)
+    sent = {"reports/min": reports * per_minute, **{kind: float(count) for kind, count in told.items()}}
+    name, kib_per_minute = f"agent of 8 GPUs at {size.interval_s:.0f} s", sent_bytes * per_minute / 1024
+    yield [
+        Figure(f"{name}: CPU", millicores, "millicores", CPU_BAR_MILLICORES, basis=Basis.CPU),
+        Figure(f"{name}: memory, peak RSS", peak_mib, "MiB", MEMORY_BAR_MIB, basis=Basis.COUNT),
+        Figure(f"{name}: sent", kib_per_minute, "KiB/min", None, peers=sent, basis=Basis.COUNT),
     ]
 
 
@@ -146,10 +150,11 @@ def _agent(folder: Path, library: Path, url: str) -> Iterator[psutil.Process]:
 
 
 class _Server:
-    """Takes every report, and asks for samples every ten seconds."""
+    """Takes every report, and asks for samples every ``interval_s``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, interval_s: float) -> None:
         self.url = url
+        self.interval_s = interval_s
         self.num_reports = 0
         self.num_bytes = 0
         self.kinds: Counter[str] = Counter()
@@ -161,7 +166,7 @@ class _Server:
         self.num_reports += 1
         self.num_bytes += len(body)
         self.kinds.update(event["kind"] for event in report.get("events", ()))
-        return 200, {"boot_id": report["boot_id"], "seq": report["seq"], "interval_s": INTERVAL_S}
+        return 200, {"boot_id": report["boot_id"], "seq": report["seq"], "interval_s": self.interval_s}
 
     def wait_for_samples(self, count: int) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -172,7 +177,7 @@ class _Server:
 
 
 @contextmanager
-def _server() -> Iterator[_Server]:
+def _server(interval_s: float) -> Iterator[_Server]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -190,7 +195,7 @@ def _server() -> Iterator[_Server]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = _Server(f"http://127.0.0.1:{server.server_address[1]}")
+    made = _Server(f"http://127.0.0.1:{server.server_address[1]}", interval_s)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Engine, text
 
 from benchmarks.console_stage import GPUS_A_NODE, enrol
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from health.admission import refusal_of
 from muster.db import migrate
 from muster.db.engine import make_engine
@@ -43,8 +45,6 @@ from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, Report
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
-NUM_NODES: Final = int(os.environ.get("MUSTER_STORM_NODES", "12500"))
-NUM_FAULTY: Final = NUM_NODES * 3 // 25
 NVSENTINEL_S: Final = 600.0
 """1,500 nodes at the 2.5 nodes a second that it cordoned in its own scale test (750 nodes in 303.7 s)."""
 GIVE_UP_S: Final = 600.0
@@ -60,11 +60,24 @@ FROM gpus WHERE uuid = ANY(:uuids)
 _JUDGED = text("SELECT count(*) FROM gpu_signals WHERE judged_at IS NOT NULL")
 
 
-def measure() -> list[Figure]:
-    return [*_measured(gpus_told=1), *_measured(gpus_told=GPUS_A_NODE)]
+@dataclass(frozen=True, slots=True)
+class Size:
+    nodes: int
+
+    @property
+    def faulty(self) -> int:
+        return self.nodes * 3 // 25
 
 
-def _measured(gpus_told: int) -> list[Figure]:
+SIZES: Final = Sizes(full=Size(int(os.environ.get("MUSTER_STORM_NODES", "12500"))), smallest=Size(nodes=100))
+
+
+def measure(size: Size) -> Groups:
+    yield _measured(size, gpus_told=1)
+    yield _measured(size, gpus_told=GPUS_A_NODE)
+
+
+def _measured(size: Size, gpus_told: int) -> list[Figure]:
     """On a database of its own: what one storm took out counts for the breaker of the next."""
     with tempfile.TemporaryDirectory(prefix="muster-storm-") as name:
         folder = Path(name)
@@ -76,17 +89,18 @@ def _measured(gpus_told: int) -> list[Figure]:
             engine = make_engine(postgres.url())
             units = UnitOfWorkFactory(engine)
             bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark")
-            enrol(engine, NUM_NODES * GPUS_A_NODE)
-            figures = _storm(engine, units, gpus_told)
+            enrol(engine, size.nodes * GPUS_A_NODE)
+            figures = _storm(engine, units, size, gpus_told)
             engine.dispose()
         finally:
             postgres.stop()
     return figures
 
 
-def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Figure]:
+def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, gpus_told: int) -> list[Figure]:
     """``gpus_told``: of each host. Raises AssertionError where a faulty GPU was not decided: nothing was measured."""
-    faulty = [(f"node_{n * 8:026d}", f"GPU-{n * 8:05d}-{slot}") for n in range(NUM_FAULTY) for slot in range(gpus_told)]
+    hosts = [number * 8 for number in range(size.faulty)]
+    faulty = [(f"node_{host:026d}", f"GPU-{host:05d}-{slot}") for host in hosts for slot in range(gpus_told)]
     of_each = "" if gpus_told == 1 else f" by all {gpus_told} GPUs"
     telling = _Telling(units, faulty, gpus_told)
     with _judging(engine.url.render_as_string(hide_password=False)):
@@ -98,18 +112,19 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Fig
         raise AssertionError(f"of {len(faulty)} faulty GPUs {out} are QUARANTINED and {held} held: not all decided")
     _require_kept_out(units, faulty)
     made_of: dict[str, float] = {
-        "nodes": NUM_NODES,
+        "nodes": size.nodes,
         "GPUs told of": len(faulty),
         "quarantined": out,
         "proposed and held": held,
     }
     return [
         Figure(
-            f"health: {NUM_FAULTY:,} hosts at once{of_each}, the last decided",
+            f"health: {size.faulty:,} hosts at once{of_each}, the last decided",
             decided_s[-1],
             "s",
             60.0,
             peers={**made_of, "median s": _median(decided_s), "NVSentinel s": NVSENTINEL_S},
+            basis=Basis.BUSY,
         ),
         Figure(
             f"health: of those{of_each}, told → kept out of placement, p99",
@@ -117,6 +132,7 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Fig
             "s",
             1.0,
             peers={"median s": _median(stored_s), "the last s": stored_s[-1]},
+            basis=Basis.BUSY,
         ),
     ]
 

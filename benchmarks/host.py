@@ -7,49 +7,75 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import psutil
 import yaml
 
 from agents.probes.faults import Fault, write_fault
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.cli.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
 
-GPUS = 72
 PATIENCE_S = 900.0
-SETTLE_S = 10.0
-AT_REST_S = 60.0
-GPUS_OF_AGENT = 8
 
 
-def measure() -> list[Figure]:
-    return [*_agent_at_rest(), _blocked_after()]
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``gpus_of_agent``: of the host that rests; ``gpus``: of the one whose GPUs fail. With as many it is one host."""
+
+    gpus_of_agent: int
+    gpus: int
+    settle_s: float
+    at_rest_s: float
 
 
-def _agent_at_rest() -> list[Figure]:
-    with tempfile.TemporaryDirectory(prefix="muster-host-") as name, _Stack(Path(name), GPUS_OF_AGENT) as stack:
-        time.sleep(SETTLE_S)
-        agent = stack.agent()
-        before, began_s = sum(agent.cpu_times()[:2]), time.monotonic()
-        time.sleep(AT_REST_S)
-        share = (sum(agent.cpu_times()[:2]) - before) / (time.monotonic() - began_s) * 100
-        held_mib = agent.memory_info().rss / (1 << 20)
+SIZES: Final = Sizes(
+    full=Size(gpus_of_agent=8, gpus=72, settle_s=10.0, at_rest_s=60.0),
+    smallest=Size(gpus_of_agent=2, gpus=2, settle_s=0.0, at_rest_s=1.0),
+)
+
+
+def measure(size: Size) -> Groups:
+    with ExitStack() as ending:
+        stack = _started(ending, size.gpus_of_agent)
+        yield _agent_at_rest(stack, size)
+        if size.gpus != size.gpus_of_agent:
+            ending.close()
+            stack = _started(ending, size.gpus)
+        yield [_blocked_after(stack)]
+
+
+def _started(ending: ExitStack, num_gpus: int) -> "_Stack":
+    name = ending.enter_context(tempfile.TemporaryDirectory(prefix="muster-host-"))
+    return ending.enter_context(_Stack(Path(name), num_gpus))
+
+
+def _agent_at_rest(stack: "_Stack", size: Size) -> list[Figure]:
+    time.sleep(size.settle_s)
+    agent = stack.agent()
+    before, began_s = sum(agent.cpu_times()[:2]), time.monotonic()
+    time.sleep(size.at_rest_s)
+    share = (sum(agent.cpu_times()[:2]) - before) / (time.monotonic() - began_s) * 100
+    held_mib = agent.memory_info().rss / (1 << 20)
+    name = f"agent of {size.gpus_of_agent} GPUs at rest"
     return [
-        Figure("agent of 8 GPUs at rest: CPU", share, "%", 2.0),
-        Figure("agent of 8 GPUs at rest: memory", held_mib, "MiB", 80.0),
+        Figure(f"{name}: CPU", share, "%", 2.0, basis=Basis.CPU),
+        Figure(f"{name}: memory", held_mib, "MiB", 80.0, basis=Basis.COUNT),
     ]
 
 
-def _blocked_after() -> Figure:
+def _blocked_after(stack: "_Stack") -> Figure:
     """One XID after another, each on another GPU; the circuit breaker is out of the way."""
-    with tempfile.TemporaryDirectory(prefix="muster-host-") as name, _Stack(Path(name), GPUS) as stack:
-        times_s = [stack.blocked_after_s(gpu["uuid"]) for gpu in stack.operator.gpus()]
+    times_s = [stack.blocked_after_s(gpu["uuid"]) for gpu in stack.operator.gpus()]
     quantiles = statistics.quantiles(times_s, n=100, method="inclusive")
-    return Figure("driver's event → placement blocked, p99", quantiles[98], "s", 1.0, peers={"p50 s": quantiles[49]})
+    peers = {"p50 s": quantiles[49]}
+    return Figure("driver's event → placement blocked, p99", quantiles[98], "s", 1.0, peers=peers, basis=Basis.CLOCK)
 
 
 class _Stack:

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-import httpx
 import msgspec
-import psutil
 from sqlalchemy import Engine, insert, select
 
-from benchmarks.figures import Figure
+from benchmarks.console_stage import cpu_s, wait_for
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import ApiKey, Gpu, Node, TelemetryBlock
@@ -37,7 +38,6 @@ from muster.settings import make_secret_key_file
 from muster.tokens import new_token
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, Report
 
-NODES = 512
 _FAULTS = frozenset(
     {
         "clock_event_reasons",
@@ -51,12 +51,33 @@ _FAULTS = frozenset(
 )
 _HEAT = frozenset({"temperature_c", "memory_temperature_c", "temperature_margin_c"})
 GPUS = 8
-IN_FLIGHT = 256
-WARM_REPORTS = 1_536
-REPORTS = 12_288
-BASELINE_REPORTS = 6_144
-WINDOWS = 6
-SECONDS_UNTIL_KILL = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``in_flight``: connections; ``reports``: to ours, in ``windows``, after ``warm_reports`` that do not count."""
+
+    nodes: int
+    in_flight: int
+    warm_reports: int
+    reports: int
+    baseline_reports: int
+    windows: int
+    kill_after_s: float
+
+
+SIZES: Final = Sizes(
+    full=Size(
+        nodes=512,
+        in_flight=256,
+        warm_reports=1_536,
+        reports=12_288,
+        baseline_reports=6_144,
+        windows=6,
+        kill_after_s=2.0,
+    ),
+    smallest=Size(nodes=16, in_flight=8, warm_reports=16, reports=96, baseline_reports=32, windows=2, kill_after_s=0.2),
+)
 
 
 @dataclass
@@ -104,42 +125,44 @@ def _values(chance: random.Random) -> list[float | None]:
     ]
 
 
-def measure() -> list[Figure]:
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-ingest-") as name:
         folder = Path(name)
         folder.chmod(0o711)
-        ours = _cost_of_ours(folder)
-        baseline = _cost_of_baseline(folder, "usual")
-        bare_us = _cost_of_baseline(folder, "bare")[0]
-        lost, acknowledged = _lost_to_kill(folder)
+        ours = _cost_of_ours(folder, size)
+        baseline = _cost_of_baseline(folder, "usual", size)
+        bare_us = _cost_of_baseline(folder, "bare", size)[0]
+        lost, acknowledged = _lost_to_kill(folder, size)
     total_us, baseline_us = sum(ours), sum(baseline)
     parts = {"app µs": ours[0], "PostgreSQL µs": ours[1], "bare ASGI decode µs": bare_us}
     usual = {"baseline app µs": baseline[0], "baseline PostgreSQL µs": baseline[1]}
-    return [
-        Figure("telemetry: CPU of app + PostgreSQL a report", total_us, "µs", 300.0, peers=parts),
-        Figure("telemetry: the same over a bare ASGI decode", total_us / bare_us, "×", 7.5, peers={"bare µs": bare_us}),
-        Figure("telemetry: the usual way's CPU over ours", baseline_us / total_us, "×", 3.0, "higher", peers=usual),
-        Figure("telemetry: lost to kill -9 of the API", lost, "reports", 0.0, peers={"acknowledged": acknowledged}),
+    over, bare, of = total_us / bare_us, {"bare µs": bare_us}, {"acknowledged": float(acknowledged)}
+    times = baseline_us / total_us
+    yield [
+        Figure("telemetry: CPU of app + PostgreSQL a report", total_us, "µs", 300.0, peers=parts, basis=Basis.CPU),
+        Figure("telemetry: the same over a bare ASGI decode", over, "×", 7.5, peers=bare, basis=Basis.RATIO),
+        Figure("telemetry: the usual way's CPU over ours", times, "×", 3.0, "higher", usual, basis=Basis.RATIO),
+        Figure("telemetry: lost to kill -9 of the API", float(lost), "reports", 0.0, peers=of, basis=Basis.COUNT),
     ]
 
 
 @contextlib.contextmanager
-def _database(folder: Path, name: str) -> Iterator[tuple[PostgresServer, Engine, list[Sender]]]:
+def _database(folder: Path, name: str, num_nodes: int) -> Iterator[tuple[PostgresServer, Engine, list[Sender]]]:
     postgres = PostgresServer(folder / name)
     postgres.start()
     migrate.upgrade(postgres.url())
     engine = make_engine(postgres.url())
     try:
-        yield postgres, engine, _populate(engine)
+        yield postgres, engine, _populate(engine, num_nodes)
     finally:
         engine.dispose()
         postgres.stop()
 
 
-def _populate(engine: Engine) -> list[Sender]:
+def _populate(engine: Engine, num_nodes: int) -> list[Sender]:
     now = datetime.now(UTC)
     senders, nodes, gpus, keys = [], [], [], []
-    for number in range(NODES):
+    for number in range(num_nodes):
         node_id, token, name = new_id("node"), new_token(), f"n{number:04}"
         senders.append(Sender(name, token.text))
         row = {"id": node_id, "name": name, "contact": Contact.LIVE, "address": "127.0.0.1", "num_gpus": GPUS}
@@ -180,76 +203,55 @@ def _api(folder: Path, name: str, postgres: PostgresServer) -> tuple[Child, int]
     )
     child = Child(name, ["api"], variables, folder / f"{name}.log")
     child.start()
-    _wait_for(port, "/readyz")
+    wait_for(f"http://127.0.0.1:{port}/readyz")
     return child, port
 
 
-def _cost_of_ours(folder: Path) -> tuple[float, float]:
-    with _database(folder, "ours") as (postgres, _, senders):
+def _cost_of_ours(folder: Path, size: Size) -> tuple[float, float]:
+    with _database(folder, "ours", size.nodes) as (postgres, _, senders):
         child, port = _api(folder, "ours-api", postgres)
         try:
-            return _cost(port, child.pid or 0, postgres.pid, senders, REPORTS)
+            return _cost(port, child.pid or 0, postgres.pid, senders, size, size.reports)
         finally:
             child.stop()
 
 
-def _cost_of_baseline(folder: Path, kind: str) -> tuple[float, float]:
-    with _database(folder, kind) as (postgres, _, senders):
+def _cost_of_baseline(folder: Path, kind: str, size: Size) -> tuple[float, float]:
+    with _database(folder, kind, size.nodes) as (postgres, _, senders):
         port = free_port()
         command = [sys.executable, "-m", "benchmarks.ingest_baseline", kind, postgres.url(), str(port)]
         with subprocess.Popen(command) as process:  # noqa: S603  # our own module
             try:
-                _wait_for(port, "/openapi.json")
-                return _cost(port, process.pid, postgres.pid, senders, BASELINE_REPORTS)
+                wait_for(f"http://127.0.0.1:{port}/openapi.json")
+                return _cost(port, process.pid, postgres.pid, senders, size, size.baseline_reports)
             finally:
                 process.terminate()
 
 
-def _wait_for(port: int, path: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"http://127.0.0.1:{port}{path}", timeout=1).status_code == 200:
-                return
-        time.sleep(0.05)
-    message = "the server did not come up"
-    raise TimeoutError(message)
-
-
-def _cost(port: int, app: int, postgres: int, senders: list[Sender], reports: int) -> tuple[float, float]:
+def _cost(port: int, app: int, postgres: int, senders: list[Sender], size: Size, reports: int) -> tuple[float, float]:
     """CPU µs a report of (application, PostgreSQL with all its processes), in the least disturbed of some windows.
 
     What else runs on the machine only adds: caches and cores are shared.
     """
-    asyncio.run(_load(port, senders, WARM_REPORTS))
-    return min((_window(port, app, postgres, senders, reports // WINDOWS) for _ in range(WINDOWS)), key=sum)
+    asyncio.run(_load(port, senders, size.warm_reports, size.in_flight))
+    windows = (_window(port, app, postgres, senders, size, reports // size.windows) for _ in range(size.windows))
+    return min(windows, key=sum)
 
 
-def _window(port: int, app: int, postgres: int, senders: list[Sender], reports: int) -> tuple[float, float]:
-    before = _cpu_s(app), _cpu_s(postgres)
-    asyncio.run(_load(port, senders, reports))
-    after = _cpu_s(app), _cpu_s(postgres)
+def _window(port: int, app: int, postgres: int, senders: list[Sender], size: Size, reports: int) -> tuple[float, float]:
+    before = cpu_s(app), cpu_s(postgres)
+    asyncio.run(_load(port, senders, reports, size.in_flight))
+    after = cpu_s(app), cpu_s(postgres)
     return (after[0] - before[0]) / reports * 1e6, (after[1] - before[1]) / reports * 1e6
 
 
-def _cpu_s(pid: int) -> float:
-    """Of the process, its children, and those that have ended."""
-    root = psutil.Process(pid)
-    times = root.cpu_times()
-    total = times.user + times.system + times.children_user + times.children_system
-    for child in root.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(child.cpu_times()[:2])
-    return float(total)
-
-
-async def _load(port: int, senders: list[Sender], reports: int) -> None:
-    """``IN_FLIGHT`` connections, each with its own nodes in turn, until each has sent its share.
+async def _load(port: int, senders: list[Sender], reports: int, in_flight: int) -> None:
+    """``in_flight`` connections, each with its own nodes in turn, until each has sent its share.
 
     What they send is made before: the making would take half of the cores from who is measured.
     """
-    share = reports // IN_FLIGHT
-    made = [list(_requests(senders[first::IN_FLIGHT], share, first)) for first in range(IN_FLIGHT)]
+    share = reports // in_flight
+    made = [list(_requests(senders[first::in_flight], share, first)) for first in range(in_flight)]
     await asyncio.gather(*(_send(port, requests) for requests in made))
 
 
@@ -278,12 +280,12 @@ async def _send(port: int, requests: Iterable[tuple[Sender, int, bytes]]) -> Non
         writer.close()
 
 
-def _lost_to_kill(folder: Path) -> tuple[int, int]:
+def _lost_to_kill(folder: Path, size: Size) -> tuple[int, int]:
     """How many acknowledged reports are not in the database after the API was killed under load; of how many."""
-    with _database(folder, "killed") as (postgres, engine, senders):
+    with _database(folder, "killed", size.nodes) as (postgres, engine, senders):
         child, port = _api(folder, "killed-api", postgres)
-        asyncio.run(_load(port, senders, WARM_REPORTS))
-        asyncio.run(_load_until_killed(port, senders, child.pid or 0))
+        asyncio.run(_load(port, senders, size.warm_reports, size.in_flight))
+        asyncio.run(_load_until_killed(port, senders, child.pid or 0, size))
         child.stop()
         with engine.connect() as connection:
             rows = connection.execute(select(TelemetryBlock.boot_id, TelemetryBlock.seq)).all()
@@ -292,11 +294,14 @@ def _lost_to_kill(folder: Path) -> tuple[int, int]:
     return sum(1 for one in acknowledged if one not in kept), len(acknowledged)
 
 
-async def _load_until_killed(port: int, senders: list[Sender], pid: int) -> None:
+async def _load_until_killed(port: int, senders: list[Sender], pid: int, size: Size) -> None:
     load = asyncio.gather(
-        *(_send(port, _requests(senders[first::IN_FLIGHT], 1_000_000, first)) for first in range(IN_FLIGHT)),
+        *(
+            _send(port, _requests(senders[first :: size.in_flight], 1_000_000, first))
+            for first in range(size.in_flight)
+        ),
         return_exceptions=True,
     )
-    await asyncio.sleep(SECONDS_UNTIL_KILL)
+    await asyncio.sleep(size.kill_after_s)
     os.kill(pid, signal.SIGKILL)
     await load

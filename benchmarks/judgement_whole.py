@@ -22,7 +22,6 @@ from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.metrics import METRICS
 from muster.domain.policy import DEFAULT_POLICY
 
-NUM_GPUS: Final = 800
 GPUS_A_NODE: Final = 8
 GANG: Final = 64
 NUM_MINUTES: Final = 10
@@ -64,26 +63,29 @@ _NETWORK: Final = {"window_s": 60.0, "tcp_segments": 1e6, "tcp_retransmits": 10.
 _PORT: Final = {"window_s": 60.0, "port_xmit_discards": 3.0}
 
 
-def microseconds_per_interval() -> tuple[float, dict[str, float]]:
+def microseconds_per_interval(num_gpus: int) -> tuple[float, dict[str, float]]:
     """The whole, and its parts by name. Raises AssertionError where nothing was found: nothing was judged."""
-    samples_us = _timed(Samples)
-    events_us = _timed(Events)
-    peers_us = _timed(Peers)
+    samples_us = _timed(Samples, num_gpus)
+    events_us = _timed(Events, num_gpus)
+    peers_us = _timed(Peers, num_gpus)
     parts = {"samples µs": samples_us, "events and repetitions µs": events_us, "peers µs": peers_us}
     return sum(parts.values()), parts
 
 
-def _timed(work: "type[Work]") -> float:
+def _timed(work: "type[Work]", num_gpus: int) -> float:
     """CPU µs for each GPU and ten seconds. What is judged is made before."""
-    prepared = work()
+    prepared = work(num_gpus)
     before = time.process_time_ns()
     prepared.run()
     spent_us = (time.process_time_ns() - before) / 1000
     prepared.check()
-    return spent_us / (NUM_GPUS * NUM_MINUTES * SAMPLES_A_MINUTE)
+    return spent_us / (num_gpus * NUM_MINUTES * SAMPLES_A_MINUTE)
 
 
 class Work:
+    def __init__(self, num_gpus: int) -> None:
+        self.num_gpus = num_gpus
+
     def run(self) -> None: ...
 
     def check(self) -> None: ...
@@ -98,13 +100,14 @@ def _node(index: int) -> NodeId:
 
 
 class Samples(Work):
-    def __init__(self) -> None:
+    def __init__(self, num_gpus: int) -> None:
+        super().__init__(num_gpus)
         values = tuple(50.0 if metric.name == "temperature_c" else 0.0 for metric in METRICS)
         rounds = range(NUM_MINUTES * SAMPLES_A_MINUTE)
         self.rounds = [
-            [GpuSample(_gpu(index), START_MS + at * 10_000, values) for index in range(NUM_GPUS)] for at in rounds
+            [GpuSample(_gpu(index), START_MS + at * 10_000, values) for index in range(self.num_gpus)] for at in rounds
         ]
-        self.memories = [GpuMemory(_node(index), model="NVIDIA H100 80GB HBM3") for index in range(NUM_GPUS)]
+        self.memories = [GpuMemory(_node(index), model="NVIDIA H100 80GB HBM3") for index in range(self.num_gpus)]
 
     def run(self) -> None:
         for samples in self.rounds:
@@ -113,7 +116,8 @@ class Samples(Work):
 
 
 class Events(Work):
-    def __init__(self) -> None:
+    def __init__(self, num_gpus: int) -> None:
+        super().__init__(num_gpus)
         self.rng = Random(1)  # noqa: S311  # a benchmark that repeats
         self.events = [
             event for minute in range(NUM_MINUTES) for event in self._of_a_minute(START_MS + minute * MINUTE_MS)
@@ -122,7 +126,7 @@ class Events(Work):
         self.num_noted = 0
 
     def _of_a_minute(self, at_ms: int) -> Iterator[GpuSignal]:
-        for index in range(NUM_GPUS):
+        for index in range(self.num_gpus):
             rates = {**_RATES, "replays": 3.0} if self.rng.random() < 0.01 else _RATES
             yield self._event(EventKind.GPU_STATE, at_ms, index, _STATE)
             yield self._event(EventKind.GPU_RATES, at_ms, index, rates)
@@ -165,15 +169,16 @@ class Events(Work):
 class Peers(Work):
     """Gangs of 64 under load, one GPU of which clocks lower than its peers."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_gpus: int) -> None:
+        super().__init__(num_gpus)
         chance = np.random.default_rng(1)
         base = np.array([650.0, 1900.0, 62.0, 97.0])
         spread = np.array([5.0, 8.0, 1.5, 0.5])
-        gpus, nodes = [_gpu(index) for index in range(NUM_GPUS)], [_node(index) for index in range(NUM_GPUS)]
-        gangs = np.arange(NUM_GPUS) // GANG
+        gpus, nodes = [_gpu(index) for index in range(self.num_gpus)], [_node(index) for index in range(self.num_gpus)]
+        gangs = np.arange(self.num_gpus) // GANG
         self.rounds = []
         for minute in range(NUM_MINUTES):
-            values = base + chance.normal(size=(NUM_GPUS, 4)) * spread
+            values = base + chance.normal(size=(num_gpus, 4)) * spread
             values[0, 1] = 1200.0
             self.rounds.append(peers.Round(START_MS + minute * MINUTE_MS, gpus, nodes, gangs, values))
         self.num_found = 0

@@ -8,20 +8,36 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
+from muster.cli.up import GPUS, HOSTS
 from muster.client.rest import RestClient
 from muster.ports import free_port
 
-JOBS = 5
-REST_S = 10
+REST_S: Final = 10.0
 """A warm torchrun is made again 5 s after the last start, within 2 s or so."""
 SCRIPT = "import time\nprint('first', time.time(), flush=True)\n"
 START_TIMEOUT_S = 120
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``rest_s``: with less, a host may not have its next torchrun ready."""
+
+    hosts: str
+    gpus: int
+    jobs: int
+    rest_s: float
+
+
+SIZES: Final = Sizes(full=Size(HOSTS, GPUS, jobs=5, rest_s=REST_S), smallest=Size("h100", 1, jobs=1, rest_s=0.0))
+
+
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-launch-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -30,23 +46,24 @@ def measure() -> list[Figure]:
         state = folder / "state"
         started = time.monotonic()
         command = [sys.executable, "-m", "muster", "up", "--no-tour", "--state-dir", str(state)]
-        command += ["--port", str(free_port())]
+        command += ["--hosts", size.hosts, "--gpus", str(size.gpus), "--port", str(free_port())]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             profile = wait_for_profile(state / "cli.json")
             start_s = time.monotonic() - started
-            wait_for_proved_gpus(profile)
-            bare_s = statistics.median(_bare(script) for _ in range(JOBS))
-            cold_s = statistics.median(_ours(profile, script, {"TORCH_STARTS": "cold"}) for _ in range(JOBS))
-            ours_s = statistics.median(_ours_on_a_rested_host(profile, script) for _ in range(JOBS))
+            wait_for_proved_gpus(profile, size.rest_s)
+            bare_s = statistics.median(_bare(script) for _ in range(size.jobs))
+            cold_s = statistics.median(_ours(profile, script, {"TORCH_STARTS": "cold"}) for _ in range(size.jobs))
+            ours_s = statistics.median(_ours_on_a_rested_host(profile, script, size.rest_s) for _ in range(size.jobs))
         finally:
             stack.send_signal(signal.SIGINT)
             stack.wait(60)
     peers = {"bare torchrun s": bare_s, "without a warm torchrun s": cold_s}
-    return [
-        Figure("stack: start after set-up", start_s, "s", 10.0),
-        Figure("submit → first rank runs, p50", ours_s, "s", 1.5, peers=peers),
-        Figure("submit → first line over bare torchrun, p50", cold_s - bare_s, "s", 1.5, peers={"ours s": cold_s}),
+    over_s, ours = cold_s - bare_s, {"ours s": cold_s}
+    yield [
+        Figure("stack: start after set-up", start_s, "s", 10.0, basis=Basis.BUSY),
+        Figure("submit → first rank runs, p50", ours_s, "s", 1.5, peers=peers, basis=Basis.CLOCK),
+        Figure("submit → first line over bare torchrun, p50", over_s, "s", 1.5, peers=ours, basis=Basis.CLOCK),
     ]
 
 
@@ -61,7 +78,7 @@ def wait_for_profile(path: Path) -> dict[str, str]:
     return profile
 
 
-def wait_for_proved_gpus(profile: dict[str, str]) -> None:
+def wait_for_proved_gpus(profile: dict[str, str], rest_s: float) -> None:
     """They serve their probation first, and four hosts make their warm torchruns ready."""
     deadline = time.monotonic() + START_TIMEOUT_S
     with RestClient(
@@ -72,7 +89,7 @@ def wait_for_proved_gpus(profile: dict[str, str]) -> None:
                 message = "the GPUs did not become HEALTHY"
                 raise TimeoutError(message)
             time.sleep(0.2)
-    time.sleep(REST_S)
+    time.sleep(rest_s)
 
 
 def _bare(script: Path) -> float:
@@ -82,9 +99,9 @@ def _bare(script: Path) -> float:
     return _first(answer.stdout) - started
 
 
-def _ours_on_a_rested_host(profile: dict[str, str], script: Path) -> float:
+def _ours_on_a_rested_host(profile: dict[str, str], script: Path, rest_s: float) -> float:
     """One whose host has its next torchrun ready, as any that did not start a program seconds ago."""
-    time.sleep(REST_S)
+    time.sleep(rest_s)
     return _ours(profile, script, {})
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,31 +21,37 @@ from examples.pretrain_gpt import VOCABULARY, Gpt, Shape
 from muster import train
 
 SOCKET: Final = "MUSTER_TRAIN_SOCKET"
-ROUNDS: Final = 8
-TINY_STEPS: Final = 300
 BETWEEN_STEPS_S: Final = 0.001
 """So that the listener hears each step by itself, as it does of a training whose steps take as long as steps do."""
-GPT_STEPS: Final = 40
 SHAPE: Final = Shape(layers=2, heads=4, head_dim=16, context=64)
 SAMPLES: Final = 16
 
 
-def main(answer: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``tiny_steps``: told, and as many that are not, in each of ``rounds``, where nearly nothing else is done."""
+
+    rounds: int
+    tiny_steps: int
+    gpt_steps: int
+
+
+def main(answer: Path, plan: Plan) -> None:
     os.environ.pop("MUSTER_CHECKPOINT_DIR", None)
     path = os.environ[SOCKET]
     listener = listener_of(path)
     torch.manual_seed(1)
     told, untold, heard_s = [], [], 0.0
-    for _ in range(ROUNDS):
+    for _ in range(plan.rounds):
         before_s = cpu_s(listener)
-        told.append(_tiny_us(path))
+        told.append(_tiny_us(path, plan.tiny_steps))
         heard_s += cpu_s(listener) - before_s
-        untold.append(_tiny_us(None))
+        untold.append(_tiny_us(None, plan.tiny_steps))
     figures = {
         "told_us": min(told),
         "untold_us": min(untold),
-        "listener_us": heard_s / (ROUNDS * TINY_STEPS) * 1e6,
-        "step_us": min(_gpt_us() for _ in range(ROUNDS)),
+        "listener_us": heard_s / (plan.rounds * plan.tiny_steps) * 1e6,
+        "step_us": min(_gpt_us(plan.gpt_steps) for _ in range(plan.rounds)),
     }
     answer.write_text(json.dumps(figures), encoding="utf-8")
 
@@ -63,13 +70,14 @@ def cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _tiny_us(path: str | None) -> float:
+def _tiny_us(path: str | None, steps: int) -> float:
     model = torch.nn.Linear(1, 1)
-    return _step_us(model, torch.ones(1, 1), TINY_STEPS, path=path, pause_s=BETWEEN_STEPS_S)
+    return _step_us(model, torch.ones(1, 1), steps, path=path, pause_s=BETWEEN_STEPS_S)
 
 
-def _gpt_us() -> float:
-    return _step_us(Gpt(SHAPE), torch.randint(VOCABULARY, (SAMPLES, SHAPE.context)), GPT_STEPS, path=None, pause_s=0)
+def _gpt_us(steps: int) -> float:
+    tokens = torch.randint(VOCABULARY, (SAMPLES, SHAPE.context))
+    return _step_us(Gpt(SHAPE), tokens, steps, path=None, pause_s=0)
 
 
 def _step_us(model: torch.nn.Module, batch: torch.Tensor, steps: int, *, path: str | None, pause_s: float) -> float:
@@ -91,4 +99,4 @@ def _step_us(model: torch.nn.Module, batch: torch.Tensor, steps: int, *, path: s
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Plan(**json.loads(sys.argv[2])))

@@ -8,9 +8,11 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
@@ -25,16 +27,12 @@ from scheduler.solver import Request, parts_of, place
 from scheduler.tenancy import Tenancy
 from scheduler.topology import FleetState
 
-NUM_NODES = 12_500
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16
 NODES_PER_POD = 256
 LEVELS = ("pod", "rack")
-DECISIONS = 300
-NUM_WAITING = 10_000
 NOW_MS = 10_000_000
-PLANS = 15
-NUM_IN_CYCLE, NUM_TENANTS, QUOTA_GPUS = 1_000, 50, 4_000
+NUM_TENANTS, QUOTA_GPUS = 50, 4_000
 IN_FOURS = PlacementRule(slices=(Slice("rack", 4),))
 RECLAIMS = {
     "64 GPUs of one rack": Request("reserved", 8, 8, required="rack"),
@@ -49,29 +47,53 @@ FREE = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 HELD = replace(FREE, is_held=True)
 
 
-def measure() -> list[Figure]:
-    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``waiting``: jobs that fit nowhere; ``plans``: times that victims are chosen; ``in_cycle``: jobs under quotas."""
+
+    nodes: int
+    decisions: int
+    waiting: int
+    plans: int
+    in_cycle: int
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * GPUS_PER_NODE
+
+
+SIZES: Final = Sizes(
+    full=Size(nodes=12_500, decisions=300, waiting=10_000, plans=15, in_cycle=1_000),
+    smallest=Size(nodes=2_048, decisions=5, waiting=50, plans=1, in_cycle=50),
+)
+
+
+def measure(size: Size) -> Groups:
+    views = fleet_views(random.Random(1), size.nodes)  # noqa: S311  # a seeded fleet must repeat
     started = time.process_time()
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     build_ms = (time.process_time() - started) * 1000
     state.tier("on_demand")
-    recount_ms = _p95(lambda: state.recount("on_demand"))
-    rack_ms = _p95(lambda: _decide(state, Request("on_demand", 8, 8, required="rack")))
-    one_ms = _p95(lambda: _decide(state, Request("on_demand", 1, 8)))
-    gang_ms = _p95(lambda: _decide(state, Request("on_demand", 128, 8)))
+    recount_ms = _p95(lambda: state.recount("on_demand"), size)
+    rack_ms = _p95(lambda: _decide(state, Request("on_demand", 8, 8, required="rack")), size)
+    one_ms = _p95(lambda: _decide(state, Request("on_demand", 1, 8)), size)
+    gang_ms = _p95(lambda: _decide(state, Request("on_demand", 128, 8)), size)
     peers = {"full recount ms": recount_ms, "build of the state ms": build_ms}
-    return [
-        Figure("placement: 8 of 100,000 GPUs, p95", one_ms, "ms", 1.0, peers=peers),
-        Figure("placement: 1,024 of 100,000 GPUs, p95", gang_ms, "ms", 1.0, peers={"64 GPUs of one rack ms": rack_ms}),
-        _queue_figure(state),
-        *_reclaim_figures(views),
-        *(_cycle_figure(views, rule) for rule in (EASY, CONSERVATIVE)),
+    beside = {"64 GPUs of one rack ms": rack_ms}
+    fleet = f"of {size.gpus:,} GPUs"
+    yield [
+        Figure(f"placement: 8 {fleet}, p95", one_ms, "ms", 1.0, peers=peers, basis=Basis.CPU),
+        Figure(f"placement: 1,024 {fleet}, p95", gang_ms, "ms", 1.0, peers=beside, basis=Basis.CPU),
     ]
+    yield [_queue_figure(state, size)]
+    yield _reclaim_figures(views, size)
+    for rule in (EASY, CONSERVATIVE):
+        yield [_cycle_figure(views, rule, size)]
 
 
-def fleet_views(chance: random.Random) -> list[GpuView]:
+def fleet_views(chance: random.Random, num_nodes: int) -> list[GpuView]:
     views = []
-    for node in range(NUM_NODES):
+    for node in range(num_nodes):
         num_held = chance.choice([0, 0, 0, 8, 8, 3])
         path = (f"pod-{node // NODES_PER_POD:03}", f"rack-{node // NODES_PER_RACK:04}")
         cohort = "b200" if node // NODES_PER_POD % 3 == 0 else "h100"
@@ -92,42 +114,43 @@ def _decide(state: FleetState, request: Request) -> None:
     state.give(chosen.gpus)
 
 
-def _p95(decide: Callable[[], object]) -> float:
+def _p95(decide: Callable[[], object], size: Size) -> float:
     """Milliseconds of process time."""
     times_ms = []
-    for _ in range(DECISIONS):
+    for _ in range(size.decisions):
         started = time.process_time_ns()
         decide()
         times_ms.append((time.process_time_ns() - started) / 1e6)
-    return sorted(times_ms)[int(DECISIONS * 0.95)]
+    return sorted(times_ms)[int(size.decisions * 0.95)]
 
 
-def _queue_figure(state: FleetState) -> Figure:
-    """A queue of 10,000 jobs of ten shapes that fit nowhere, and one behind them that fits."""
+def _queue_figure(state: FleetState, size: Size) -> Figure:
+    """A queue of jobs of ten shapes that fit nowhere, and one behind them that fits."""
     queue = [
         WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
-        for number in range(NUM_WAITING)
+        for number in range(size.waiting)
     ]
-    last = WaitingJob(JobId("last"), 1, "on_demand", NUM_WAITING, 1, 8)
+    last = WaitingJob(JobId("last"), 1, "on_demand", size.waiting, 1, 8)
     started = time.process_time()
     decided = plan_on(state, [*queue, last], DEFAULT_POLICY)
     took_ms = (time.process_time() - started) * 1000
     if [placement.job_id for placement in decided.placements] != ["last"]:
         message = "the job that fits was hidden by those that do not"
         raise AssertionError(message)
-    return Figure("placement: 10,000 jobs that do not fit, one that does", took_ms, "ms", 250.0)
+    name = f"placement: {size.waiting:,} jobs that do not fit, one that does"
+    return Figure(name, took_ms, "ms", 250.0, basis=Basis.CPU)
 
 
-def _reclaim_figures(views: list[GpuView]) -> list[Figure]:
+def _reclaim_figures(views: list[GpuView], size: Size) -> list[Figure]:
     """Victims among 10,000 or so running gangs, half of them spot, on a fleet that is full."""
     workload = running_gangs(views)
     state = FleetState([replace(view, facts=HELD) for view in views], DEFAULT_POLICY, LEVELS)
-    return [_reclaim_figure(name, state, workload, request) for name, request in RECLAIMS.items()]
+    return [_reclaim_figure(name, state, workload, request, size) for name, request in RECLAIMS.items()]
 
 
-def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: Request) -> Figure:
+def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: Request, size: Size) -> Figure:
     prepare_ms, choose_ms = [], []
-    for _ in range(PLANS):
+    for _ in range(size.plans):
         started = time.process_time()
         reclaimer = Reclaimer(state, DEFAULT_POLICY, workload)
         prepared = time.process_time()
@@ -138,10 +161,11 @@ def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: R
             message = f"the benchmark's reclaim was refused: {outcome}"
             raise TypeError(message)
     peers = {"prepare ms": statistics.median(prepare_ms), "gangs": float(len(workload.running))}
-    return Figure(f"reclaim: victims for {name}, p50", statistics.median(choose_ms), "ms", 5.0, peers=peers)
+    p50_ms = statistics.median(choose_ms)
+    return Figure(f"reclaim: victims for {name}, p50", p50_ms, "ms", 5.0, peers=peers, basis=Basis.CPU)
 
 
-def _cycle_figure(views: list[GpuView], rule: BackfillRule) -> Figure:
+def _cycle_figure(views: list[GpuView], rule: BackfillRule, size: Size) -> Figure:
     """Of a full fleet, whose gangs have wall times, and of tenants with quotas: nothing starts, and places are held."""
     chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
     workload = running_gangs(views)
@@ -155,7 +179,7 @@ def _cycle_figure(views: list[GpuView], rule: BackfillRule) -> Figure:
             tenant_id=TenantId(f"ten-{number % NUM_TENANTS}"),
             expected_s=float(chance.randrange(600, 9_000)),
         )
-        for number in range(NUM_IN_CYCLE)
+        for number in range(size.in_cycle)
     ]
     policy = DEFAULT_POLICY.model_copy(update={"queue": DEFAULT_POLICY.queue.model_copy(update={"backfill": rule})})
     state = FleetState([replace(view, facts=HELD) for view in views], policy, LEVELS)
@@ -165,8 +189,9 @@ def _cycle_figure(views: list[GpuView], rule: BackfillRule) -> Figure:
     if decided.placements or not decided.holds:
         message = f"{len(decided.placements)} of the benchmark's jobs were placed, {len(decided.holds)} have places"
         raise AssertionError(message)
-    name = f"cycle: {NUM_IN_CYCLE:,} waiting jobs under quotas on a full fleet, {rule}"
-    return Figure(name, took_ms, "ms", 1_000.0, peers={"places": float(len(decided.holds))})
+    name = f"cycle: {size.in_cycle:,} waiting jobs under quotas on a full fleet, {rule}"
+    peers = {"places": float(len(decided.holds))}
+    return Figure(name, took_ms, "ms", 1_000.0, peers=peers, basis=Basis.CPU)
 
 
 def running_gangs(views: list[GpuView]) -> Workload:

@@ -13,12 +13,13 @@ overloaded, with gangs of 8 GPUs and more as the big ones.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, PHILLY, SEED, rows_of
+from benchmarks.sizes import Sizes
 from simulator.traces.generated import LAWS, Law, arrivals_by_day, arrivals_in_bursts, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import estimates_of, play
@@ -86,12 +87,13 @@ class Trace:
     num_nodes: int
     load: float
     seed: int
+    num_jobs: int = NUM_GENERATED
 
     @property
     def jobs(self) -> list[TraceJob]:
         return generated(
             self.law,
-            num_jobs=NUM_GENERATED,
+            num_jobs=self.num_jobs,
             num_nodes=self.num_nodes,
             gpus_per_node=GPUS_PER_NODE,
             load=self.load,
@@ -165,11 +167,22 @@ PARTS_OF_PHILLY: Final = tuple(
 )
 
 
-def measure() -> list[Figure]:
-    generated_ones = [
-        _figure(f"Generated, {name}", [held(trace, BIG_GPUS) for trace in traces]) for name, traces in GROUPS.items()
-    ]
-    return [*generated_ones, _figure("Parts of Philly", [held(part, GPUS_PER_NODE) for part in PARTS_OF_PHILLY])]
+@dataclass(frozen=True, slots=True)
+class Size:
+    groups: Mapping[str, tuple[Trace, ...]]
+    parts_of_philly: tuple[Weeks, ...]
+
+
+SIZES: Final = Sizes(
+    full=Size(GROUPS, PARTS_OF_PHILLY),
+    smallest=Size({name: (replace(traces[0], num_jobs=100),) for name, traces in GROUPS.items()}, (Weeks(0, 2, 50),)),
+)
+
+
+def measure(size: Size) -> Groups:
+    for name, traces in size.groups.items():
+        yield [_figure(f"Generated, {name}", [held(trace, BIG_GPUS) for trace in traces])]
+    yield [_figure("Parts of Philly", [held(part, GPUS_PER_NODE) for part in size.parts_of_philly])]
 
 
 def _figure(name: str, found: list[Held]) -> Figure:
@@ -188,6 +201,7 @@ def _figure(name: str, found: list[Held]) -> Figure:
             "big gangs' ÷ EASY's, geometric mean": _geometric_mean([one.big for one in found]),
             "worst of these": max(one.big for one in found),
         },
+        basis=Basis.COUNT,
     )
 
 

@@ -10,8 +10,10 @@ import gzip
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import Played, estimates_of, play
@@ -37,12 +39,14 @@ class Case:
     arrivals: float
     big_gpus: int
 
+    num_generated: int = NUM_GENERATED
+
     @property
     def jobs(self) -> list[TraceJob]:
         if self.file in LAWS:
             return generated(
                 LAWS[self.file],
-                num_jobs=NUM_GENERATED,
+                num_jobs=self.num_generated,
                 num_nodes=self.num_nodes,
                 gpus_per_node=GPUS_PER_NODE,
                 load=GENERATED_LOAD,
@@ -57,15 +61,27 @@ def rows_of(file: str) -> list[dict[str, str]]:
         return list(csv.DictReader(text))
 
 
-CASES = (
-    Case("Kalos, 5 × denser, 160 nodes", "acme_kalos_completed_training_319.csv.gz", 160, 0.2, 512),
+KALOS: Final = Case("Kalos, 5 × denser, 160 nodes", "acme_kalos_completed_training_319.csv.gz", 160, 0.2, 512)
+CASES: Final = (
+    KALOS,
     Case("Philly, 60 nodes", PHILLY, 60, 1.0, 8),
     *(Case(f"Generated: {law}, 40 nodes", law, 40, 1.0, 64) for law in LAWS),
 )
 
 
-def measure() -> list[Figure]:
-    return [figure for case in CASES for figure in _figures(case)]
+@dataclass(frozen=True, slots=True)
+class Size:
+    cases: tuple[Case, ...]
+
+
+SIZES: Final = Sizes(
+    full=Size(CASES), smallest=Size((KALOS, Case("Generated: steady, 40 nodes", "steady", 40, 1.0, 64, 200)))
+)
+
+
+def measure(size: Size) -> Groups:
+    for case in size.cases:
+        yield _figures(case)
 
 
 def _figures(case: Case) -> list[Figure]:
@@ -82,18 +98,20 @@ def _figures(case: Case) -> list[Figure]:
     events_per_min = played[OURS].num_events / took_s[OURS] * 60
     fifo = played["fifo"].started_s
     late = [start - other for start, other in zip(played[OURS].started_s, fifo, strict=True)]
+    num_late = float(sum(one > STARVED_AFTER_S for one in late))
+    latest = {"of jobs": float(len(jobs)), "latest, days": max(late) / 86_400}
+    name = f"{case.name}: wait ≥ {case.big_gpus} GPUs"
     return [
-        Figure(f"{case.name}: mean wait", mean[OURS], "s", min(mean[rule] for rule in OTHERS), peers=_of(OTHERS, mean)),
-        Figure(f"{case.name}: wait ≥ {case.big_gpus} GPUs", big[OURS], "s", big["easy"], peers=_of(OTHERS, big)),
-        Figure(
-            f"{case.name}: a week later than FIFO",
-            float(sum(one > STARVED_AFTER_S for one in late)),
-            "jobs",
-            0.0,
-            peers={"of jobs": float(len(jobs)), "latest, days": max(late) / 86_400},
-        ),
-        Figure(f"{case.name}: events a CPU minute", events_per_min, "", 3_000_000, better="higher"),
+        _wait_figure(f"{case.name}: mean wait", mean, min(mean[rule] for rule in OTHERS)),
+        _wait_figure(name, big, big["easy"]),
+        Figure(f"{case.name}: a week later than FIFO", num_late, "jobs", 0.0, peers=latest, basis=Basis.COUNT),
+        Figure(f"{case.name}: events a CPU minute", events_per_min, "", 3_000_000, "higher", basis=Basis.CPU),
     ]
+
+
+def _wait_figure(name: str, waits_s: dict[str, float], bar_s: float) -> Figure:
+    """Seconds of the trace's own time: they are the same on every machine."""
+    return Figure(name, waits_s[OURS], "s", bar_s, peers=_of(OTHERS, waits_s), basis=Basis.COUNT)
 
 
 def _of(rules: tuple[str, ...], values: dict[str, float]) -> dict[str, float]:
@@ -102,4 +120,4 @@ def _of(rules: tuple[str, ...], values: dict[str, float]) -> dict[str, float]:
 
 def _mean_wait_s(jobs: list[TraceJob], played: Played, least_gpus: int) -> float:
     waits = [start - job.submit_s for job, start in zip(jobs, played.started_s, strict=True) if job.gpus >= least_gpus]
-    return sum(waits) / len(waits)
+    return sum(waits) / max(1, len(waits))

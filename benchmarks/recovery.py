@@ -11,21 +11,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 import yaml
 
-from benchmarks.figures import Figure
-from benchmarks.launches import wait_for_profile, wait_for_proved_gpus
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.launches import REST_S, wait_for_profile, wait_for_proved_gpus
+from benchmarks.sizes import Sizes
 from muster.cli.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
 from workers.host.supervisor.processes import listening_ports, living_processes
 
-TIMES = 3
-RANKS = 2
-KILL_AFTER_STEPS = 20
 PATIENCE_S = 120.0
 OWN_S = 2.0
 """What a recovery may take beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
@@ -47,29 +47,48 @@ for step in run.steps(100_000):
 """
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``steps``: that a rank has done when something of its program is killed."""
+
+    ranks: int
+    times: int
+    steps: int
+    rest_s: float
+
+
+SIZES: Final = Sizes(
+    full=Size(ranks=2, times=3, steps=20, rest_s=REST_S), smallest=Size(ranks=1, times=1, steps=1, rest_s=0.0)
+)
+
+
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-recovery-") as name:
         folder = Path(name)
         folder.chmod(0o711)
         script = folder / "train.py"
         script.write_text(SCRIPT, encoding="utf-8")
-        command = [sys.executable, "-m", "muster", "up", "--no-tour", "--hosts", "h100", "--gpus", str(RANKS)]
+        command = [sys.executable, "-m", "muster", "up", "--no-tour", "--hosts", "h100", "--gpus", str(size.ranks)]
         command += ["--state-dir", str(folder / "state"), "--port", str(free_port())]
         command += ["--policy", str(_without_pause(folder))]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             profile = wait_for_profile(folder / "state" / "cli.json")
-            wait_for_proved_gpus(profile)
-            bare_s = statistics.median(_bare(script) for _ in range(TIMES))
-            ours_s = statistics.median(_ours(profile, script) for _ in range(TIMES))
-            gone_s = max(_gone_after_torchrun(profile, script) for _ in range(TIMES))
+            wait_for_proved_gpus(profile, size.rest_s)
+            bare_s = statistics.median(_bare(script, size) for _ in range(size.times))
+            ours_s = statistics.median(_ours(profile, script, size) for _ in range(size.times))
+            gone_s = max(_gone_after_torchrun(profile, script, size) for _ in range(size.times))
         finally:
             stack.send_signal(signal.SIGINT)
             stack.wait(60)
     peers = {"death → step s": ours_s, "bare torchrun → step s": bare_s}
-    return [
-        Figure("worker death → next step, no pause, over bare torchrun", ours_s - bare_s, "s", OWN_S, peers=peers),
-        Figure("torchrun's death → no rank lives, no port is held, longest", gone_s, "s", GONE_S),
+    over, gone = (
+        "worker death → next step, no pause, over bare torchrun",
+        "torchrun's death → no rank lives, no port is held, longest",
+    )
+    yield [
+        Figure(over, ours_s - bare_s, "s", OWN_S, peers=peers, basis=Basis.CLOCK),
+        Figure(gone, gone_s, "s", GONE_S, basis=Basis.CLOCK),
     ]
 
 
@@ -82,14 +101,14 @@ def _without_pause(folder: Path) -> Path:
     return path
 
 
-def _bare(script: Path) -> float:
+def _bare(script: Path, size: Size) -> float:
     """From its start to its first step."""
     command = [
         sys.executable,
         "-m",
         "torch.distributed.run",
         "--nproc-per-node",
-        str(RANKS),
+        str(size.ranks),
         "--standalone",
         str(script),
     ]
@@ -102,20 +121,20 @@ def _bare(script: Path) -> float:
     return float(first.split()[2]) - started
 
 
-def _ours(profile: dict[str, str], script: Path) -> float:
+def _ours(profile: dict[str, str], script: Path, size: Size) -> float:
     """From SIGKILL of a rank to the first step behind it."""
-    with _training(profile, script) as (client, job_id):
-        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
+    with _training(profile, script, size.ranks) as (client, job_id):
+        lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
         killed = time.time()
         os.kill(_pid_in(lines[-1]), signal.SIGKILL)
-        again = _awaited(lambda: _lines(client, job_id, attempt=2), bool)
+        again = _awaited(lambda: _lines(client, job_id, size, attempt=2), bool)
     return float(again[0].split()[2]) - killed
 
 
-def _gone_after_torchrun(profile: dict[str, str], script: Path) -> float:
+def _gone_after_torchrun(profile: dict[str, str], script: Path, size: Size) -> float:
     """From SIGKILL of the torchrun until nothing that ran below it does, and nobody listens where it or they did."""
-    with _training(profile, script) as (client, job_id):
-        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
+    with _training(profile, script, size.ranks) as (client, job_id):
+        lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
         entry = psutil.Process(_pid_in(lines[-1])).parent()
         torchrun = None if entry is None else entry.parent()
         if torchrun is None:
@@ -134,13 +153,13 @@ def _gone_after_torchrun(profile: dict[str, str], script: Path) -> float:
 
 
 @contextmanager
-def _training(profile: dict[str, str], script: Path) -> Iterator[tuple[RestClient, str]]:
+def _training(profile: dict[str, str], script: Path, ranks: int) -> Iterator[tuple[RestClient, str]]:
     """A job of the script's, cancelled at the end."""
     token = Path(profile["key_file"]).read_text(encoding="ascii").strip()
     spec = {
         "name": "recovery",
         "program": {"script": str(script)},
-        "shape": {"nodes": 1, "gpus_per_node": RANKS},
+        "shape": {"nodes": 1, "gpus_per_node": ranks},
         "restart": {"max_restarts": 3},
     }
     with RestClient(profile["api_url"], token) as client:
@@ -154,12 +173,12 @@ def _pid_in(line: str) -> int:
     return int(line.split()[3])
 
 
-def _lines(client: RestClient, job_id: str, *, attempt: int) -> list[str]:
+def _lines(client: RestClient, job_id: str, size: Size, *, attempt: int) -> list[str]:
     """What the last rank of that attempt said of its steps."""
     attempts = client.job(job_id)["attempts"]
     if len(attempts) < attempt:
         return []
-    pieces = client.logs(job_id, stream=str(RANKS - 1), attempt_id=attempts[attempt - 1]["id"])
+    pieces = client.logs(job_id, stream=str(size.ranks - 1), attempt_id=attempts[attempt - 1]["id"])
     return [line for line in "".join(each["text"] for each in pieces).splitlines() if line.startswith("step ")]
 
 

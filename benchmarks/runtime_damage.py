@@ -5,6 +5,8 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,29 +15,40 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.train import fences, generations, state
 from muster.train.disk import HashingFile
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.manifest import FileRecord, Manifest
 
-TIMES: Final = 1_000
 RANKS: Final = 2
-VALUES: Final = 20_000
 Damage = Callable[[Path, Path, random.Random], None]
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``times``: checkpoints that are damaged, and attempts that are overtaken; ``values``: of each rank's tensor."""
+
+    times: int
+    values: int
+
+
+SIZES: Final = Sizes(full=Size(times=1_000, values=20_000), smallest=Size(times=8, values=2_000))
+
+
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-damage-") as name:
         folder = Path(name)
-        ours = _refused(folder / "ours", _save_ours, _reads_ours)
-        theirs = _refused(folder / "theirs", _save_theirs, _reads_theirs)
-        late = sum(_commits_late(folder / "fences" / str(number), number) for number in range(TIMES))
+        ours = _refused(folder / "ours", partial(_save_ours, size), _reads_ours, size)
+        theirs = _refused(folder / "theirs", partial(_save_theirs, size), partial(_reads_theirs, size), size)
+        late = sum(_commits_late(folder / "fences" / str(number), number) for number in range(size.times))
     peers = {f"DCP, {kind} %": 100 * share for kind, share in theirs.items()}
-    return [
-        Figure("damaged checkpoints refused", 100 * min(ours.values()), "%", 100.0, "higher", peers),
-        Figure("commits of an attempt that was overtaken", float(late), f"of {TIMES}", 0.0),
+    refused, of = 100 * min(ours.values()), f"of {size.times}"
+    yield [
+        Figure("damaged checkpoints refused", refused, "%", 100.0, "higher", peers, basis=Basis.COUNT),
+        Figure("commits of an attempt that was overtaken", float(late), of, 0.0, basis=Basis.COUNT),
     ]
 
 
@@ -76,7 +89,9 @@ def _any_file(place: Path, chance: random.Random) -> Path:
     return chance.choice(sorted(path for path in place.iterdir() if path.suffix in {".pt", ".distcp"}))
 
 
-def _refused(folder: Path, saves: Callable[[Path, float], Path], reads: Callable[[Path], None]) -> dict[str, float]:
+def _refused(
+    folder: Path, saves: Callable[[Path, float], Path], reads: Callable[[Path], None], size: Size
+) -> dict[str, float]:
     """Of each kind of damage the share that is refused: what is read without complaint counts as used."""
     place, other = saves(folder / "good", 1.0), saves(folder / "other", 2.0)
     reads(place)
@@ -84,12 +99,12 @@ def _refused(folder: Path, saves: Callable[[Path, float], Path], reads: Callable
     chance, counted = random.Random(7), {}  # noqa: S311  # the same damage in every run
     for kind, damage in KINDS.items():
         num_refused = 0
-        for _ in range(TIMES // len(KINDS)):
+        for _ in range(size.times // len(KINDS)):
             shutil.rmtree(place)
             shutil.copytree(kept, place)
             damage(place, other, chance)
             num_refused += not _is_read(reads, place)
-        counted[kind] = num_refused / (TIMES // len(KINDS))
+        counted[kind] = num_refused / (size.times // len(KINDS))
     return counted
 
 
@@ -101,15 +116,16 @@ def _is_read(reads: Callable[[Path], None], place: Path) -> bool:
     return True
 
 
-def _tensors(value: float) -> dict[str, torch.Tensor]:
-    return {f"weight{number}": torch.full((VALUES,), value) + torch.arange(VALUES) for number in range(RANKS)}
+def _tensors(size: Size, value: float) -> dict[str, torch.Tensor]:
+    num = size.values
+    return {f"weight{number}": torch.full((num,), value) + torch.arange(num) for number in range(RANKS)}
 
 
-def _save_ours(folder: Path, value: float) -> Path:
+def _save_ours(size: Size, folder: Path, value: float) -> Path:
     generation = Generation(1, 1)
     generations.prepare(folder, generation)
     files = []
-    for rank, (name, tensor) in enumerate(_tensors(value).items()):
+    for rank, (name, tensor) in enumerate(_tensors(size, value).items()):
 
         def dump(file: HashingFile, name: str = name, tensor: torch.Tensor = tensor) -> None:
             state.dump({name: tensor}, file)
@@ -126,13 +142,13 @@ def _reads_ours(place: Path) -> None:
         state.unpacked(content)
 
 
-def _save_theirs(folder: Path, value: float) -> Path:
-    save(_tensors(value), checkpoint_id=folder, no_dist=True)
+def _save_theirs(size: Size, folder: Path, value: float) -> Path:
+    save(_tensors(size, value), checkpoint_id=folder, no_dist=True)
     return folder
 
 
-def _reads_theirs(place: Path) -> None:
-    loaded: dict[str, Any] = _tensors(0.0)
+def _reads_theirs(size: Size, place: Path) -> None:
+    loaded: dict[str, Any] = _tensors(size, 0.0)
     load(loaded, checkpoint_id=place, no_dist=True)
 
 

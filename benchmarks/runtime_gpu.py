@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.figures import Figure, NothingToMeasureError
+from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
 from benchmarks.gpu_program import Plan, warm_steps
+from benchmarks.sizes import Sizes
 from examples.pretrain_gpt import Gpt, Shape, work_of
 from muster.train.flops import Attention, ModelShape, flops_per_token, peak_of, utilisation
 
@@ -30,17 +31,26 @@ OVERHEAD_BAR_PERCENT: Final = 1.0
 _GIB: Final = 1 << 30
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``plan`` None: by the memory of the GPU."""
+
+    plan: Plan | None
+
+
+SIZES: Final = Sizes(full=Size(None), smallest=Size(Plan(Shape(), samples=2, steps=4, rounds=1, num_saves=1)))
+
+
+def measure(size: Size) -> Groups:
     """Raises NothingToMeasureError where there is no GPU, or none with room for a model worth measuring."""
     if not torch.cuda.is_available():
         raise NothingToMeasureError("torch sees no CUDA device on this machine")
-    plan = plan_for(torch.cuda.mem_get_info()[1])
-    found = [Stage(1, has_gpu=True).figures(plan)]
+    plan = size.plan or plan_for(torch.cuda.mem_get_info()[1])
+    yield Stage(1, has_gpu=True).figures(plan)
     free = replace(plan, rounds=1, num_saves=0, is_deterministic=False)
-    found.append(Stage(1, has_gpu=True).figures(free))
+    yield Stage(1, has_gpu=True).figures(free)
     if (num_gpus := torch.cuda.device_count()) > 1:
-        found.append(Stage(num_gpus, has_gpu=True).figures(plan))
-    return [figure for figures in found for figure in figures]
+        yield Stage(num_gpus, has_gpu=True).figures(plan)
 
 
 def plan_for(memory_bytes: int) -> Plan:
@@ -103,7 +113,9 @@ class Stage:
         teraflops = tokens_per_s * flops_per_token(model, Attention.FULL) / self.num_ranks / 1e12
         peers = {"tokens/s": tokens_per_s, "step ms": step_s * 1e3, "parameters M": model.matmul_params / 1e6}
         free = "" if plan.is_deterministic else ", without repeatable kernels"
-        yield Figure(self._named(f"TFLOP/s a GPU{free}"), teraflops, "TFLOP/s", None, better="higher", peers=peers)
+        yield Figure(
+            self._named(f"TFLOP/s a GPU{free}"), teraflops, "TFLOP/s", None, "higher", peers, basis=Basis.COUNT
+        )
         product = seen[0]["gpu"]
         peak = None if product is None else peak_of(product)
         told = [word["mfu"] for word in words if word["type"] == "pace" and word.get("mfu") is not None]
@@ -112,7 +124,7 @@ class Stage:
         by_clock = utilisation(model, tokens_per_s=tokens_per_s, num_gpus=self.num_ranks, peak_tflops=peak.tflops)
         beside = {"by the clock %": by_clock.mfu * 100, "peak TFLOP/s": peak.tflops, "words": float(len(told))}
         share = statistics.median(told) * 100
-        yield Figure(self._named(f"MFU as told{free}"), share, "%", None, better="higher", peers=beside)
+        yield Figure(self._named(f"MFU as told{free}"), share, "%", None, "higher", beside, basis=Basis.RATIO)
 
     def _overhead(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
         if not plan.num_saves:
@@ -120,7 +132,8 @@ class Stage:
         told, untold = (max(min(each[name]) for each in seen) for name in ("told_step_s", "untold_step_s"))
         peers = {"told ms": told * 1e3, "untold ms": untold * 1e3}
         share = (told - untold) / untold * 100
-        yield Figure(self._named("telling each step, of its time"), share, "%", OVERHEAD_BAR_PERCENT, peers=peers)
+        name = self._named("telling each step, of its time")
+        yield Figure(name, share, "%", OVERHEAD_BAR_PERCENT, peers=peers, basis=Basis.RATIO)
 
     def _stall(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
         """The slowest rank's, since all wait for it."""
@@ -132,7 +145,7 @@ class Stage:
         megabytes = sum(each["state_bytes"] for each in seen) / 1e6
         peers = {"stall s": stall_s, "torch.save s": plain_s, "state MB": megabytes}
         name = self._named("checkpoint stall over torch.save")
-        yield Figure(name, stall_s / plain_s, "×", STALL_BAR, peers=peers)
+        yield Figure(name, stall_s / plain_s, "×", STALL_BAR, peers=peers, basis=Basis.RATIO)
 
 
 def _shape_of(plan: Plan) -> ModelShape:

@@ -10,37 +10,42 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import pace_program
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.pace_program import Plan
+from benchmarks.sizes import Sizes
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BAR_PERCENT: Final = 1.0
+SIZES: Final = Sizes(full=Plan(rounds=8, tiny_steps=300, gpt_steps=40), smallest=Plan(1, tiny_steps=5, gpt_steps=2))
 
 
-def measure() -> list[Figure]:
+def measure(size: Plan) -> Groups:
     """Raises RuntimeError where the supervisor did not hear all that was told."""
     with tempfile.TemporaryDirectory(prefix="muster-pace-") as name:
         folder = Path(name)
-        found = _measured(folder)
+        found = _measured(folder, size)
         heard = sum(_steps_in(path) for path in folder.glob("run/attempts/*/train.jsonl"))
-    told = pace_program.ROUNDS * pace_program.TINY_STEPS
+    told = size.rounds * size.tiny_steps
     if heard != told:
         message = f"the supervisor heard {heard} of {told} steps: what was measured is not what telling them costs"
         raise RuntimeError(message)
     cost_us = found["told_us"] - found["untold_us"]
     peers = {"told µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}
     share = cost_us / found["step_us"] * 100
-    return [Figure("telling where a step's time goes, of a rank's step on a CPU", share, "%", BAR_PERCENT, peers=peers)]
+    name = "telling where a step's time goes, of a rank's step on a CPU"
+    yield [Figure(name, share, "%", BAR_PERCENT, peers=peers, basis=Basis.RATIO)]
 
 
-def _measured(folder: Path) -> dict[str, float]:
+def _measured(folder: Path, size: Plan) -> dict[str, float]:
     answer = folder / "answer.json"
     command = [sys.executable, "-m", "muster", "run", "--ranks", "1", "--gpus", "0", "--max-restarts", "0"]
     command += ["--folder", str(folder / "run"), "--env", f"PYTHONPATH={ROOT}"]
-    command += [str(Path(pace_program.__file__)), str(answer)]
+    command += [str(Path(pace_program.__file__)), str(answer), json.dumps(asdict(size))]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603  # our own module
     if ended.returncode != 0:

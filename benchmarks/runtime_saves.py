@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,26 +18,38 @@ import torch
 from torch import distributed, nn
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster import train
 from muster.ports import free_port
 from muster.train.manifest import MANIFEST
 
-MATRICES: Final = 40
-WIDTH: Final = 1024
-SAVES: Final = 5
 WARM: Final = 1
 """The first one touches memory, which ours has made before, beside a step."""
-STEP_S: Final = 1.0
 
 
-def measure() -> list[Figure]:
-    model, optimizer = _trained()
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``matrices`` of ``width`` × ``width``: the model. ``saves`` of each kind count; ``step_s``: of other steps."""
+
+    matrices: int
+    width: int
+    saves: int
+    step_s: float
+
+
+SIZES: Final = Sizes(
+    full=Size(matrices=40, width=1024, saves=5, step_s=1.0), smallest=Size(matrices=2, width=64, saves=1, step_s=0.1)
+)
+
+
+def measure(size: Size) -> Groups:
+    model, optimizer = _trained(size)
     with tempfile.TemporaryDirectory(prefix="muster-saves-") as name:
         folder = Path(name)
-        plain_s = _plain(model, optimizer, folder)
-        theirs_s = _of_torch(model, optimizer, folder)
-        ours_s, first_s = _ours(model, optimizer, folder / "ours", pause_s=4 * plain_s + 1)
+        plain_s = _plain(model, optimizer, folder, size.saves + WARM)
+        theirs_s = _of_torch(model, optimizer, folder, size.saves + WARM)
+        ours_s, first_s = _ours(model, optimizer, folder / "ours", size, pause_s=4 * plain_s + size.step_s)
     megabytes = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) / 1e6
     peers = {
         "stall s": ours_s,
@@ -45,11 +58,12 @@ def measure() -> list[Figure]:
         "DCP async over torch.save": theirs_s / plain_s,
         "state MB": megabytes,
     }
-    return [Figure("checkpoint stall over torch.save", ours_s / plain_s, "×", 0.20, peers=peers)]
+    name = "checkpoint stall over torch.save"
+    yield [Figure(name, ours_s / plain_s, "×", 0.20, peers=peers, basis=Basis.RATIO)]
 
 
-def _trained() -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(MATRICES))
+def _trained(size: Size) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.ModuleList(nn.Linear(size.width, size.width, bias=False) for _ in range(size.matrices))
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -61,9 +75,9 @@ def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
 
-def _plain(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> float:
+def _plain(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, times: int) -> float:
     taken_s = []
-    for number in range(SAVES + WARM):
+    for number in range(times):
         path = folder / f"plain-{number}.pt"
         started = time.perf_counter()
         torch.save(_state(model, optimizer), path)
@@ -72,11 +86,11 @@ def _plain(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> 
     return statistics.median(taken_s[WARM:])
 
 
-def _of_torch(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> float:
+def _of_torch(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, times: int) -> float:
     """How long ``async_save`` keeps its caller."""
     taken_s = []
     with _group_of_one():
-        for number in range(SAVES + WARM):
+        for number in range(times):
             started = time.perf_counter()
             saving: Any = async_save(_state(model, optimizer), checkpoint_id=folder / f"theirs-{number}")
             taken_s.append(time.perf_counter() - started)
@@ -97,18 +111,20 @@ def _wait_for_disk(folder: Path, step: int) -> None:
         time.sleep(0.05)
 
 
-def _ours(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, pause_s: float) -> tuple[float, float]:
+def _ours(
+    model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, size: Size, *, pause_s: float
+) -> tuple[float, float]:
     """(median of the warm ones, the first) seconds by which a step with a checkpoint is longer."""
     os.environ["MUSTER_CHECKPOINT_DIR"] = str(folder)
     run = train.start(model, optimizer, checkpoint_every=2, keep=1)
     stalls_s: list[float] = []
     ended = time.perf_counter()
-    for step in run.steps(total=2 * (SAVES + WARM) + 1):
+    for step in run.steps(total=2 * (size.saves + WARM) + 1):
         if step > 0 and step % 2 == 0:
             stalls_s.append(time.perf_counter() - ended)
         if step % 2 == 0:
             _wait_for_disk(folder, step)
-        time.sleep(pause_s if step % 2 == 0 else STEP_S)
+        time.sleep(pause_s if step % 2 == 0 else size.step_s)
         ended = time.perf_counter()
     run.finish()
     del os.environ["MUSTER_CHECKPOINT_DIR"]  # who measures next keeps nothing there

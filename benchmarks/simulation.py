@@ -4,22 +4,29 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 
-SEEDS = 100
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    seeds: int
 
 
-def measure() -> list[Figure]:
+SIZES: Final = Sizes(full=Size(seeds=100), smallest=Size(seeds=2))
+
+
+def measure(size: Size) -> Groups:
     """Where chance picks, as since the first of these figures, and as it is by default: a quarter by the planner."""
-    return [
-        _figure("simulation", "chance", 150_000),
-        _figure("simulation, the planner in one world of four", "mixed", 50_000),
-    ]
+    yield [_figure("simulation", "chance", 150_000, size.seeds)]
+    yield [_figure("simulation, the planner in one world of four", "mixed", 50_000, size.seeds)]
 
 
-def _figure(name: str, scheduler: str, bar: float) -> Figure:
-    command = [sys.executable, "-m", "simulator", "--seeds", str(SEEDS), "--scheduler", scheduler]
+def _figure(name: str, scheduler: str, bar: float, seeds: int) -> Figure:
+    command = [sys.executable, "-m", "simulator", "--seeds", str(seeds), "--scheduler", scheduler]
     before = time.clock_gettime(time.CLOCK_MONOTONIC)
     answer = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  # our own module
     wall_s = time.clock_gettime(time.CLOCK_MONOTONIC) - before
@@ -28,4 +35,5 @@ def _figure(name: str, scheduler: str, bar: float) -> Figure:
         message = f"the simulator said no figure: {answer.stdout[-200:]}"
         raise ValueError(message)
     events, rate = (float(text.replace(",", "")) for text in found.groups())
-    return Figure(name, rate, "/s", bar, "higher", {"over the whole process /s": events / wall_s})
+    peers = {"over the whole process /s": events / wall_s}
+    return Figure(name, rate, "/s", bar, "higher", peers, basis=Basis.CPU)

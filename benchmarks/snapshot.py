@@ -9,15 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import psutil
 from sqlalchemy import text, update
 
 from benchmarks.commit import place_by_hosts, submit
 from benchmarks.console_stage import analyse, enrol
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.db import migrate
 from muster.db.engine import NO_LIMITS, make_engine
 from muster.db.models import Gpu, Node, Tenant
@@ -31,11 +34,6 @@ from muster.services.scheduling import question
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.topology import FleetState
 
-NUM_GPUS = 100_000
-NUM_GANGS = 312
-NODES_A_GANG = 16
-NUM_WAITING = 100
-TIMES = 7
 MOVES = (
     (Standing.SUSPECT, Standing.HEALTHY),
     (Standing.UNPROVEN, Standing.PROBATION),
@@ -43,7 +41,24 @@ MOVES = (
 )
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``gangs``: that hold GPUs, each ``nodes_a_gang`` hosts; ``times``: that a cycle asks, the first not counted."""
+
+    gpus: int
+    gangs: int
+    nodes_a_gang: int
+    waiting: int
+    times: int
+
+
+SIZES: Final = Sizes(
+    full=Size(gpus=100_000, gangs=312, nodes_a_gang=16, waiting=100, times=7),
+    smallest=Size(gpus=1_024, gangs=4, nodes_a_gang=4, waiting=3, times=2),
+)
+
+
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-snapshot-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -51,23 +66,24 @@ def measure() -> list[Figure]:
         postgres.start()
         try:
             migrate.upgrade(postgres.url())
-            _fill(postgres.url(), folder)
-            command = [sys.executable, "-m", "benchmarks.snapshot", postgres.url()]
+            _fill(postgres.url(), folder, size)
+            command = [sys.executable, "-m", "benchmarks.snapshot", postgres.url(), json.dumps(asdict(size))]
             told = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)  # noqa: S603
         finally:
             postgres.stop()
     peers = {name: told[name] for name in ("first ms", "PostgreSQL ms", "by the clock ms", "to arrays ms", "gangs")}
-    return [
-        Figure("state of 100,000 GPUs from the store, CPU p50", told["ms"], "ms", 400.0, peers=peers),
-        Figure("memory of a scheduler of 100,000 GPUs", told["MB"], "MB", 300.0),
+    name = f"state of {size.gpus:,} GPUs from the store, CPU p50"
+    yield [
+        Figure(name, told["ms"], "ms", 400.0, peers=peers, basis=Basis.CPU),
+        Figure(f"memory of a scheduler of {size.gpus:,} GPUs", told["MB"], "MB", 300.0, basis=Basis.COUNT),
     ]
 
 
-def _fill(url: str, folder: Path) -> None:
+def _fill(url: str, folder: Path, size: Size) -> None:
     engine = make_engine(url, limits=NO_LIMITS)
     units = UnitOfWorkFactory(engine)
     bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark")
-    enrol(engine, NUM_GPUS)
+    enrol(engine, size.gpus)
     tenant = Tenant(id=TenantId(new_id("tenant")), name="bench", created_at=datetime.now(UTC))
     with engine.begin() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
@@ -78,24 +94,24 @@ def _fill(url: str, folder: Path) -> None:
             text("INSERT INTO tenants (id, name, created_at) VALUES (:id, 'bench', now())"), {"id": tenant.id}
         )
     analyse(engine)
-    place_by_hosts(units, tenant.id, NUM_GANGS, NODES_A_GANG)
-    submit(units, tenant.id, NUM_WAITING, {"nodes": 2, "gpus_per_node": 8})
+    place_by_hosts(units, tenant.id, size.gangs, size.nodes_a_gang)
+    submit(units, tenant.id, size.waiting, {"nodes": 2, "gpus_per_node": 8})
     analyse(engine)
     engine.dispose()
 
 
-def ask(url: str) -> dict[str, float]:
+def ask(url: str, size: Size) -> dict[str, float]:
     """In this process: what a cycle costs. The first makes plans, compiles statements and knows no node yet: beside."""
     engine = make_engine(url, limits=NO_LIMITS)
     units = UnitOfWorkFactory(engine)
     own_ms, backend_ms, wall_ms, array_ms, num_gangs = [], [], [], [], 0
-    for _ in range(TIMES):
+    for _ in range(size.times):
         with units.read() as session:
             backend = psutil.Process(session.scalars(text("SELECT pg_backend_pid()")).one())
             before, own, wall = sum(backend.cpu_times()[:2]), time.process_time(), time.perf_counter()
             asked = question(session, units.clock())
             read = time.process_time()
-        if asked is None or len(asked.gpus) != NUM_GPUS:
+        if asked is None or len(asked.gpus) != size.gpus:
             message = "the snapshot of the benchmark is not the fleet that was filled"
             raise AssertionError(message)
         state = FleetState(asked.gpus, asked.policy)
@@ -117,4 +133,4 @@ def ask(url: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(ask(sys.argv[1])))
+    print(json.dumps(ask(sys.argv[1], Size(**json.loads(sys.argv[2])))))

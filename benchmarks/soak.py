@@ -5,17 +5,30 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks import small_stack
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.embedded.own_processes import processes_of
 from muster.ports import free_port
 
-MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
-SEED = int(os.environ.get("SOAK_SEED", "1"))
+SEED: Final = int(os.environ.get("SOAK_SEED", "1"))
 
 
-def measure() -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``minutes`` None: a few steps on the smallest stack, without a fault."""
+
+    minutes: float | None
+
+
+SIZES: Final = Sizes(full=Size(float(os.environ.get("SOAK_MINUTES", "30"))), smallest=Size(None))
+
+
+def measure(size: Size) -> Groups:
     """Raises RuntimeError where something other than the ratio did not hold: then there is nothing to measure."""
     with tempfile.TemporaryDirectory(prefix="muster-soak-") as name:
         folder = Path(name)
@@ -23,10 +36,8 @@ def measure() -> list[Figure]:
         state, temporary = folder / "state", folder / "tmp"
         temporary.mkdir()
         temporary.chmod(0o1777)
-        command = [sys.executable, "-m", "muster", "up", "--exit", "--soak", str(MINUTES), "--seed", str(SEED)]
-        command += ["--state-dir", str(state), "--port", str(free_port())]
         environment = {**os.environ, "TMPDIR": str(temporary)}
-        answer = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own module
+        answer = subprocess.run(_command(size, state), env=environment, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own module
         if not (state / "soak.json").exists():
             message = f"the soak did not hold:\n{answer.stdout[-4000:]}"
             raise RuntimeError(message)
@@ -35,9 +46,16 @@ def measure() -> list[Figure]:
         left["of the stack, processes"] = len(processes_of(state))
         left["of the stack, temporary files"] = len(list(temporary.iterdir()))
     peers = {f"{one['name']} {one['unit']}": one["value"] for one in told["measures"] if one["bar"] is None}
-    return [
-        Figure("soak: effective training time", told["ettr"], "ratio", told["ettr_bar"], "higher", peers),
-        Figure(
-            "soak: left behind", sum(left.values()), "things", 0, peers={kind: float(n) for kind, n in left.items()}
-        ),
+    things = {kind: float(number) for kind, number in left.items()}
+    ettr, bar = told["ettr"], told["ettr_bar"]
+    yield [
+        Figure("soak: effective training time", ettr, "ratio", bar, "higher", peers, basis=Basis.RATIO),
+        Figure("soak: left behind", float(sum(left.values())), "things", 0.0, peers=things, basis=Basis.COUNT),
     ]
+
+
+def _command(size: Size, state: Path) -> list[str]:
+    if size.minutes is None:
+        return small_stack.command_of("soak", state, free_port())
+    command = [sys.executable, "-m", "muster", "up", "--exit", "--soak", str(size.minutes), "--seed", str(SEED)]
+    return [*command, "--state-dir", str(state), "--port", str(free_port())]

@@ -5,16 +5,19 @@ once every second one says none; and once of those the past is known of all, by 
 less and some more (``scheduler.history``).
 """
 
+from dataclasses import dataclass
 from random import Random
+from typing import Final
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.sizes import Sizes
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.history import predicted_s
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.starts import Told, starts_told
 
-NUM_JOBS, NUM_NODES, GPUS_PER_NODE, SEED = 150, 24, 8, 1
+NUM_NODES, GPUS_PER_NODE, SEED = 24, 8, 1
 LONGEST_WALL = 3.0
 SHARES = (1.0, 0.5)
 """Of the jobs, how many say a wall time."""
@@ -22,25 +25,32 @@ NUM_RUNS, SPREAD = 15, 0.5
 """Of others like it, and the standard deviation of the logarithm of how long they took."""
 
 
-def measure() -> list[Figure]:
-    found = {f"{law}, {share:.0%} say": _told(law, share) for law in LAWS for share in SHARES}
-    found |= {f"{law}, 50% say, the past of the others is known": _told(law, 0.5, has_past=True) for law in LAWS}
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``jobs``: of each trace."""
+
+    laws: tuple[str, ...]
+    jobs: int
+
+
+SIZES: Final = Sizes(full=Size(tuple(LAWS), jobs=150), smallest=Size(("bursts",), jobs=25))
+
+
+def measure(size: Size) -> Groups:
+    found = {f"{law}, {share:.0%} say": _told(law, size.jobs, share) for law in size.laws for share in SHARES}
+    found |= {
+        f"{law}, 50% say, the past of the others is known": _told(law, size.jobs, 0.5, has_past=True)
+        for law in size.laws
+    }
     everyone = [one for told in found.values() for one in told]
-    return [
-        Figure(
-            "Starts within the range told, of those who waited",
-            _covered(everyone),
-            "",
-            0.7,
-            better="higher",
-            peers={"of jobs": float(len(everyone)), **{name: _covered(told) for name, told in found.items()}},
-        )
-    ]
+    peers = {"of jobs": float(len(everyone)), **{name: _covered(told) for name, told in found.items()}}
+    name = "Starts within the range told, of those who waited"
+    yield [Figure(name, _covered(everyone), "", 0.7, "higher", peers, basis=Basis.COUNT)]
 
 
-def _told(law: str, share: float, *, has_past: bool = False) -> list[Told]:
+def _told(law: str, num_jobs: int, share: float, *, has_past: bool = False) -> list[Told]:
     jobs = generated(
-        LAWS[law], num_jobs=NUM_JOBS, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE, load=1.0, seed=SEED
+        LAWS[law], num_jobs=num_jobs, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE, load=1.0, seed=SEED
     )
     chance = Random(SEED)  # noqa: S311  # a simulation
     walls = [

@@ -11,7 +11,7 @@ pytestmark = TRAINS
 torch = pytest.importorskip("torch")
 
 from benchmarks import __main__ as bench  # noqa: E402  # they import torch
-from benchmarks import figures, runtime_gpu  # noqa: E402
+from benchmarks import figures, runs, runtime_gpu  # noqa: E402
 from benchmarks.gpu_program import Plan, Seen  # noqa: E402
 from examples.pretrain_gpt import Gpt, Shape  # noqa: E402
 
@@ -68,8 +68,8 @@ def test_a_small_gpu_is_said_to_be_too_small() -> None:
 def test_without_cuda_the_suite_says_so_aloud_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    bench.main(["runtime_gpu"])
+    assert bench.main(["runtime_gpu"]) == 0
     assert "SKIPPED, NOTHING WAS MEASURED" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -8,14 +8,12 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Final
 
 from celery import Celery
 
 from muster.processes import end_with_parent
 from workers.bell.celery_app import RING, host_queue, make_celery
-
-BROKER_VARIABLE: Final = "MUSTER_BROKER_URL"
+from workers.bell.command import BROKER_VARIABLE, ListenerArguments
 
 
 def poke(doorbell: Path, attempt_id: str) -> None:
@@ -38,14 +36,14 @@ def make_listener(broker_url: str, doorbell: Path) -> Celery:
 
 
 def main(arguments: list[str]) -> None:
-    node_id, doorbell, launcher_pid = arguments
-    end_with_parent(int(launcher_pid))
-    app = make_listener(os.environ[BROKER_VARIABLE], Path(doorbell))
+    given = ListenerArguments.read(arguments)
+    end_with_parent(given.launcher_pid)
+    app = make_listener(os.environ[BROKER_VARIABLE], given.doorbell)
     app.worker_main(
         [
             "worker",
-            f"--queues={host_queue(node_id)}",
-            f"--hostname=bell@{node_id}",
+            f"--queues={host_queue(given.node_id)}",
+            f"--hostname=bell@{given.node_id}",
             "--pool=solo",
             "--loglevel=WARNING",
             "--without-gossip",

@@ -13,6 +13,7 @@ from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
+from workers.bell.command import BROKER_VARIABLE, ListenerArguments
 from workers.host.doorbell import Doorbell
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
@@ -103,8 +104,8 @@ class ListenerLoop:
     """Keeps the bell's Celery worker running; without a broker the host still works, a heartbeat later."""
 
     def __init__(self, node_id: str, doorbell: Path, broker_url: str) -> None:
-        self._command = [sys.executable, "-m", "workers.bell.listener", node_id, str(doorbell), str(os.getpid())]
-        self._environment = {**os.environ, "MUSTER_BROKER_URL": broker_url}
+        self._command = ListenerArguments(node_id, doorbell, os.getpid()).command()
+        self._environment = {**os.environ, BROKER_VARIABLE: broker_url}
 
     def __call__(self, stop: threading.Event) -> None:
         listener = subprocess.Popen(self._command, env=self._environment, stdin=subprocess.DEVNULL)  # noqa: S603  # our own module, fixed arguments

@@ -30,13 +30,22 @@ Found = dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Soak:
+    """``gpus_per_node``: of each of the gang's ``nodes``. No fault comes with fewer than ``least_left_steps`` left.
+
+    ``is_struck``: by a fault a minute; else the gang trains undisturbed.
+    """
+
     minutes: float
     seed: int
+    is_struck: bool = True
+    least_left_steps: int = LEAST_LEFT_STEPS
+    nodes: int = 2
+    gpus_per_node: int = 6
 
     @property
     def steps(self) -> int:
         """As many as an undisturbed gang needs for all of the time: with faults it lasts no shorter than was asked."""
-        return max(2 * LEAST_LEFT_STEPS, int(60 * self.minutes / USUAL_STEP_S))
+        return max(2 * self.least_left_steps, int(60 * self.minutes / USUAL_STEP_S))
 
 
 def lead(world: World, asked: Soak) -> bool:
@@ -75,7 +84,7 @@ def _train(world: World, asked: Soak) -> Document:
     job_id = _submit(world, "soak", asked, STEP_SLEEP_S)
     recoveries: list[Recovery] = []
     kinds = in_turn(asked.seed)
-    for _ in _due(world, job_id, asked.steps):
+    for _ in _due(world, job_id, asked):
         recovery = strike(world, world.tenant.job(job_id), next(kinds))
         recoveries.append(recovery)
         world.teller.held(f"after a {recovery.kind}", f"it trains again after {recovery.seconds:.1f} s")
@@ -83,9 +92,11 @@ def _train(world: World, asked: Soak) -> Document:
     return world.wait_for_end(job_id, "the job")
 
 
-def _due(world: World, job_id: str, steps: int) -> Iterator[int]:
+def _due(world: World, job_id: str, asked: Soak) -> Iterator[int]:
     """Once a minute from the first step on, as long as enough steps are left."""
     _wait_for_step(world, job_id)
+    if not asked.is_struck:
+        return
     began = time.monotonic()
     number = 0
     while True:
@@ -93,7 +104,7 @@ def _due(world: World, job_id: str, steps: int) -> Iterator[int]:
         while time.monotonic() < began + number * EVERY_S:
             if world.stop.wait(LOOK_S):
                 raise InterruptedTourError
-        if (_wait_for_step(world, job_id)["step"]) + LEAST_LEFT_STEPS > steps:
+        if _wait_for_step(world, job_id)["step"] + asked.least_left_steps > asked.steps:
             return
         yield number
 
@@ -112,8 +123,8 @@ def _submit(world: World, name: str, asked: Soak, step_sleep_s: float) -> str:
     spec = training(
         name,
         steps=asked.steps,
-        nodes=2,
-        gpus_per_node=6,
+        nodes=asked.nodes,
+        gpus_per_node=asked.gpus_per_node,
         ranks_per_node=1,
         checkpoint_every="auto",
         step_sleep_s=step_sleep_s,

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
@@ -23,8 +24,8 @@ USUALLY_PROVED_AFTER_S: Final = 30.0
 """On two cores with nothing beside it."""
 
 
-def lead(world: World, policy_name: str) -> bool:
-    """Whether every step and every bar held."""
+def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None) -> bool:
+    """Whether every step and every bar held. ``steps``: instead of the whole tour's."""
     teller = world.teller
     teller.console.print(f"[bold]The tour[/]  {GOAL}", soft_wrap=True)
     teller.console.print(
@@ -35,7 +36,7 @@ def lead(world: World, policy_name: str) -> bool:
     memory = MemoryWatch(world.state_dir)
     memory.start()
     try:
-        held = has_held(world, lambda: _steps(world), "the tour")
+        held = has_held(world, lambda: (steps or _steps)(world), "the tour")
     finally:
         held_gib = memory.close()
     if not held:

@@ -1,0 +1,59 @@
+"""One suite at one size: its modules in turn, with the calibration loop between the groups of their figures."""
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
+
+from benchmarks import calibration
+from benchmarks.figures import SKIPPED, Figure, Groups, NothingToMeasureError, calmest
+from benchmarks.suites import SHORT, SHORT_TIMES, SUITES
+
+FULL: Final = "full"
+SMALLEST: Final = "smallest"
+
+
+@dataclass(slots=True)
+class Pace:
+    """The samples of the calibration loop in one run, the last of which stands before what is measured next."""
+
+    samples_ms: list[float] = field(default_factory=lambda: [calibration.sample_ms()])
+
+    def scaled(self, groups: Groups) -> list[Figure]:
+        """Measure the groups in turn, each scaled by the samples right before and after it."""
+        found: list[Figure] = []
+        for group in groups:
+            self.samples_ms.append(calibration.sample_ms())
+            slowness = calibration.slowness_of(*self.samples_ms[-2:])
+            found += [figure.scaled(slowness) for figure in group]
+        return found
+
+
+def measured(name: str, size: str, pace: Pace) -> list[Figure]:
+    """Measure the suite.
+
+    Raises:
+        NothingToMeasureError: this machine lacks what the suite is about, or at its full size a part of it.
+    """
+    figures: list[Figure] = []
+    for module_name in SUITES[name]:
+        try:
+            figures += _measured(module_name, size, pace)
+        except NothingToMeasureError as fault:
+            if size == FULL or len(SUITES[name]) == 1:
+                raise
+            sys.stderr.write(f"{SKIPPED} by {module_name}: {fault}\n")
+    return figures
+
+
+def _measured(module_name: str, size: str, pace: Pace) -> list[Figure]:
+    module = importlib.import_module(f"benchmarks.{module_name}")
+    times = SHORT_TIMES if module_name in SHORT and size == FULL else 1
+    return calmest([pace.scaled(_groups(module, size)) for _ in range(times)])
+
+
+def _groups(module: ModuleType, size: str) -> Groups:
+    sizes: Any = module.SIZES
+    groups: Groups = module.measure(getattr(sizes, size))
+    return groups

@@ -1,0 +1,34 @@
+"""The suites of benchmarks by name: which modules make the figures of `results/NAME.json`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+SUITES: Final[Mapping[str, tuple[str, ...]]] = {
+    "main": ("simulation", "bell", "launches"),
+    "setup": ("from_scratch",),
+    "placement": ("placement", "commit"),
+    "scheduler": (
+        "placement",
+        "decisions",
+        "answers",
+        "snapshot",
+        "commit",
+        "queue_rules",
+        "queue_breadth",
+        "start_ranges",
+        "fragmentation",
+    ),
+    "judgement": ("judgement",),
+    "health": ("health", "health_storm"),
+    "ingest": ("ingest",),
+    "host": ("host",),
+    "tour": ("tour",),
+    "console": ("console_pages", "console_reads"),
+    "soak": ("soak",),
+    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
+    "runtime_gpu": ("runtime_gpu",),
+}
+"""Name → the modules. Each has ``measure(size)`` and, beside it, ``SIZES``."""
+SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})
+"""These modules are measured ``SHORT_TIMES`` times: each run ends before a shared machine changes its speed."""
+SHORT_TIMES: Final = 3

@@ -1,0 +1,27 @@
+"""The bell's benchmark ends where its listener does; it hung for days."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bell
+from workers.bell.command import ListenerArguments
+from workers.host.doorbell import Doorbell
+
+
+def test_a_listener_that_ends_at_once_ends_the_benchmark(tmp_path: Path) -> None:
+    doorbell = Doorbell(tmp_path / "bell.sock")
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as listener:
+        listener.wait()
+        with pytest.raises(RuntimeError, match="does not hear: exit code 7"):
+            bell._ring("redis://127.0.0.1:1", doorbell, listener, rings=1)
+    doorbell.close()
+
+
+def test_a_listener_reads_what_its_starter_writes() -> None:
+    given = ListenerArguments("node_1", Path("/state/bell.sock"), 42)
+    assert ListenerArguments.read(given.command()[3:]) == given
+    with pytest.raises(ValueError, match="not enough values"):
+        ListenerArguments.read(given.command()[3:5])
