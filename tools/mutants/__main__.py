@@ -85,7 +85,7 @@ def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, Tri
 
     waiting = [one for one in mutants if one.key not in now]
     if waiting:
-        Campaign(given.tree, before, given.jobs, given.cpu).run(waiting, note)
+        Campaign(given.tree, before, given.jobs, cpu_s=given.cpu).run(waiting, note)
     return now
 
 

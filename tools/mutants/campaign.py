@@ -14,7 +14,7 @@ from typing import Final
 from tools.mutants.mutant import Mutant, Placed
 from tools.mutants.nearness import NearestTests
 from tools.mutants.placing import Checkout
-from tools.mutants.trial import CPU_S, Bench, TrialResult
+from tools.mutants.trial import CPU_S, WARM, Bench, TrialResult
 
 NUM_FILES: Final = 12
 MAX_JOBS: Final = 2
@@ -24,11 +24,20 @@ NOT_PLACED: Final = TrialResult("not placed")
 class Campaign:
     """A run over one checkout. The test that caught a mutant in ``before`` runs first."""
 
-    def __init__(self, root: Path, before: Mapping[str, TrialResult], jobs: int, cpu_s: float = CPU_S) -> None:
+    def __init__(
+        self,
+        root: Path,
+        before: Mapping[str, TrialResult],
+        jobs: int,
+        *,
+        cpu_s: float = CPU_S,
+        warm: Sequence[str] = WARM,
+    ) -> None:
         self._root = root
         self._before = before
         self._jobs = max(1, min(jobs, MAX_JOBS))
         self._cpu_s = cpu_s
+        self._warm = warm
         self._checkout = Checkout(root)
         self._nearest = NearestTests(root)
         self._free: SimpleQueue[Bench] = SimpleQueue()
@@ -37,7 +46,7 @@ class Campaign:
         """Try all. ``on_result`` gets each result; a second one where the failed test fails without a change, too."""
         with ExitStack() as benches:
             for _ in range(self._jobs):
-                self._free.put(benches.enter_context(Bench(self._root)))
+                self._free.put(benches.enter_context(Bench(self._root, self._warm)))
             with ThreadPoolExecutor(self._jobs) as pool:
                 results = list(pool.map(lambda mutant: self._report(mutant, on_result), mutants))
             unfair = self._unfair([one.by for one in results if one.is_caught and one.by])
@@ -60,16 +69,18 @@ class Campaign:
         bench = self._free.get()
         try:
             words = [word for test in without for word in ("--deselect", test)]
-            return bench.try_mutant(placed, self._tests(placed), words, self._cpu_s)
+            tests, first = self._tests(placed)
+            return bench.try_mutant(placed, tests, first=first, words=words, cpu_s=self._cpu_s)
         finally:
             self._free.put(bench)
 
-    def _tests(self, placed: Placed) -> list[str]:
-        """Return the tests in the order in which they run: first the one that caught the mutant before."""
+    def _tests(self, placed: Placed) -> tuple[list[str], str]:
+        """Return the test files in the order in which they run, and the test that caught the mutant before."""
         nearest = self._nearest.of(placed, NUM_FILES)
         before = self._before.get(placed.mutant.key)
-        caught = None if before is None or not before.by else find_test(self._root, before.by)
-        return nearest if caught is None else [caught, *nearest]
+        first = "" if before is None or not before.by else find_test(self._root, before.by)
+        file = first.partition("::")[0]
+        return ([file] if file else []) + [path for path in nearest if path != file], first
 
     def _unfair(self, tests: Sequence[str]) -> list[str]:
         """Return the tests that fail on the product as it is."""
@@ -83,15 +94,15 @@ class Campaign:
             self._free.put(bench)
 
 
-def find_test(root: Path, test: str) -> str | None:
-    """Return the test's present id without parameters; None where the test is missing or its name is not unique."""
+def find_test(root: Path, test: str) -> str:
+    """Return the test's present id without parameters; nothing where the test is missing or its name is not unique."""
     path, _, inner = test.partition("::")
     names = inner.partition("[")[0]
     if not names:
-        return None
+        return ""
     wanted = re.compile(rf"^\s*(?:async )?def {re.escape(names.rpartition('::')[2])}\(", re.MULTILINE)
     if (root / path).exists() and wanted.search((root / path).read_text(encoding="utf-8")):
         return f"{path}::{names}"
     holding = [one for one in sorted((root / "tests").rglob("test_*.py")) if wanted.search(one.read_text("utf-8"))]
     alike = [one for one in holding if one.name == PurePosixPath(path).name] or holding
-    return f"{alike[0].relative_to(root).as_posix()}::{names}" if len(alike) == 1 else None
+    return f"{alike[0].relative_to(root).as_posix()}::{names}" if len(alike) == 1 else ""

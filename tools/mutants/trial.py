@@ -97,7 +97,13 @@ class Bench:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def try_mutant(
-        self, placed: Placed, tests: Sequence[str], words: Sequence[str] = (), cpu_s: float = CPU_S
+        self,
+        placed: Placed,
+        tests: Sequence[str],
+        *,
+        first: str = "",
+        words: Sequence[str] = (),
+        cpu_s: float = CPU_S,
     ) -> TrialResult:
         """Apply a mutant, run the tests until one fails or the budget is spent, and restore the file."""
         path = self._copy / placed.path
@@ -106,7 +112,7 @@ class Bench:
         try:
             path.write_text(placed.applied(text), encoding="utf-8")
             os.utime(path, (STAMP + self._num_applied, STAMP + self._num_applied))
-            return self._ask(tests, ["-x", *words], cpu_s, WALL_S)
+            return self._ask(tests, ["-x", *words], cpu_s, WALL_S, first)
         finally:
             path.write_text(text, encoding="utf-8")
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -119,8 +125,17 @@ class Bench:
         """Return what the last tests printed."""
         return (self._folder / "output.txt").read_text(encoding="utf-8", errors="replace")
 
-    def _ask(self, tests: Sequence[str], words: Sequence[str], cpu_s: float, wall_s: float) -> TrialResult:
-        request = {"tests": [*tests], "words": [*words], "cpu_s": cpu_s, "wall_s": wall_s, "test_s": TEST_S}
+    def _ask(
+        self, tests: Sequence[str], words: Sequence[str], cpu_s: float, wall_s: float, first: str = ""
+    ) -> TrialResult:
+        request: dict[str, Any] = {
+            "tests": [*tests],
+            "first": first,
+            "words": [*words],
+            "cpu_s": cpu_s,
+            "wall_s": wall_s,
+            "test_s": TEST_S,
+        }
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the warm process has no pipes")
         self._process.stdin.write(json.dumps({**request, "folder": str(self._folder)}) + "\n")

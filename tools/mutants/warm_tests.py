@@ -1,14 +1,15 @@
 """A process that has imported what tests need from elsewhere, and runs tests in forks of itself.
 
-It is started as a program. Its arguments are the folder of a checkout's copy and the modules to import. Each line on its
-input is a request in JSON; each line on its output is the answer. A fork imports the product anew, so it reads a file
-that changed as it is now.
+It is started as a program. Its arguments are the folder of a checkout's copy and the modules to import. Each line of
+its input is a request in JSON; each line of its output is the answer. A fork imports the product anew, so it reads a
+changed file as it is now.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.metadata
 import json
 import os
 import re
@@ -17,12 +18,11 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 BROKEN: Final = frozenset({"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError"})
 """Errors of a file that does not run at all; that a test meets them says nothing about the test."""
@@ -32,9 +32,13 @@ GRACE_S: Final = 15.0
 
 
 class Recorder:
-    """A plugin of pytest: notes the first failure, and begins no test after the budget of CPU time is spent."""
+    """A plugin of pytest: notes the first failure, and begins no test after the budget of CPU time is spent.
 
-    def __init__(self, budget_s: float) -> None:
+    ``first`` is the id of the test that runs before the others, without its parameters.
+    """
+
+    def __init__(self, budget_s: float, first: str) -> None:
+        self._first = first
         self.found: dict[str, Any] = {"failed": [], "num_tests": 0, "outcome": "survived"}
         self._budget_s = budget_s
         self._session: pytest.Session | None = None
@@ -42,6 +46,11 @@ class Recorder:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Keep the session, to stop it later."""
         self._session = session
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Move the first test to the front. Among pytest's arguments, the file of a test would swallow it."""
+        items.sort(key=lambda item: item.nodeid.partition("[")[0] != self._first)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a test file that cannot be imported."""
@@ -81,15 +90,23 @@ def main() -> int:
     root = Path(sys.argv[1])
     os.chdir(root)
     sys.path.insert(0, str(root))
-    for name in sys.argv[2:]:
-        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
-            importlib.import_module(name)
+    with warnings.catch_warnings(action="ignore"):
+        _load(sys.argv[2:])
     for line in sys.stdin:
         request = json.loads(line)
         answer = _run(root, request)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     return 0
+
+
+def _load(names: Sequence[str]) -> None:
+    """Import pytest with its plugins, and these modules. An import that fails is left to the tests."""
+    plugins = [f"_pytest.{name}" for name in importlib.import_module("_pytest.config").default_plugins]
+    plugins += [entry.module for entry in importlib.metadata.entry_points(group="pytest11")]
+    for name in ["pytest", *plugins, *names]:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 
 
 def _run(root: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,11 +138,9 @@ def _become(root: Path, folder: Path, request: Mapping[str, Any]) -> None:
                 os.dup2(output.fileno(), number)
         os.close(0)
         os.open(os.devnull, os.O_RDONLY)
-        import pytest  # noqa: PLC0415  # before this its rewriting of assertions would miss plugins
-
-        recorder = Recorder(request["cpu_s"])
+        recorder = Recorder(request["cpu_s"], request["first"])
         words = ["--rootdir", str(root), "-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header"]
-        words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is warm: it asserts nothing of ours
+        words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the plugins are warm
         words += [
             "--tb=short",
             "--hypothesis-seed=0",
