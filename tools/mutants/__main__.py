@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ DETAILS: Final = ROOT / ".artefacts" / "mutants.json"
 def main(words: list[str] | None = None) -> int:
     """Return 0 where nothing that was caught before is missed now."""
     given = _parser().parse_args(words)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # In a script's background SIGINT is ignored, and the end by SIGTERM would leave the copy of the checkout.
+        signal.signal(number, signal.default_int_handler)
     choice = read_choice(given.tree, given.seed, given.number)
     if given.reject:
         rejected = {**choice.rejected, **dict(given.reject)}

@@ -44,11 +44,11 @@ class Campaign:
 
     def run(self, mutants: Sequence[Mutant], on_result: Callable[[Mutant, TrialResult], None]) -> None:
         """Try all. ``on_result`` gets each result; a second one where the failed test fails without a change, too."""
-        with ExitStack() as benches:
-            for _ in range(self._jobs):
-                self._free.put(benches.enter_context(Bench(self._root, self._warm)))
-            with ThreadPoolExecutor(self._jobs) as pool:
-                results = list(pool.map(lambda mutant: self._report(mutant, on_result), mutants))
+        with ExitStack() as stack:
+            benches = [stack.enter_context(Bench(self._root, self._warm)) for _ in range(self._jobs)]
+            for bench in benches:
+                self._free.put(bench)
+            results = self._run_all(mutants, on_result, benches)
             unfair = self._unfair([one.by for one in results if one.is_caught and one.by])
             for mutant, one in zip(mutants, results, strict=True):
                 if one.by in unfair:
@@ -56,6 +56,19 @@ class Campaign:
                         f"{one.by} also fails without a change: the mutant is tried again without this test\n"
                     )
                     on_result(mutant, self._try(mutant, unfair))
+
+    def _run_all(
+        self, mutants: Sequence[Mutant], on_result: Callable[[Mutant, TrialResult], None], benches: Sequence[Bench]
+    ) -> list[TrialResult]:
+        with ThreadPoolExecutor(self._jobs) as pool:
+            try:
+                return list(pool.map(lambda mutant: self._report(mutant, on_result), mutants))
+            except BaseException:
+                # The pool waits for its threads, and these wait for the tests of their mutants.
+                for bench in benches:
+                    bench.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _report(self, mutant: Mutant, on_result: Callable[[Mutant, TrialResult], None]) -> TrialResult:
         result = self._try(mutant, ())

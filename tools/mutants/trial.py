@@ -35,8 +35,9 @@ WARM: Final = (
 )
 """What most tests import from elsewhere. torch is not here: its threads do not survive a fork."""
 CPU_S: Final = 60.0
-TEST_S: Final = 90
-WALL_S: Final = 420.0
+TEST_S: Final = 60.0
+WALL_S: Final = 300.0
+"""On a machine that is free. Where processes wait for a CPU, the limits grow with the load."""
 STAMP: Final = 2_000_000_000
 """The first time of change given to a mutated file. Each has its own, so that no compiled file of another is used."""
 
@@ -92,7 +93,7 @@ class Bench:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
-            self._process.terminate()
+            self.stop()
         self._process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -121,6 +122,10 @@ class Bench:
         """Run tests on the product as it is, all of them."""
         return self._ask(tests, [], CPU_S * len(tests), WALL_S * len(tests))
 
+    def stop(self) -> None:
+        """End the warm process, and with it the tests that run."""
+        self._process.terminate()
+
     def output(self) -> str:
         """Return what the last tests printed."""
         return (self._folder / "output.txt").read_text(encoding="utf-8", errors="replace")
@@ -133,9 +138,9 @@ class Bench:
             "first": first,
             "words": [*words],
             "cpu_s": cpu_s,
-            "wall_s": wall_s,
-            "test_s": TEST_S,
         }
+        pressure = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        request |= {"test_s": TEST_S * pressure, "wall_s": wall_s * pressure}
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the warm process has no pipes")
         self._process.stdin.write(json.dumps({**request, "folder": str(self._folder)}) + "\n")

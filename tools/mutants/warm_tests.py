@@ -88,6 +88,7 @@ def _last_error(text: str) -> str:
 def main() -> int:
     """Answer requests until the input ends."""
     root = Path(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     os.chdir(root)
     sys.path.insert(0, str(root))
     with warnings.catch_warnings(action="ignore"):
@@ -118,7 +119,11 @@ def _run(root: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     child = os.fork()
     if child == 0:
         _become(root, folder, request)
-    stopped, used = _await(child, request["cpu_s"], request["wall_s"])
+    try:
+        stopped, used = _await(child, request["cpu_s"], request["wall_s"])
+    except BaseException:
+        os.killpg(child, signal.SIGKILL)
+        raise
     try:
         answer: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -133,6 +138,7 @@ def _become(root: Path, folder: Path, request: Mapping[str, Any]) -> None:
     code = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with (folder / "output.txt").open("w") as output:
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
@@ -144,7 +150,7 @@ def _become(root: Path, folder: Path, request: Mapping[str, Any]) -> None:
         words += [
             "--tb=short",
             "--hypothesis-seed=0",
-            f"--timeout={request['test_s']}",
+            f"--timeout={request['test_s']:.0f}",
             *request["words"],
             *request["tests"],
         ]
@@ -165,8 +171,7 @@ def _await(child: int, cpu_s: float, wall_s: float) -> tuple[str, float]:
         if pid == child:
             return stopped, usage.ru_utime + usage.ru_stime
         if os.getppid() != parent:
-            os.killpg(child, signal.SIGKILL)
-            sys.exit(1)
+            sys.exit("the process that asked is gone")
         if not stopped and (time.monotonic() > deadline or _cpu_s(child) > cpu_s * 1.5 + GRACE_S):
             stopped = f"not ended after {cpu_s:.0f} s of CPU time, {wall_s:.0f} s in all"
             deadline = time.monotonic() + GRACE_S
