@@ -77,7 +77,7 @@ def _list(tree: Path, mutants: list[Mutant]) -> int:
 
 
 def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, TrialResult]) -> dict[str, TrialResult]:
-    """Try the mutants; after each one the file of details holds all that is known."""
+    """Try the mutants; after each one the file of details holds all results, unless a few are tried alone."""
     known = read_results(DETAILS) if given.resume else {}
     now = {one.key: known[one.key] for one in mutants if one.key in known}
     commit = _commit(given.tree)
@@ -85,7 +85,8 @@ def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, Tri
     def note(mutant: Mutant, result: TrialResult) -> None:
         now[mutant.key] = result
         show_one(mutant, result, len(now), len(mutants))
-        write_results(DETAILS, commit, mutants, now)
+        if not given.only:
+            write_results(DETAILS, commit, mutants, now)
 
     waiting = [one for one in mutants if one.key not in now]
     if waiting:
