@@ -17,6 +17,7 @@ PRODUCT: Final = (
     "workers",
     "api",
     "console",
+    "local",
 )
 """The packages whose decisions are changed; one that a checkout lacks has no sites."""
 
