@@ -15,6 +15,9 @@ help:
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; records each that holds now'
+
+	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
+	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
 	@echo 'make lint        style and formatting'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
@@ -52,6 +55,9 @@ durations: setup
 
 second-look: setup
 	@$(BIN)/python -m tools.second_look
+
+mutants: setup
+	@nice -n 10 $(BIN)/python -m tools.mutants $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check
@@ -164,4 +170,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up test quick durations second-look mutants lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-ingest bench-smoke bench-stale release lock newest clean

@@ -65,6 +65,18 @@ def test_events_come_before_node_state_and_that_before_samples(tmp_path: Path) -
     assert [report.seq for report in reports] == [3, 2, 1]
 
 
+def test_a_spool_that_is_exactly_full_gives_nothing_up(tmp_path: Path) -> None:
+    measured = _open(tmp_path / "measured", Clock())
+    for seq in range(1, 4):
+        measured.append(sample(seq), "metrics")
+    spool = _open(tmp_path / "full", Clock(), SpoolLimits(max_bytes=measured.state().num_bytes))
+    for seq in range(1, 4):
+        spool.append(sample(seq), "metrics")
+    assert spool.state().num_bytes == measured.state().num_bytes
+    reports, gaps = _drain(spool)
+    assert (_seqs(reports), gaps) == ({1, 2, 3}, [])
+
+
 def test_an_hour_offline_with_a_full_spool_loses_no_event_and_counts_every_gap(tmp_path: Path) -> None:
     clock = Clock()
     spool = _open(tmp_path, clock, SMALL)

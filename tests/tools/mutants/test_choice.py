@@ -1,0 +1,40 @@
+"""The choice repeats by its seed, shares out by decisions, and passes over what was rejected."""
+
+from collections import Counter
+
+from tools.mutants.choice import MAX_IN_FILE, choose
+from tools.mutants.mutant import Mutant
+
+
+def mutants(package: str, number: int, in_function: int = 1) -> list[Mutant]:
+    return [
+        Mutant(f"{package}/f{at // 8}.py", f"g{at // in_function}", f"if a < {at}:", 0, "comparison", f"if a <= {at}:")
+        for at in range(number)
+    ]
+
+
+def test_it_repeats_by_its_seed() -> None:
+    held = mutants("health", 80)
+    assert choose(held, 7, 10, ()) == choose(held, 7, 10, ())
+    assert choose(held, 7, 10, ()) != choose(held, 8, 10, ())
+
+
+def test_packages_have_their_share_of_the_decisions() -> None:
+    held = mutants("health", 240) + mutants("scheduler", 80) + mutants("muster/domain", 80)
+    chosen = Counter(one.path.split("/")[0] for one in choose(held, 7, 10, ()))
+    assert chosen == {"health": 6, "scheduler": 2, "muster": 2}
+
+
+def test_a_function_has_one_and_a_file_two() -> None:
+    chosen = choose(mutants("health", 80, in_function=4), 7, 20, ())
+    assert len({(one.path, one.function) for one in chosen}) == len(chosen)
+    assert max(Counter(one.path for one in chosen).values()) == MAX_IN_FILE
+
+
+def test_the_next_takes_the_place_of_a_rejected_one_and_the_others_stay() -> None:
+    held = mutants("health", 80)
+    first = choose(held, 7, 5, ())
+    again = choose(held, 7, 5, {first[2].key})
+    assert first[2] not in again
+    assert again[:4] == [*first[:2], *first[3:]]
+    assert len(again) == 5

@@ -1,0 +1,115 @@
+"""``python -m tools.mutants``: plants one-line changes, each against its nearest tests, and compares with before."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.figures import show, write
+from tools.mutants.campaign import Campaign
+from tools.mutants.mutant import Mutant
+from tools.mutants.placing import Checkout
+from tools.mutants.records import BEFORE, Choice, draw, read_choice, read_results, write_choice, write_results
+from tools.mutants.report import figures, lost, show_one
+from tools.mutants.trial import CPU_S, TrialResult
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DETAILS: Final = ROOT / ".artefacts" / "mutants.json"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Return 0 where nothing that was caught before is missed now."""
+    given = _parser().parse_args(words)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # In a script's background SIGINT is ignored, and the end by SIGTERM would leave the copy of the checkout.
+        signal.signal(number, signal.default_int_handler)
+    choice = read_choice(given.tree, given.seed, given.number)
+    if given.reject:
+        rejected = {**choice.rejected, **dict(given.reject)}
+        choice = draw(given.tree, choice.seed, choice.number, rejected)
+    if given.keep or given.reject:
+        write_choice(given.tree, choice)
+    mutants = [one for one in choice.mutants if not given.only or one.key in given.only]
+    if given.list:
+        return _list(given.tree, mutants)
+    before = read_results(BEFORE)
+    now = _run(given, mutants, before)
+    if given.before:
+        write_results(BEFORE, _commit(given.tree), choice.mutants, {**before, **now})
+        before = read_results(BEFORE)
+    return _end(choice, mutants, before, now)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the choice; another than the stored one chooses anew")
+    parser.add_argument("--number", type=int, help="how many changes are chosen")
+    parser.add_argument("--only", nargs="+", metavar="KEY", help="try these alone")
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once, at most 2")
+    parser.add_argument("--cpu", type=float, default=CPU_S, metavar="S", help="CPU seconds for the tests of a change")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout whose code and tests are tried")
+    parser.add_argument("--list", action="store_true", help="print where each change stands, and try none")
+    parser.add_argument("--keep", action="store_true", help="store the choice in chosen.json")
+    parser.add_argument("--before", action="store_true", help="store the results in before.json, to compare with")
+    parser.add_argument("--resume", action="store_true", help="keep the results of the last run, and try the others")
+    parser.add_argument(
+        "--reject",
+        nargs=2,
+        action="append",
+        metavar=("KEY", "WHY"),
+        help="store why a change proves nothing, and choose another",
+    )
+    return parser
+
+
+def _list(tree: Path, mutants: list[Mutant]) -> int:
+    checkout = Checkout(tree)
+    for mutant in mutants:
+        placed = checkout.place(mutant)
+        where = "not placed" if placed is None else f"{placed.path}:{placed.number}"
+        sys.stdout.write(f"{mutant.key} {where} {mutant.function} {mutant.operator}\n")
+        sys.stdout.write(f"    - {mutant.line}\n    + {mutant.becomes}\n")
+    return 0
+
+
+def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, TrialResult]) -> dict[str, TrialResult]:
+    """Try the mutants; after each one the file of details holds all results, unless a few are tried alone."""
+    known = read_results(DETAILS) if given.resume else {}
+    now = {one.key: known[one.key] for one in mutants if one.key in known}
+    commit = _commit(given.tree)
+
+    def note(mutant: Mutant, result: TrialResult) -> None:
+        now[mutant.key] = result
+        show_one(mutant, result, len(now), len(mutants))
+        if not given.only:
+            write_results(DETAILS, commit, mutants, now)
+
+    waiting = [one for one in mutants if one.key not in now]
+    if waiting:
+        Campaign(given.tree, before, given.jobs, cpu_s=given.cpu).run(waiting, note)
+    return now
+
+
+def _end(choice: Choice, mutants: list[Mutant], before: dict[str, TrialResult], now: dict[str, TrialResult]) -> int:
+    """Print the figures, and store them where the whole choice was tried."""
+    found = figures(mutants, before, now)
+    show(found)
+    for mutant in lost(mutants, before, now):
+        caught = before[mutant.key].by
+        sys.stdout.write(f"LOST {mutant.key} {mutant.path}::{mutant.function}: before, {caught} caught it\n")
+    if len(mutants) == len(choice.mutants):
+        write("mutants", found)
+    return 0 if all(figure.holds for figure in found) else 1
+
+
+def _commit(tree: Path) -> str:
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The seeded choice: packages by their share of decision code, kinds of changes by weight, one change a function."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.mutants.mutant import Mutant
+from tools.mutants.sites import mutants_of, product_files
+
+WEIGHTS: Final = {
+    "comparison": 6,
+    "junction": 4,
+    "guard": 4,
+    "deletion": 4,
+    "negation": 3,
+    "arithmetic": 3,
+    "constant": 2,
+    "membership": 1,
+    "extreme": 1,
+    "flag": 1,
+    "default": 1,
+}
+DECIDES: Final = frozenset({"comparison", "junction", "guard", "negation", "membership", "extreme"})
+"""A package's share is counted in these."""
+MAX_IN_FILE: Final = 2
+NOT_CHOSEN: Final = ("muster/bench/",)
+"""Programs that measure GPUs: no test without one runs them."""
+
+
+def all_mutants(root: Path) -> list[Mutant]:
+    """Return every change of the product's code that the operators know."""
+    found: list[Mutant] = []
+    for path in product_files(root):
+        if not path.startswith(NOT_CHOSEN):
+            found += mutants_of(path, (root / path).read_text(encoding="utf-8"))
+    return found
+
+
+def choose(mutants: Sequence[Mutant], seed: int, number: int, rejected: Collection[str]) -> list[Mutant]:
+    """Return ``number`` changes. A rejected one is passed over: the next of its package's draw takes its place."""
+    areas: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        areas[area_of(mutant.path)].append(mutant)
+    chosen: list[Mutant] = []
+    for area, quota in sorted(_quotas(areas, number).items()):
+        chosen += _chosen_in(areas[area], random.Random(f"{seed} {area}"), quota, rejected)  # noqa: S311  # repeatable
+    return chosen
+
+
+def area_of(path: str) -> str:
+    """Return the package of a file; the folders of the largest package count by themselves."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if parts[0] == "muster" and len(parts) > 2 else parts[0]
+
+
+def _quotas(areas: dict[str, list[Mutant]], number: int) -> dict[str, int]:
+    """Share out by decisions, the largest remainders first."""
+    decisions = {area: sum(one.operator in DECIDES for one in held) for area, held in areas.items()}
+    total = sum(decisions.values())
+    exact = {area: number * count / total for area, count in decisions.items()}
+    quotas = {area: int(share) for area, share in exact.items()}
+    left_over = number - sum(quotas.values())
+    for area in sorted(exact, key=lambda name: (quotas[name] - exact[name], name))[:left_over]:
+        quotas[area] += 1
+    return quotas
+
+
+def _chosen_in(held: list[Mutant], draw: random.Random, quota: int, rejected: Collection[str]) -> list[Mutant]:
+    chosen: list[Mutant] = []
+    functions: set[tuple[str, str]] = set()
+    in_file: Counter[str] = Counter()
+    for mutant in _drawn(held, draw):
+        if len(chosen) == quota:
+            break
+        place = (mutant.path, mutant.function)
+        if mutant.key in rejected or place in functions or in_file[mutant.path] == MAX_IN_FILE:
+            continue
+        functions.add(place)
+        in_file[mutant.path] += 1
+        chosen.append(mutant)
+    return chosen
+
+
+def _drawn(held: list[Mutant], draw: random.Random) -> Iterator[Mutant]:
+    """Yield all of a package in the seed's order: first the kind by its weight, then the place."""
+    by_kind: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in held:
+        by_kind[mutant.operator].append(mutant)
+    kinds = sorted(by_kind)
+    while kinds:
+        kind = draw.choices(kinds, [WEIGHTS[name] for name in kinds])[0]
+        waiting = by_kind[kind]
+        yield waiting.pop(draw.randrange(len(waiting)))
+        if not waiting:
+            kinds.remove(kind)

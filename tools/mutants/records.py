@@ -1,0 +1,91 @@
+"""The files of the choice and of the results before: ``chosen.json`` and ``before.json`` beside this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tools.mutants.choice import all_mutants, choose
+from tools.mutants.mutant import Mutant
+from tools.mutants.trial import TrialResult
+
+CHOSEN: Final = Path(__file__).with_name("chosen.json")
+BEFORE: Final = Path(__file__).with_name("before.json")
+SEED: Final = 7
+NUMBER: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``rejected`` says by key why a drawn change proves nothing: no test can tell it, or nothing can miss it."""
+
+    seed: int
+    number: int
+    mutants: tuple[Mutant, ...]
+    rejected: Mapping[str, str]
+
+
+def read_choice(root: Path, seed: int | None, number: int | None) -> Choice:
+    """Return the stored choice, or a new one from the checkout where another seed or number is asked for."""
+    stored = stored_choice()
+    if stored is not None and seed in {None, stored.seed} and number in {None, stored.number}:
+        return stored
+    rejected = {} if stored is None else stored.rejected
+    return draw(root, SEED if seed is None else seed, NUMBER if number is None else number, rejected)
+
+
+def stored_choice() -> Choice | None:
+    """Return the choice of ``chosen.json``, if there is one."""
+    if not CHOSEN.exists():
+        return None
+    held = json.loads(CHOSEN.read_text(encoding="utf-8"))
+    mutants = tuple(_mutant(row) for row in held["mutants"])
+    return Choice(held["seed"], held["number"], mutants, {row["key"]: row["why"] for row in held["rejected"]})
+
+
+def draw(root: Path, seed: int, number: int, rejected: Mapping[str, str]) -> Choice:
+    """Choose from a checkout."""
+    return Choice(seed, number, tuple(choose(all_mutants(root), seed, number, rejected)), rejected)
+
+
+def write_choice(root: Path, choice: Choice) -> None:
+    """Write ``chosen.json``; a rejected change stands there with its text, so that its reason can be judged."""
+    known = {mutant.key: asdict(mutant) for mutant in all_mutants(root)} if choice.rejected else {}
+    rejected = [{"key": key, "why": why, **known.get(key, {})} for key, why in choice.rejected.items()]
+    mutants = [{"key": mutant.key, **asdict(mutant)} for mutant in choice.mutants]
+    held = {"seed": choice.seed, "number": choice.number, "mutants": mutants, "rejected": rejected}
+    write_json(CHOSEN, held)
+
+
+def read_results(path: Path) -> dict[str, TrialResult]:
+    """Return the results of a run by the keys of the mutants; none where there is no file."""
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))["mutants"]
+    names = TrialResult.__dataclass_fields__
+    return {row["key"]: TrialResult(**{name: row[name] for name in names if name in row}) for row in rows}
+
+
+def write_results(path: Path, commit: str, mutants: Sequence[Mutant], results: Mapping[str, TrialResult]) -> None:
+    """Write the results of a run, one entry a mutant, in the order of the choice."""
+    rows = [{"key": one.key, "place": _place(one), **results[one.key].row()} for one in mutants if one.key in results]
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, {"commit": commit, "mutants": rows})
+
+
+def write_json(path: Path, held: Mapping[str, Any]) -> None:
+    """Write a file in one step: a run that is stopped leaves the file of before."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def _place(mutant: Mutant) -> str:
+    return f"{mutant.path}::{mutant.function}"
+
+
+def _mutant(row: Mapping[str, Any]) -> Mutant:
+    return Mutant(**{name: row[name] for name in Mutant.__dataclass_fields__})
