@@ -20,6 +20,7 @@ class Deadline:
         self._deadline = deadline
         self._unstarted = notes / f"{process}.unstarted"
         self._ended = notes / f"{process}.ended"
+        self._failed = notes / f"{process}.failed"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -34,6 +35,11 @@ class Deadline:
         """Note a file with its last test."""
         if nextitem is None or nextitem.path != item.path:
             _add(self._ended, item.nodeid.partition("::")[0])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure: a run that is cut has no summary."""
+        if report.failed:
+            _add(self._failed, report.nodeid)
 
 
 def _add(path: Path, line: str) -> None:

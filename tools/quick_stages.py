@@ -116,13 +116,20 @@ def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> Tried
         ) as process:
             code, is_cut = _wait(process, deadline)
         unstarted = _noted(Path(notes), "unstarted")
+        failed = sorted(set(_noted(Path(notes), "failed")))
         ended = {*_noted(Path(notes), "ended"), *(name.partition("::")[0] for name in unstarted)}
     if is_cut:
         unended = [path for path in plan.asked if path.partition("::")[0] not in ended]
-        words = "the time was over before all had run: those that ran passed or are named above"
+        words = "the time was over before all had run"
+        if failed:
+            ended_words = f"{words}; failed: {', '.join(failed)}"
+            return TriedTests(Ended("tests", Outcome.FAILED, ended_words), (*unended, *unstarted))
         return TriedTests(Ended("tests", Outcome.LEFT_OUT, words), (*unended, *unstarted))
-    outcome = Outcome.PASSED if code in {0, NO_TESTS} else Outcome.FAILED
-    return TriedTests(Ended("tests", outcome), tuple(unstarted))
+    if code not in {0, NO_TESTS}:
+        return TriedTests(Ended("tests", Outcome.FAILED), tuple(unstarted))
+    outcome = Outcome.LEFT_OUT if unstarted else Outcome.PASSED
+    words = f"{len(unstarted)} tests, whose turn did not come; the others passed" if unstarted else ""
+    return TriedTests(Ended("tests", outcome, words), tuple(unstarted))
 
 
 def _noted(notes: Path, what: str) -> list[str]:

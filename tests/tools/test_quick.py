@@ -150,8 +150,32 @@ def test_tests_that_end_in_time_pass_and_leave_nothing(tmp_path: Path, monkeypat
 def test_a_run_past_its_time_is_ended_and_its_files_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tried(tmp_path, 1000, time.monotonic(), monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text("import time\ntime.sleep(1000)\n")
+    run = run_tests(tmp_path, Plan(("test_it.py",), 1, 2, 0.0, ()), workers=1, deadline=time.monotonic())
     assert (run.ended.outcome, run.unstarted) == (Outcome.LEFT_OUT, ("test_it.py",))
+
+
+FAILS_THEN_HANGS = """
+import pathlib, time
+def test_bad(): assert False
+def test_long():
+    pathlib.Path("began").touch()
+    time.sleep(1000)
+"""
+
+
+def test_a_failure_in_a_run_past_its_time_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(FAILS_THEN_HANGS)
+    plan = Plan(("test_it.py",), 1, 2, 0.0, ())
+    run = run_tests(tmp_path, plan, workers=1, deadline=time.monotonic() + 5)
+    if not (tmp_path / "began").exists():  # a busy machine starts late
+        run = run_tests(tmp_path, plan, workers=1, deadline=time.monotonic() + 60)
+    assert run.ended.outcome is Outcome.FAILED
+    assert "test_it.py::test_bad" in run.ended.words
 
 
 @pytest.mark.parametrize("name", sorted(TYPICAL_CHANGES))
