@@ -12,6 +12,7 @@ help:
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make lint        style and formatting'
+	@echo 'make words       refused words of docs/glossary.md, which may only become fewer (ARGS="--list PATH", --count, --lower)'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
@@ -19,7 +20,7 @@ help:
 	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/detectors.md, what each detector finds and by whose word; -check: as above'
-	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
+	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
@@ -43,6 +44,9 @@ second-look: setup
 lint: setup
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+
+words: setup
+	@$(BIN)/python -m tools.words $(ARGS)
 
 types: setup
 	@$(BIN)/mypy
@@ -77,7 +81,7 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
-check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
+check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -142,4 +146,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
+.PHONY: help setup up test second-look lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
