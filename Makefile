@@ -5,11 +5,15 @@ PYTHON = python3
 BIN = .venv/bin
 JOBS = 3
 ARGS =
+BASE = HEAD
+BUDGET = 60
 
 help:
 	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
+	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
+	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make lint        style and formatting'
 	@echo 'make words       refused words of docs/glossary.md, which may only become fewer (ARGS="--list PATH", --count, --lower)'
@@ -24,7 +28,7 @@ help:
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu, -house'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -36,7 +40,13 @@ up: setup
 	@$(BIN)/muster up $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
+
+quick: setup
+	@$(BIN)/python -m tools.quick --base $(BASE) --budget $(BUDGET) $(ARGS)
+
+durations: setup
+	@$(BIN)/python -m tools.test_durations
 
 second-look: setup
 	@$(BIN)/python -m tools.second_look
@@ -133,6 +143,9 @@ bench-runtime-gpu: setup
 bench-soak: setup
 	@$(BIN)/python -m benchmarks soak
 
+bench-house: setup
+	@$(BIN)/python -m tools.house
+
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
@@ -146,4 +159,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
+.PHONY: help setup up test quick durations second-look lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-house lock newest clean

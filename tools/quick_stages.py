@@ -1,0 +1,150 @@
+"""The stages of `make quick`: each is a program that runs with a bound, and ends as passed, failed or left out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tools.quick_plan import Plan
+
+TYPES_IDLE_S: Final = 3600
+"""The daemon of mypy ends by itself when nothing has asked it for so long."""
+TYPES_FAILED: Final = 1
+"""How the daemon ends where types are wrong; by another number it failed itself."""
+NO_TESTS: Final = 5
+"""How pytest ends where it collected nothing."""
+ENDING_S: Final = 5.0
+"""What pytest gets to stop servers after its time, before it is killed."""
+
+
+class Outcome(StrEnum):
+    """How a stage ended."""
+
+    PASSED = "passed"
+    FAILED = "FAILED"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """``words`` say more about the outcome; ``output`` is what the program printed, where it was held back."""
+
+    stage: str
+    outcome: Outcome
+    words: str = ""
+    output: str = ""
+
+
+def run_program(root: Path, stage: str, *command: str) -> Ended:
+    """Run a short program to its end."""
+    ended = subprocess.run([_tool(command[0]), *command[1:]], cwd=root, check=False, capture_output=True, text=True)
+    if ended.returncode == 0:
+        return Ended(stage, Outcome.PASSED)
+    return Ended(stage, Outcome.FAILED, output=ended.stdout + ended.stderr)
+
+
+class TypeCheck:
+    """The types of the whole checkout by mypy's daemon, beside the tests. Its first start takes most of a minute."""
+
+    def __init__(self, root: Path) -> None:
+        self._output = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed by `ended`
+        command = [_tool("dmypy"), "run", "--timeout", str(TYPES_IDLE_S)]
+        self._client = subprocess.Popen(
+            command, cwd=root, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def ended(self, deadline: float) -> Ended:
+        """Wait until the deadline. A daemon that is not done goes on: the next run has its answer at once."""
+        try:
+            code = self._client.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            words = "the daemon of mypy still loads the checkout: run again, or run `make types`"
+            return Ended("types", Outcome.LEFT_OUT, words)
+        with self._output:
+            self._output.seek(0)
+            output = self._output.read()
+        if code == 0:
+            return Ended("types", Outcome.PASSED)
+        if code == TYPES_FAILED:
+            return Ended("types", Outcome.FAILED, output=output)
+        return Ended("types", Outcome.FAILED, "the daemon of mypy failed: `.venv/bin/dmypy kill`, `make types`", output)
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """``unstarted``: the tests and files whose turn did not come."""
+
+    ended: Ended
+    unstarted: tuple[str, ...]
+
+
+def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TestRun:
+    """Run the tests of a plan in its order; from the deadline on none begins, and what still runs is interrupted."""
+    if not plan.asked:
+        return TestRun(Ended("tests", Outcome.PASSED, "the change reaches none"), ())
+    with tempfile.TemporaryDirectory() as notes:
+        environment = {**os.environ, "QUICK_DEADLINE": repr(deadline), "QUICK_NOTES": notes}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with subprocess.Popen(
+            _pytest_command(plan, workers), cwd=root, env=environment, start_new_session=True
+        ) as process:
+            code, is_cut = _wait(process, deadline)
+        unstarted = _noted(Path(notes), "unstarted")
+        ended = {*_noted(Path(notes), "ended"), *(name.partition("::")[0] for name in unstarted)}
+    if is_cut:
+        unended = [path for path in plan.asked if path.partition("::")[0] not in ended]
+        words = f"the time was over before {len(unended)} files ended; they are left out"
+        return TestRun(Ended("tests", Outcome.LEFT_OUT, words), (*unended, *unstarted))
+    outcome = Outcome.PASSED if code in {0, NO_TESTS} else Outcome.FAILED
+    return TestRun(Ended("tests", outcome), tuple(unstarted))
+
+
+def _noted(notes: Path, what: str) -> list[str]:
+    return [line for path in sorted(notes.glob(f"*.{what}")) for line in path.read_text("utf-8").splitlines()]
+
+
+def _pytest_command(plan: Plan, workers: int) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "tools.quick_deadline"]
+    command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    for left_out in plan.left_out:
+        if left_out.test is not None and left_out.node_id not in plan.asked:
+            command += ["--deselect", left_out.node_id]
+    return [*command, *plan.asked]
+
+
+def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
+    """Return how pytest ended, and whether it was ended: first as by Ctrl-C, so that servers stop."""
+    for seconds, number in ((ENDING_S, signal.SIGINT), (ENDING_S, signal.SIGKILL)):
+        try:
+            return process.wait(max(0.0, deadline + seconds - time.monotonic())), number is signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, number)
+            deadline = time.monotonic()
+    return process.wait(), True
+
+
+def _tool(name: str) -> str:
+    """Return a program of this environment."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else name
+
+
+def print_ends(ends: Sequence[Ended]) -> None:
+    """Print what failed in full, then a line a stage."""
+    for one in ends:
+        if one.output:
+            sys.stdout.write(f"\n== {one.stage}\n{one.output.rstrip()}\n")
+    sys.stdout.write("\n")
+    for one in ends:
+        sys.stdout.write(f"{one.stage:<10} {one.outcome}{f': {one.words}' if one.words else ''}\n")

@@ -1,0 +1,100 @@
+"""A pytest plugin (``-p tools.record_durations``) that records how long each test took, and how long the whole run.
+
+Each process writes ``.artefacts/durations/<process>.jsonl``, from which ``make durations`` makes
+``tests/durations.json``. The process that began the run writes ``.artefacts/test-run.json``: revision, wall time,
+numbers of tests and failures, and whether all tests were asked for. `make bench-house` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tools.git import GitError, git
+from tools.test_durations import RECORDED
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import TextIO
+
+RUN: Final = Path(".artefacts/test-run.json")
+
+
+class Recorder:
+    """Measures the tests of one process."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        before, began = os.times(), time.monotonic()
+        try:
+            return (yield)
+        finally:
+            after = os.times()
+            seconds = (
+                time.monotonic() - began,
+                after.user + after.system - before.user - before.system,
+                after.children_user + after.children_system - before.children_user - before.children_system,
+            )
+            self._output.write(json.dumps([item.nodeid, *(round(value, 3) for value in seconds)]) + "\n")
+            self._output.flush()
+
+
+class RunRecorder:
+    """Measures the run, in the process that began it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._root = config.rootpath
+        self._began = time.monotonic()
+        self._asks_for_all = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
+            config.option.keyword or config.option.markexpr or config.option.lf or config.option.deselect
+        )
+        self._workers: Any = getattr(config.option, "numprocesses", None) or 1
+        self._ends: dict[str, int] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self._ends[report.outcome] = self._ends.get(report.outcome, 0) + 1
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        run = {
+            "revision": _git(self._root, "rev-parse", "HEAD"),
+            "is_changed": bool(_git(self._root, "status", "--porcelain")),
+            "asks_for_all": self._asks_for_all,
+            "wall_s": round(time.monotonic() - self._began, 1),
+            "exit_status": int(exitstatus),
+            "tests": dict(sorted(self._ends.items())),
+            "workers": self._workers,
+            "processors": os.cpu_count(),
+        }
+        (self._root / RUN).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what the process measures; the first process removes the records of the run before."""
+    folder = config.rootpath / RECORDED
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.jsonl"):
+            path.unlink()
+        config.pluginmanager.register(RunRecorder(config))
+    output = (folder / f"{worker or 'main'}.jsonl").open("w", encoding="utf-8")
+    config.add_cleanup(output.close)
+    config.pluginmanager.register(Recorder(output))
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """Return what git says; outside a checkout, None."""
+    try:
+        return git(root, *words).strip()
+    except GitError:
+        return None
