@@ -42,7 +42,7 @@ def run_figures(root: Path) -> list[HouseFigure]:
 def reach_figure(root: Path, graph: ImportGraph) -> HouseFigure:
     """Return the median share of all tests that a change of one module of the product reaches.
 
-    A test is reached by imports at the head of modules, from its file and from the fixtures that it uses. The peers have
+    A test is reached by imports at the head of modules, from its file and from fixtures that it uses. The peers have
     the same with imports in functions, by which commands and stacks reach nearly everything.
     """
     whole = add_fixtures(root, graph)
