@@ -3,8 +3,8 @@
 A page that is not yet within them has its numbers in ``tools/page_limits.json``, where they may only fall. Sentences
 of more than 35 words are counted for all pages together, so that a text may move from page to page.
 
-``python -m tools.page_limits`` lists what exceeds a limit, ``--sentences`` each long sentence. ``--lower`` stores numbers
-that have fallen.
+``python -m tools.page_limits`` lists what exceeds a limit, ``--sentences`` each long sentence; ``--lower`` stores lower
+numbers.
 """
 
 from __future__ import annotations
