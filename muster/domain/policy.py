@@ -384,9 +384,9 @@ class Policy(StrictModel):
 
     @model_validator(mode="after")
     def _pairwise_checks_end_in_time(self) -> Self:
-        """Check that `dispatch.pairwise.rounds_max` rounds and a quick check end within `dispatch.ready_within_s`.
+        """Quick check + `dispatch.pairwise.rounds_max` × (`pairwise_check_s` + 10 s) < `dispatch.ready_within_s`.
 
-        A round takes at most the tier's `pairwise_check_s` + 10 s.
+        This holds for each tier.
         """
         for name, tier in self.tiers.items():
             if tier.pairwise_check_s == 0:
