@@ -10,7 +10,7 @@ def test_no_page_exceeds_its_limits_or_the_numbers_that_are_stored_for_it() -> N
     assert exceeded(ROOT) == []
 
 
-def test_a_page_without_stored_numbers_is_held_to_the_limits(tmp_path: Path) -> None:
+def test_a_page_without_stored_numbers_must_meet_the_limits(tmp_path: Path) -> None:
     _write(tmp_path, "README.md", "# Title\n\n" + "word " * 1700)
     assert exceeded(tmp_path) == [
         "long sentences of all pages: 1, at most 0",

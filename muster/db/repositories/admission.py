@@ -125,7 +125,7 @@ FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 
 
 def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
-    """Return the facts of the GPUs of a gang: rows of the gang are found by index, and rare rows are read once."""
+    """Return the facts of thousands of ``gpus`` on ``nodes``, arrays, in no order: rare facts are read once for all."""
     held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
     return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
 
