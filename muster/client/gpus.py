@@ -36,8 +36,8 @@ class GpuCalls:
     def gpu_health(self, uuid: str) -> Call[documents.GpuHealth]:
         """Return the reasons for a GPU's standing.
 
-        They are the score with its shares, the admission to each tier with the conditions that would restore it, and the
-        transitions.
+        They are the score with its shares, the admission to each tier with the conditions that would restore it, and
+        the transitions.
         """
         return read("/v1/gpus/{uuid}/health", documents.GpuHealth, {"uuid": uuid})
 
