@@ -19,6 +19,7 @@ help:
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
 	@echo 'make lint        style and formatting'
+	@echo 'make words       refused words of docs/glossary.md, which may only become fewer (ARGS="--list PATH", --count, --lower)'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
@@ -26,7 +27,7 @@ help:
 	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/detectors.md, what each detector finds and by whose word; -check: as above'
-	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
+	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
@@ -34,6 +35,8 @@ help:
 	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
 	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
 	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
+
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu, -house'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -62,6 +65,9 @@ mutants: setup
 lint: setup
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+
+words: setup
+	@$(BIN)/python -m tools.words $(ARGS)
 
 types: setup
 	@$(BIN)/mypy
@@ -96,7 +102,7 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
-check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
+check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -148,6 +154,9 @@ bench-runtime-gpu: setup
 bench-soak: setup
 	@$(BIN)/python -m benchmarks soak
 
+bench-house: setup
+	@$(BIN)/python -m tools.house
+
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
@@ -170,4 +179,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

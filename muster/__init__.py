@@ -1,3 +1,3 @@
-"""What every Muster process shares: the domain, the wire, the database, the use cases, the client."""
+"""The parts that every Muster process shares: domain, wire, database, use cases, client."""
 
 __version__ = "0.1.0"

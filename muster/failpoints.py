@@ -31,7 +31,7 @@ class FailpointConfigError(ValueError):
 
 @dataclass(slots=True)
 class _Armed:
-    """What happens at one name. ``only_hit`` None: at every hit."""
+    """The action at one failpoint. ``only_hit`` None: at every hit."""
 
     verb: str
     pause_s: float
@@ -75,7 +75,7 @@ def declared() -> tuple[str, ...]:
 
 
 def require_known() -> None:
-    """Raises ``FailpointConfigError`` when a name is armed that nothing declares: the drill would test nothing."""
+    """Raise ``FailpointConfigError`` when a name is armed that no module declares: the drill would test nothing."""
     unknown = sorted(_armed.keys() - _declared)
     if unknown:
         raise FailpointConfigError(

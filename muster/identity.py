@@ -1,4 +1,4 @@
-"""Where ids are born. The pure core never calls this; shells pass the ids in."""
+"""The source of ids. The pure core never calls this; shells pass the ids in."""
 
 import os
 import time
@@ -18,7 +18,7 @@ os.register_at_fork(after_in_child=_spare.clear)
 
 
 def new_id(noun: str, *, now_ms: int | None = None) -> str:
-    """A fresh id of ``noun`` (a key of ``muster.domain.ids.PREFIXES``), sortable by birth."""
+    """Return a new id of ``noun`` (a key of ``muster.domain.ids.PREFIXES``), sortable by time of creation."""
     return f"{PREFIXES[noun]}_{_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms)}{_chance()}"
 
 

@@ -1,4 +1,4 @@
-"""What every long-running process of ours does alike: stop on a signal, and keep its loops alive."""
+"""The common behaviour of every long-running process: stop on a signal, and keep its loops alive."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 def stop_on_signals(*more: signal.Signals) -> threading.Event:
-    """An event that SIGTERM and SIGINT set, and ``more``. Call it in the main thread."""
+    """Return an event that SIGTERM, SIGINT and ``more`` set. Call this in the main thread."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, *more):
         signal.signal(number, lambda *_: stop.set())
@@ -28,7 +28,7 @@ def stop_on_signals(*more: signal.Signals) -> threading.Event:
 
 
 def end_with_parent(parent_pid: int) -> None:
-    """From here on this process dies with the one that started it, killed or not. Only Linux can: elsewhere it stays.
+    """End this process with the one that started it, from now on. Only Linux can: elsewhere it stays.
 
     The kernel's signal follows the parent's thread that forked; that one must live as long as this process should.
     """

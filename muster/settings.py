@@ -149,14 +149,14 @@ class Settings(StrictModel):
         return self
 
     def require(self, *names: str) -> Self:
-        """Raises ``SettingsError`` naming each of ``names`` that is not set."""
+        """Raise ``SettingsError`` that names each of ``names`` that is not set; else return the settings."""
         missing = [name for name in names if getattr(self, name) is None]
         if missing:
             raise SettingsError([f"{PREFIX}{name.upper()}: is needed here and not set" for name in missing])
         return self
 
     def secret_key_bytes(self) -> bytes:
-        """The 32-byte key that signs cursors and seals secrets.
+        """Return the 32-byte key that signs cursors and seals secrets.
 
         Raises:
             SettingsError: no key, a key of another length, or a key file that others can read.

@@ -39,7 +39,7 @@ def new_token() -> Token:
 
 
 def read_token(text: str) -> Token | None:
-    """The token, or None when the text is none: wrong prefix, length, alphabet or checksum."""
+    """Return the token, or None when the text is none: wrong prefix, length, alphabet or checksum."""
     if len(text) != _LENGTH or not text.startswith(TOKEN_PREFIX) or not text.isascii() or not text[4:].isalnum():
         return None
     head, checksum = text[:-_CHECKSUM], text[-_CHECKSUM:]

@@ -44,7 +44,7 @@ class Call(Generic[T]):
         return self.path.format_map({name: quote(value, safe="") for name, value in self.path_values.items()})
 
     def request(self, **more: Any) -> dict[str, Any]:
-        """What an HTTP client is given beside method and URL. ``more``: parameters of the query."""
+        """Return the request for an HTTP client, without method and URL. ``more``: parameters of the query."""
         given = {name: _text(value) for name, value in {**self.query, **more}.items() if value is not None}
         sent: dict[str, Any] = {"params": given, "headers": {k: v for k, v in self.headers.items() if v is not None}}
         return sent if self.body is None else {**sent, "json": self.body}
@@ -57,7 +57,7 @@ def _text(value: Any) -> Any:
 def read(
     path: str, answer: type[T], path_values: Mapping[str, str] | None = None, *, query: Mapping[str, Any] | None = None
 ) -> Call[T]:
-    """A call that changes nothing."""
+    """Return a call that changes nothing."""
     return Call(READ, path, answer, path_values or {}, query or {})
 
 
@@ -69,7 +69,7 @@ def pages(
     *,
     query: Mapping[str, Any] | None = None,
 ) -> Call[T]:
-    """A call whose answer is a ``page`` of items, to be walked to its end."""
+    """Return a call whose answer is a ``page`` of items, to be walked to its end."""
     return Call(READ, path, page, path_values or {}, query or {}, item=item)
 
 
@@ -81,12 +81,12 @@ def feed(
     query: Mapping[str, Any],
     ends_with: str | None = None,
 ) -> Call[T]:
-    """A call that is answered by server-sent events, each of which holds an item."""
+    """Return a call that is answered by server-sent events, each of which holds an item."""
     return Call(READ, path, item, path_values or {}, query, {"Last-Event-ID": None}, ends_with=ends_with)
 
 
 def asking(path: str, answer: type[T], *, body: Mapping[str, Any]) -> Call[T]:
-    """A question that is too large for a query: it changes nothing."""
+    """Return a call whose query is too large for the URL: it changes nothing."""
     return Call("POST", path, answer, body=body)
 
 
@@ -101,13 +101,13 @@ def change(
     if_match: str | None = None,
     key: str | None = None,
 ) -> Call[T]:
-    """A change under an Idempotency-Key. ``if_match``: only if the object still is at that version."""
+    """Return a change under an Idempotency-Key. ``if_match``: it applies only to an object at that version."""
     headers = {"Idempotency-Key": key or str(uuid.uuid4()), "If-Match": if_match}
     return Call(method, path, answer, path_values or {}, {"dry_run": dry_run or None}, headers, body)
 
 
 def etag(version: int | None) -> str | None:
-    """A version as If-Match takes it."""
+    """Return a version in the form of If-Match."""
     return None if version is None else f'"v{version}"'
 
 
@@ -119,13 +119,13 @@ def change_once(
     body: Mapping[str, Any] | None,
     dry_run: bool,
 ) -> Call[T]:
-    """A change whose answer holds a secret that is shown once: no key keeps it, so it is never sent twice."""
+    """Return a change whose answer holds a secret that is shown once: no key keeps it, so it is never sent twice."""
     query = {"dry_run": dry_run or None}
     return Call("POST", path, answer, path_values or {}, query, body=body, is_repeatable=False)
 
 
 def rest_of(page: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The parameters that ask for what follows ``page``; None behind the last one."""
+    """Return the parameters for the items after ``page``; None after the last page."""
     if page.get("next_cursor") is not None:
         return {"cursor": page["next_cursor"]}
     if page.get("next_after") is not None and page["items"]:

@@ -17,7 +17,10 @@ class FleetCalls:
         cordoned: bool | None = None,
         limit: int | None = None,
     ) -> Call[documents.Node]:
-        """By name. ``name``: a part of it. ``cordoned``: only those with a cordon of their own, or without one."""
+        """List nodes by name.
+
+        ``name``: a part of it. ``cordoned``: only nodes with a cordon of their own, or without one.
+        """
         query = {"contact": contact, "name": name, "rack": rack, "cordoned": cordoned, "limit": limit, "cursor": None}
         return pages("/v1/nodes", documents.NodePage, documents.Node, query=query)
 
@@ -34,7 +37,7 @@ class FleetCalls:
 
     @walked
     def node_export(self, node_id: str, *, from_: str | None = None, until: str | None = None) -> Call[documents.Json]:
-        """What it told and what was done about it, as records for `muster health replay`; by default of a week."""
+        """Export a node's reports and the actions on it as records for `muster health replay`; by default of a week."""
         path, query = "/v1/nodes/{node_id}/export", {"from": from_, "until": until, "cursor": None}
         return pages(path, documents.NodeExportPage, documents.Json, {"node_id": node_id}, query=query)
 
@@ -49,7 +52,7 @@ class FleetCalls:
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedNode]:
-        """A cordon, and every job there is asked to leave. ``deadline_s``: how long programs may take to save."""
+        """Cordon a node and ask every job there to leave. ``deadline_s``: how long programs may take to save."""
         path, path_values = "/v1/nodes/{node_id}/drain", {"node_id": node_id}
         body = {"reason": reason, "until": until, "deadline_s": deadline_s}
         answer = documents.ChangedNode
@@ -67,7 +70,13 @@ class FleetCalls:
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedCordon]:
-        """A window in which nothing new comes to the node and no finding about it weighs; by default from now on."""
+        """Declare a window in which the node gets no new work and findings about it do not weigh.
+
+        It begins now by default.
+
+        ``until`` and ``starts_at`` are times (RFC 3339); ``evacuate_lead_s``: how long before its start jobs are asked
+        to leave.
+        """
         path, path_values = "/v1/nodes/{node_id}/maintenance", {"node_id": node_id}
         body = {"reason": reason, "until": until, "starts_at": starts_at, "evacuate_lead_s": evacuate_lead_s}
         answer = documents.ChangedCordon
@@ -94,13 +103,13 @@ class FleetCalls:
     def release_cordon(
         self, cordon_id: str, reason: str | None = None, *, dry_run: bool = False
     ) -> Call[documents.ChangedCordon]:
-        """Twice is the same as once."""
+        """Release a cordon. A second release has no effect."""
         path, body = "/v1/cordons/{cordon_id}/release", {"reason": reason}
         return change("POST", path, documents.ChangedCordon, {"cordon_id": cordon_id}, body=body, dry_run=dry_run)
 
     @listed
     def cordons(self) -> Call[documents.Cordon]:
-        """Those that stand now."""
+        """List the cordons in force."""
         return pages("/v1/cordons", documents.CordonPage, documents.Cordon)
 
     @walked
@@ -112,7 +121,7 @@ class FleetCalls:
         subject: str | None = None,
         limit: int | None = None,
     ) -> Call[documents.Incident]:
-        """The newest first. ``subject``: the id of what it is about."""
+        """List incidents, the newest first. ``subject``: the id of the object that it is about."""
         query = {"state": state, "kind": kind, "subject": subject, "limit": limit, "cursor": None}
         return pages("/v1/incidents", documents.IncidentPage, documents.Incident, query=query)
 
@@ -125,16 +134,16 @@ class FleetCalls:
     def close_incident(
         self, incident_id: str, reason: str, *, dry_run: bool = False
     ) -> Call[documents.ChangedIncident]:
-        """It is seen to."""
+        """Close an incident that an operator has resolved."""
         path, path_values = "/v1/incidents/{incident_id}/close", {"incident_id": incident_id}
         return change("POST", path, documents.ChangedIncident, path_values, body={"reason": reason}, dry_run=dry_run)
 
     @answered
     def create_join_token(self, wanted: documents.NewJoinToken, *, dry_run: bool = False) -> Call[documents.JoinToken]:
-        """For one host, once; ``token`` is in this answer alone, so it is never asked for twice."""
+        """Create a token for one host and one use. ``token`` is in this answer alone, so the call is never repeated."""
         return change_once("/v1/join-tokens", documents.JoinToken, body=wanted, dry_run=dry_run)
 
     @answered
     def figures(self) -> Call[str]:
-        """The server's gauges and counters in Prometheus' text."""
+        """Return the server's gauges and counters in Prometheus' text format."""
         return read("/metrics", str)

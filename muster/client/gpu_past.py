@@ -1,4 +1,4 @@
-"""What a GPU has been through, and the cohorts: the calls."""
+"""The calls about the history of GPUs, and about cohorts."""
 
 from muster import documents
 from muster.client.calls import Call, answered, listed, pages, read, walked
@@ -26,12 +26,15 @@ class GpuPastCalls:
 
     @listed
     def cohorts(self) -> Call[documents.Cohort]:
-        """By key, with what is equal of their GPUs and where these stand."""
+        """List cohorts by key, with the equal attributes of their GPUs and the numbers of GPUs by standing."""
         return pages("/v1/cohorts", documents.CohortPage, documents.Cohort)
 
     @listed
     def cohort_drift(self) -> Call[documents.Drift]:
-        """Who differs from most GPUs of its model, and in what; what keeps the most out of a gang first."""
+        """List the attributes in which GPUs differ from most of their model.
+
+        The attribute that excludes most GPUs from a gang comes first.
+        """
         return pages("/v1/cohorts/drift", documents.DriftPage, documents.Drift)
 
     @answered

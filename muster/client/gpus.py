@@ -18,8 +18,10 @@ class GpuCalls:
         uuid: str | None = None,
         limit: int | None = None,
     ) -> Call[documents.Gpu]:
-        """By node and slot. ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its beginning,
-        its end, or both with ``..`` between.
+        """List GPUs by node and slot.
+
+        ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its beginning, its end, or both with
+        ``..`` between.
         """
         query = {"standing": standing, "node": node, "model": model, "below": below, "uuid": uuid}
         paging = {"limit": limit, "cursor": None}
@@ -32,8 +34,10 @@ class GpuCalls:
 
     @answered
     def gpu_health(self, uuid: str) -> Call[documents.GpuHealth]:
-        """Why it stands where it does: score and shares of the evidence, admission to each tier and what would bring
-        it back, moves.
+        """Return the reasons for a GPU's standing.
+
+        They are the score with its shares, the admission to each tier with the conditions that would restore it, and
+        the transitions.
         """
         return read("/v1/gpus/{uuid}/health", documents.GpuHealth, {"uuid": uuid})
 
@@ -106,14 +110,14 @@ class GpuCalls:
     def finish_repair(
         self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedGpu]:
-        """The repair is done: UNPROVEN, its burn-in follows."""
+        """Report that the repair is done: the GPU becomes UNPROVEN, and its burn-in follows."""
         return _changed("/v1/gpus/{uuid}/repair/finish", uuid, reason, version=version, dry_run=dry_run)
 
     @answered
     def fail_repair(
         self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedGpu]:
-        """The repair failed: back to QUARANTINED."""
+        """Report that the repair failed: the GPU returns to QUARANTINED."""
         return _changed("/v1/gpus/{uuid}/repair/fail", uuid, reason, version=version, dry_run=dry_run)
 
     @answered
@@ -127,7 +131,7 @@ class GpuCalls:
     def reinstate_gpu(
         self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedGpu]:
-        """A retired GPU back to UNPROVEN: its burn-in follows."""
+        """Return a retired GPU to UNPROVEN: its burn-in follows."""
         return _changed("/v1/gpus/{uuid}/reinstate", uuid, reason, version=version, dry_run=dry_run)
 
     @answered
@@ -142,7 +146,7 @@ class GpuCalls:
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedGpu]:
-        """A person's standing over the GPU's own until then (RFC 3339); the evidence goes on to be judged."""
+        """Set a standing over the GPU's own until a time (RFC 3339). The evidence continues to be judged."""
         return change(
             "POST",
             "/v1/gpus/{uuid}/override",
@@ -158,14 +162,14 @@ class GpuCalls:
     def release_override(
         self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedGpu]:
-        """The GPU's own standing counts again."""
+        """End the override: the GPU's own standing counts again."""
         return _changed("/v1/gpus/{uuid}/override/release", uuid, reason, version=version, dry_run=dry_run)
 
     @answered
     def order_burn_in(
         self, uuid: str, reason: str, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.OrderedBurnIn]:
-        """It runs as soon as nothing holds the GPU."""
+        """Order a burn-in, which runs as soon as the GPU is free."""
         path, path_values, body = "/v1/gpus/{uuid}/burn-in", {"uuid": uuid}, {"reason": reason}
         return change(
             "POST", path, documents.OrderedBurnIn, path_values, body=body, dry_run=dry_run, key=idempotency_key
@@ -181,7 +185,7 @@ class GpuCalls:
         outcome: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Call[documents.BurnIn]:
-        """The newest order first, without figures."""
+        """List burn-ins without figures, the newest order first."""
         query = {"gpu": gpu, "node": node, "state": state, "outcome": outcome, "limit": limit, "cursor": None}
         return pages("/v1/burn-ins", documents.BurnInPage, documents.BurnIn, query=query)
 

@@ -21,17 +21,17 @@ class JobCalls:
 
     @answered
     def plan_job(self, question: documents.JobQuestion | Mapping[str, Any]) -> Call[documents.JobPlan]:
-        """What would become of a job if it were submitted now. Nothing is stored."""
+        """Return the effect of a job if it were submitted now. Nothing is stored."""
         return asking("/v1/job-plans", documents.JobPlan, body=question)
 
     @answered
     def explain_job(self, job_id: str) -> Call[documents.JobPlan]:
-        """Why a job waits, who is before it, when it may start, and what would let it start."""
+        """Return why a job waits, the jobs ahead of it, when it may start, and the changes that would let it start."""
         return read("/v1/jobs/{job_id}/explanation", documents.JobPlan, {"job_id": job_id})
 
     @answered
     def job(self, job_id: str) -> Call[documents.JobDetail]:
-        """The job with every attempt, its hosts, GPUs, cause and proof."""
+        """Return the job with every attempt, its hosts, GPUs, cause and proof."""
         return read("/v1/jobs/{job_id}", documents.JobDetail, {"job_id": job_id})
 
     @walked
@@ -51,7 +51,7 @@ class JobCalls:
     def cancel_job(
         self, job_id: str, reason: str | None = None, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedJob]:
-        """At once while it waits, else when its programs have stopped."""
+        """Cancel a job: at once while it waits, else when its programs have stopped."""
         return change(
             "POST",
             "/v1/jobs/{job_id}/cancel",
@@ -82,7 +82,7 @@ class JobCalls:
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> Call[documents.ChangedJob]:
-        """From now on an elastic job wishes for so many hosts, and takes no more."""
+        """Set the number of hosts of an elastic job from now on: it takes no more."""
         return change(
             "POST",
             "/v1/jobs/{job_id}/resize",
@@ -96,7 +96,7 @@ class JobCalls:
 
     @walked
     def job_events(self, job_id: str, *, after: int = 0, limit: int | None = None) -> Call[documents.Event]:
-        """What happened to the job itself, in order."""
+        """List the events of the job itself, in order."""
         query = {"after": after, "limit": limit}
         path = "/v1/jobs/{job_id}/events"
         return pages(path, documents.EventStretch, documents.Event, {"job_id": job_id}, query=query)
@@ -139,18 +139,18 @@ class JobCalls:
 
     @answered
     def job_energy(self, job_id: str) -> Call[documents.JobEnergy]:
-        """What energy its attempts took, by the counters of their GPUs."""
+        """Return the energy of the job's attempts, by the counters of their GPUs."""
         return read("/v1/jobs/{job_id}/energy", documents.JobEnergy, {"job_id": job_id})
 
     @listed
     def ranks(self, job_id: str) -> Call[documents.Rank]:
-        """How far each rank of the newest attempt is."""
+        """List the progress of each rank of the newest attempt."""
         path = "/v1/jobs/{job_id}/training/ranks"
         return pages(path, documents.RankPage, documents.Rank, {"job_id": job_id})
 
     @walked
     def steps(self, job_id: str, *, after: int = -1) -> Call[documents.Step]:
-        """The loss curve behind step ``after``, step by step."""
+        """List the loss curve after step ``after``, step by step."""
         path = "/v1/jobs/{job_id}/training/steps"
         return pages(path, documents.StepPage, documents.Step, {"job_id": job_id}, query={"after": after})
 
@@ -164,7 +164,7 @@ class JobCalls:
         stream: str | None = None,
         attempt_id: str | None = None,
     ) -> Call[documents.LogPiece]:
-        """What the ranks have printed so far. ``stream``: a global rank, or ``launcher``."""
+        """List the output of the ranks so far. ``stream``: a global rank, or ``launcher``."""
         query = {"after": after, "limit": limit, "stream": stream, "attempt_id": attempt_id}
         path = "/v1/jobs/{job_id}/logs"
         return pages(path, documents.LogStretch, documents.LogPiece, {"job_id": job_id}, query=query)
@@ -205,13 +205,13 @@ class JobCalls:
     def newest_events(
         self, *, kind: str | None = None, subject_id: str | None = None, limit: int | None = None
     ) -> Call[documents.Event]:
-        """The same from the other end, the newest first. ``kind``: what its kind begins with."""
+        """List events, the newest first. ``kind``: the beginning of their kind."""
         query = {"kind": kind, "subject_id": subject_id, "limit": limit, "cursor": None}
         return pages("/v1/events/newest", documents.EventPage, documents.Event, query=query)
 
     @followed
     def follow_events(self, *, after: int | None = None) -> Call[documents.Event]:
-        """The same as it happens, without end; from now on where ``after`` is None."""
+        """Follow events as they happen, without end; from now on where ``after`` is None."""
         return feed("/v1/events/stream", documents.Event, query={"after": after})
 
     @walked

@@ -7,7 +7,7 @@ import httpx
 
 
 class KeyFile(httpx.Auth):
-    """What the file said when it was last read; a 401 has it read again, and a new key is tried once.
+    """The key that a file held when it was last read. A 401 has it read again, and a new key is tried once.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read at the start. Later, the key that was read stays in use.

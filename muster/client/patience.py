@@ -1,10 +1,9 @@
-"""When a call is sent again, and when it is not sent at all: no I/O, no clock of its own.
+"""The rules by which a call is sent again, or not at all: no I/O, no clock of its own.
 
-Three things keep a server that is down or full from being hammered. A call pauses before each repetition, with full
-jitter and never less than Retry-After says, and ends with its budget of time. All calls of one client share an
-allowance: a repetition takes one, a success gives an eighth back, so that repetitions stay a small part of what is
-sent. And a server that has not answered ``FAILURES_TO_OPEN`` times in a row is left alone for a while: calls fail at
-once, then one is let through to look.
+Three rules protect a server that is down or full. A call pauses before each repetition, with full jitter and never less
+than Retry-After says, and ends with its budget of time. All calls of one client share an allowance: a repetition takes
+one, a success gives an eighth back, so that repetitions stay a small part of all requests. A server that has not
+answered ``FAILURES_TO_OPEN`` times in a row gets no calls for a while: they fail at once, and then one tries it again.
 """
 
 import random
@@ -32,7 +31,7 @@ Fault = UnreachableError | Problem
 
 @dataclass(slots=True)
 class Patience:
-    """What all calls of one client know of ``server``. ``clock``: seconds that only grow."""
+    """The state of ``server`` that all calls of one client share. ``clock``: seconds that only grow."""
 
     server: str
     clock: Callable[[], float]
@@ -44,10 +43,10 @@ class Patience:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, *, is_repeatable: bool) -> "Tries":
-        """A call that is about to be sent.
+        """Begin a call that is about to be sent.
 
         Raises:
-            UnreachableError: the server has been silent too often; it is not asked again yet.
+            UnreachableError: the server has been silent too often; no call is sent yet.
         """
         now = self.clock()
         with self._lock:
@@ -63,7 +62,7 @@ class Patience:
         return Tries(self, now + CALL_BUDGET_S, is_repeatable=is_repeatable)
 
     def note_answer(self) -> None:
-        """The server lives, whatever it said."""
+        """Note that the server answered, whatever the answer was."""
         with self._lock:
             self._num_silent, self._shut_for_s = 0, 0.0
 

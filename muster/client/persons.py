@@ -19,7 +19,7 @@ class PersonCalls:
 
     @answered
     def reset_password(self, person_id: str, *, dry_run: bool = False) -> Call[documents.PersonWithPassword]:
-        """A new password, in this answer alone; every session of theirs ends."""
+        """Set a new password, which is in this answer alone; every session of the person ends."""
         path, path_values = "/v1/persons/{person_id}/reset-password", {"person_id": person_id}
         return change_once(path, documents.PersonWithPassword, path_values, body=None, dry_run=dry_run)
 

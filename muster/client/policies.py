@@ -10,7 +10,7 @@ from muster.client.calls import Call, answered, asking, change, etag, pages, rea
 class PolicyCalls:
     @answered
     def policy(self) -> Call[documents.PolicyDetail]:
-        """The active one, with every default filled in."""
+        """Return the active policy, with every default filled in."""
         return read("/v1/policy", documents.PolicyDetail)
 
     @walked
@@ -26,7 +26,7 @@ class PolicyCalls:
 
     @answered
     def check_policy(self, document: Mapping[str, Any]) -> Call[documents.PolicyCheck]:
-        """Whether a document is a policy, field by field, and what it would change. Nothing is stored."""
+        """Check a document field by field, and return its differences from the active policy. Nothing is stored."""
         return asking("/v1/policy/check", documents.PolicyCheck, body={"document": document})
 
     @answered
@@ -39,7 +39,7 @@ class PolicyCalls:
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ActivatedPolicy]:
-        """A new version, active at once. ``version``: only if that one is active now."""
+        """Activate a new version at once. ``version``: only if that one is active now."""
         body, if_match = {"document": document, "reason": reason}, etag(version)
         answer = documents.ActivatedPolicy
         return change(
@@ -55,7 +55,7 @@ class PolicyCalls:
         subject: str | None = None,
         limit: int | None = None,
     ) -> Call[documents.AuditEntry]:
-        """Who changed what, the newest first. ``subject``: the id of what was changed."""
+        """List changes with their actors, the newest first. ``subject``: the id of the changed object."""
         query = {"actor": actor, "action": action, "subject": subject, "limit": limit, "cursor": None}
         return pages("/v1/audit", documents.AuditPage, documents.AuditEntry, query=query)
 

@@ -35,7 +35,7 @@ class Following:
         self._frame = Frame()
 
     def request(self) -> dict[str, Any]:
-        """What the next connection asks for: what comes behind the last event that was seen."""
+        """Return the next connection's request, for events after the last one that was received."""
         self._frame = Frame()
         self._connected_at = self._patience.clock()
         request = self._call.request()
@@ -44,7 +44,7 @@ class Following:
         return request
 
     def take(self, line: str) -> Iterator[Any]:
-        """The item that ``line`` completes, if it does."""
+        """Yield the item that ``line`` completes, if it does."""
         if line:
             self._take_field(*line.partition(":")[::2])
             return

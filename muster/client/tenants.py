@@ -7,7 +7,7 @@ from muster.client.calls import Call, answered, change, change_once, etag, liste
 class TenantCalls:
     @answered
     def whoami(self) -> Call[documents.Whoami]:
-        """Who this key acts as, and what it may do."""
+        """Return the principal of this key, and its permissions."""
         return read("/v1/whoami", documents.Whoami)
 
     @answered
@@ -29,7 +29,7 @@ class TenantCalls:
     def revoke_key(
         self, key_id: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedKey]:
-        """From the answer on it opens nothing. ``version``: only if the key still is at that one."""
+        """Revoke a key at once. ``version``: only if the key still is at that one."""
         path, path_values = "/v1/keys/{key_id}", {"key_id": key_id}
         if_match = etag(version) or "*"
         return change("DELETE", path, documents.ChangedKey, path_values, body=None, dry_run=dry_run, if_match=if_match)
@@ -38,7 +38,7 @@ class TenantCalls:
     def create_tenant(
         self, name: str, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedTenant]:
-        """A customer organisation."""
+        """Create a customer organisation."""
         answer, body = documents.ChangedTenant, {"name": name}
         return change("POST", "/v1/tenants", answer, body=body, dry_run=dry_run, key=idempotency_key)
 
@@ -68,7 +68,7 @@ class TenantCalls:
         borrowable_gpus: int | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedQuota]:
-        """What one tenant, with all below it, may hold in one tier; None: no limit."""
+        """Set the GPUs that one tenant, with all below it, may use in one tier; None: no limit."""
         path_values = {"tenant_id": tenant_id, "tier": tier}
         body = {
             "guaranteed_gpus": guaranteed_gpus,
@@ -81,6 +81,6 @@ class TenantCalls:
 
     @listed
     def quotas(self, tenant_id: str) -> Call[documents.Quota]:
-        """A tenant's quotas; a tier that is not listed has none."""
+        """List a tenant's quotas; a tier that is not listed has none."""
         path = "/v1/tenants/{tenant_id}/quotas"
         return pages(path, documents.QuotaPage, documents.Quota, {"tenant_id": tenant_id})

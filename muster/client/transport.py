@@ -50,7 +50,9 @@ class InsecureAddressError(ValueError):
 def open_http(
     api_url: str, key: str | KeyFile, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
 ) -> httpx.Client:
-    """A client that never follows redirects, so a key never goes to another host. An empty key is not sent at all.
+    """Open a client that never follows redirects, so that a key never goes to another host.
+
+    An empty key is not sent.
 
     ``keep_alive_s``: how long an idle connection is kept; below the server's own 60 s.
 
@@ -61,7 +63,7 @@ def open_http(
 
 
 def open_async_http(api_url: str, key: str | KeyFile, *, ca_file: Path | None = None) -> httpx.AsyncClient:
-    """As ``open_http``, for an event loop."""
+    """Open a client as ``open_http`` does, for an event loop."""
     return httpx.AsyncClient(**_settings(api_url, key, ca_file, KEEP_ALIVE_S))
 
 
@@ -101,7 +103,7 @@ def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Re
 
 
 async def send_async(http: httpx.AsyncClient, method: str, path: str, **request: Any) -> httpx.Response:
-    """As ``send``, in an event loop."""
+    """Send a request as ``send`` does, in an event loop."""
     try:
         answer = await http.request(method, path, **request)
     except httpx.HTTPError as error:
@@ -115,7 +117,7 @@ def unreachable(base_url: httpx.URL, error: httpx.HTTPError) -> UnreachableError
 
 
 def raise_for_problem(answer: httpx.Response) -> None:
-    """Raises ``Problem`` unless the status is 2xx or 304."""
+    """Raise ``Problem`` unless the status is 2xx or 304."""
     if answer.status_code < 300 or answer.status_code == httpx.codes.NOT_MODIFIED:
         return
     try:
@@ -135,10 +137,10 @@ def raise_for_problem(answer: httpx.Response) -> None:
 
 
 def read_answer(answer: httpx.Response, kind: type[Any]) -> Any:
-    """The JSON of ``answer``, or its text where ``kind`` is ``str``.
+    """Return the JSON of ``answer``, or its text where ``kind`` is ``str``.
 
     Raises:
-        UnreachableError: it is no JSON, so it is not the control plane that answered.
+        UnreachableError: it is no JSON, so the control plane did not answer.
     """
     if kind is str:
         return answer.text

@@ -14,10 +14,12 @@ from muster.db.exchanges import Connection, StatementError
 
 
 def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
-    """The rows, as named tuples. ``statement`` is in the driver's own words (``%(name)s``), and reads only.
+    """Run one statement that only reads, and return its rows as named tuples.
+
+    ``statement`` has the driver's parameter style (``%(name)s``).
 
     Raises:
-        sqlalchemy.exc.DBAPIError: as SQLAlchemy would; a connection that is gone goes back to no pool.
+        sqlalchemy.exc.DBAPIError: as SQLAlchemy would; a broken connection returns to no pool.
         sqlalchemy.exc.TimeoutError: every connection is in use.
     """
     lent = None

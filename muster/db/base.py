@@ -95,7 +95,7 @@ class EnumText(TypeDecorator[E]):
 
 
 def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
-    """The check that ``column`` holds a value of ``kind`` (or NULL where the column allows it)."""
+    """Return the check that ``column`` holds a value of ``kind`` (or NULL where the column allows it)."""
     values = ", ".join(f"'{member.value}'" for member in kind)
     return CheckConstraint(f"{column} IN ({values})", name=column)
 

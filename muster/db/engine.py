@@ -11,9 +11,9 @@ from muster.db.lending import look_before_lending
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How long one statement, one wait for a lock and one idle transaction may last, in milliseconds. 0: no limit.
+    """The limits of a statement, a wait for a lock and an idle transaction, in milliseconds. 0: no limit.
 
-    ``connect_s`` and ``pool_s``: how long to wait for a new connection, and for one of the pool's to be free.
+    ``connect_s`` and ``pool_s``: how long to wait for a new connection, and for a free one of the pool.
     """
 
     statement_ms: int = 5_000
@@ -43,7 +43,10 @@ def make_engine(
     max_overflow: int = 5,
     limits: SessionLimits = DEFAULT_LIMITS,
 ) -> Engine:
-    """An engine whose sessions run in UTC under ``limits`` and show ``application_name`` in pg_stat_activity."""
+    """Return an engine whose sessions run in UTC under ``limits``.
+
+    Its sessions show ``application_name`` in pg_stat_activity.
+    """
     settings = {
         "timezone": "UTC",
         "statement_timeout": limits.statement_ms,

@@ -1,4 +1,4 @@
-"""What the database's errors mean to us: try the unit again, or tell the caller that we are unavailable."""
+"""The meaning of the database's errors: the unit of work is tried again, or the service is unavailable."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ def sqlstate(error: DBAPIError) -> str | None:
 
 
 def violated_constraint(error: IntegrityError) -> str | None:
-    """The name of the constraint or unique index that refused, such as ``uq_allocation_gpus_taken``."""
+    """Return the name of the violated constraint or unique index, such as ``uq_allocation_gpus_taken``."""
     diagnosis = getattr(error.orig, "diag", None)
     return getattr(diagnosis, "constraint_name", None)
 
@@ -60,7 +60,7 @@ def _is_unavailable(error: DBAPIError) -> bool:
 
 
 def translation_of(error: BaseException) -> UnavailableError | None:
-    """The error to raise instead of ``error``; None when it should stay as it is."""
+    """Return the error to raise instead of ``error``; None when it should stay as it is."""
     if isinstance(error, PoolTimeoutError):
         return UnavailableError("every database connection is in use", retry_after_s=1)
     if isinstance(error, StaleDataError):
@@ -76,7 +76,7 @@ def translation_of(error: BaseException) -> UnavailableError | None:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Within: a database that does not answer raises ``UnavailableError``, a conflict ``ContentionError``."""
+    """Translate errors of the block: no answer raises ``UnavailableError``, a conflict ``ContentionError``."""
     try:
         yield
     except (DBAPIError, PoolTimeoutError, StaleDataError) as error:

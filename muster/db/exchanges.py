@@ -42,7 +42,7 @@ _Key = tuple[bytes, Sequence[int]]
 
 @dataclass(slots=True)
 class _Kept:
-    """What a connection keeps between exchanges.
+    """The state that a connection keeps between round trips.
 
     ``names``: of its prepared statements, by their text as the server reads it and the types of their parameters.
     """
@@ -76,13 +76,13 @@ class Connection(psycopg.Connection[Any]):
     _kept: _Kept | None = None
 
     def exchange(self, asked: Sequence[Asked]) -> list[Sequence[Any]]:
-        """The rows of each statement, as named tuples; none of one that gives none.
+        """Run statements in one round trip, and return the rows of each as named tuples.
 
-        Where no transaction has begun, and none of the statements begins one, all of them are one by themselves.
+        Where no transaction has begun, and none of the statements begins one, each of them is a transaction.
 
         Raises:
-            StatementError: of the first that failed; those after it were not run.
-            psycopg.Error: a parameter cannot be written, or the connection is gone.
+            StatementError: of the first that failed; later ones were not run.
+            psycopg.Error: a parameter cannot be written, or the connection is broken.
         """
         if self._kept is None:
             self._kept = _Kept(adapt.Transformer(self))
@@ -112,7 +112,7 @@ class Connection(psycopg.Connection[Any]):
         return answers
 
     def rollback(self) -> None:
-        """As the driver's, but what is prepared stays so."""
+        """Roll back as the driver does, but keep the prepared statements."""
         status = self.pgconn.transaction_status
         if status == TransactionStatus.IDLE:
             return
@@ -126,14 +126,14 @@ class Connection(psycopg.Connection[Any]):
             raise failed.error from None
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        """The driver's own, which after DDL and savepoints tells the server to forget all, ours too."""
+        """Deallocate as the driver does. After DDL and savepoints it discards all statements, ours too."""
         if name is None and self._kept is not None:
             self._kept.names.clear()
         yield from super()._deallocate(name)
 
 
 def _is_outdated(error: psycopg.Error) -> bool:
-    """Whether somebody had the server forget what is prepared, or a migration changed what a statement gives."""
+    """Return whether the server discarded the prepared statements, or a migration changed the columns of a result."""
     is_changed = isinstance(error, FeatureNotSupported) and "cached plan" in str(error)
     return is_changed or isinstance(error, InvalidSqlStatementName)
 
@@ -145,7 +145,7 @@ def _forget_unprepared(kept: _Kept, keys: Sequence[_Key | None], results: Sequen
 
 
 def begin_words(driver: Connection) -> Asked | None:
-    """How the transaction of the next statement begins; None where it has begun, or where each is one by itself."""
+    """Return the statement that begins the transaction; None where it has begun, or where each statement is its own."""
     if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
         return None
     if driver.isolation_level is None and driver.read_only is None and driver.deferrable is None:
@@ -187,7 +187,7 @@ def _bound(transformer: Transformer, statement: str, parameters: Mapping[str, An
 
 
 def _exchanged(pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound]) -> tuple[list[_Key | None], list[PGresult]]:
-    """A result of each statement, and before it one of its being prepared, with its key, where it was not yet."""
+    """Return a result for each statement, preceded by that of its preparation, with its key, where it was new."""
     keys: list[_Key | None] = []
     try:
         pgconn.enter_pipeline_mode()
@@ -215,7 +215,7 @@ def _exchanged(pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound]) -> tuple[li
 
 
 def _results(pgconn: PGconn) -> list[PGresult]:
-    """Of all that was sent before the sync, however long they take: the server's limits bound each."""
+    """Return the results of all statements before the sync. The server's limits bound the time of each."""
     poller = select.poll()
     is_sent = pgconn.flush() == 0
     poller.register(pgconn.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)

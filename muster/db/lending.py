@@ -30,25 +30,25 @@ def look_before_lending(engine: Engine) -> None:
 
     @event.listens_for(engine, "reset")
     def end(connection: Any, _record: Any, state: Any) -> None:
-        """What ``reset_on_return`` would do, where there is a transaction to end."""
+        """Do the work of ``reset_on_return`` where there is a transaction to end."""
         if not state.transaction_was_reset and not _is_idle(connection):
             connection.rollback()
 
     @event.listens_for(engine, "checkout")
     def look(connection: Any, record: Any, _fairy: Any) -> None:
-        """Raises ``InvalidatePoolError``, upon which the pool opens a fresh connection."""
+        """Raise ``InvalidatePoolError`` for a broken connection, so that the pool opens a new one."""
         is_fresh = time.monotonic() - record.info[_IDLE_SINCE] < SURE_FOR_S
         if not (is_fresh and _is_quiet(connection, record.info)) and not _answers(engine, connection):
             raise InvalidatePoolError
 
 
 def _is_idle(connection: Any) -> bool:
-    """In no transaction, as the connection itself knows; one that is gone says neither yes nor no."""
+    """Return whether the connection is in no transaction, as it knows itself. A broken one is not idle."""
     return bool(connection.pgconn.transaction_status == TransactionStatus.IDLE)
 
 
 def _is_quiet(connection: Any, info: dict[str, Any]) -> bool:
-    """Nothing to read: an idle server sends nothing but its farewell and rare notices."""
+    """Return whether there is nothing to read: an idle server sends only its end and rare notices."""
     if connection.closed:
         return False
     poller = info.get(_POLLER)

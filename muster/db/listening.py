@@ -21,7 +21,7 @@ _NAMESPACE: Final = 0x4D55  # "MU": our locks never meet another application's
 
 @contextmanager
 def advisory_lock(engine: Engine, name: str) -> Iterator[bool]:
-    """Whether this process now holds the lock ``name``; it ends with the block or the connection.
+    """Yield whether this process now holds the lock ``name``, which ends with the block or the connection.
 
     Raises ``UnavailableError`` when the database does not answer.
     """
@@ -38,7 +38,7 @@ def advisory_lock(engine: Engine, name: str) -> Iterator[bool]:
 
 
 def is_lock_held(connection: Connection, name: str) -> bool:
-    """Whether any process holds the advisory lock ``name`` now."""
+    """Return whether any process holds the advisory lock ``name`` now."""
     query = text("""
         SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = :namespace
             AND objid = :key AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
@@ -67,7 +67,7 @@ class Wakeups:
         self._close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether a word came within ``timeout_s``; several at once count as one.
+        """Return whether a notification came within ``timeout_s``; several at once count as one.
 
         Raises ``UnavailableError`` when the database does not answer.
         """

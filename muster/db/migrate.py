@@ -31,7 +31,7 @@ def _config() -> Config:
 
 
 def head() -> str:
-    """The newest revision that this program knows."""
+    """Return the newest revision that this program knows."""
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     if revision is None:
         raise RuntimeError("there are no migrations in this installation")
@@ -49,7 +49,7 @@ def downgrade(url: str | URL, revision: str) -> None:
 
 
 def current(url: str | URL) -> str | None:
-    """The database's revision; None before the first migration. Raises ``UnavailableError``."""
+    """Return the database's revision; None before the first migration. Raise ``UnavailableError``."""
     engine = make_engine(url, application_name="muster migrate")
     try:
         with translated_errors(), engine.connect() as connection:

@@ -38,7 +38,7 @@ def packed_ints(values: "list[int] | npt.NDArray[np.int64]") -> PackedInts:
 
 
 def within(column: "ColumnElement[Any] | InstrumentedAttribute[Any]", ids: Iterable[str]) -> ColumnElement[bool]:
-    """As ``column.in_(ids)``, however many: one parameter, and one statement for any number of them."""
+    """Return the condition ``column.in_(ids)`` as one parameter, so that any number of ids is one statement."""
     found: ColumnElement[bool] = column == any_(literal(list(ids), ARRAY(Text)))
     return found
 
@@ -48,7 +48,7 @@ def joined_texts(texts: Iterable[str]) -> str:
 
 
 def joined_parts(parts: Iterable[Iterable[str]]) -> str:
-    """Lists of texts as one text."""
+    """Join lists of texts to one text."""
     return PART_SEPARATOR.join(map(joined_texts, parts))
 
 

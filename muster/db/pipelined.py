@@ -15,12 +15,12 @@ from muster.db.exchanges import COMMIT, Asked, Connection, StatementError, begin
 
 
 def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[Sequence[Any]]:
-    """The rows of each statement, as named tuples; none of one that gives none.
+    """Run statements in one round trip, and return the rows of each as named tuples.
 
-    With ``commit`` COMMIT goes along behind the last one.
+    With ``commit`` COMMIT follows the last one.
 
     Raises:
-        sqlalchemy.exc.DBAPIError: the first that failed; those after it were not run, and nothing is committed.
+        sqlalchemy.exc.DBAPIError: the first that failed; later ones were not run, and nothing is committed.
     """
     connection = session.connection()
     driver = connection.connection.driver_connection

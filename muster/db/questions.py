@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 class Question(Generic[T]):
-    """``document``: an expression in the driver's own words that gives JSON, or NULL where there is nothing to show.
+    """A query that PostgreSQL answers with one JSON document.
 
-    ``kind``: what the JSON is read as. Asked with a key, the expression may name the key's row, ``k``.
+    ``document``: an SQL expression in the driver's parameter style that gives JSON, or NULL where there is nothing to
+    show. ``kind``: the type of the JSON. Run with a key, the expression may name the key's row, ``k``.
     """
 
     def __init__(self, document: str, kind: type[T]) -> None:
@@ -27,7 +28,7 @@ class Question(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
 
     def ask(self, session: Session, parameters: dict[str, Any]) -> T | None:
-        """In the transaction of ``session``, which must have been flushed."""
+        """Run the query in the transaction of ``session``, which must have been flushed."""
         ((row,),) = ask_together(session, (self._alone, parameters))
         return self.read(row.answer)
 

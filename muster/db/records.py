@@ -120,7 +120,7 @@ class CordonRecord(msgspec.Struct, frozen=True):
 
 
 class PolicyRecord(msgspec.Struct, frozen=True):
-    """``document``: its JSON as it came."""
+    """A version of the policy. ``document``: its JSON, unparsed."""
 
     version: int
     document: msgspec.Raw

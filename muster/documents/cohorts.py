@@ -6,10 +6,10 @@ from muster.documents.words import Page
 
 
 class Cohort(TypedDict):
-    """``attributes``: what is equal of its GPUs, null for what is not known. ``standings``: how many stand where.
+    """A cohort. ``attributes``: the equal values of its GPUs, null if unknown. ``standings``: GPUs by standing.
 
-    ``num_spare_nodes``: so many are kept free for gangs that lose some; null: the policy keeps none.
-    ``dtypes``: what its tensor cores multiply, by compute capability; null where that is not known.
+    ``num_spare_nodes``: nodes that are kept free for gangs that lose some; null: the policy keeps none. ``dtypes``: the
+    types that its tensor cores multiply, by compute capability; null if unknown.
     """
 
     key: str
@@ -36,7 +36,10 @@ class Spread(TypedDict):
 
 
 class CohortDetail(Cohort):
-    """``tolerance``: the part of the median that a GPU's figure may lie from it."""
+    """A cohort with its measures.
+
+    ``tolerance``: the largest distance of a GPU's figure from the median, as a part of it.
+    """
 
     tolerance: float
     measures: list[Spread]

@@ -9,7 +9,10 @@ from muster.domain.incidents import IncidentState
 
 
 class NewCordon(TypedDict):
-    """On exactly one of ``node_id`` and ``gpu_uuid``; without ``until`` it stands until it is released."""
+    """A cordon to create, on exactly one of ``node_id`` and ``gpu_uuid``.
+
+    Without ``until`` it lasts until it is released.
+    """
 
     reason: str
     node_id: NotRequired[str | None]
@@ -18,9 +21,9 @@ class NewCordon(TypedDict):
 
 
 class Cordon(TypedDict):
-    """``starts_at``: it stands from then on; null for one that stands since it was set.
+    """A cordon. ``starts_at``: when it comes into force; null: when it was created.
 
-    ``evacuate_at``: from when on who runs there is told to leave for it; null: what runs, runs on.
+    ``evacuate_at``: when jobs there are asked to leave; null: they run on.
     """
 
     id: str
@@ -46,7 +49,7 @@ class CordonPage(Page):
 
 
 class Incident(TypedDict):
-    """``closes``: how one closes that no person may close by hand. ``details``: by its kind."""
+    """An incident. ``closes``: how it closes if no person may close it. ``details`` depend on its kind."""
 
     id: str
     kind: str
@@ -71,7 +74,7 @@ class IncidentPage(Page):
 
 
 class NewJoinToken(TypedDict):
-    """``address``: where ranks meet; by default from where the host enrols."""
+    """A join token to create. ``address``: the address for ranks; by default the one from which the host enrols."""
 
     host_name: str
     expires_in_s: NotRequired[int]

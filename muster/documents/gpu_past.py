@@ -1,4 +1,4 @@
-"""What a GPU has been through, as the API answers it: its attempts, its moves, its burn-ins beside the cohort's."""
+"""The history of a GPU in the API: its attempts, its transitions, its burn-ins compared with the cohort's."""
 
 from typing import Annotated
 
@@ -41,7 +41,10 @@ class MovePage(Page):
 
 
 class ComparedRate(TypedDict):
-    """``cohort``: null where no GPU's newest burn-in has that measure. ``is_outlier``: beyond the tolerance."""
+    """A rate in comparison.
+
+    ``cohort``: null where no GPU's newest burn-in has it. ``is_outlier``: beyond the tolerance.
+    """
 
     measure: str
     value: float
@@ -54,7 +57,7 @@ class ComparedBurnIn(BurnIn):
 
 
 class ComparedBurnInPage(Page):
-    """``cohort_key``: of the cohort that the GPU is of now."""
+    """A page of burn-ins. ``cohort_key``: the cohort of the GPU now."""
 
     cohort_key: str
     items: list[ComparedBurnIn]

@@ -12,9 +12,11 @@ from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Co
 
 
 class Gpu(TypedDict):
-    """``override``: a person's standing for it, where one is in force. ``score``: 0 to 100, null before the first.
+    """A GPU.
 
-    ``attributes``: what its agent tells of it beyond that, such as ``vbios_version``; not there: not told.
+    ``override``: a person's standing for it, if one is in force. ``score``: 0 to 100, null before the first.
+
+    ``attributes``: other attributes that its agent reported, such as ``vbios_version``; a missing one was not reported.
     """
 
     uuid: str
@@ -39,9 +41,11 @@ class GpuPage(Page):
 
 
 class Evidence(TypedDict):
-    """``points``: what it takes off the score now. ``counts_for_s``: how long it does, from ``last_seen_at``.
+    """An evidence.
 
-    ``why_no_points``: in words, where it takes nothing off.
+    ``points``: its present effect on the score. ``counts_for_s``: how long from ``last_seen_at`` it has one.
+
+    ``why_no_points``: the reason as text if it has no effect.
     """
 
     id: str
@@ -82,7 +86,7 @@ class Proposed(TypedDict):
 
 
 class Condition(TypedDict):
-    """``at``: when it comes by itself, null where somebody must act or nobody knows.
+    """A condition. ``at``: when it is met by itself; null where a person has to act or the time is unknown.
 
     ``subject_id``: the evidence to dismiss, the cordon or the override that has to end; null for the other kinds.
     """
@@ -109,10 +113,12 @@ class Refused(TypedDict):
 
 
 class Admission(TypedDict):
-    """``is_admitted``: also where only its own work keeps it, which stands in ``refusals`` as ``held``.
+    """The admission to a tier.
 
-    ``ways_back``: the smallest first, then the cheapest to the operator; none where only its own work keeps it, or
-    a report that the judge has yet to come to.
+    ``is_admitted`` is also true where only the GPU's own work bars it (``held`` in ``refusals``).
+
+    ``ways_back``: the smallest first, then the cheapest to the operator; none where only its own work bars it, or a
+    report that the judge has not yet evaluated.
     """
 
     tier: str
@@ -131,7 +137,7 @@ class Override(TypedDict):
 
 
 class Holder(TypedDict):
-    """Who holds the GPU; ``state`` is CLEANING once its programs have ended."""
+    """The job that has the GPU; ``state`` is CLEANING once its programs have ended."""
 
     job_id: str
     job_name: str
@@ -142,7 +148,10 @@ class Holder(TypedDict):
 
 
 class Repair(TypedDict):
-    """``by``: a person, or the agent of the GPU's host, which does ``verb``. ``words``: how it ended, or waits."""
+    """A repair.
+
+    ``by``: a person, or the agent of the GPU's host, which does ``verb``. ``words``: its result, or its state.
+    """
 
     id: str
     gpu_uuid: str
@@ -176,10 +185,10 @@ Move = TypedDict(
 
 
 class Remedy(TypedDict):
-    """What is due about a GPU: ``action``, and whose word asks for it.
+    """The repair that is due for a GPU: ``action``, and the source that requests it.
 
-    ``by``: the agent of its host, which does ``verb``, or a person, and ``who`` says why. ``attempt``: which of
-    ``attempts_max`` repairs for ``fault_group`` it would be. ``then``: what comes next should it fail or not last;
+    ``by``: the agent of its host, which does ``verb``, or a person, with the reason in ``who``. ``attempt``: which of
+    ``attempts_max`` repairs for ``fault_group`` it would be. ``then``: the next one if it fails or does not last;
     ``swap`` is the board's replacement. ``words``: all of it in a line.
     """
 
@@ -198,10 +207,10 @@ class Remedy(TypedDict):
 
 
 class Judged(TypedDict):
-    """Why a GPU stands where it does. ``evidence``: the newest first, each with the ``points`` it takes off the score.
+    """The reasons for a GPU's standing. ``evidence``: the newest first, each with its ``points`` on the score.
 
-    ``next_look_at`` is when the judge looks again though nothing new comes in. ``remedy``: what is due about a GPU that
-    is SUSPECT or QUARANTINED, null where nothing is.
+    ``next_look_at``: when the judge evaluates it again without new input. ``remedy``: the repair that is due for a GPU
+    that is SUSPECT or QUARANTINED, null where there is none.
     """
 
     measured_score: float
@@ -244,7 +253,7 @@ class ChangedGpu(GpuDetail, Trial):
 
 
 class Latest(TypedDict):
-    """``values``: metric → reading, null where there is none."""
+    """The latest readings. ``values``: metric → reading, null where there is none."""
 
     gpu_uuid: str
     node_id: str
@@ -257,7 +266,7 @@ class Latest(TypedDict):
 
 
 class Series(TypedDict):
-    """``values``: one a step, null where there is no reading."""
+    """The history of one metric. ``values``: one a step, null where there is no reading."""
 
     metric: str
     unit: str
@@ -284,7 +293,10 @@ History = TypedDict(
 
 
 class BurnIn(TypedDict):
-    """``rates``: measured, higher is better, the unit stands in the name. ``took_s``: the run itself."""
+    """A burn-in.
+
+    ``rates``: measured, higher is better, and the name has the unit. ``took_s``: the duration of the run.
+    """
 
     id: str
     gpu_uuid: str
@@ -316,7 +328,7 @@ class OrderedBurnIn(BurnIn, Trial):
 
 
 class BurnInDetail(BurnIn):
-    """With all that it measured."""
+    """A burn-in with all its figures."""
 
     figures: Json | None
 

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 
 class Mount(TypedDict):
-    """Of the host at ``source``, in the container at ``target`` or at the same path."""
+    """A mount of the host's path ``source`` in the container, at ``target`` or at the same path."""
 
     source: str
     target: NotRequired[str | None]
@@ -14,7 +14,7 @@ class Mount(TypedDict):
 
 
 class Container(TypedDict):
-    """``image``: a reference, best with its digest, or for enroot a file. ``engine`` null: what the host has."""
+    """A container. ``image``: a reference, best with its digest, or a file for enroot. ``engine`` null: the host's."""
 
     image: str
     engine: NotRequired[Literal["podman", "docker", "enroot"] | None]
@@ -109,7 +109,7 @@ class Dataset(TypedDict):
 
 
 class _JobFields(TypedDict):
-    """What of a job may be left out."""
+    """The fields of a job that may be omitted."""
 
     shape: NotRequired[Shape]
     topology: NotRequired[TopologyRule]

@@ -82,11 +82,11 @@ class AttemptHost(TypedDict):
 
 
 class CheckpointInterval(TypedDict):
-    """How often an attempt saves that leaves it to us, from ``step`` on, and what that follows from, in seconds.
+    """The interval of an attempt's checkpoints from ``step`` on, and its basis, in seconds.
 
-    ``stall_s``: what a checkpoint holds training up for; ``save_s``: what it takes in all; ``step_s``: a step; each of
-    the slowest rank. ``mtbf_s``: the mean time between failures of ``num_gpus`` GPUs. ``bound``: ``none`` where the
-    interval is what costs the least; else it is the policy's ``min`` or ``max``, or as long as a ``save`` takes.
+    ``stall_s``: how long a checkpoint delays training; ``save_s``: its whole duration; ``step_s``: a step; each of the
+    slowest rank. ``mtbf_s``: the mean time between failures of ``num_gpus`` GPUs. ``bound``: ``none`` where the
+    interval has the least cost; else it is the policy's ``min`` or ``max``, or the duration of a ``save``.
     """
 
     step: int
@@ -101,12 +101,12 @@ class CheckpointInterval(TypedDict):
 
 
 class AttemptEnergy(TypedDict):
-    """What energy an attempt's GPUs took, by their own counters as the agents read them; never an estimate.
+    """The energy of an attempt's GPUs, by their own counters as the agents read them; never an estimate.
 
-    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` lie
-    between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words. ``tokens_per_j``: by its
-    newest pace. ``gpus_unsupported``: those that have no such counter. ``j_per_step``: of all its energy, over the
-    ``steps`` that it told, so with its start and its saves; null unless each GPU was metered.
+    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` is the
+    time between readings, of ``held_gpu_seconds`` in all. ``why``: the missing part, as text. ``tokens_per_j``: by its
+    newest pace. ``gpus_unsupported``: GPUs without such a counter. ``j_per_step``: all its energy over the reported
+    ``steps``, so with its start and its saves; null unless each GPU was metered.
     """
 
     attempt_id: str
@@ -157,7 +157,7 @@ class JobDetail(Job):
 
 
 class PlannedHost(TypedDict):
-    """``gpus``: UUIDs in the order of local ranks."""
+    """A host of a plan. ``gpus``: UUIDs in the order of local ranks."""
 
     node_id: str
     node_name: str
@@ -177,7 +177,10 @@ class PlannedGroups(TypedDict):
 
 
 class PlannedRails(TypedDict):
-    """``rails``: of the first host's local ranks, in their order. ``num_hosts``: whose local ranks are on the same."""
+    """The rails of a plan.
+
+    ``rails``: of the first host's local ranks, in order. ``num_hosts``: hosts with the same rails.
+    """
 
     rails: list[int]
     num_hosts: int
@@ -280,10 +283,10 @@ class JobPlan(TypedDict):
 
 
 class Lineage(TypedDict):
-    """Of what a checkpoint was made, by its program's own word; null is what could not be told.
+    """The origin of a checkpoint, as its program reports it; null is unknown.
 
-    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training went on
-    from; null: from the start.
+    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training
+    continued from; null: from the start.
     """
 
     code_sha256: str | None
@@ -299,10 +302,10 @@ class Lineage(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none.
+    """A checkpoint. ``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime reported none.
 
-    ``pinned_at``, ``pinned_by``: somebody wants it kept. ``pin_held_at``: since when its program has marked it so where
-    it lies; a pin that is not held yet is still to be told. ``scrubbed_at``: when it was last read again, and whole.
+    ``pinned_at``, ``pinned_by``: a person wants to keep it. ``pin_held_at``: when its program marked it in its store;
+    null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
     """
 
     id: str
@@ -331,15 +334,15 @@ class CheckpointPage(Page):
 
 
 class Pace(TypedDict):
-    """Where the time of the last ``num_steps`` steps went, each part the mean of a step, by a rank's own word.
+    """The parts of the last ``num_steps`` steps, each the mean of a step, as a rank reports them.
 
-    ``checkpoint_s`` is what saving held up between steps. ``collective_s``: null where ranks exchange within their
-    passes (FSDP, tensor parallelism), unseen from outside: what it took is then in the other parts.
-    ``tokens_per_s``: this rank's share of the job's.
-    ``memory_mib``: the most that its tensors have held on the GPU; without one, what its process has in memory.
-    ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not say what a token costs.
-    ``samples``: that this rank has trained on in this attempt; beside it the means of a step. ``padding``: the share of
-    1 that only filled sequences up. Null where the program did not tell; missing where its runtime is older.
+    ``checkpoint_s`` is the delay by saves between steps. ``collective_s``: null where ranks communicate within their
+    passes (FSDP, tensor parallelism), where it cannot be measured and is part of the others. ``tokens_per_s``: this
+    rank's share of the job's. ``memory_mib``: the maximum of its tensors on the GPU; without one, the memory of its
+    process. ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not state the cost
+    of a token. ``samples``: the samples of this rank in this attempt; next to it the means of a step. ``padding``: the
+    share of 1 that only filled sequences up. Null where the program did not report it; missing where its runtime is
+    older.
     """
 
     num_steps: int
@@ -362,7 +365,10 @@ class Pace(TypedDict):
 
 
 class JobEnergy(TypedDict):
-    """``energy_j``: of all attempts as far as they were metered; null where none was. In their order."""
+    """The energy of a job.
+
+    ``energy_j``: of all metered attempts; null where there is none. Attempts are in their order.
+    """
 
     energy_j: float | None
     energy_kwh: float | None
@@ -371,9 +377,9 @@ class JobEnergy(TypedDict):
 
 
 class Rank(TypedDict):
-    """How far a rank is, by its own word.
+    """The progress of a rank, as it reports it.
 
-    ``warnings``: code → message, of what its program most likely did not mean; the first rank tells them for all.
+    ``warnings``: code → message, about likely mistakes of its program; the first rank reports them for all.
     """
 
     attempt_id: str
@@ -412,7 +418,10 @@ class StepPage(TypedDict):
 
 
 class LogPiece(TypedDict):
-    """``stream``: a global rank, or ``launcher``. ``offset``: bytes in that stream before ``text``."""
+    """A piece of a log.
+
+    ``stream``: a global rank, or ``launcher``. ``offset``: bytes in that stream before ``text``.
+    """
 
     position: int
     attempt_id: str

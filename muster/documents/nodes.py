@@ -11,7 +11,10 @@ from muster.domain.states import AllocationState, AttemptState, Contact, StopRea
 
 
 class Node(TypedDict):
-    """``num_cordons``: its own that stand now. ``num_held_gpus``: until they are proved clean."""
+    """A node.
+
+    ``num_cordons``: its own cordons in force. ``num_held_gpus``: assigned GPUs, until they are proved clean.
+    """
 
     id: str
     name: str
@@ -38,7 +41,7 @@ class Place(TypedDict):
 
 
 class NodeAgent(TypedDict):
-    """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
+    """The agent of a node. ``clock_skew_s``: the arrival of its newest report less the agent's own time."""
 
     version: str | None
     driver_version: str | None
@@ -69,7 +72,7 @@ class NodeJob(TypedDict):
 
 
 class Drain(TypedDict):
-    """``cordon_id``: release it to end the drain. ``jobs_left``: those that still have GPUs there."""
+    """A drain. ``cordon_id``: release it to end the drain. ``jobs_left``: jobs that still have GPUs there."""
 
     cordon_id: str
     reason: str
@@ -96,7 +99,9 @@ class FailingSaves(TypedDict):
 
 
 class NodeDetail(Node):
-    """``path``: its known place in the tree, widest first. ``agent``: null until its agent has reported.
+    """A node in detail.
+
+    ``path``: its known place in the tree, widest first. ``agent``: null until its agent has reported.
 
     ``rdma_ports``: InfiniBand and RoCE ports of the enrolled inventory. ``drain``: null while the node is not drained.
     """
@@ -116,7 +121,7 @@ class NodeDetail(Node):
 
 
 class NewDrain(TypedDict):
-    """``deadline_s``: how long programs may take to save and leave; by default what the policy gives."""
+    """A drain to start. ``deadline_s``: how long programs may take to save and leave; by default the policy's time."""
 
     reason: str
     until: NotRequired[Moment | None]
@@ -124,7 +129,7 @@ class NewDrain(TypedDict):
 
 
 class LabelChange(TypedDict):
-    """``labels``: to be set, by name; ``remove``: names of those that go."""
+    """A change of labels. ``labels``: labels to set, by name; ``remove``: names to remove."""
 
     labels: NotRequired[dict[str, str]]
     remove: NotRequired[list[str]]
@@ -136,6 +141,6 @@ class ChangedNode(NodeDetail, Trial):
 
 
 class NodeExportPage(Page):
-    """``items``: records by their ``type``, as `muster health replay` reads them."""
+    """A page of an export. ``items``: records by their ``type``, as `muster health replay` reads them."""
 
     items: list[Json]

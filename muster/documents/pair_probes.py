@@ -6,10 +6,11 @@ from muster.documents.words import Page
 
 
 class RackPair(TypedDict):
-    """What hosts of two racks, or of one, told of each other. A rack is null where a host's is not known.
+    """The latency and loss between hosts of two racks, or within one. A rack is null where a host's is not known.
 
-    ``num_pairs``: of hosts. Round trips in µs, null where no message came back: the median of the probes' medians, and
-    the slowest probe's 99th percentile. ``worst_node``, ``worst_peer``: the two hosts with the greatest loss, by name.
+    ``num_pairs``: pairs of hosts. Round trips in µs, null where no message came back: the median of the probes'
+    medians, and the slowest probe's 99th percentile. ``worst_node``, ``worst_peer``: the two hosts with the greatest
+    loss, by name.
     """
 
     rack: str | None

@@ -40,7 +40,7 @@ Difference = TypedDict("Difference", {"path": str, "from": Any, "to": Any})
 
 
 class PolicyFault(TypedDict):
-    """``pointer``: a JSON pointer into the document."""
+    """A fault of a policy. ``pointer``: a JSON pointer into the document."""
 
     pointer: str
     code: str
@@ -48,9 +48,9 @@ class PolicyFault(TypedDict):
 
 
 class PolicyCheck(TypedDict):
-    """What a candidate is worth. Where it is not valid, ``errors`` say why and nothing else is told.
+    """The result of a check of a candidate. Where it is not valid, there are only ``errors``.
 
-    ``obstacles``: what keeps a valid one from becoming active as things are.
+    ``obstacles``: conditions that prevent a valid candidate from becoming active now.
     """
 
     is_valid: bool
@@ -67,7 +67,7 @@ class ActivatedPolicy(PolicyDetail, Trial):
 
 
 class NewPolicy(TypedDict):
-    """``document``: what it leaves out has its default, not what is active now."""
+    """A policy to activate. ``document``: omitted fields have their defaults, not their present values."""
 
     document: Json
     reason: str

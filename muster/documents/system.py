@@ -4,14 +4,14 @@ from typing_extensions import TypedDict
 
 
 class Health(TypedDict):
-    """``status``: ``ok`` of a process that lives, ``ready`` of one that can serve."""
+    """The health of a process. ``status``: ``ok`` where it lives, ``ready`` where it can serve."""
 
     status: str
     version: str
 
 
 class ProblemKind(TypedDict):
-    """What a problem's code means and what to do."""
+    """The meaning of a problem's code, and the next action."""
 
     code: str
     status: int

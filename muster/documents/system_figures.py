@@ -7,26 +7,26 @@ from muster.documents.words import Moment
 
 
 class Waiting(TypedDict):
-    """``oldest_age_s``: how long the first of them has waited; null where none waits."""
+    """A queue. ``oldest_age_s``: how long its first item has waited; null where it is empty."""
 
     num: int
     oldest_age_s: float | None
 
 
 class Sequence(Waiting):
-    """``position``: the last one that was given out."""
+    """A sequence. ``position``: the last one that was assigned."""
 
     position: int
 
 
 class Outbox(Waiting):
-    """``num_dead``: messages that were given up."""
+    """The outbox. ``num_dead``: messages that were given up."""
 
     num_dead: int
 
 
 class Signals(Waiting):
-    """``num_set_aside``: those that could not be judged, and are tried again."""
+    """The signals to judge. ``num_set_aside``: signals that could not be judged, and are tried again."""
 
     num_set_aside: int
 
@@ -43,7 +43,7 @@ class Heartbeats(TypedDict):
 
 
 class Ingest(TypedDict):
-    """Of the last minute: reports stored, and GPUs that were in one."""
+    """The reports of the last minute that were stored, and the GPUs in them."""
 
     reports_last_minute: int
     gpus_last_minute: int
@@ -51,7 +51,7 @@ class Ingest(TypedDict):
 
 
 class Scheduler(TypedDict):
-    """``is_active``: some process runs the cycles now. ``queued``: jobs that wait for it."""
+    """The scheduler. ``is_active``: a process runs its cycles now. ``queued``: pending jobs."""
 
     is_active: bool
     queued: Waiting
@@ -64,7 +64,11 @@ class Schema(TypedDict):
 
 
 class System(TypedDict):
-    """``accepting_since``: since when heartbeats are taken without a gap; no lease ends in the first minutes after."""
+    """The state of the control plane.
+
+    ``accepting_since``: since when heartbeats have been accepted without a gap; no lease ends in the first minutes
+    after.
+    """
 
     at: Moment
     version: str

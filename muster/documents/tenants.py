@@ -10,7 +10,7 @@ from muster.domain.states import ReclaimOutcome, ReclaimState
 
 
 class Tenant(TypedDict):
-    """``parent_id``: the department that it is a team of. ``weight``: of its share, among those under the same one."""
+    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent."""
 
     id: str
     name: str
@@ -28,9 +28,9 @@ class TenantPage(Page):
 
 
 class Quota(TypedDict):
-    """Of the tenant and all below it; ``held_gpus``: what they hold now.
+    """The quota of a tenant and all below it; ``held_gpus``: the GPUs that they use now.
 
-    ``borrowable_gpus``, beyond what is guaranteed, and ``ceiling_gpus``: null: no limit.
+    ``borrowable_gpus``, beyond the guarantee, and ``ceiling_gpus``: null: no limit.
     """
 
     tenant_id: str
@@ -89,7 +89,7 @@ class KeyPage(Page):
 
 
 class Whoami(TypedDict):
-    """Who this key acts as, and what it may do."""
+    """The principal of this key, and its permissions."""
 
     name: str
     role: Annotated[str, OneOf(Role)]
@@ -100,9 +100,9 @@ class Whoami(TypedDict):
 
 
 class Reclaim(TypedDict):
-    """What belongs to the other tenant is null, and so is what the choice was made by, but for operators.
+    """A reclaim. Fields of the other tenant are null, and so is the basis of the choice, except for operators.
 
-    ``num_kept_gpus``: with so many an elastic victim goes on; 0: it gives all that it has.
+    ``num_kept_gpus``: the GPUs with which an elastic victim continues; 0: it releases all.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What the documents are made of: words of an enumeration, times, pages. Nothing here loads pydantic itself."""
+"""The parts of documents: values of an enumeration, times, pages. This module does not load pydantic itself."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,13 +36,16 @@ class Page(TypedDict):
 
 
 class Stretch(TypedDict):
-    """``next_after``: the position behind which the next one begins; it stays where it was while nothing is new."""
+    """A stretch of a sequence.
+
+    ``next_after``: the position after which the next one begins; unchanged if nothing is new.
+    """
 
     next_after: int
 
 
 class Consequence(TypedDict):
-    """What a change would leave: an event (``kind`` and subject), or a message (``topic`` and key)."""
+    """A consequence of a change: an event (``kind`` and subject), or a message (``topic`` and key)."""
 
     type: str
     payload: Json
@@ -54,7 +57,7 @@ class Consequence(TypedDict):
 
 
 class Trial(TypedDict):
-    """What every change answers beside its object when it is asked with ``dry_run``: nothing happened."""
+    """The addition to the answer of a change that was requested with ``dry_run``: nothing happened."""
 
     dry_run: NotRequired[bool]
     consequences: NotRequired[list[Consequence]]

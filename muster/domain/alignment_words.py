@@ -1,4 +1,4 @@
-"""How the ranks of a planned job would stand, in words: a line for each dimension of its layout, and one for rails."""
+"""The positions of a planned job's ranks as text: a line for each dimension of its layout, and one for rails."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +13,10 @@ _GROUPS: Final = {
 def alignment_words(
     groups: Sequence[Mapping[str, Any]], rails: Mapping[str, Any] | None, num_hosts: int
 ) -> Iterator[str]:
-    """``groups``, ``rails``: as a job's plan has them; ``num_hosts``: of the gang."""
+    """Yield a line for each group and one for the rails.
+
+    ``groups`` and ``rails`` come from the job's plan; ``num_hosts`` is the size of the gang.
+    """
     for each in groups:
         one, many = _GROUPS[each["dimension"]]
         total, together, level = each["num_groups"], each["num_together"], each["level"]

@@ -9,7 +9,7 @@ from muster.domain.states import Cause, StopReason
 
 
 class Budget(StrEnum):
-    """Whose restarts a cause uses up. The infrastructure's faults never count against the job."""
+    """The budget of restarts that a cause uses up. Infrastructure faults never count against the job."""
 
     NOBODY = "nobody"
     JOB = "job"
@@ -17,7 +17,7 @@ class Budget(StrEnum):
 
 
 class Onward(StrEnum):
-    """What the job does after its attempt: end well, end badly, or try again at once or after a pause."""
+    """The next step of a job after its attempt: end well, end badly, or try again at once or after a pause."""
 
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -27,7 +27,11 @@ class Onward(StrEnum):
 
 
 class Avoid(StrEnum):
-    """``GPUS``: of the host at fault, where one is known, and so the host; ``NODE``: without one, all hosts of it."""
+    """The GPUs or nodes that the next attempt avoids.
+
+    ``GPUS``: the GPUs of the host at fault where it is known, and so the host. ``NODE``: without such GPUs, the whole
+    host.
+    """
 
     NOTHING = "nothing"
     GPUS = "gpus"

@@ -1,4 +1,4 @@
-"""At which interval an attempt saves, in one sentence for people."""
+"""The interval at which an attempt saves, in one sentence for people."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,10 @@ _MOST_STEPS: Final = 10**12
 
 
 def interval_in_words(told: Mapping[str, Any]) -> str:
-    """``told``: the fields of ``wire.training.CheckpointInterval``."""
+    """Return the interval as one sentence.
+
+    ``told`` has the fields of ``wire.training.CheckpointInterval``.
+    """
     every = f"a checkpoint every {told['interval_s']:.4g} s"
     num_steps = told["interval_s"] / told["step_s"] if told["step_s"] > 0 else math.inf
     if num_steps <= _MOST_STEPS:

@@ -59,10 +59,11 @@ class Mount(StrictModel):
 
 
 class Container(StrictModel):
-    """``engine`` None: what the host has, of podman and docker, or of enroot for a file.
+    """The image in which a program runs.
 
-    ``image``: a reference, best with its digest (``name@sha256:…``), which alone says the same on all hosts and at each
-    attempt; or the path of a squashfs file, which enroot runs. ``user``: numbers, ``uid:gid``; None: the host worker's.
+    ``engine`` None: podman or docker, whichever the host has, or enroot for a file. ``image``: a reference, best with
+    its digest (``name@sha256:…``), which alone means the same on all hosts and at each attempt; or the path of a
+    squashfs file, which enroot runs. ``user``: numbers, ``uid:gid``; None: the user of the host worker.
     """
 
     image: Annotated[Line, Field(max_length=512)]

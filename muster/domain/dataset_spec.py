@@ -14,7 +14,10 @@ _NO_LETTER: Final = re.compile(r"[^A-Z0-9]")
 
 
 class DatasetCheck(StrEnum):
-    """``sizes``: each file of the manifest is there with its size. ``checksums``: and is read back equal."""
+    """The check of a dataset before the program starts.
+
+    ``sizes``: each file of the manifest exists with its size. ``checksums``: each file is also read back and is equal.
+    """
 
     SIZES = "sizes"
     CHECKSUMS = "checksums"
@@ -33,12 +36,12 @@ class Dataset(StrictModel):
 
     @property
     def variable(self) -> str:
-        """Of the program's environment: its path."""
+        """Return the name of the environment variable that holds the dataset's path."""
         return f"MUSTER_DATASET_{_NO_LETTER.sub('_', self.name.upper())}"
 
 
 def require_each_once(datasets: Sequence[Dataset]) -> None:
-    """Raises ValueError where two would be one variable of the program's environment."""
+    """Raise ValueError where two datasets would use the same variable of the program's environment."""
     named: dict[str, str] = {}
     for dataset in datasets:
         if (other := named.get(dataset.variable)) is not None:
@@ -47,7 +50,7 @@ def require_each_once(datasets: Sequence[Dataset]) -> None:
 
 
 def environment_of(datasets: Sequence[Dataset]) -> dict[str, str]:
-    """By which the program finds them: each by a variable of its own, and all by name in one, as JSON."""
+    """Return the variables by which the program finds its datasets: one for each, and one with all of them as JSON."""
     if not datasets:
         return {}
     paths = {dataset.name: dataset.path for dataset in datasets}

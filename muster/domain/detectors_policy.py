@@ -1,4 +1,4 @@
-"""``health.detectors``: one section for each rule, by its name."""
+"""The section ``health.detectors`` of the policy: a section for each rule, by its name."""
 
 from typing import Any
 
@@ -150,7 +150,7 @@ class DetectorsPolicy(StrictModel):
     @field_validator(*_REPEATS, mode="before")
     @classmethod
     def _rest_by_default(cls, given: Any, info: ValidationInfo) -> Any:
-        """What a document leaves out of a rule is that rule's own default: its mode alone may be named."""
+        """Fill the fields that a document omits with the rule's own defaults, so that it may name the mode alone."""
         if not isinstance(given, dict) or info.field_name is None:
             return given
         return {**cls.model_fields[info.field_name].default.model_dump(), **given}

@@ -15,15 +15,19 @@ class Sizes:
 
 
 def sizes_of(shape: Shape, asked: int | None) -> Sizes:
-    """``asked``: what was asked for while it ran: its wish from then on, and the most that it takes."""
+    """Return the numbers of hosts that the job can run on.
+
+    ``asked``: the number that was requested while the job ran. It is the preferred number from then on, and the
+    maximum.
+    """
     if asked is None:
         return Sizes(shape.sizes[0], shape.nodes, shape.sizes[-1])
     return Sizes(shape.sizes[0], asked, asked)
 
 
 def pieces(shape: Shape, num_nodes: int) -> int:
-    """In how many times as many pieces a batch is taken on fewer hosts than were wished for.
+    """Return into how many times as many pieces a batch is divided on fewer hosts than the shape has.
 
-    So that a program which keeps its global batch (``run.share_of``) needs no more memory than on those.
+    A program that keeps its global batch (``run.share_of``) then needs no more memory than on all hosts.
     """
     return max(1, -(-shape.nodes // num_nodes))

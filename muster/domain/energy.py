@@ -16,9 +16,10 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """``seconds``: of the span, so many lie between readings; before the first and behind the last nothing is known.
+    """The energy that a counter measured within a span.
 
-    ``is_partial``: the counter began anew, and what it had counted since the reading before is lost.
+    ``seconds``: the part of the span between two readings; nothing is known before the first and after the last one.
+    ``is_partial``: the counter was reset, and its count since the reading before the reset is lost.
     """
 
     energy_j: float
@@ -44,7 +45,10 @@ def metered(points: Sequence[Point], since_ms: int, until_ms: int) -> Metered | 
 
 
 def energy_in_words(found: Mapping[str, Any]) -> str:
-    """Of an attempt, as the API's document names it. What no counter says is said to be so, and never zero."""
+    """Return the energy of an attempt as text. The fields are those of the API's document.
+
+    An unknown value is stated as unknown, never as zero.
+    """
     if found["energy_j"] is None:
         unsupported = found["gpus_unsupported"] and found["gpus_unsupported"] == found["gpus"]
         return "energy: unsupported by its GPUs" if unsupported else f"energy: not known: {found['why']}"

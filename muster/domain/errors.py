@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 @dataclass(frozen=True, slots=True)
 class FieldFault:
-    """What is wrong with one field: a JSON pointer, a stable code, and what is accepted instead."""
+    """The fault of one field: a JSON pointer, a stable code, and the values that are accepted."""
 
     pointer: str
     code: str

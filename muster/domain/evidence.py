@@ -13,7 +13,10 @@ from muster.domain.metrics import Values
 
 
 class Severity(IntEnum):
-    """How bad, in order. WARNING and worse keep a GPU in probation; CONDEMNING quarantines where it was measured."""
+    """The severity of a finding, in order.
+
+    WARNING and worse keep a GPU in probation. CONDEMNING quarantines a GPU if the fault was measured.
+    """
 
     INFO = 0
     WARNING = 1
@@ -43,7 +46,10 @@ class Source(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an agent reports the moment it happens; the values of a state or a rise: ``domain.state_readings``."""
+    """The kinds of events that an agent reports at once.
+
+    ``domain.state_readings`` lists the values of states and rises.
+    """
 
     XID = "xid"
     SXID = "sxid"
@@ -93,7 +99,7 @@ class GpuSignal:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector says of one signal or sample, before it becomes a row.
+    """The statement of a detector about one signal or sample, before it becomes a row.
 
     ``fault_key`` names the fault (such as ``xid:95``): findings with one key on one GPU whose onsets lie within the
     policy's coalescing window are one evidence. ``counts_for_ms`` is how long it weighs on the score.

@@ -77,10 +77,10 @@ class _Document(BaseModel):
 
 
 def parse_exit_record(document: Mapping[str, Any]) -> ExitRecord:
-    """The record of the wire or the disk.
+    """Parse the record of the wire or the disk.
 
     Raises:
-        ValueError: names each field that does not fit, or says that the record tells nothing.
+        ValueError: names each field that does not fit, or states that the record is empty.
     """
     try:
         parsed = _Document.model_validate(dict(document))

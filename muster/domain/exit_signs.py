@@ -1,11 +1,13 @@
-"""What programs print when they end by a fault, and what each line says of its cause.
+"""The lines that programs print when they end by a fault, and the cause that each line indicates.
 
 Sources: PyTorch's ``ProcessGroupNCCL.cpp``, gloo's transports, NCCL's ``net_ib`` and ``src/debug.cc``, the CUDA
-runtime's error strings, the loaders of PyTorch and safetensors, and what Megatron-LM, fairseq, Lightning and
-DeepSpeed print of a loss that is no number. Whole phrases, old forms and new ones: single words such as "Xid" or
-"error" stand in too many harmless lines. No line makes a GPU's fault, for a program may print anything: what was
-measured of the GPU tells whose it was (``exits.GpuFault``), and so it is of a CUDA error that a program's own bug gives
-as well ("unspecified launch failure", "illegal memory access").
+runtime's error strings, the loaders of PyTorch and safetensors, and the messages of Megatron-LM, fairseq, Lightning and
+DeepSpeed about a loss that is no number. Signs are whole phrases, old forms and new ones: single words such as "Xid" or
+"error" occur in too many harmless lines.
+
+No line makes a GPU's fault, since a program may print anything: the measurements of the GPU decide
+(``exits.GpuFault``). The same holds for a CUDA error that a program's own bug causes as well ("unspecified launch
+failure", "illegal memory access").
 """
 
 import re
@@ -103,11 +105,11 @@ _LAST_LINES: Final = 20
 
 
 def ended_out_of_gpu_memory(text: str | None, *, was_raised: bool) -> str | None:
-    """The line that says so, where it is of what ended the program: no other exception was raised after it.
+    """Return the line about missing GPU memory if that ended the program: no other exception was raised after it.
 
-    A program may catch it, take smaller pieces and go on. What was raised as it was handled only follows from it.
-    ``was_raised``: the program ended as by an exception, so the last one in its log is what ended it; otherwise only
-    its last lines tell of that.
+    A program may catch the error, take smaller pieces and continue. An exception that is raised while the first one is
+    handled only follows from it. ``was_raised``: the program ended as by an exception, so the last one in its log ended
+    it; otherwise only its last lines count.
     """
     lines = (text or "").splitlines()
     said = [n for n, line in enumerate(lines) if any(sign.tokens[0] in line for sign in OUT_OF_GPU_MEMORY)]
@@ -122,7 +124,7 @@ def ended_out_of_gpu_memory(text: str | None, *, was_raised: bool) -> str | None
 
 
 def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | None:
-    """The sign whose line stands first in ``text``, and that line."""
+    """Return the sign whose line comes first in ``text``, and that line."""
     for line in (text or "").splitlines():
         for sign in signs:
             if all(token in line for token in sign.tokens):
@@ -131,7 +133,7 @@ def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | No
 
 
 def last_words(text: str) -> str:
-    """Of the program: mpirun, srun and DeepSpeed's launcher add their own to a rank's end."""
+    """Return the program's last lines, without those that mpirun, srun and DeepSpeed's launcher add to a rank's end."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own, is_banner = [], False
     for line in lines:

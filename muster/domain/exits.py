@@ -1,10 +1,12 @@
-"""From a host's exit record to the cause of the attempt's end, with its proof in one line.
+"""The step from a host's exit record to the cause of the attempt's end, with its proof in one line.
 
-What was measured of a rank's GPU goes first, then its exit code where that has a meaning (``EXIT_CLASSES``), then the
-line of its log that tells of a known fault (``exit_signs``); anything else is the program's own. Of several ranks the
-first to end is the root, but never one that only missed another. A SIGTERM that nobody asked of us is no fault of the
-program's. A SIGKILL that is neither ours nor a counted memory kill is: it comes from a process of the job's own user,
-or from a person, and an excuse that any program can bring about would cost others.
+A measurement of a rank's GPU decides first, then its exit code if the code has a meaning (``EXIT_CLASSES``), then the
+line of its log that indicates a known fault (``exit_signs``); anything else is the program's own. Of several ranks the
+first to end is the root, but never one that only missed another.
+
+A SIGTERM that Muster did not send is no fault of the program. A SIGKILL that is neither ours nor a counted memory kill
+is: it comes from a process of the job's own user, or from a person, and an excuse that any program can bring about
+would cost others.
 """
 
 from collections.abc import Mapping
@@ -50,7 +52,7 @@ _LONGEST_LINE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ExitClass:
-    """What a rank says by its exit code alone. ``is_final``: a new attempt would end as this one did."""
+    """The meaning of a rank's exit code. ``is_final``: a new attempt would end in the same way."""
 
     cause: Cause
     words: str
@@ -81,7 +83,10 @@ class GpuFault:
 
 @dataclass(frozen=True, slots=True)
 class KnownFaults:
-    """Those of one attempt's GPUs since it was placed. ``window_ms``: how far from a rank's end one explains it."""
+    """The faults of one attempt's GPUs since its placement.
+
+    ``window_ms``: the largest distance between a fault and a rank's end that the fault explains.
+    """
 
     found: tuple[GpuFault, ...] = ()
     window_ms: int = 0
@@ -89,8 +94,10 @@ class KnownFaults:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
-    says itself that it would end so again. ``is_reported``: a GPU is to blame by the program's word alone.
+    """The cause of a part's end with its proof.
+
+    ``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
+    itself states that it would end in the same way again. ``is_reported``: only the program's report blames a GPU.
     """
 
     cause: Cause
@@ -108,12 +115,14 @@ def classify(
     has_data_elsewhere: bool = False,
     faults: KnownFaults = KnownFaults(),
 ) -> Verdict:
-    """Why this host's part ended. ``stop``: the most urgent reason that stood on the attempt by the server's word.
-    ``has_data_elsewhere``: another host has found the job's datasets as they should be, so who has not is at fault.
-    ``faults``: of this host's GPUs, so far as they are known by now.
+    """Return why this host's part ended.
+
+    ``stop``: the most urgent reason that the server had for a stop of the attempt. ``has_data_elsewhere``: another host
+    found the job's datasets complete, so a host without them is at fault. ``faults``: the known faults of this host's
+    GPUs.
 
     A program that ended by itself before the stop reached it is judged by its own end. A cancel outlasts a lost
-    contact: the tenant wanted no more of it, so nothing may be tried again.
+    contact: the tenant wanted no further attempt.
     """
     if record.spawn_error is not None:
         return _never_ran(record, stop, has_data_elsewhere=has_data_elsewhere)
@@ -194,7 +203,7 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
 
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
-    """The first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
+    """Return the first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
     if not roots and any(rank.exit_code in _TOLD_TO_STOP for rank in own.values()):
         return None
     if not roots:
@@ -216,7 +225,7 @@ def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
 
 
 def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
-    """By its code where that says something, by a line where one does, else the program's own."""
+    """Return the verdict on the first rank: by its exit code, by a line of its log, else as the program's own fault."""
     rank = roots[number]
     if (known := EXIT_CLASSES.get(-1 if rank.exit_code is None else rank.exit_code)) is not None:
         last = _last_line(rank.error_excerpt)
@@ -254,7 +263,7 @@ def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopR
 
 
 def _told(number: int, ranks: Mapping[int, RankExit], signs: tuple[Sign, ...], *, is_cascade: bool = False) -> Verdict:
-    """By the line of rank ``number`` that holds one of ``signs``."""
+    """Return the verdict by the line of rank ``number`` that holds one of ``signs``."""
     sign, line = first_of(signs, ranks[number].error_excerpt) or (signs[0], "")
     return Verdict(sign.cause, _proof(number, ranks[number], line[:_LONGEST_LINE]), number, is_cascade=is_cascade)
 
@@ -266,7 +275,10 @@ def _lost_its_torchrun(record: ExitRecord, failing: Mapping[int, RankExit]) -> b
 
 
 def _memory_words(record: ExitRecord) -> str:
-    """By whose count, and against which limit: whether to ask for more or to use less is the reader's next question."""
+    """Return as text which counter saw the memory kill, and against which limit.
+
+    The reader has to decide next whether to request more memory or to use less.
+    """
     if not record.cgroup_oom_kills:
         return "the kernel counted a memory kill"
     limit = record.memory_limit_bytes
@@ -276,12 +288,12 @@ def _memory_words(record: ExitRecord) -> str:
 
 
 def _first(ranks: Mapping[int, RankExit]) -> int:
-    """The one that ended first; unknown times come last, and the lower rank where they are equal."""
+    """Return the rank that ended first. Unknown times come last; the lower rank wins between equal times."""
     return min(ranks, key=lambda number: (ranks[number].ended_at_ms or float("inf"), number))
 
 
 def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | None:
-    """The rank that ended well before any of ``failing``, which only say that another rank was gone."""
+    """Return the rank that ended well before any of ``failing``, which only report that another rank was lost."""
     if any(_was_told(rank) for rank in failing.values()):
         return None
     first_failed_ms = min(rank.ended_at_ms or 0 for rank in failing.values())
@@ -294,12 +306,12 @@ def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | No
 
 
 def _was_told(rank: RankExit) -> bool:
-    """As a program that knows how says it, and as one ends that does not listen."""
+    """Return whether the rank was asked to stop: by its exit code, or by SIGTERM if the program ignores it."""
     return rank.exit_code in _TOLD_TO_STOP or rank.signal == _SIGTERM
 
 
 def _is_cascade(rank: RankExit) -> bool:
-    """Whether it left because of another rank. What it says of itself beside that goes before."""
+    """Return whether the rank ended because of another rank. Any cause of its own takes precedence."""
     if _was_told(rank):
         return True
     says_why = rank.exit_code in EXIT_CLASSES or _says(rank, ROOTS) or _says(rank, SAID_OF_A_GPU)

@@ -1,4 +1,4 @@
-"""How often the fleet's GPUs fail under a job: what was expected of them, corrected by what happened."""
+"""The rate at which the fleet's GPUs fail under a job: the expected rate, corrected by the observed failures."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,7 +27,7 @@ LOST_WORK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """So many attempts failed in so many hours that GPUs were held by attempts that ran, each GPU's counted."""
+    """The number of failed attempts, and the GPU-hours of all attempts that ran."""
 
     num_failures: int = 0
     gpu_hours: float = 0.0
@@ -37,20 +37,20 @@ _NOTHING: Final = Record()
 
 
 def failures_per_gpu_hour(record: Record, expected: CheckpointIntervalPolicy) -> float:
-    """The mean of the rate after ``record``, where a gamma distribution of the policy's figures stood before it.
+    """Return the mean rate after ``record``, with the policy's figures as a gamma distributed prior.
 
-    Failures that come by chance alone are Poisson's, and the gamma distribution is conjugate to that: what was expected
-    counts as ``prior_failures`` in the GPU-hours in which they were expected. Above 0.
+    Independent failures are Poisson distributed, and the gamma distribution is conjugate to that: the expectation
+    counts as ``prior_failures`` in the GPU-hours in which they were expected. The rate is above 0.
     """
     prior_gpu_hours = expected.prior_failures * expected.prior_gpu_hours_per_failure
     return (expected.prior_failures + record.num_failures) / (prior_gpu_hours + record.gpu_hours)
 
 
 def own_failures_per_gpu_hour(own: Record) -> float:
-    """(k - 1) / T after the k-th failure in T hours: unbiased, since it is asked for when one has just come.
+    """Return (k - 1) / T after the k-th failure in T hours.
 
-    One failure says nothing yet, 0.0. (The waiting time to the k-th event of a Poisson process is gamma distributed,
-    and the mean of its inverse is λ / (k - 1).)
+    This is unbiased, since the rate is computed at a failure. One failure gives 0.0. (The waiting time to the k-th
+    event of a Poisson process is gamma distributed, and the mean of its inverse is λ / (k - 1).)
     """
     return max(own.num_failures - 1, 0) / own.gpu_hours if own.gpu_hours > 0 else 0.0
 
@@ -58,9 +58,10 @@ def own_failures_per_gpu_hour(own: Record) -> float:
 def rule_for_program(
     record: Record, expected: CheckpointIntervalPolicy, num_gpus: int, own: Record = _NOTHING
 ) -> dict[str, float | int | None]:
-    """What ``muster.train.interval`` goes by, as ``MUSTER_CHECKPOINT_INTERVAL`` says it; of no GPUs it counts ranks.
+    """Return the rule for ``muster.train.interval``, as ``MUSTER_CHECKPOINT_INTERVAL`` carries it.
 
-    ``own``: the job's own record by ``LOST_WORK``. What fails more often than the fleet saves more often.
+    Without GPUs the rule counts ranks. ``own``: the job's own record by ``LOST_WORK``. A job that fails more often than
+    the fleet saves more often.
     """
     return {
         "failures_per_gpu_hour": max(failures_per_gpu_hour(record, expected), own_failures_per_gpu_hour(own)),

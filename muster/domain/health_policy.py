@@ -44,7 +44,7 @@ __all__ = [
 
 
 class RepairPolicy(StrictModel):
-    """How long a repair may take, and how many a board gets before it is to be retired."""
+    """The limits of repairs: how long a repair may take, and how many a board gets before it is to be retired."""
 
     timeout_s: Seconds = Field(
         1500.0, description="A GPU that is in REPAIR for longer is QUARANTINED again: the repair failed."
@@ -82,16 +82,16 @@ class RepairPolicy(StrictModel):
     )
 
     def limit_s(self, action: RepairAction | None) -> float:
-        """How long a repair by ``action`` may take, s. None: it is not known which."""
+        """Return how long a repair by ``action`` may take, in seconds; None: the action is not known."""
         return self.timeout_s if action is None else self.timeout_s_of.get(action, self.timeout_s)
 
 
 class BreakerPolicy(StrictModel):
-    """How many GPUs rules may quarantine: in each scope max(floor, share · GPUs there), rounded down.
+    """The number of GPUs that rules may quarantine: in each scope max(floor, share · GPUs there), rounded down.
 
-    Past a cap the moves are proposed, one incident opens, and the scope stays open until a person closes it. The
-    window's scope counts what was taken out within `window_s`; the others also all that rules took out and that is
-    not back.
+    Past a cap the transitions are proposed, one incident opens, and the scope stays open until a person closes it. The
+    scope of the window counts all GPUs that rules took out within `window_s`; the others also count all that rules took
+    out and that have not returned.
     """
 
     window_s: Seconds = Field(600.0, description="How long a quarantine counts, whether or not the GPU is back.")
@@ -119,7 +119,7 @@ class BreakerPolicy(StrictModel):
 
 
 class BurnInPolicy(StrictModel):
-    """When a burn-in passes, and how orders for one reach the hosts."""
+    """The rules by which a burn-in passes and its orders reach the hosts."""
 
     quorum: Annotated[int, Field(ge=2, le=1000)] = Field(
         3, description="How many GPUs of one model, driver and library must have a figure before it is compared."
@@ -193,7 +193,7 @@ class BurnInPolicy(StrictModel):
 
 
 class CohortPolicy(StrictModel):
-    """Which GPUs may be mixed in one gang."""
+    """The rules for the GPUs that may be mixed in one gang."""
 
     attributes: tuple[Name, ...] = Field(
         default=("model", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "vbios_version"),
@@ -221,7 +221,7 @@ class CohortPolicy(StrictModel):
 
 
 class HealthPolicy(StrictModel):
-    """How GPUs are judged, taken out, repaired and proved."""
+    """The rules by which GPUs are judged, taken out, repaired and proved."""
 
     evidence: EvidencePolicy = Field(default_factory=EvidencePolicy)
     score: ScorePolicy = Field(default_factory=ScorePolicy)

@@ -51,7 +51,7 @@ FENCE_EPOCH_BITS: Final = 32
 
 
 def is_id(noun: str, text: str) -> bool:
-    """Whether ``text`` has the shape of an id of ``noun``."""
+    """Return whether ``text`` has the shape of an id of ``noun``."""
     return _PATTERNS[noun].fullmatch(text) is not None
 
 

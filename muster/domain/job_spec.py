@@ -1,4 +1,4 @@
-"""What a tenant submits: program, shape, tier, restart and stop rules. Validated whole, at the edge, once."""
+"""The specification of a job: program, shape, tier, restart and stop rules. It is validated whole at the edge."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Self
@@ -29,7 +29,7 @@ def _is_refused(name: str) -> bool:
 
 
 def _whole_as_float(value: object) -> object:
-    """What JSON writes without a point; anything else is left to be refused."""
+    """Convert a number that JSON writes without a point; any other value stays as it is and is refused later."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
 
 
@@ -39,7 +39,7 @@ class LauncherKind(StrEnum):
 
 
 class NodeLossRule(StrEnum):
-    """What happens when a host falls silent: ``wait`` for its whole lease, or relaunch ``fenced`` at once."""
+    """The reaction to a silent host: ``wait`` for its whole lease, or relaunch ``fenced`` at once."""
 
     WAIT = "wait"
     FENCED = "fenced"
@@ -133,7 +133,10 @@ class Shape(StrictModel):
         return self
 
     def settled(self, gpus_of_host: int) -> "Shape":
-        """As nodes × GPUs where it says a sum: the fewest hosts of equal parts, on hosts of so many GPUs."""
+        """Return the shape as nodes × GPUs if it names a sum: the fewest hosts with equal parts.
+
+        ``gpus_of_host``: how many GPUs a host has.
+        """
         if self.gpus is None:
             return self
         width = next(width for width in range(min(self.gpus, gpus_of_host, 72), 0, -1) if self.gpus % width == 0)
@@ -162,10 +165,10 @@ MAX_RESTARTS: Final = 3
 
 
 class Restart(StrictModel):
-    """How many new attempts the job's own faults may cost. The infrastructure's faults never count.
+    """The number of new attempts that the job's own faults may use up. Infrastructure faults never count.
 
-    ``gpu_oom_doublings``: so many times at most an attempt that ran out of GPU memory is followed at once by one that
-    takes each batch in twice as many pieces (``muster.train``'s ``run.accumulation``), without costing a restart.
+    ``gpu_oom_doublings``: at most so many times an attempt that ran out of GPU memory is followed at once by one that
+    divides each batch into twice as many pieces (``muster.train``'s ``run.accumulation``), without using up a restart.
     """
 
     max_restarts: Annotated[int, Field(ge=0, le=100)] = MAX_RESTARTS
@@ -173,16 +176,19 @@ class Restart(StrictModel):
 
 
 class CheckpointRule(StrictModel):
-    """``folder``: where all hosts of the job see the same files; the job gets a folder of its own in it.
+    """The place of a job's checkpoints.
+
+    ``folder``: a folder that all hosts of the job share; the job gets a folder of its own in it.
 
     ``store``: an S3-compatible object store instead, as ``s3://bucket/prefix``; the job gets a prefix of its own in it.
-    Where it stands is the program's environment's to say (``AWS_ENDPOINT_URL``, ``AWS_REGION``). ``credentials`` names
-    the one of the job's ``secrets`` by which it is asked, in the form of ~/.aws/credentials.
+    The program's environment names its address (``AWS_ENDPOINT_URL``, ``AWS_REGION``). ``credentials`` names the one of
+    the job's ``secrets`` that opens it, in the form of ~/.aws/credentials.
 
-    Without either each host keeps its own: enough on one host, and no more.
+    Without either each host keeps its own checkpoints, which suffices for one host only.
 
     ``encryption_keys`` names the one of the job's ``secrets`` that holds the keys under which checkpoints are
-    encrypted, one a line in 64 hex digits: the first encrypts, any of them decrypts. Without it they are not encrypted.
+    encrypted, one a line in 64 hex digits: the first encrypts, any of them decrypts. Without it checkpoints are not
+    encrypted.
     """
 
     folder: AbsolutePath | None = None
@@ -200,13 +206,12 @@ class CheckpointRule(StrictModel):
 
 
 class HostLimits(StrictModel):
-    """What each host's part of an attempt may use of its host, all its processes together; None is without limit.
+    """The resources of a host that each part of an attempt may use, all its processes together; None is without limit.
 
-    ``memory_bytes``: of host memory, without swap; what goes beyond is killed: the attempt ends as ``host_oom``.
-    ``pids``: processes and threads at once; the program's next fork then fails.
-    ``cpus``: of the host's CPU time, 2.5 being two and a half of them; what goes beyond is slowed down.
-    ``io_read_bytes_per_s``, ``io_write_bytes_per_s``: of each of the host's own disks; what goes beyond is slowed down.
-    A network file system is none of them.
+    ``memory_bytes``: of host memory, without swap; a process beyond it is killed, and the attempt ends as ``host_oom``.
+    ``pids``: processes and threads at once; the program's next fork then fails. ``cpus``: of the host's CPU time, 2.5
+    being two and a half of them; a program beyond it is slowed down. ``io_read_bytes_per_s``, ``io_write_bytes_per_s``:
+    of each of the host's own disks, which network file systems are not; a program beyond it is slowed down.
     """
 
     memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
@@ -222,11 +227,12 @@ class HostLimits(StrictModel):
 
 
 class JobSpec(StrictModel):
-    """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values.
+    """The specification that a tenant submits.
 
-    ``datasets``: what its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``.
-    ``on_node_loss`` None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's
-    commits are fenced off there; else ``wait``.
+    ``secrets``: names of files that the operator keeps on the hosts for this tenant; never values. ``datasets``: data
+    that its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss``
+    None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's commits are
+    fenced off there; else ``wait``.
     """
 
     name: Name
@@ -249,7 +255,7 @@ class JobSpec(StrictModel):
 
     @model_validator(mode="after")
     def _checkpoints_fit_a_container(self) -> Self:
-        """The folder is mounted for the program, so it is held to what a mount is."""
+        """Check the folder of checkpoints by the rules of mounts, since it is mounted for the program."""
         if self.program.container is None or self.checkpoint.folder is None:
             return self
         try:

@@ -16,7 +16,7 @@ _NAMES: Final[tuple[SeverityName, ...]] = ("info", "warning", "degraded", "conde
 
 
 class WeightPolicy(StrictModel):
-    """What evidence of one severity takes off the score."""
+    """The points that evidence of one severity takes off the score."""
 
     points: Points = Field(description="What it takes off a score of 100 when it was just seen.")
     half_life_s: Seconds = Field(description="After each such time it takes off half as much.")
@@ -131,7 +131,7 @@ class ScorePolicy(StrictModel):
     )
 
     def weight(self, severity: Severity, detector: str = "") -> WeightPolicy:
-        """Of what ``detector`` finds to be of ``severity``; of any that has none of its own, where none is named."""
+        """Return the weight of a severity for ``detector``; the general weight where it has none of its own."""
         own = self.weights_of.get(detector)
         if own is not None and (weight := own.get(_NAMES[severity])) is not None:
             return weight
@@ -139,7 +139,7 @@ class ScorePolicy(StrictModel):
 
     @cached_property
     def weighs_info(self) -> bool:
-        """Whether any evidence of severity INFO weighs."""
+        """Return whether any evidence of severity INFO weighs."""
         own = (weights["info"].points for weights in self.weights_of.values() if "info" in weights)
         return any(points > 0 for points in (self.info.points, *own))
 
@@ -154,7 +154,7 @@ class ScorePolicy(StrictModel):
 
 
 class StandingPolicy(StrictModel):
-    """How long a standing lasts, and the damping of moves by rules."""
+    """The duration of standings, and the damping of transitions by rules."""
 
     probation_s: Seconds = Field(
         28 * DAY_S, description="From a passed burn-in, or the last finding of WARNING or worse, to HEALTHY."
@@ -182,7 +182,7 @@ class StandingPolicy(StrictModel):
 
 
 class ClockEventPolicy(StrictModel):
-    """When clocks that are held down (by heat, power or hardware) are a finding."""
+    """The rule by which clocks that heat, power or hardware reduces are a finding."""
 
     window_samples: Annotated[int, Field(ge=1, le=60)] = Field(10, description="How many of the last samples count.")
     harmful_samples: Annotated[int, Field(ge=1, le=60)] = Field(
@@ -207,11 +207,11 @@ class RowRemapPolicy(StrictModel):
 
 
 class PeerPolicy(DetectorPolicy):
-    """When a GPU that works beside others in one gang is apart from them, and that is a finding.
+    """The rule by which a GPU that differs from the others of its gang is a finding.
 
-    How far apart is told by the modified z-score of Iglewicz and Hoaglin (1993): 0.6745 · (value - median) / MAD, over
-    the GPUs of the gang that are under like load. A MAD under its floor counts as the floor, so that GPUs that are all
-    but equal are not apart by a hair.
+    The distance is the modified z-score of Iglewicz and Hoaglin (1993): 0.6745 · (value - median) / MAD, over the GPUs
+    of the gang that have similar load. A MAD under its floor counts as the floor, so that tiny differences between
+    nearly equal GPUs do not count.
     """
 
     is_on: bool = Field(default=True, description="Whether GPUs are compared at all; `mode` must not be `off` either.")

@@ -18,7 +18,10 @@ class Sought:
     ignores_case: bool = False
 
     def place_in(self, line: bytes) -> int | None:
-        """The byte at which it stands first, about so where lower case is of another length; None: it does not."""
+        """Return the first byte of the text in the line, or None.
+
+        The byte is approximate where lower case has another length.
+        """
         if not self.ignores_case:
             found = line.find(self.text.encode())
         else:
@@ -28,7 +31,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """``offset``: the byte of the stream at which ``text`` begins; ``end``: behind the line and its newline."""
+    """A line that holds the text. ``offset``: its first byte in the stream; ``end``: the byte after its newline."""
 
     offset: int
     end: int
@@ -46,7 +49,10 @@ class LineSearch:
         """The byte at which the line begins that has not ended yet: where to go on from."""
 
     def feed(self, offset: int, content: bytes) -> Iterator[FoundLine]:
-        """The lines that end in this piece and hold the text. ``line_begins`` has moved behind each as it is given."""
+        """Yield the lines that end in this piece and hold the text.
+
+        ``line_begins`` moves behind each line as it is yielded.
+        """
         if offset != self.line_begins + len(self._rest):
             yield from self.end()
             self.line_begins = offset
@@ -63,7 +69,7 @@ class LineSearch:
             yield from self._look(stretch, kept)
 
     def end(self) -> Iterator[FoundLine]:
-        """The last line, which lacks its newline."""
+        """Yield the last line, which has no newline."""
         line, self._rest = self._rest, b""
         yield from self._look(line, len(line))
 

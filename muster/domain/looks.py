@@ -16,7 +16,7 @@ MOST_HOSTS: Final = 3
 
 
 class LookState(StrEnum):
-    """``UNFIT``: it lacks something that its tenant has to see to. ``GIVEN_UP``: nobody could tell."""
+    """The state of a preflight. ``UNFIT``: the tenant has to supply something. ``GIVEN_UP``: no host could decide."""
 
     ASKED = "ASKED"
     FIT = "FIT"
@@ -41,14 +41,14 @@ class MayBePlaced:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """``on``: the host that looks; None: all that could are looking at others."""
+    """The job waits for a preflight. ``on``: the host that runs it; None: all suitable hosts are busy with others."""
 
     on: NodeId | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """``tried``: with this host among them."""
+    """A host has to run the preflight. ``tried``: the hosts so far, this one included."""
 
     node_id: NodeId
     tried: tuple[NodeId, ...]
@@ -56,7 +56,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """``tried``: the hosts that were asked in vain."""
+    """The preflight ends without a result. ``tried``: the hosts that did not give one."""
 
     tried: tuple[NodeId, ...]
 
@@ -67,12 +67,12 @@ Decision = MayBePlaced | Waits | Ask | GiveUp
 def decide(
     look: Look | None, able: Sequence[NodeId], busy: Collection[NodeId], now_ms: int, *, is_out_of_date: bool = False
 ) -> Decision:
-    """What to do about a job that waits and that is to be looked at.
+    """Return what to do about a pending job that needs a preflight.
 
     Args:
-        look: the newest one; None: there was none.
-        able: hosts that are heard, may be given work, and could run it, the best one first.
-        busy: those of them that look at another job: one look a host at a time.
+        look: the newest preflight; None: there was none.
+        able: hosts that are in contact, accept work and could run the job, the best one first.
+        busy: the hosts among them that run another preflight: one at a time on a host.
         is_out_of_date: an attempt has ended since because a host lacked something.
     """
     is_new = look is None or is_out_of_date or look.state is LookState.UNFIT

@@ -1,7 +1,7 @@
-"""What a sample of one GPU holds: one list of metrics, in one order, for wire, latest state, history and detectors.
+"""The metrics of a sample: one list, in one order, for wire, latest state, history and detectors.
 
-A value is None where there is none: the function is unsupported, or this poll failed. Never zero in its stead.
-A new metric goes to the end, and ``SCHEMA`` grows by one: stored blocks name the schema that they were written under.
+A value is None where there is none: the function is unsupported, or this poll failed. It is never zero instead. A new
+metric goes to the end, and ``SCHEMA`` grows by one: stored blocks name the schema under which they were written.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,10 @@ Kind = Literal["gauge", "counter", "flags"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``counter``: only grows within one life of the driver; ``flags``: a bit mask, never averaged."""
+    """One metric of a sample.
+
+    ``counter``: it only grows within one life of the driver. ``flags``: it is a bit mask, and never averaged.
+    """
 
     name: str
     unit: str

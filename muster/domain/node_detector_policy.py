@@ -138,7 +138,7 @@ class WarmUpPolicy(StrictModel):
 
 
 class NodeHoldPolicy(StrictModel):
-    """When a fault of a node, its ports or its fabric keeps new work off it, by a cordon of the judge's."""
+    """The rule by which a fault of a node, its ports or its fabric cordons the node."""
 
     is_on: bool = Field(default=True, description="Whether findings of DEGRADED or worse about a node cordon it.")
     rate_holds_s: Seconds = Field(1800.0, description="For how long after a rate was last told too high.")

@@ -1,4 +1,4 @@
-"""How fast a whole job trains and where its time goes, from what each of its ranks told of late."""
+"""The speed of a whole job and the parts of its steps, from the newest report of each rank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,10 @@ UNSEEN_EXCHANGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How unevenly ranks share something: ``ratio`` is the most of any rank over the mean, ``place`` whose it is."""
+    """The unevenness of a quantity over the ranks.
+
+    ``ratio`` is the maximum over the mean, ``place`` the rank of the maximum.
+    """
 
     ratio: float
     place: int
@@ -22,11 +25,12 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """``parts``: (name, seconds a step, share of all), the mean over the ranks that told; those that took no time not.
-    ``unseen``: those that a rank could not tell apart from the others.
+    """The pace of a whole job.
 
-    ``tokens_per_s`` of all ranks, ``mfu`` and ``hfu`` their mean: None unless each rank told. ``memory_mib``: the most
-    of any rank. ``samples`` and ``tokens``: how evenly a step's are shared. ``padding``: the mean of the ranks' shares.
+    ``parts``: (name, seconds a step, share of all), the mean over the ranks that reported, without parts that took no
+    time. ``unseen``: parts that a rank could not distinguish from the others. ``tokens_per_s`` is of all ranks, ``mfu``
+    and ``hfu`` are means: None unless each rank reported. ``memory_mib``: the maximum of the ranks. ``samples`` and
+    ``tokens``: the unevenness of a step's shares. ``padding``: the mean of the ranks' shares.
     """
 
     parts: tuple[tuple[str, float, float], ...]
@@ -42,7 +46,10 @@ class JobPace:
 
 
 def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
-    """``told``: the pace of each rank, in rank order. None where none told any."""
+    """Return the pace of a job, or None where no rank reported.
+
+    ``told``: the pace of each rank, in rank order.
+    """
     known = [pace for pace in told if pace is not None]
     if not known:
         return None
@@ -67,7 +74,7 @@ def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
 
 
 def skew_of(values: Sequence[float]) -> Skew | None:
-    """``values``: of each rank, in rank order. None of one rank or of none, which share nothing out."""
+    """Return the unevenness of ``values``, which are in rank order; None for fewer than two ranks or a sum of zero."""
     if len(values) < 2 or sum(values) <= 0:
         return None
     most = max(values)

@@ -28,10 +28,10 @@ def _default_bands() -> dict[str, HazardBand]:
 
 
 class HazardPolicy(StrictModel):
-    """How much likelier a GPU is to end a gang than a sound one: by its score's band, times its board's history.
+    """The rate at which a GPU ends gangs beyond that of a sound one: by its score's band, and by its board's history.
 
-    A gang's cost is the sum over its GPUs times its expected run: its wall time, or `queue.expected_run_s`. What is
-    unknown is sound. The defaults are choices of ours until a fleet's own record says better.
+    A gang's cost is the sum over its GPUs times its expected run: its wall time, or `queue.expected_run_s`. An unknown
+    GPU counts as sound. The defaults are our own choices until a fleet's own record is better.
     """
 
     bands: dict[Name, HazardBand] = Field(
@@ -62,7 +62,7 @@ class HazardPolicy(StrictModel):
         return max((band.below_score for band in self.bands.values()), default=0.0)
 
     def failures_in_million_h(self, score: float | None, num_quarantines: int) -> int:
-        """Expected beyond those of a sound GPU, of one with this score and history."""
+        """Return the expected failures in a million hours beyond those of a sound GPU, for this score and history."""
         own = [band for band in self.bands.values() if score is not None and score < band.below_score]
         band = min(own, key=lambda band: band.below_score, default=None)
         rate = 0.0 if band is None else band.failures_per_1000_h
@@ -70,7 +70,7 @@ class HazardPolicy(StrictModel):
 
 
 class TypicalRequest(StrictModel):
-    """What a tenant typically asks for: so many hosts with so many GPUs each."""
+    """A typical request of tenants: so many hosts with so many GPUs each."""
 
     gpus_per_node: Annotated[int, Field(ge=1, le=1_024)] = Field(description="GPUs of each host.")
     nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="Hosts.")
@@ -97,11 +97,12 @@ def _default_requests() -> dict[str, TypicalRequest]:
 
 
 class FragmentationPolicy(StrictModel):
-    """Which requests placement keeps room for: a place that costs them least is taken before one that leaves less over.
+    """The requests for which placement keeps free GPUs usable.
 
-    What is free counts as a fragment for each of them that cannot use it: GPUs of a host beyond a whole number of its
-    parts, and wholly free hosts of a domain beyond a whole number of its gangs (after FGD, USENIX ATC 2023). The
-    defaults are choices of ours; what runs and waits soon outweighs them.
+    A place that costs these requests least is preferred to one that leaves less over. Free GPUs count as a fragment for
+    each request that cannot use them: GPUs of a host beyond a whole number of its parts, and wholly free hosts of a
+    domain beyond a whole number of its gangs (after FGD, USENIX ATC 2023). The defaults are our own choices; running
+    and pending jobs soon outweigh them.
     """
 
     is_weighed: bool = Field(

@@ -1,4 +1,4 @@
-"""What a job asks of where its ranks stand: levels of the fleet's tree, slices, node labels, a parallel layout."""
+"""The placement rules of a job: levels of the fleet's tree, slices, node labels, a parallel layout."""
 
 from typing import Annotated, Final, Self
 
@@ -22,13 +22,12 @@ class SliceRule(StrictModel):
 
 
 class TopologyRule(StrictModel):
-    """How near the gang's hosts must be to each other. A level is a name of the fleet's tree, such as ``rack``.
+    """The distance that a gang's hosts may have. A level is a name of the fleet's tree, such as ``rack``.
 
-    ``required``: the whole gang stands in one domain of that level, or waits. None: anywhere.
-    ``preferred``: domains of that level are tried first, then wider ones, up to ``required``. None: the smallest
-    domain that fits. A host whose place is unknown never satisfies a required level.
-    ``slices``: one a level, such as 32 ranks a block and of these 16 a rack.
-    ``balance``: the gang is spread evenly over the domains of that level, over the fewest that hold it.
+    ``required``: the whole gang runs in one domain of that level, or waits. None: anywhere. ``preferred``: domains of
+    that level are tried first, then wider ones, up to ``required``. None: the smallest domain that fits. A host whose
+    place is unknown never satisfies a required level. ``slices``: one a level, such as 32 ranks a block and of these 16
+    a rack. ``balance``: the gang is spread evenly over the domains of that level, over the fewest that hold it.
     """
 
     required: Name | None = None
@@ -46,14 +45,13 @@ class TopologyRule(StrictModel):
 
 
 class ParallelLayout(StrictModel):
-    """How the program divides its ranks: ``pp`` × ``dp`` × ``fsdp`` × ``tp``, as torch's device mesh lays them out.
+    """The division of a program's ranks: ``pp`` × ``dp`` × ``fsdp`` × ``tp``, in the order of torch's device mesh.
 
     ``tp`` (tensor parallel) varies fastest, then ``fsdp`` (a sharded data-parallel group), ``dp`` (its replicas), and
-    ``pp`` (pipeline stages). A tensor-parallel group stands in one NVLink domain: on one host, or in one domain of the
-    policy's ``placement.nvlink_level``. A replica of the model (all ranks of one ``dp``, so its whole pipeline) stands
-    under one network leaf where that can be, else each group of ``fsdp`` × ``tp`` ranks does; which host has which
-    node rank follows from that. ``allow_tp_across_nodes``: where no NVLink domain is so large, run all the same, over
-    the network.
+    ``pp`` (pipeline stages). A tensor-parallel group is placed in one NVLink domain: on one host, or in one domain of
+    the policy's ``placement.nvlink_level``. A replica of the model (all ranks of one ``dp``, so its whole pipeline) is
+    placed under one network leaf if possible, else each group of ``fsdp`` × ``tp`` ranks is; node ranks follow from
+    that. ``allow_tp_across_nodes``: run over the network if no NVLink domain is large enough.
     """
 
     tp: _Degree = 1
@@ -68,8 +66,9 @@ class ParallelLayout(StrictModel):
 
 
 class NodeLabelRule(StrictModel):
-    """On which hosts a job may run, by labels that operators set. ``required``: of each name the host has one of these
-    values. ``forbidden``: none of these.
+    """The hosts on which a job may run, by labels that operators set.
+
+    ``required``: the host has one of these values for each name. ``forbidden``: it has none of these.
     """
 
     required: dict[Name, _LabelValues] = Field(default_factory=dict, max_length=32)

@@ -1,6 +1,6 @@
-"""What people write of a job's place, as an option or in a form: rack=16, pp=2,tp=8, zone=a|b.
+"""The notation of a job's placement in options and forms: rack=16, pp=2,tp=8, zone=a|b.
 
-Each function raises ``ValueError``, with the word that cannot be read and what is accepted.
+Each function raises ``ValueError``, with the word that cannot be read and the accepted form.
 """
 
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ DEGREES: Final = ("pp", "dp", "fsdp", "tp")
 
 
 def slices_of(words: Iterable[str]) -> list[dict[str, Any]]:
-    """Of LEVEL=RANKS each."""
+    """Parse slices, each as LEVEL=RANKS."""
     return [{"level": level, "ranks": ranks} for level, ranks in (_counted(word, "rack=16") for word in words)]
 
 
 def layout_of(words: str) -> dict[str, int]:
-    """Of DEGREE=NUMBER with commas between."""
+    """Parse a layout, as DEGREE=NUMBER with commas between."""
     degrees: dict[str, int] = {}
     for word in words.split(","):
         name, number = _counted(word.strip(), "tp=8")
@@ -29,7 +29,7 @@ def layout_of(words: str) -> dict[str, int]:
 
 
 def labels_of(words: Iterable[str]) -> dict[str, list[str]]:
-    """Of NAME=VALUE[|VALUE] each; values of one name add up."""
+    """Parse labels, each as NAME=VALUE[|VALUE]; values of one name add up."""
     found: dict[str, list[str]] = {}
     for word in words:
         name, separator, values = word.partition("=")

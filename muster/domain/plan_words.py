@@ -1,4 +1,4 @@
-"""What a plan does for a job, in the words of one that waits, and in those of a plan that is only asked for."""
+"""The effect of a plan on a job as text, for a pending job and for a plan that is only requested."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,7 +9,7 @@ from muster.domain.wait_reasons import WORDS, WaitReason
 
 
 class Mood(StrEnum):
-    """``DONE``: it is done, or stands already. ``ASKED``: it would be done, and nothing of it is."""
+    """The tense of a text. ``DONE``: the effect has happened. ``ASKED``: it would happen, and has not."""
 
     DONE = "done"
     ASKED = "asked"

@@ -17,7 +17,7 @@ QUICK_CHECK_START_S: Final = 30.0
 
 
 class ContactPolicy(StrictModel):
-    """When a host counts as silent and lost, and how long its leases hold."""
+    """The times after which a host counts as silent or lost, and the lengths of its leases."""
 
     heartbeat_s: Seconds = Field(10.0, description="How often a host's worker sends a heartbeat.")
     heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = Field(
@@ -154,7 +154,7 @@ class TierPolicy(StrictModel):
 
 
 class ReclaimPolicy(StrictModel):
-    """How much reclaim may take (I9), and what an interrupted attempt is reckoned to lose."""
+    """The limits of reclaim (I9), and the estimated loss of an interrupted attempt."""
 
     cap_fraction: Annotated[float, Field(ge=0, le=1)] = Field(
         0.25,
@@ -175,9 +175,9 @@ class ReclaimPolicy(StrictModel):
 
 
 class LimitPolicy(StrictModel):
-    """What one request, page, stream and address may take.
+    """The limits of one request, page, stream and address.
 
-    `json_body_bytes`, `json_depth` and `joining_*` are read by an API process as it starts.
+    An API process reads `json_body_bytes`, `json_depth` and `joining_*` when it starts.
     """
 
     json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = Field(
@@ -206,7 +206,7 @@ class LimitPolicy(StrictModel):
 
 
 class RetentionPolicy(StrictModel):
-    """How long what explains the past is kept. Jobs, attempts and the audit chain are kept for ever."""
+    """The time for which records of the past are kept. Jobs, attempts and the audit chain are kept permanently."""
 
     events_days: Days = Field(90, description="Events.")
     outbox_days: Days = Field(7, description="Messages that were sent or given up.")
@@ -215,7 +215,7 @@ class RetentionPolicy(StrictModel):
 
 
 class EvacuationPolicy(StrictModel):
-    """How long a job has to leave a bad GPU, or a node that is drained."""
+    """The time that a job has to leave a bad GPU, or a node that is drained."""
 
     grace_s: Seconds = Field(120.0, description="For a checkpoint before it leaves.")
     correctness_grace_s: Seconds = Field(
@@ -224,7 +224,10 @@ class EvacuationPolicy(StrictModel):
 
 
 class ElasticPolicy(StrictModel):
-    """When an elastic job goes on with more hosts. It costs a restart, so it is neither soon nor for little."""
+    """The rule by which an elastic job grows.
+
+    Growing costs a restart, so it happens neither soon nor for a small gain.
+    """
 
     grow_after_s: Seconds = Field(
         300.0,
@@ -237,10 +240,10 @@ class ElasticPolicy(StrictModel):
 
 
 class CheckpointIntervalPolicy(StrictModel):
-    """How often a program saves that leaves it to us (`checkpoint_every="auto"`), and how often GPUs should fail.
+    """The interval of checkpoints (`checkpoint_every="auto"`), and the expected failure rate of GPUs.
 
-    The interval is Young's and Daly's for the stall that is measured and the attempt's number of GPUs. How often GPUs
-    fail is this fleet's own record, and before there is one the expectation here.
+    The interval is Young's and Daly's for the measured stall and the attempt's number of GPUs. The failure rate is the
+    fleet's own record, and the expectation here before there is one.
     """
 
     min_s: Seconds = Field(30.0, description="The shortest interval.")
@@ -266,7 +269,7 @@ class CheckpointIntervalPolicy(StrictModel):
 
 
 class StoragePolicy(StrictModel):
-    """When checkpoints that cannot be saved are a fault of the storage, of one host, or of the job's own rights."""
+    """The rule by which failed saves count as a fault of the storage, of one host, or of the job's own rights."""
 
     min_failures: Annotated[int, Field(ge=1, le=1_000)] = Field(
         2, description="So many saves fail at a place, and none succeeds between, before an incident opens."
@@ -290,7 +293,7 @@ class StoragePolicy(StrictModel):
 
 
 class ScrubPolicy(StrictModel):
-    """How checkpoints that are kept are read again, by the running job beside its training."""
+    """The rule by which the running job reads stored checkpoints again in the background."""
 
     interval_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
         86_400.0, description="A checkpoint is read again so long after it was written or read last; 0: never."
@@ -302,7 +305,7 @@ class ScrubPolicy(StrictModel):
 
 
 class TrainingPolicy(StrictModel):
-    """Which checkpoints are good, kept, and never used again; and how often they are made."""
+    """The rules by which checkpoints are good, kept or never used again, and the interval at which they are made."""
 
     good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         20, description="Steps after which a VERIFIED checkpoint is GOOD."
@@ -381,8 +384,9 @@ class Policy(StrictModel):
 
     @model_validator(mode="after")
     def _pairwise_checks_end_in_time(self) -> Self:
-        """With its quick check: `dispatch.pairwise.rounds_max` × (`pairwise_check_s` of each tier + 10 s) <
-        `dispatch.ready_within_s`.
+        """Quick check + `dispatch.pairwise.rounds_max` × (`pairwise_check_s` + 10 s) < `dispatch.ready_within_s`.
+
+        This holds for each tier.
         """
         for name, tier in self.tiers.items():
             if tier.pairwise_check_s == 0:
@@ -409,14 +413,16 @@ class Policy(StrictModel):
         return self
 
     def homogeneity(self, tier: str) -> frozenset[str] | None:
-        """In which attributes the GPUs of a gang of the tier must be equal; None: in all by which cohorts are told
-        apart. Raises ``KeyError``, as ``tier`` does.
+        """Return the attributes in which the GPUs of a gang of the tier must be equal; None: all that define cohorts.
+
+        Raises:
+            KeyError: as ``tier`` does.
         """
         asked = self.tier(tier).homogeneity
         return None if asked is None or set(asked) == set(self.health.cohort.attributes) else frozenset(asked)
 
     def tier(self, name: str) -> TierPolicy:
-        """Raises ``KeyError`` for a tier that the policy does not define."""
+        """Return the tier's part of the policy. Raises ``KeyError`` for a tier that the policy does not define."""
         return self.tiers[name]
 
 

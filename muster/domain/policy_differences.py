@@ -1,4 +1,4 @@
-"""What differs between two policies, field by field, for whoever is about to make one of them active."""
+"""The differences between two policies, field by field, for a person who is about to activate one of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from muster.domain.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``path``: a JSON pointer. ``before`` and ``after``: None where that policy has nothing there, or null."""
+    """One difference between two policies.
+
+    ``path``: a JSON pointer. ``before`` and ``after`` are None where that policy has nothing there, or null.
+    """
 
     path: str
     before: Any
@@ -17,7 +20,10 @@ class Difference:
 
 
 def differences(before: Policy, after: Policy) -> tuple[Difference, ...]:
-    """In the order of the paths. A list is one value; what only one of the two has is told whole."""
+    """Return the differences in the order of their paths.
+
+    A list is one value. A part that only one of the two policies has is given whole.
+    """
     return tuple(_between("", before.model_dump(mode="json"), after.model_dump(mode="json")))
 
 
@@ -32,5 +38,5 @@ def _between(path: str, before: Any, after: Any) -> Iterator[Difference]:
 
 
 def _escaped(name: str) -> str:
-    """As RFC 6901 writes a name within a pointer."""
+    """Escape a name for a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")

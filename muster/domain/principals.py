@@ -1,4 +1,4 @@
-"""Who acts, and what each role may do. Services require a permission; routes declare the same one."""
+"""The principals and the permissions of each role. Services require a permission; routes declare the same one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +71,10 @@ ROLE_PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who acts. A tenant's principal has ``tenant_id``; a node's has ``node_id``; a fleet-wide one has neither."""
+    """A person or process that acts.
+
+    A tenant's principal has ``tenant_id``; a node's has ``node_id``; a fleet-wide one has neither.
+    """
 
     name: str
     role: Role
@@ -89,12 +92,12 @@ class Principal:
         return permission in ROLE_PERMISSIONS[self.role]
 
     def require(self, permission: Permission) -> None:
-        """Raises ``ForbiddenError`` naming the permission that the role lacks."""
+        """Raise ``ForbiddenError`` with the name of the permission where the role lacks it."""
         if not self.may(permission):
             message = f"the role {self.role} does not hold {permission}"
             raise ForbiddenError(message, permission=str(permission))
 
 
 def system_principal(component: str) -> Principal:
-    """The control plane itself, named after the acting component (``scheduler``, ``reconciler``, …)."""
+    """Return the control plane as a principal, named after the acting component (``scheduler``, ``reconciler``, …)."""
     return Principal(name=f"system:{component}", role=Role.SERVICE)

@@ -1,4 +1,4 @@
-"""In what order jobs of one tier are tried, and what is held for those that wait."""
+"""The order in which jobs of one tier are tried, and the holds for pending jobs."""
 
 from typing import Annotated, Final, Literal
 

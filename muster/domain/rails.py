@@ -14,7 +14,7 @@ NO_RAILS: Final = "none"
 
 
 def require_rails(rails: tuple[int, ...]) -> tuple[int, ...]:
-    """``rails``: of each GPU of a host, by slot; none is none.
+    """Return ``rails``, one for each GPU of a host by slot, or none at all.
 
     Raises:
         ValueError: they are no rails.
@@ -30,10 +30,10 @@ def require_rails(rails: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def rails_of_label(text: str) -> tuple[int, ...]:
-    """What a host's label says: ``none``, or a rail for each GPU by slot.
+    """Parse a host's label: ``none``, or a rail for each GPU by slot.
 
     Raises:
-        ValueError: it says neither.
+        ValueError: it is neither.
     """
     if text == NO_RAILS:
         return ()

@@ -1,4 +1,4 @@
-"""How a gang goes on that a fault or maintenance has interrupted."""
+"""The continuation of a gang that a fault or maintenance has interrupted."""
 
 from typing import Annotated
 
@@ -8,7 +8,10 @@ from muster.domain.strict import StrictModel
 
 
 class SparePolicy(StrictModel):
-    """How many hosts of each cohort are kept free for gangs that lose some, by how often this fleet's GPUs fail."""
+    """The number of hosts in each cohort that stay free for gangs that lose some.
+
+    It follows from the failure rate of this fleet's GPUs.
+    """
 
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
@@ -21,7 +24,7 @@ class SparePolicy(StrictModel):
 
 
 class RecoveryPolicy(StrictModel):
-    """How long a gang waits for hosts that take the place of those it lost."""
+    """The time that a gang waits for hosts that replace its lost ones."""
 
     wait_for_replacement_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
         120.0,

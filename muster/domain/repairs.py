@@ -16,7 +16,7 @@ class RepairAction(StrEnum):
 
 
 class RepairOutcome(StrEnum):
-    """How a repair ended. CONDEMNED: new condemning evidence came during it."""
+    """The outcome of a repair. CONDEMNED: new condemning evidence came during it."""
 
     DONE = "done"
     FAILED = "failed"
@@ -35,14 +35,17 @@ class RepairVerb(StrEnum):
 
 
 class RepairBy(StrEnum):
-    """Who does it: hands and a ticket, or the agent of the GPU's host."""
+    """The executor of a repair: a person, or the agent of the GPU's host."""
 
     PERSON = "person"
     AGENT = "agent"
 
 
 class AskedBy(StrEnum):
-    """Whose word asks for a remedy. RULE: ours, where neither the driver nor NVIDIA's catalogue names one."""
+    """The source of a requested remedy.
+
+    RULE: our own rule, where neither the driver nor NVIDIA's catalogue names a remedy.
+    """
 
     NVML = "nvml"
     XID_154 = "xid_154"
@@ -70,13 +73,13 @@ HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
 
 
 def known_verbs(told: Iterable[str]) -> frozenset[RepairVerb]:
-    """Of what a host told that its agent may do: a newer agent may know of more."""
+    """Return the known verbs among those that a host reported: a newer agent may have others."""
     words = frozenset(told)
     return frozenset(verb for verb in RepairVerb if verb in words)
 
 
 def state_of(*, has_ended: bool, verb: str | None, is_taken: bool) -> RepairState:
-    """How far a repair is. A person's is under way from its start."""
+    """Return the state of a repair. A person's repair is in progress from its start."""
     if has_ended:
         return RepairState.ENDED
     return RepairState.ORDERED if verb is not None and not is_taken else RepairState.UNDER_WAY

@@ -1,4 +1,4 @@
-"""How the hosts of a gang meet in pairs before it starts. Whether they do, and for how long, is their tier's to say."""
+"""The pairwise check of a gang's hosts before it starts. The tier decides whether and for how long it runs."""
 
 from typing import Annotated, Final
 
@@ -12,7 +12,7 @@ of it with a report."""
 
 
 class PairwisePolicy(StrictModel):
-    """What hosts of a gang do together in each round of a pairwise check, and what counts as slow."""
+    """The work of one round of a pairwise check, and the limit of a slow host."""
 
     gather_bytes: Annotated[int, Field(ge=4, le=4 << 30, multiple_of=4)] = Field(
         16 << 20, description="What each host gives to an all-gather, a multiple of 4."

@@ -1,11 +1,10 @@
-"""What agents say of a GPU, a host and its ports beside samples: states when they change, counters when they rose.
+"""The reports of agents on GPUs, hosts and ports besides samples: states when they change, counters when they rise.
 
-Samples are the readings that move all the time. What seldom moves would be told in vain with each of them: it is an
-event of its own (``EventKind``), told when the agent starts, when it changes, and once an hour. Counters are told as
-how much they rose in ``window_s``, and only if they did: a quiet port says nothing. The agent tells; what is too much,
-the detectors decide by the policy.
+Samples are the readings that change all the time. A reading that seldom changes is an event of its own (``EventKind``):
+it is reported when the agent starts, when it changes, and once an hour. Counters are reported as their rise in
+``window_s``, and only if they rose. The agent reports; the detectors decide by the policy how much is too much.
 
-A value that is not there is unknown or unsupported, never zero. A table for each kind: name → unit and words.
+A missing value is unknown or unsupported, never zero. Each kind has a table: name → unit and text.
 """
 
 import re
@@ -222,18 +221,21 @@ def words_text(words: Mapping[str, str], names: Collection[str] = GPU_WORDS) -> 
 
 
 def words_in(text: str, names: Collection[str] = GPU_WORDS) -> dict[str, str]:
-    """What ``words_text`` wrote. An older agent writes nothing, and of a newer one unknown names are passed over."""
+    """Parse the text that ``words_text`` wrote.
+
+    An older agent writes nothing; unknown names of a newer one are skipped.
+    """
     pairs = (part.partition("=") for part in text.split())
     return {name: word[:_WORD_LENGTH] for name, _, word in pairs if name in names and word}
 
 
 def branch_of(driver_version: str | None) -> int | None:
-    """The branch of a driver's version: 580 of ``580.95.05``. None where the text is no such version."""
+    """Return the branch of a driver's version, 580 for ``580.95.05``; None where the text is no such version."""
     found = _BRANCH.match(driver_version or "")
     return None if found is None else int(found[1])
 
 
 def with_driver(kind: str, values: Mapping[str, float], driver_version: str | None) -> Mapping[str, float]:
-    """An event's values, of an XID with ``DRIVER_BRANCH`` beside them where the version tells one."""
+    """Return an event's values; those of an XID also have ``DRIVER_BRANCH`` where the version has one."""
     branch = branch_of(driver_version) if kind == EventKind.XID else None
     return values if branch is None else {**values, DRIVER_BRANCH: float(branch)}

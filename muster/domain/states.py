@@ -91,7 +91,7 @@ class ReclaimState(StrEnum):
 
 
 class ReclaimOutcome(StrEnum):
-    """What became of the victim's work since the notice."""
+    """The outcome of the victim's work since the notice."""
 
     CHECKPOINTED = "checkpointed"
     WORK_LOST = "work_lost"
@@ -106,7 +106,7 @@ class ExpectedFrom(StrEnum):
 
 
 class PlanOutcome(StrEnum):
-    """What would become of a job if it were submitted now."""
+    """The effect of a plan on a job if it were submitted now."""
 
     STARTS = "starts"
     RECLAIMS = "reclaims"
@@ -132,7 +132,7 @@ class StopReason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt ended."""
+    """The causes of an attempt's end."""
 
     SUCCEEDED = "succeeded"
     USER_ERROR = "user_error"

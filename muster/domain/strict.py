@@ -58,14 +58,17 @@ def _env_key(text: str) -> str:
 
 
 def absolute_path(text: str) -> str:
-    """Raises ValueError where it is none, or could be written otherwise."""
+    """Return ``text``. Raise ValueError where it is no absolute path, or no normal form of one."""
     if not text.startswith("/") or text.startswith("//") or posixpath.normpath(text) != (text.rstrip("/") or "/"):
         raise ValueError("must be an absolute path without '..', '.' or doubled slashes")
     return text
 
 
 def object_prefix(text: str) -> str:
-    """Raises ValueError where it is no ``s3://bucket/prefix``. ``muster.train.places`` reads the same."""
+    """Return ``text``. Raise ValueError where it is no ``s3://bucket/prefix``.
+
+    ``muster.train.places`` reads the same form.
+    """
     if not _OBJECT_PREFIX.fullmatch(text) or {".", ".."} & set(text.split("/")):
         raise ValueError(
             "must be s3://BUCKET/PREFIX: the bucket in lower case, the prefix of letters, digits and !_.*'()- between"

@@ -21,7 +21,7 @@ class Thinned:
     points: tuple[Point, ...] = ()
 
     def with_points(self, told: Iterable[Point]) -> "Thinned":
-        """With those of ``told`` that fall on the stride. Itself, where none does: nothing is to be stored."""
+        """Return the series with the new points that fall on the stride, or itself where none does."""
         last = self.points[-1][0] if self.points else -1
         fresh = []
         for point in sorted(told, key=lambda each: each[0]):

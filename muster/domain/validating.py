@@ -21,10 +21,10 @@ _OF_LENGTH: Final = frozenset({"too_short", "too_long"})
 
 
 def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
-    """``document``: of what JSON can say.
+    """Return ``document``, which consists of JSON values, as ``model``.
 
     Raises:
-        ValidationFailedError: with every fault: where and what, never the value itself.
+        ValidationFailedError: with every fault and its place, never with the value itself.
     """
     text = json.dumps(document)
     try:
@@ -58,9 +58,9 @@ def _pointer(place: Place) -> str:
 
 
 def _of_rules(model: type[BaseModel], document: Any, wrong: list[Place]) -> Iterator[FieldFault]:
-    """What rules say of the rest. ``document`` is changed.
+    """Yield the faults that rules find in the rest. ``document`` is changed.
 
-    Nothing that names a field which was left out: its default stood in its place.
+    A fault that names an omitted field is left out: the field's default took its place.
     """
     left_out = [place for each in wrong if (place := _without(document, each)) is not None]
     if not left_out:
@@ -76,9 +76,10 @@ def _of_rules(model: type[BaseModel], document: Any, wrong: list[Place]) -> Iter
 
 
 def _without(document: Any, place: Place) -> Place | None:
-    """Takes the innermost field that ``place`` names out of ``document``. None: there is none, such as one that lacks.
+    """Remove the innermost field that ``place`` names from ``document``, and return its place.
 
-    Of a list the whole field: without one item the others would stand elsewhere.
+    None: there is no such field, such as a missing one. Of a list the whole field is removed, since the indices of its
+    other items would shift.
     """
     at, holder = document, None
     taken: Place = ()

@@ -1,4 +1,4 @@
-"""What is wrong with a field, in words that say what is accepted: bounds, a fraction, the nearest known key."""
+"""The fault of a field as text that names the accepted values: bounds, a fraction, the nearest known key."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -66,7 +66,7 @@ def _is_fraction(bounds: Mapping[str, float]) -> bool:
 
 
 def _bounds_at(model: type[BaseModel], place: Place) -> dict[str, float]:
-    """Of the number at ``place``: ``gt``, ``ge``, ``lt``, ``le`` where it has them."""
+    """Return the bounds of the number at ``place``: ``gt``, ``ge``, ``lt`` and ``le``, as far as it has them."""
     found: dict[str, float] = {}
     for note in _notes_at(model, place):
         for part in (note, *getattr(note, "metadata", ())):
@@ -86,7 +86,7 @@ def _notes_at(model: type[BaseModel], place: Place) -> Iterator[Any]:
 
 
 def _annotations_in(kind: Any) -> Iterator[Any]:
-    """Of what a mapping or a list holds."""
+    """Yield the annotations within the type arguments of a mapping or list."""
     for part in get_args(kind):
         yield from getattr(part, "__metadata__", ())
 
@@ -99,7 +99,7 @@ def _keys_at(model: type[BaseModel], place: Place) -> tuple[str, ...]:
 
 
 def _type_at(model: type[BaseModel], place: Place) -> Any:
-    """What the model has at ``place``; None where it cannot be told, as within a choice of several."""
+    """Return the type of the model at ``place``; None where it is unknown, as within a union."""
     kind: Any = model
     for part in place:
         field = _field_of(kind, part)
@@ -116,7 +116,7 @@ def _field_of(kind: Any, part: int | str) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Without what is annotated, and without None beside it."""
+    """Return the type without its annotations, and without None."""
     while hasattr(kind, "__metadata__"):
         kind = kind.__origin__
     if get_origin(kind) in {Union, UnionType}:

@@ -1,4 +1,4 @@
-"""Why a job waits, as tokens that a program can act on: stable names, in the order in which they are told."""
+"""The reasons why a job waits, as stable tokens for programs, in the order in which they are shown."""
 
 from collections.abc import Mapping
 from enum import StrEnum

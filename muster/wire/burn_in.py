@@ -29,7 +29,7 @@ class AskRequest(WireMessage, frozen=True, kw_only=True):
 
 
 class BurnInOrder(WireAnswer, frozen=True, kw_only=True):
-    """``deadline_s``: counted from the receipt of this answer, for this one."""
+    """An order to run a burn-in. ``deadline_s`` counts from the receipt of this answer."""
 
     burn_in_id: str
     gpu_uuid: str
@@ -38,7 +38,10 @@ class BurnInOrder(WireAnswer, frozen=True, kw_only=True):
 
 
 class AskAnswer(WireAnswer, frozen=True, kw_only=True):
-    """``ask_again_s``: the fleet as a whole asks no more often than the server can bear."""
+    """The server's answer to a request for orders.
+
+    ``ask_again_s`` keeps the requests of the whole fleet within the server's capacity.
+    """
 
     orders: tuple[BurnInOrder, ...] = ()
     ask_again_s: float = 10.0
@@ -53,7 +56,7 @@ class ExactSum(WireMessage, frozen=True, kw_only=True):
 
 
 class VendorTests(WireMessage, frozen=True, kw_only=True):
-    """What the vendor's own tests said of this GPU. ``failures``: a sentence each; none, where all passed."""
+    """The results of the vendor's own tests of this GPU. ``failures``: a sentence each; none if all passed."""
 
     tool: Printable
     level: Annotated[int, Meta(ge=1, le=4)]
@@ -62,11 +65,12 @@ class VendorTests(WireMessage, frozen=True, kw_only=True):
 
 
 class Figures(WireMessage, frozen=True, kw_only=True):
-    """``bands``: name → SHA-256 of the result's bits. ``rates``: higher is better, the unit stands in the name.
+    """The figures that a burn-in measured.
 
-    ``counter_deltas``: metric → its growth during the run, null where the GPU has no such counter. ``host_rates``: of a
-    simulated GPU, what the CPU beneath it did; nobody judges it. ``vendor_tests``: where the host runs them; left out
-    where it does not, so that servers that do not know them take the rest.
+    ``bands``: name → SHA-256 of the result's bits. ``rates``: higher is better, and the name has the unit.
+    ``counter_deltas``: metric → its growth during the run, null where the GPU has no such counter. ``host_rates``: for
+    a simulated GPU, the rates of the CPU that ran the work; they are not judged. ``vendor_tests``: where the host runs
+    them; omitted otherwise, so that older servers accept the rest.
     """
 
     model: Printable

@@ -1,4 +1,4 @@
-"""How a host enrols and how its agent proves each hour who it is.
+"""The enrolment of a host, and the hourly proof of its agent's identity.
 
 A join token (one use, one host name, minutes) is exchanged for a node; from then on the agent's own Ed25519 key, which
 never leaves the host, signs each request for a short-lived token.
@@ -39,10 +39,10 @@ class GpuClaim(WireMessage, frozen=True, kw_only=True):
 
 
 class EnrolRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
-    """``public_key``: the 32 bytes of Ed25519, base64 on the wire. Sending the same request again has effect once.
+    """A request to enrol a host. Sending the same request again has effect once.
 
-    ``rdma_ports``: names of the host's InfiniBand and RoCE ports, such as ``mlx5_0/1``. What is empty is left out,
-    since an older server does not know it.
+    ``public_key``: the 32 bytes of Ed25519, base64 on the wire. ``rdma_ports``: names of the host's InfiniBand and RoCE
+    ports, such as ``mlx5_0/1``. Empty fields are omitted, since an older server does not know them.
     """
 
     protocol: int
@@ -81,6 +81,6 @@ class TokenAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 def challenge_bytes(node_id: str, *, boot_id: str, instance: str, nonce: str, at_ms: int) -> bytes:
-    """What the agent signs: each part with its length, so that no two requests read alike."""
+    """Return the bytes that the agent signs: each part with its length, so that different requests never look alike."""
     parts = ("muster-node-token-1", node_id, boot_id, instance, nonce, str(at_ms))
     return b"".join(len(encoded).to_bytes(4) + encoded for encoded in (part.encode() for part in parts))

@@ -21,7 +21,7 @@ Text = Annotated[str, Meta(max_length=4096)]
 class Record(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=str.lower
 ):
-    """``node_id``: of the host that it is about."""
+    """One record of a replay. ``node_id``: the host that it is about."""
 
     node_id: str = UNKNOWN_NODE
 
@@ -41,7 +41,7 @@ class Export(Record, frozen=True, kw_only=True, tag="export"):
 
 
 class Fleet(Record, frozen=True, kw_only=True, tag="fleet"):
-    """For the circuit breaker: GPUs that are not retired, in all, and by rack and cohort."""
+    """The numbers of GPUs that are not retired, in all and by rack and cohort, for the circuit breaker."""
 
     at_ms: Milliseconds = 0
     num_gpus: Share
@@ -80,7 +80,7 @@ class Samples(Record, frozen=True, kw_only=True, tag="samples"):
 
 
 class BurnIn(Record, frozen=True, kw_only=True, tag="burn_in"):
-    """``reasons``: what failed, in words; ``is_wrong``: it gave a wrong result."""
+    """The end of a burn-in. ``reasons``: the failures as text; ``is_wrong``: it gave a wrong result."""
 
     gpu_uuid: str
     began_ms: Milliseconds
@@ -91,7 +91,7 @@ class BurnIn(Record, frozen=True, kw_only=True, tag="burn_in"):
 
 
 class Time(Record, frozen=True, kw_only=True, tag="time"):
-    """Nothing but time, up to then."""
+    """The passage of time up to ``at_ms``."""
 
     at_ms: Milliseconds
 
@@ -102,7 +102,7 @@ class BreakerClosed(Record, frozen=True, kw_only=True, tag="breaker_closed"):
 
 
 class Maintenance(Record, frozen=True, kw_only=True, tag="maintenance"):
-    """``is_drain``: somebody works on a node that was drained for it; else a window that was declared."""
+    """A time of maintenance. ``is_drain``: the work needs a drained node; otherwise a window was declared."""
 
     at_ms: Milliseconds
     until_ms: Milliseconds
@@ -110,7 +110,7 @@ class Maintenance(Record, frozen=True, kw_only=True, tag="maintenance"):
 
 
 class Finding(Record, frozen=True, kw_only=True, tag="finding"):
-    """What a rule found that asks more than one host's records, such as ``peers``."""
+    """A finding of a rule that needs the records of more than one host, such as ``peers``."""
 
     at_ms: Milliseconds
     detector: str
@@ -149,7 +149,7 @@ class KnownEvidence(Record, frozen=True, kw_only=True, tag="evidence"):
 
 
 class _Act(Record, frozen=True, kw_only=True):
-    """What a person did. ``by``: who; ``reason``: as it stands in the audit log."""
+    """An action of a person. ``by``: the person; ``reason``: as the audit log has it."""
 
     gpu_uuid: str
     at_ms: Milliseconds
@@ -158,7 +158,7 @@ class _Act(Record, frozen=True, kw_only=True):
 
 
 class Dismissal(_Act, frozen=True, kw_only=True, tag="dismissal"):
-    """Of the evidence of ``fault`` that was seen from ``onset_ms`` to ``last_seen_ms``."""
+    """The dismissal of the evidence of ``fault`` that was seen from ``onset_ms`` to ``last_seen_ms``."""
 
     fault: str
     onset_ms: Milliseconds
@@ -177,7 +177,7 @@ class RepairEnded(_Act, frozen=True, kw_only=True, tag="repair_ended"):
 
 
 class Moving(_Act, frozen=True, kw_only=True, tag="person_moved"):
-    """``to``: RETIRED, UNPROVEN (reinstated) or QUARANTINED (taken out)."""
+    """A transition by a person. ``to``: RETIRED, UNPROVEN (reinstated) or QUARANTINED (taken out)."""
 
     to: Standing
 

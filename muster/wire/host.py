@@ -38,9 +38,10 @@ class HeldAttempt(WireMessage, frozen=True, kw_only=True):
 
 
 class LookReport(WireMessage, frozen=True, kw_only=True):
-    """What a host found that looked at a job before its placement. Said in every beat until the look is listed no more.
+    """The result of a preflight before placement, repeated in every heartbeat until the server lists it no longer.
 
-    ``unfit``: the job's tenant has to see to it. ``unable``: this host could not tell, or lacks what another may have.
+    ``unfit``: the job's tenant has to supply something. ``unable``: this host could not decide, or lacks something that
+    another host may have.
     """
 
     look_id: ShortText
@@ -50,7 +51,7 @@ class LookReport(WireMessage, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
-    """What is empty is left out: a server that does not know a field would refuse the beat for its name alone."""
+    """The heartbeat of a host. Empty fields are omitted: an older server refuses a field that it does not know."""
 
     protocol: int
     boot_id: BootId
@@ -112,7 +113,7 @@ class Rendezvous(WireAnswer, frozen=True, kw_only=True):
 
 
 class PartLimits(WireAnswer, frozen=True, kw_only=True):
-    """What the host's part may use of it; None is without limit."""
+    """The resources of the host that the part may use; None is without limit."""
 
     memory_bytes: int | None = None
     pids: int | None = None
@@ -122,7 +123,7 @@ class PartLimits(WireAnswer, frozen=True, kw_only=True):
 
 
 class PartMount(WireAnswer, frozen=True, kw_only=True):
-    """``target`` None: inside it lies at the host's path."""
+    """A mount of the container. ``target`` None: the path inside is the host's path."""
 
     source: str
     target: str | None = None
@@ -130,7 +131,10 @@ class PartMount(WireAnswer, frozen=True, kw_only=True):
 
 
 class PartContainer(WireAnswer, frozen=True, kw_only=True):
-    """``engine`` None: what the host has. ``user``: ``uid:gid``; None: the host worker's own."""
+    """The container of a part.
+
+    ``engine`` None: the engine that the host has. ``user``: ``uid:gid``; None: the host worker's.
+    """
 
     image: str
     engine: str | None = None
@@ -139,12 +143,15 @@ class PartContainer(WireAnswer, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, container: Mapping[str, Any] | None) -> "PartContainer | None":
-        """From the job's own words."""
+        """Convert the container of a job's specification."""
         return None if container is None else convert(container, cls)
 
 
 class PartDataset(WireAnswer, frozen=True, kw_only=True):
-    """``manifest`` None: the folder's own, where it has one. ``verify``: how its files are looked at."""
+    """A dataset of the part.
+
+    ``manifest`` None: the folder's own, if it has one. ``verify``: how its files are checked.
+    """
 
     name: str
     path: str
@@ -153,7 +160,7 @@ class PartDataset(WireAnswer, frozen=True, kw_only=True):
 
 
 class Preparation(WireAnswer, frozen=True, kw_only=True):
-    """What a host sees to before it says that it is ready. It starts nothing before its go."""
+    """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
     disk_free_bytes: int = 0
     """What must be free where the job keeps its files and checkpoints."""

@@ -21,7 +21,11 @@ Why = Annotated[str, Meta(max_length=1024)]
 
 
 class Met(WireMessage, frozen=True, kw_only=True):
-    """``rate_bytes_per_s``: received from the others; None where it failed, and ``why`` says how."""
+    """The result of one round of a pairwise check.
+
+    ``rate_bytes_per_s``: the rate at which data came from the others; None where the round failed, with the reason in
+    ``why``.
+    """
 
     round: Annotated[int, Meta(ge=1)]
     rate_bytes_per_s: Annotated[float, Meta(gt=0, le=1e15)] | None = None
@@ -30,7 +34,7 @@ class Met(WireMessage, frozen=True, kw_only=True):
 
 
 class Meet(WireAnswer, frozen=True, kw_only=True, tag="meet"):
-    """``timeout_s``: from the receipt of this, all of it."""
+    """The order for one round of a pairwise check. ``timeout_s`` counts from the receipt of the order."""
 
     round: int
     key: str

@@ -1,4 +1,4 @@
-"""What every message between hosts and control plane is: frozen, and strict about what comes in."""
+"""The base of every message between hosts and control plane: frozen, and strict about its input."""
 
 from msgspec import Struct
 

@@ -17,16 +17,18 @@ MAX_PROBED: Final = 16
 
 
 class ProbedPeer(WireMessage, frozen=True, kw_only=True):
-    """Whom the asking agent has probed, and which life of that host's agent."""
+    """A host that the agent has probed, and the session of that host's agent."""
 
     node_id: Identifier
     session: Nonce
 
 
 class PairProbeAsk(WireMessage, frozen=True, kw_only=True):
-    """``port``: where this host's agent answers probes now; null, where it does not (yet): then it gets no peers.
+    """A request for peers to probe.
 
-    ``session``: one life of the agent. ``probed``: of whom it is about to tell what it measured.
+    ``port``: the port on which this host's agent answers probes; null where it does not answer (yet), and then it gets
+    no peers. ``session`` identifies one start of the agent. ``probed``: the peers of the measurements that it is about
+    to report.
     """
 
     protocol: int
@@ -37,7 +39,7 @@ class PairProbeAsk(WireMessage, frozen=True, kw_only=True):
 
 
 class PairProbePeer(WireAnswer, frozen=True, kw_only=True):
-    """``key``: hexadecimal; datagrams to this peer are signed with it."""
+    """A peer to probe. ``key``: hexadecimal; datagrams to this peer are signed with it."""
 
     node_id: str
     session: str
@@ -47,10 +49,11 @@ class PairProbePeer(WireAnswer, frozen=True, kw_only=True):
 
 
 class PairProbeAnswer(WireAnswer, frozen=True, kw_only=True):
-    """``address``: the asking host's own, as its peers are told. ``keys``: what its answers are asked with.
+    """The server's answer to a request for peers.
 
-    ``withheld``: of ``probed`` those whose agent is silent or has begun anew since: what was lost there tells of no
-    network. ``ask_again_s``: with the next round's peers.
+    ``address``: the requesting host's own, as its peers know it. ``keys``: the keys of the probes that it answers.
+    ``withheld``: the hosts in ``probed`` whose agent is silent or has restarted; losses there say nothing about the
+    network. ``ask_again_s``: when the next round has its peers.
     """
 
     address: str

@@ -19,7 +19,11 @@ RunWord = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{4,64}\Z")]
 
 
 class Hello(WireMessage, frozen=True, kw_only=True):
-    """``address``: where the others reach this host, if not from where it is heard. ``port``: its next store's."""
+    """The first message of a host to the lead of a pairwise check.
+
+    ``address``: where the others reach this host, if that is not the address of its connection. ``port``: the port of
+    its next store.
+    """
 
     protocol: int
     run: RunWord
@@ -34,7 +38,7 @@ class CallOff(WireAnswer, frozen=True, kw_only=True, tag="call-off"):
 
 
 class Ended(WireAnswer, frozen=True, kw_only=True, tag="ended"):
-    """``outcome``: of the host that hears it; ``refused`` where it was not let in."""
+    """The end of the check. ``outcome``: of the host that receives it; ``refused`` where it was not admitted."""
 
     outcome: Literal["cleared", "bad", "undecided", "refused"]
     why: str = ""

@@ -18,7 +18,7 @@ MOST: Final = 1e15
 
 
 class _NoNumber:
-    """In the place of what JSON has no number for. Nothing can encode it, so none is left in what is given back."""
+    """A placeholder for a value that is no JSON number. Nothing can encode it, so no result contains one."""
 
 
 _NO_NUMBER: Final = _NoNumber()
@@ -26,9 +26,10 @@ _NO_NUMBER: Final = _NoNumber()
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """``body``: JSON without what is set aside. ``gpus``: whose samples were, by UUID.
+    """The readable part of a report.
 
-    ``num_values``: how many values of events were: an event keeps its others.
+    ``body``: JSON without the values that were set aside. ``gpus``: UUIDs of the GPUs whose samples were set aside.
+    ``num_values``: how many values of events were; an event keeps its others.
     """
 
     body: bytes
@@ -37,7 +38,7 @@ class Readable:
 
 
 def readable_part(body: bytes) -> Readable | None:
-    """None where nothing could be set aside: the fault is another one."""
+    """Return the readable part, or None where nothing could be set aside: the body has another fault."""
     try:
         document = json.loads(
             body.decode(), parse_float=_finite(float), parse_constant=lambda _: _NO_NUMBER, parse_int=_finite(int)
@@ -54,7 +55,10 @@ def readable_part(body: bytes) -> Readable | None:
 
 
 def set_aside(document: object) -> tuple[tuple[str, ...], int] | None:
-    """Takes it out of ``document``, which is changed: whose samples, and how many values of events. None: nothing."""
+    """Remove unreadable samples and values from ``document``, which is changed.
+
+    Return the UUIDs of the samples and the number of values of events, or None where nothing was removed.
+    """
     if not isinstance(document, dict):
         return None
     gpus = _samples_set_aside(document)

@@ -20,10 +20,11 @@ MAX_VERBS: Final = 32
 
 
 class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
-    """``waiting``: repairs whose verb ended and was reported, and that are to be reported again.
+    """A request for a repair order.
 
-    ``verbs``: of ``RepairVerb``, those that the host's settings allow; none is left out, so that a host which allows
-    none keeps to servers of the release before.
+    ``waiting``: repairs whose verb ended and was reported, and that are to be reported again. ``verbs``: the values of
+    ``RepairVerb`` that the host's settings allow. An empty list is omitted, so that such a host remains compatible with
+    servers of the release before.
     """
 
     protocol: int
@@ -42,14 +43,14 @@ class RepairOrder(WireAnswer, frozen=True, kw_only=True):
 
 
 class RepairAskAnswer(WireAnswer, frozen=True, kw_only=True):
-    """``ask_again_s``: the fleet as a whole asks no more often than the server can bear."""
+    """The server's answer. ``ask_again_s`` keeps the requests of the whole fleet within the server's capacity."""
 
     order: RepairOrder | None = None
     ask_again_s: float
 
 
 class RepairReport(WireMessage, frozen=True, kw_only=True):
-    """``words``: what it did, or why it did not."""
+    """The report of a repair. ``words``: the actions taken, or why there were none."""
 
     protocol: int
     boot_id: BootId
@@ -59,7 +60,11 @@ class RepairReport(WireMessage, frozen=True, kw_only=True):
 
 
 class RepairAnswer(WireAnswer, frozen=True, kw_only=True):
-    """``is_taken``: false where it had no effect. ``again_s``: not yet; to be reported again after so long."""
+    """The server's answer to a report.
+
+    ``is_taken``: false where the report had no effect. ``again_s``: the report came too early and is to be repeated
+    after that time.
+    """
 
     is_taken: bool
     again_s: float | None = None

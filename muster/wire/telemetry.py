@@ -1,7 +1,7 @@
-"""What an agent says of its host: current state, events at once, history after an outage.
+"""The reports of an agent on its host: current state, events at once, history after an outage.
 
-One report is about one node and is ordered by (boot_id, seq). Values stand in the order of ``domain.metrics.METRICS``.
-A report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
+One report is about one node and is ordered by (boot_id, seq). Values have the order of ``domain.metrics.METRICS``. A
+report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
 """
 
 from typing import Annotated, Final, Literal
@@ -27,10 +27,10 @@ EventKindName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 
 
 class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
-    """``is_lost``: the driver no longer answers for it; ``values`` are then all None.
+    """The report on one GPU. ``is_lost``: the driver no longer answers for it; ``values`` are then all None.
 
-    ``from_dcgm``: names of the metrics that DCGM told, since NVML does not. What is empty is left out, since an older
-    server does not know it.
+    ``from_dcgm``: names of the metrics that come from DCGM, since NVML lacks them. Empty fields are omitted, since an
+    older server does not know them.
     """
 
     uuid: ShortText
@@ -70,7 +70,7 @@ class EventReport(WireMessage, frozen=True, kw_only=True):
 
 
 class GapMarker(WireMessage, frozen=True, kw_only=True):
-    """What the agent had to drop, so that each hole in history is counted (I14)."""
+    """The reports that the agent had to drop, so that each hole in history is counted (I14)."""
 
     priority: Literal["events", "health", "metrics"]
     first_seq: Count

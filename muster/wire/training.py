@@ -1,6 +1,7 @@
-"""What a job's ranks say of their training, as their host relays it: reported by a tenant's code, not measured.
+"""The reports of a job's ranks on their training, as their host relays them: by a tenant's code, not measured.
 
-The lines are those of ``muster.train.wire``; what does not fit is counted and passed over, never a reason to stop.
+The lines are those of ``muster.train.wire``; a line that does not fit is counted and skipped, and never a reason to
+stop.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -29,7 +30,7 @@ class Hello(RankMessage, frozen=True, kw_only=True, tag="hello"):
 
 
 class StepDone(RankMessage, frozen=True, kw_only=True, tag="step"):
-    """``step``: how many are done. ``loss`` is None where it was no finite number."""
+    """A step is done. ``step``: the number of done steps. ``loss`` is None where it was no finite number."""
 
     step: Step
     loss: Number | None = None
@@ -40,11 +41,11 @@ Seconds = Annotated[float, Meta(ge=0, le=1e300)]
 
 
 class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
-    """Where the time of the last ``num_steps`` steps went, each part a mean per step: see ``muster.train.pace``.
+    """The parts of the last ``num_steps`` steps, each part a mean per step: see ``muster.train.pace``.
 
-    ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the most on its GPU, or in the process.
-    ``collective_s``: null where ranks exchange within their passes, unseen; it is then in the other parts.
-    ``samples``: of this rank in its attempt. ``padding``: the share of what it read that only filled sequences up.
+    ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the maximum on its GPU, or in the process.
+    ``collective_s``: null where ranks communicate within their passes, where it cannot be measured and is part of the
+    others. ``samples``: of this rank in its attempt. ``padding``: the share of its input that only filled sequences up.
     """
 
     step: Step
@@ -72,7 +73,7 @@ Version = Annotated[str, Meta(max_length=40)]
 
 
 class Lineage(Struct, frozen=True, kw_only=True):
-    """Of what a checkpoint was made: see ``muster.train.lineage``. Null is what could not be told."""
+    """The origin of a checkpoint: see ``muster.train.lineage``. Null is unknown."""
 
     code_sha256: Sha256 | None = None
     git_commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}\Z")] | None = None
@@ -87,7 +88,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 
 class SaveFault(Struct, frozen=True, kw_only=True):
-    """What a rank's save met, and where: see ``muster.train.save_faults``."""
+    """The fault of a rank's save, and its place: see ``muster.train.save_faults``."""
 
     rank: Annotated[int, Meta(ge=0, lt=1 << 31)]
     kind: Literal["no_space", "read_only", "stale", "timeout", "refused", "io"]
@@ -100,10 +101,12 @@ MOST_FAULTS: Final = 16
 
 
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
-    """``writing``: its files are on their way. ``verified``: every file was read back equal after the commit.
-    ``lineage``: a ``Lineage``, if it is one: what does not fit must not cost the word of a checkpoint. ``faults``: each
-    a ``SaveFault``, if it is one; past the first ``MOST_FAULTS`` they are passed over, for the same reason. ``place``:
-    the file system or bucket that a committed one lies on.
+    """The progress of a checkpoint.
+
+    ``writing``: its files are being written. ``verified``: every file was read back equal after the commit.
+    ``lineage``: a ``Lineage``, if it is one; ``faults``: each a ``SaveFault``, if it is one, up to ``MOST_FAULTS``. A
+    part that does not fit must not lose the report of a checkpoint. ``place``: the file system or bucket of a committed
+    one.
     """
 
     step: Step
@@ -168,7 +171,7 @@ Span = Annotated[float, Meta(ge=0, le=1e15)]
 
 
 class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint_interval"):
-    """At which it saves from here on, and what that follows from: see ``muster.train.interval``."""
+    """The interval at which the program saves from here on, and its basis: see ``muster.train.interval``."""
 
     step: Step
     interval_s: Span
@@ -189,7 +192,7 @@ class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
-    """What the program most likely did not mean; it is told of a job and stops nothing."""
+    """A setting of the program that is most likely a mistake. It is reported with the job and stops nothing."""
 
     code: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}\Z")]
     message: Text
@@ -243,10 +246,10 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):
-    """Where the server stands in the host's file: the next batch begins there.
+    """The position of the server in the host's file: the next batch begins there.
 
-    ``pinned``: the job's generations that are to be kept, and no others; None from a server that knows no pins. It
-    comes with the very words after which a program removes generations, so who removes has just been told.
+    ``pinned``: the generations of the job that are to be kept, and no others; None from a server without pins. It comes
+    with the answer after which a program removes generations, so the program always has the newest list.
     """
 
     offset: int

@@ -13,7 +13,7 @@ from muster.domain.states import AllocationState
 
 
 class Allocation(Base):
-    """``num_gpus``: never changes, and is None where an older release placed it."""
+    """The allocation of one attempt. ``num_gpus`` never changes, and is None where an older release placed it."""
 
     __tablename__ = "allocations"
     __table_args__ = (

@@ -131,7 +131,10 @@ class AttemptHost(Base):
 
 
 class StopRequest(Base):
-    """Who asked an attempt to stop, why and by when. The most urgent one stands on the attempt itself."""
+    """A request to stop an attempt, with its author, reason and deadline.
+
+    The attempt has the most urgent one itself.
+    """
 
     __tablename__ = "stop_requests"
 

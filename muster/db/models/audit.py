@@ -12,7 +12,7 @@ from muster.domain.principals import Role
 
 
 class AuditEntry(Base):
-    """Only ``position``, ``prev_hash`` and ``hash`` are ever written after insert, once and together."""
+    """An audit entry. After the insert ``position``, ``prev_hash`` and ``hash`` are written once and together."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (

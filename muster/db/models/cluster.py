@@ -1,4 +1,4 @@
-"""What the cluster itself remembers: its epoch and fences, the heads of its sequences, its published edges."""
+"""The state of the cluster itself: its epoch and fences, the heads of its sequences, its published edges."""
 
 from datetime import datetime
 

@@ -12,10 +12,10 @@ from muster.domain.ids import GpuUuid, NodeId
 
 
 class Cordon(Base):
-    """On exactly one of node and GPU. Several can stand; the place is schedulable only when none is left.
+    """A cordon on exactly one of node and GPU. The place is schedulable only when none is in force.
 
-    ``starts_at``: it stands from then on; None for one that stands since it was set. ``evacuate_at``: from when on who
-    runs there is told to leave before it starts; None: what runs, runs on.
+    ``starts_at``: when it comes into force; None: when it was created. ``evacuate_at``: when jobs there are asked to
+    leave before it starts; None: they run on.
     """
 
     __tablename__ = "cordons"

@@ -1,4 +1,4 @@
-"""How hosts come to be nodes: one-time join tokens, and the identity of each enrolled host's agent."""
+"""The enrolment of hosts: one-time join tokens, and the identity of each enrolled host's agent."""
 
 from datetime import datetime
 

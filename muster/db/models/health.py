@@ -82,7 +82,7 @@ class Repair(Base):
 
 
 class Breaker(Base):
-    """What a circuit breaker remembers, across every restart (I25). Its row is the lock under which it rules."""
+    """The state of a circuit breaker across every restart (I25). Its row is the lock under which it decides."""
 
     __tablename__ = "breakers"
 

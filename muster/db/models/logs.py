@@ -1,4 +1,4 @@
-"""What a job's ranks and launchers print, in pieces as hosts relay them."""
+"""The output of a job's ranks and launchers, in pieces as hosts relay them."""
 
 from datetime import datetime
 

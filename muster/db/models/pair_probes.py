@@ -1,4 +1,4 @@
-"""Whose agent answers probes of other hosts."""
+"""The agents that answer probes of other hosts."""
 
 from datetime import datetime
 

@@ -10,8 +10,10 @@ from muster.domain.ids import TenantId
 
 
 class Quota(Base):
-    """Of a tenant and all below it. No placement passes its ceiling, nor its guarantee with what it may borrow (I6);
-    None: no limit. A tenant without a row in a tier is guaranteed nothing there.
+    """The quota of a tenant and all below it.
+
+    No placement exceeds its ceiling, nor its guarantee with what it may borrow (I6); None: no limit. A tenant without a
+    row in a tier has no guarantee there.
     """
 
     __tablename__ = "quotas"

@@ -1,4 +1,4 @@
-"""Where checkpoints could not be saved."""
+"""The places where checkpoints could not be saved."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""What agents report. Written by the group commits of `services.telemetry` alone, read by everyone."""
+"""The reports of agents. The group commits of `services.telemetry` alone write them; all services read them."""
 
 from datetime import datetime
 from typing import Any
@@ -72,7 +72,7 @@ class TelemetryChunk(Base):
 
 
 class TelemetryPlace(Base):
-    """That chunks of a node hold a GPU: its history is found after the board has moved."""
+    """A mark that chunks of a node hold a GPU, by which its history is found after the board has moved."""
 
     __tablename__ = "telemetry_places"
 
@@ -82,7 +82,7 @@ class TelemetryPlace(Base):
 
 
 class TelemetryGap(Base):
-    """What an agent had to drop, by its own count: the marker ``ordinal`` of its report ``report_seq``."""
+    """The reports that an agent had to drop, by its own count: the marker ``ordinal`` of its report ``report_seq``."""
 
     __tablename__ = "telemetry_gaps"
     __table_args__ = (Index(None, "node_id", "until_at"),)

@@ -12,7 +12,7 @@ from muster.domain.principals import Role
 
 
 class Tenant(Base):
-    """``parent_id``: of the department that it is a team of. ``weight``: of its share, among those beside it."""
+    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent."""
 
     __tablename__ = "tenants"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""What a job's ranks reported of their training: how far each is, the loss, and how far each host's file was read."""
+"""The reports of a job's ranks on their training: progress, loss, and the position read in each host's file."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,10 @@ from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 
 
 class TrainingHost(Base):
-    """``line_offset``: bytes of the host's file that have had their effect; ``num_refused``: lines that fit nothing."""
+    """The state of a host's file.
+
+    ``line_offset``: bytes that have had effect; ``num_refused``: lines that did not fit.
+    """
 
     __tablename__ = "training_hosts"
     __table_args__ = (CheckConstraint("line_offset >= 0", name="line_offset"),)

@@ -1,7 +1,7 @@
-"""What admission asks of each GPU, in topology order: one query, a row a GPU, built once.
+"""The facts of admission for each GPU, in topology order: one query, a row a GPU, built once.
 
-States stand in it as constants, never as parameters: only then does a plan that PostgreSQL keeps use the partial
-indexes. With parameters it plans the query anew each time, which takes longer than the query.
+States are constants in it, never parameters: only then does a plan that PostgreSQL keeps use the partial indexes. With
+parameters it plans the query again each time, which takes longer than the query.
 """
 
 from dataclasses import dataclass
@@ -59,12 +59,15 @@ _REPORTED: Final = or_(
 
 
 def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
-    """Whether it finds anything, looked up for each row: OFFSET keeps the planner from reading all there is, once."""
+    """Return whether the query finds a row, executed for each row.
+
+    OFFSET keeps the planner from reading all rows once.
+    """
     return query.offset(literal_column("0")).exists()
 
 
 def among(query: Select[*tuple[Any, ...]], *columns: InstrumentedAttribute[Any]) -> ColumnElement[bool]:
-    """Whether ``query`` finds a GPU's own ``columns``, looked up in all that it finds, which is read once.
+    """Return whether ``query`` finds a GPU's own ``columns``, in a result that is read once.
 
     IS TRUE keeps the planner from making a join of it, and so a look-up for each row.
     """
@@ -79,7 +82,7 @@ def _facts(
     is_cordoned: ColumnElement[bool] = _CORDONED,
     override: ColumnElement[str | None] = _OVERRIDE,
 ) -> Select[*tuple[Any, ...]]:
-    """Of GPUs alone; ``_with_node`` adds their nodes'."""
+    """Return the facts of GPUs alone; ``_with_node`` adds the facts of their nodes."""
     return select(
         Gpu.uuid,
         Gpu.node_id,
@@ -122,7 +125,7 @@ FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 
 
 def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
-    """The same in no order for thousands of ``gpus`` on ``nodes``, arrays: what is rare is read once for all."""
+    """Return the facts of thousands of ``gpus`` on ``nodes``, arrays, in no order: rare facts are read once for all."""
     held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
     return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
 
@@ -148,15 +151,15 @@ class GangColumns:
 
 
 def is_among(column: InstrumentedAttribute[Any], chosen: Select[*tuple[Any, ...]]) -> ColumnElement[bool]:
-    """As ``among``, the other way round: rows that are few are looked up in the gang."""
+    """Return the condition of ``among`` in the other direction: rows that are few are searched in the gang."""
     is_found: ColumnElement[bool] = column.in_(chosen).is_(true())
     return is_found
 
 
 def anything_about(gang: GangColumns) -> ColumnElement[bool]:
-    """Whether admission knows more of a gang's GPUs than their own rows say; what it is, ``facts_of_gang`` tells.
+    """Return whether admission knows more of a gang's GPUs than their own rows; ``facts_of_gang`` returns the facts.
 
-    But for who holds them: that would be a look-up a GPU in the very index that refuses a second holder (I1).
+    The holder of a GPU is left out: it would need a look-up a GPU in the index that refuses a second holder (I1).
     """
     of_nodes = or_(is_among(Cordon.node_id, gang.nodes), is_among(Cordon.gpu_uuid, gang.gpus))
     of_node = and_(StoredSignal.gpu_uuid.is_(None), is_among(StoredSignal.node_id, gang.nodes))
@@ -170,5 +173,5 @@ def anything_about(gang: GangColumns) -> ColumnElement[bool]:
 
 
 def facts_of_fleet() -> Select[*tuple[Any, ...]]:
-    """Of every GPU in no order, without its node; beside what admission asks its score, and its board's serial."""
+    """Return the facts of every GPU in no order, without its node, but with its score and its board's serial."""
     return _read_once(select(AllocationGpu.gpu_uuid).where(IS_TAKEN)).add_columns(Gpu.score, Gpu.serial)

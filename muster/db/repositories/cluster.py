@@ -18,12 +18,14 @@ NEXT_FENCE: Final[Asked] = (
 
 
 def fence_of(rows: Sequence[Any]) -> Fence:
-    """Of what ``NEXT_FENCE`` answered: above every earlier one (I2)."""
+    """Return the fence in the answer of ``NEXT_FENCE``: it is above every earlier one (I2)."""
     return compose_fence(rows[0].epoch, rows[0].fence_serial)
 
 
 def raise_epoch(session: Session, *, at_least: int = 0, serial: int = 0) -> int:
-    """After a restore from a backup: fences given before it must stay below every later one. Returns the epoch.
+    """Raise the epoch after a restore from a backup, so that later fences are above all earlier ones.
+
+    Return the epoch.
 
     The next fence is ``serial`` + 1 in it.
     """

@@ -1,4 +1,4 @@
-"""How the newest burn-in figures of a cohort's GPUs lie: one statement, whatever the cohort's size."""
+"""The distribution of the newest burn-in figures in a cohort: one statement for a cohort of any size."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -31,5 +31,5 @@ class Spread:
 
 
 def spreads_of(session: Session, key: str) -> list[Spread]:
-    """By the measures' names; none where no GPU of the cohort was burnt in."""
+    """Return the spreads by the measures' names; none where no GPU of the cohort was burnt in."""
     return [Spread(*row) for row in session.execute(_SPREAD, {"key": key})]

@@ -1,4 +1,4 @@
-"""What GPUs and their hosts are by the newest word of their agents, a row for GPUs of one node that are alike."""
+"""The attributes of GPUs and their hosts by their agents' newest reports, a row for equal GPUs of one node."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class ToldRow:
 
 
 def told_rows(session: Session, now: datetime) -> list[ToldRow]:
-    """By UUID; of GPUs that are not retired."""
+    """Return the reported attributes of all GPUs that are not retired, by UUID."""
     rows = session.execute(_TOLD, {"since": now - TOLD_WITHIN})
     return [ToldRow(row.uuid, row.node_id, row.attributes, row.state, row.text) for row in rows]
 
@@ -102,11 +102,11 @@ def alike_rows(session: Session, now: datetime) -> list[AlikeRow]:
 
 
 def ports(session: Session, now: datetime) -> Iterator[tuple[NodeId, dict[str, Any]]]:
-    """The newest state of each network port, by node and port."""
+    """Yield the newest state of each network port, by node and port."""
     for row in session.execute(_PORTS, {"since": now - TOLD_WITHIN}):
         yield row.node_id, row.values
 
 
 def host_texts(session: Session, now: datetime) -> dict[NodeId, str]:
-    """What each host said of itself in words last, by ``state_readings.HOST_WORDS``."""
+    """Return each host's newest report of texts, by ``state_readings.HOST_WORDS``."""
     return {row.node_id: row.text for row in session.execute(_HOSTS, {"since": now - TOLD_WITHIN})}

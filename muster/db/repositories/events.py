@@ -11,7 +11,7 @@ from muster.domain.ids import TenantId
 def events_after(
     session: Session, position: int, *, limit: int, tenant_id: TenantId | None = None, subject_id: str | None = None
 ) -> list[Event]:
-    """At most ``limit`` events above ``position`` in their order; of one tenant or one subject if asked."""
+    """Return at most ``limit`` events above ``position`` in their order, for one tenant or one subject if given."""
     statement = select(Event).where(Event.position > position).order_by(Event.position).limit(limit)
     if tenant_id is not None:
         statement = statement.where(Event.tenant_id == tenant_id)
@@ -21,17 +21,17 @@ def events_after(
 
 
 def newest_position(session: Session) -> int:
-    """The last position given out; 0 before the first."""
+    """Return the last assigned position; 0 before the first."""
     return session.scalars(select(SequenceHead.position).where(SequenceHead.name == "events")).one()
 
 
 def oldest_position(session: Session) -> int | None:
-    """The smallest position still kept; None when no event is."""
+    """Return the smallest position still kept; None when no event is."""
     return session.scalar(select(func.min(Event.position)))
 
 
 def cursor_of(session: Session, consumer: str) -> int:
-    """How far ``consumer`` has read; 0 for a new one."""
+    """Return the position to which ``consumer`` has read; 0 for a new one."""
     return session.scalar(select(ConsumerCursor.position).where(ConsumerCursor.name == consumer)) or 0
 
 

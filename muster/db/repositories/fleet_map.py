@@ -50,18 +50,21 @@ _TENANTS: Final = text("SELECT id, name FROM tenants ORDER BY name")
 
 
 def gpu_rows(connection: Connection, tenant_id: TenantId | None) -> list[Any]:
-    """(uuid, node id, standing, score, tenant id, is cordoned) a GPU."""
+    """Return (uuid, node id, standing, score, tenant id, is cordoned) for each GPU."""
     return list(connection.execute(_GPUS, {"tenant_id": tenant_id}))
 
 
 def reading_rows(connection: Connection, node_ids: Collection[str] | None) -> list[Any]:
-    """A node that was heard: (its GPUs' uuids, joined; utilisation in percent; °C; is lost), packed; None: of all."""
+    """Return the packed readings of each reporting node; ``node_ids`` None: of all.
+
+    A row has its GPUs' uuids, joined, their utilisation in percent, their °C and whether they are lost.
+    """
     wanted = None if node_ids is None else sorted(node_ids)
     return list(connection.execute(_READINGS, {"node_ids": wanted}))
 
 
 def node_rows(connection: Connection) -> list[Any]:
-    """(id, name, rack, contact, is simulated, is cordoned) a node, in the GPUs' order."""
+    """Return (id, name, rack, contact, is simulated, is cordoned) for each node, in the GPUs' order."""
     return list(connection.execute(_NODES))
 
 

@@ -1,4 +1,7 @@
-"""What a placement's commit asks once its GPUs are locked: of them, and of the job. Made into text once."""
+"""The facts for a placement's commit, read once its GPUs are locked: of the GPUs and of the job.
+
+Their text is built once.
+"""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Where the hosts of a gang stand, and their labels, as the rows are now."""
+"""The places of a gang's hosts and their labels, as the rows are now."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -31,7 +31,7 @@ GROUP BY rack, told
 
 
 def places_of(session: Session, nodes: Iterable[NodeId], names: Iterable[str]) -> Sequence[PlaceRow]:
-    """Of these hosts, told apart by their rack and by the labels of these ``names`` alone: mostly few of each."""
+    """Return the places of these hosts, distinguished by their rack and by the labels ``names`` alone: mostly few."""
     asked = {"nodes": joined_texts(nodes), "names": joined_texts(names)}
     (rows,) = ask_together(session, (_PLACES, asked))
     return [PlaceRow(*row) for row in rows]

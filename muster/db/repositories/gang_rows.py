@@ -56,7 +56,7 @@ class Gang:
 
 
 def written(job: Job, gang: Gang, now: datetime) -> Asked:
-    """The statement that stores the attempt with its fence, its hosts, its allocation, and what was decided of the job.
+    """Return the statement that stores the attempt with its fence, its hosts, its allocation, and the job's changes.
 
     It fails (``IntegrityError``) where the job has another version than the one that was locked.
     """

@@ -83,12 +83,12 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What a placement's commit found, and the fence that it may give.
+    """The rows that a placement's commit locked, and the fence that it may use.
 
-    ``job``: None when there is no such job. The session does not follow it: what becomes of it is stored by
-    ``gang_rows.written``. ``kinds``: of the GPUs that stand on the host that was planned. ``of_job``: its first host's
-    ``address``, whether its tenant ``has_ceiling`` in its tier, the ``last_number`` of its attempts, whether it
-    ``has_holds`` still; None where there are no kinds.
+    ``job``: None when there is no such job. The session does not follow it: ``gang_rows.written`` stores its changes.
+    ``kinds``: of the GPUs that are on the planned host. ``of_job``: its first host's ``address``, whether its tenant
+    ``has_ceiling`` in its tier, the ``last_number`` of its attempts, whether it ``has_holds`` still; None where there
+    are no kinds.
     """
 
     job: Job | None
@@ -101,9 +101,9 @@ _OF_KIND: Final = frozenset(each.name for each in fields(Kind))
 
 
 def lock(session: Session, job_id: JobId, parts: Parts, now: datetime) -> Locked:
-    """The job's row, its tenant's, its GPUs in id order, the next fence, locked until the commit: in one round trip.
+    """Lock the job's row, its tenant's, its GPUs in id order, and the next fence until the commit: in one round trip.
 
-    A second one asks of a large gang GPU by GPU, where something is known of any of them that its row does not say.
+    A second one reads the facts of a large gang GPU by GPU, where one of them has facts outside its own row.
     """
     asked = {"job_id": job_id, **places(parts), "first_node": parts[0][0], "now": now}
     is_large = sum(len(part) for _, part in parts) >= LARGE
@@ -126,7 +126,7 @@ def _kind_of(row: Any) -> Kind:
 
 
 def places(parts: Parts) -> dict[str, str]:
-    """The hosts in rank order, the GPUs of each, and all GPUs."""
+    """Return the hosts in rank order, the GPUs of each, and all GPUs."""
     by_host = joined_parts([part for _, part in parts])
     return {
         "nodes": joined_texts([node_id for node_id, _ in parts]),

@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds the GPU. ``state`` is the allocation's: CLEANING when its programs have ended."""
+    """The job that has the GPU. ``state`` is the allocation's: CLEANING when its programs have ended."""
 
     job_id: JobId
     job_name: str
@@ -42,12 +42,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age.
+    """The rows about one GPU.
 
-    ``overrides``, ``cordons``: those that stand. ``repairs``, of the board, ``moves`` and ``burn_ins``, those that were
-    decided: the newest first, up to the limits that were asked for. ``abandoned_at``: when one of it last was.
-    ``is_burning_in``: one runs on it.
-    ``is_reported``: what would condemn it waits to be judged.
+    ``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age. ``overrides``,
+    ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
+    the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
+    ``is_reported``: a signal that would condemn it is not yet judged.
     """
 
     gpu: GpuRecord

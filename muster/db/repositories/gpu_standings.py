@@ -31,7 +31,7 @@ WHERE gpus.uuid = new.uuid
 
 
 def write_standings(session: Session, gpus: Sequence[Gpu]) -> None:
-    """What the session has changed of these, which it holds: they are as they were flushed afterwards."""
+    """Write the session's changes of these GPUs, which it has locked. Afterwards they count as flushed."""
     dirty = session.dirty  # made anew at each look
     changed = [gpu for gpu in gpus if gpu in dirty and session.is_modified(gpu)]
     if not changed:

@@ -1,6 +1,6 @@
-"""Who has a GPU, and who had it: what is held and what is over stand in an index each, and a query has to say which.
+"""The present and past holders of a GPU: each has an index of its own, and a query has to name one of them.
 
-States stand in these as constants, as ``admission`` says why.
+States are constants in these, for the reason that ``admission`` gives.
 """
 
 from typing import Final

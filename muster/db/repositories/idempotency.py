@@ -16,7 +16,9 @@ from muster.domain.errors import RequestInFlightError
 def claim_key(
     session: Session, *, scope: str, key: str, method_path: str, body_sha256: bytes, now: datetime
 ) -> IdempotencyKey | None:
-    """None: the key is ours in this transaction; ``store_answer`` before it ends. Else the earlier use, answered.
+    """Claim a key.
+
+    None: the key is ours in this transaction; ``store_answer`` before it ends. Else the earlier answer.
 
     Waits while another transaction holds the same key: if that one fails, the key becomes ours.
 
@@ -48,7 +50,7 @@ def store_answer(
     etag: str | None = None,
     location: str | None = None,
 ) -> None:
-    """What every repetition of the request will be answered."""
+    """Store the answer to every repetition of the request."""
     # On the connection, as in ``claim_key``: an answer alone is no change of state (I18).
     session.connection().execute(
         update(IdempotencyKey)

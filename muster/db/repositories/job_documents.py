@@ -24,7 +24,7 @@ class AttemptView(msgspec.Struct, frozen=True):
 
     @property
     def num_moments(self) -> int:
-        """How far its hosts' parts are; it only grows."""
+        """Return how many steps its hosts' parts have completed; the number only grows."""
         parts = (host.part for host in self.hosts)
         return sum(
             moment is not None
@@ -34,7 +34,7 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 
 class JobView(msgspec.Struct, frozen=True):
-    """``attempts``: the first one first, each with its hosts by rank."""
+    """The rows about one job. ``attempts``: the first one first, each with its hosts by rank."""
 
     job: JobRecord
     attempts: list[AttemptView]
@@ -77,9 +77,9 @@ _FILTERS: Final = {
 
 @functools.cache
 def newest_jobs(filters: frozenset[str]) -> Question[list[JobRecord]]:
-    """A page of ``limit`` jobs, the newest first; of a tenant's key its own.
+    """Return the query for a page of ``limit`` jobs, the newest first; a tenant's key sees its own.
 
-    ``filters``: what narrows them, of ``states``, ``tenant_id``, ``name`` and ``before_at`` (with ``before_id``).
+    ``filters``: names among ``states``, ``tenant_id``, ``name`` and ``before_at`` (with ``before_id``).
     """
     conditions = [_FILTERS[name] for name in sorted(filters)]
     of_all, of_tenant = _page(conditions), _page(["j.tenant_id = k.tenant_id", *conditions])

@@ -20,9 +20,9 @@ BY_PREFIX: Final = f"SELECT {_COLUMNS} FROM api_keys AS k WHERE k.prefix = %(pre
 
 
 def with_key(expression: str) -> str:
-    """The key with ``prefix`` as ``BY_PREFIX`` gives it, and beside it ``expression`` as ``answer``.
+    """Return the query for the key with ``prefix`` as ``BY_PREFIX`` gives it, with ``expression`` as ``answer``.
 
-    A CASE keeps PostgreSQL from working for strangers: the answer is NULL unless the key's secret has ``digest``,
+    A CASE keeps PostgreSQL from working for unknown callers: the answer is NULL unless the key's secret has ``digest``,
     the key lives at ``now`` and its role is one of ``roles``.
     """
     opens = """k.secret_sha256 = %(digest)s AND k.revoked_at IS NULL

@@ -1,4 +1,4 @@
-"""What the database tells of our processes: whether one of this machine is connected, and what waits for it."""
+"""The state of our processes in the database: whether one of this machine is connected, and the work that waits."""
 
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
@@ -7,7 +7,7 @@ from muster.db.models import Event
 
 
 def is_connected(session: Session, application_name: str) -> bool:
-    """Whether a process of that name holds a connection from the address that this session comes from."""
+    """Return whether a process of that name holds a connection from the address of this session."""
     found = session.scalar(
         text(
             "SELECT count(*) FROM pg_stat_activity"
@@ -19,7 +19,7 @@ def is_connected(session: Session, application_name: str) -> bool:
 
 
 def oldest_unsequenced_s(session: Session) -> float:
-    """For how long the oldest event has waited for its position; 0: none waits."""
+    """Return how long the oldest event has waited for its position; 0: none waits."""
     waited = session.scalar(
         select(func.extract("epoch", func.clock_timestamp() - func.min(Event.at))).where(Event.position.is_(None))
     )

@@ -12,7 +12,7 @@ from muster.domain.states import AllocationState, AttemptState, Standing, StopRe
 
 
 class GpuOnNode(msgspec.Struct, frozen=True):
-    """``override``: the newest standing in force that a person has set."""
+    """A GPU of a node. ``override``: the newest standing in force that a person has set."""
 
     gpu: GpuRecord
     override: Standing | None
@@ -47,11 +47,12 @@ class FailingSaves(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: the node's own and
-    those of its GPUs that stand, the newest first.
+    """The rows about one node.
 
-    ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: how many GPUs that are.
-    ``failing_saves``: those that stand (``services.storage_blame``), the newest failure first; no more than twenty.
+    ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: those in force on the node and its GPUs, the
+    newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: the number of
+    these GPUs. ``failing_saves``: those that stand (``services.storage_blame``), the newest failure first; at most
+    twenty.
     """
 
     node: NodeRecord

@@ -23,13 +23,13 @@ def claim_due(session: Session, *, now: datetime, batch: int) -> list[OutboxMess
 
 
 def by_ids(session: Session, ids: list[int]) -> list[OutboxMessage]:
-    """These messages, locked in the order of their ids."""
+    """Return these messages, locked in the order of their ids."""
     statement = select(OutboxMessage).where(OutboxMessage.id.in_(ids)).order_by(OutboxMessage.id).with_for_update()
     return list(session.scalars(statement))
 
 
 def oldest_pending_at(session: Session) -> datetime | None:
-    """When the oldest message that still waits was written: the age that the relay answers for."""
+    """Return when the oldest pending message was written. The relay is responsible for its age."""
     return session.scalar(select(func.min(OutboxMessage.created_at)).where(*_PENDING))
 
 

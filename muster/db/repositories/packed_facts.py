@@ -1,7 +1,7 @@
-"""What admission asks of each GPU of the fleet, a row for the GPUs of one cohort on one node, packed into one text.
+"""The facts of admission for each GPU: a row for the GPUs of one cohort on one node, packed into one text.
 
-A row a GPU would cost the driver and us more than all that is then done with it. No UUID and no serial holds a control
-character (``wire.enrolment``), so that two such characters part what is packed.
+A row a GPU would cost the driver and us more than all later work on it. No UUID and no serial holds a control character
+(``wire.enrolment``), so two such characters separate the packed values.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,11 @@ _FLAGS: Final = ("is_held", "is_cordoned", "is_burning_in", "is_reported", "is_m
 
 
 class PackedGpu(NamedTuple):
-    """``since_ms``: of a probation alone, whose age counts. ``override``: the name of a standing, or nothing.
+    """The packed facts of one GPU.
 
-    ``flags``: a bit for each of ``is_held``, ``is_cordoned``, ``is_burning_in``, ``is_reported``, ``is_mig_enabled``.
-    ``board``: its serial, or the UUID where it tells none.
+    ``since_ms``: of a probation alone, whose age counts. ``override``: the name of a standing, or nothing. ``flags``: a
+    bit for each of ``is_held``, ``is_cordoned``, ``is_burning_in``, ``is_reported``, ``is_mig_enabled``. ``board``: its
+    serial, or the UUID where it has none.
     """
 
     uuid: GpuUuid
@@ -42,7 +43,7 @@ class PackedGpu(NamedTuple):
 
 
 def unpacked(gpus: str) -> Iterator[PackedGpu]:
-    """The column ``gpus`` of ``FACTS_BY_CELL``."""
+    """Yield the GPUs in the column ``gpus`` of ``FACTS_BY_CELL``."""
     for text in gpus.split(_GPU_END):
         uuid, slot_index, standing, since_us, flags, override, score, serial = text.split(_FIELD_END)
         yield PackedGpu(

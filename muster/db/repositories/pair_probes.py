@@ -1,4 +1,4 @@
-"""Who answers probes, by rack, and what probes between racks have told."""
+"""The responders of probes by rack, and the results of probes between racks."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def racks_of(
 def responders(
     session: Session, nodes: Collection[NodeId], *, told_since: datetime, heard_since: datetime
 ) -> dict[NodeId, Responder]:
-    """Of those that answer, have asked since ``told_since``, and whose agents report."""
+    """Return the responders among ``nodes`` that asked since ``told_since``, and whose agents report."""
     if not nodes:
         return {}
     rows = session.execute(_RESPONDERS, {"nodes": list(nodes), "told_since": told_since, "heard_since": heard_since})
@@ -97,6 +97,6 @@ def responders(
 
 
 def between_racks(session: Session, now: datetime, within: timedelta, limit: int) -> list[RackPairRow]:
-    """What was told within that time, by pair of racks, the greatest loss first."""
+    """Return the results within that time, by pair of racks, the greatest loss first."""
     rows = session.execute(_BETWEEN_RACKS, {"since": now - within, "limit": limit})
     return [RackPairRow(**row._mapping) for row in rows]  # noqa: SLF001  # SQLAlchemy's public name for a row's columns

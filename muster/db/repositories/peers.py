@@ -24,7 +24,10 @@ ORDER BY t.node_id
 
 @dataclass(frozen=True, slots=True)
 class WorkingNode:
-    """``readings``: packed (``services.telemetry.node_readings``). The other three: one for each GPU that works."""
+    """A node with running GPUs.
+
+    ``readings``: packed (``services.telemetry.node_readings``). The other three: one for each running GPU.
+    """
 
     node_id: NodeId
     readings: bytes
@@ -34,6 +37,6 @@ class WorkingNode:
 
 
 def working_nodes(session: Session, since: datetime) -> list[WorkingNode]:
-    """Those heard after ``since``, with the GPUs that RUNNING attempts hold there."""
+    """Return the nodes that reported after ``since``, with the GPUs of RUNNING attempts there."""
     rows = session.execute(_GANGS, {"since": since})
     return [WorkingNode(row[0], bytes(row[1]), *row[2:]) for row in rows]

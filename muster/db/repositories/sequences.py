@@ -11,7 +11,7 @@ SequenceName = Literal["audit", "events"]
 
 
 def lock_head(session: Session, name: SequenceName) -> SequenceHead | None:
-    """The head, locked until the transaction ends; None while another process holds it."""
+    """Return the head, locked until the transaction ends; None while another process holds it."""
     return session.scalars(
         select(SequenceHead).where(SequenceHead.name == name).with_for_update(skip_locked=True)
     ).one_or_none()
@@ -32,6 +32,6 @@ def number_events(session: Session, *, after: int, batch: int) -> int:
 
 
 def unsealed_entries(session: Session, *, batch: int) -> list[AuditEntry]:
-    """Committed audit entries without a position, in the order of their insertion."""
+    """Return committed audit entries without a position, in the order of their insertion."""
     statement = select(AuditEntry).where(AuditEntry.position.is_(None)).order_by(AuditEntry.serial).limit(batch)
     return list(session.scalars(statement))

@@ -47,7 +47,7 @@ _SERVER: Final = text("SELECT current_setting('server_version')")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """``oldest_at``: since when the first of them waits; None where none does."""
+    """A queue. ``oldest_at``: since when its first item waits; None where it is empty."""
 
     num: int
     oldest_at: datetime | None
@@ -55,7 +55,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Contacts:
-    """How many nodes are in which contact, and how long ago the heartbeats of those that ever had one came."""
+    """The numbers of nodes by contact, and the ages of the heartbeats of nodes that ever sent one."""
 
     live: int
     silent: int
@@ -81,7 +81,7 @@ def contacts(connection: Connection, now: datetime) -> Contacts:
 
 
 def outbox(connection: Connection) -> tuple[Waiting, int]:
-    """What waits to be sent, and how many messages were given up."""
+    """Return the messages to send, and the number that were given up."""
     return _waiting(connection, _OUTBOX), int(connection.scalar(_DEAD) or 0)
 
 
@@ -94,7 +94,7 @@ def unsealed_entries(connection: Connection) -> Waiting:
 
 
 def unjudged_signals(connection: Connection) -> tuple[Waiting, int]:
-    """What waits for the judge, and how many signals are set aside."""
+    """Return the signals that wait for the judge, and the number that are set aside."""
     num, oldest_at, num_set_aside = connection.execute(_SIGNALS).one()
     return Waiting(num, _utc(oldest_at)), num_set_aside
 
@@ -109,18 +109,18 @@ def queued_jobs(connection: Connection) -> Waiting:
 
 
 def sequence_heads(connection: Connection) -> dict[str, int]:
-    """The last position that was given out, by the sequence's name."""
+    """Return the last assigned position, by the sequence's name."""
     return {row[0]: row[1] for row in connection.execute(_HEADS)}
 
 
 def cluster(connection: Connection) -> tuple[datetime | None, datetime | None]:
-    """When the API said last that it lives, and since when it takes heartbeats without a gap."""
+    """Return when the API last reported, and since when it has accepted heartbeats without a gap."""
     alive_at, accepting_since = connection.execute(_CLUSTER).one()
     return _utc(alive_at), _utc(accepting_since)
 
 
 def versions(connection: Connection) -> tuple[str, str]:
-    """The schema's revision, and PostgreSQL's version."""
+    """Return the schema's revision, and PostgreSQL's version."""
     return str(connection.scalar(_REVISION)), str(connection.scalar(_SERVER))
 
 

@@ -100,7 +100,7 @@ ON CONFLICT DO NOTHING
 
 
 class LockedNode(Struct, frozen=True):
-    """What a flush knows of a node while it holds its row: its newest report, its heartbeats' boots, its own GPUs."""
+    """The facts of a node while a flush has its row locked: its newest report, its heartbeats' boots, its own GPUs."""
 
     node_id: str
     boot_id: str | None
@@ -122,7 +122,7 @@ WHERE t.gpu_uuid = %(uuid)s AND t.at > %(since)s AND t.kind = 'gpu_state' ORDER 
 
 
 def dead_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> set[str]:
-    """Which of these keys open nothing at this moment. Notes the use of the others, to the minute."""
+    """Return which of these keys are invalid now. Note the use of the others, to the minute."""
     odd = connection.exec_driver_sql(_ODD_KEYS, {"ids": joined_texts(key_ids), "now": now}).all()
     unnoted = [key_id for key_id, is_dead in odd if not is_dead]
     if unnoted:
@@ -131,12 +131,12 @@ def dead_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> 
 
 
 def add_nodes(connection: Connection, node_ids: Sequence[str]) -> None:
-    """A row to lock for each node that has none yet."""
+    """Add a row to lock for each node that has none yet."""
     connection.exec_driver_sql(_ADD_NODES, {"ids": list(node_ids)})
 
 
 def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, LockedNode]:
-    """The nodes that have a row, locked in the order of their ids until the commit."""
+    """Return the nodes that have a row, locked in the order of their ids until the commit."""
     rows = connection.exec_driver_sql(_LOCK_NODES, {"ids": joined_texts(node_ids)})
     return {
         row[0]: LockedNode(
@@ -162,7 +162,7 @@ def owners_of(connection: Connection, uuids: Iterable[str]) -> dict[str, str]:
 
 
 def already_seen(connection: Connection, identities: Sequence[tuple[str, str, int]]) -> set[int]:
-    """The positions of those (node, boot, seq) that have come before."""
+    """Return the positions of those (node, boot, seq) that have come before."""
     parameters = {
         "node_ids": joined_texts(node_id for node_id, _, _ in identities),
         "boot_ids": joined_texts(boot_id for _, boot_id, _ in identities),
@@ -238,7 +238,10 @@ def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) 
 
 
 class ReadingsRow(Struct, frozen=True):
-    """What is stored of a node's GPUs (``services.telemetry.node_readings``), and the newest report of the node."""
+    """The stored readings of a node's GPUs, and the newest report of the node.
+
+    ``services.telemetry.node_readings`` packs and unpacks them.
+    """
 
     node_id: str
     content: bytes
@@ -250,33 +253,35 @@ class ReadingsRow(Struct, frozen=True):
 
 
 def readings_of(connection: Connection, node_ids: Iterable[str]) -> dict[str, ReadingsRow]:
-    """By node, of those that have a row."""
+    """Return the readings by node, for nodes that have a row."""
     rows = connection.exec_driver_sql(_READINGS_OF, {"ids": joined_texts(node_ids)})
     return {row[0]: ReadingsRow(*row) for row in rows}
 
 
 def model_of(connection: Connection, gpu_uuid: str) -> str:
-    """Of a GPU that is enrolled; empty where it is not."""
+    """Return the model of an enrolled GPU; empty where it is not enrolled."""
     model = connection.exec_driver_sql(_MODEL_OF, {"uuid": gpu_uuid}).scalar_one_or_none()
     return "" if model is None else str(model)
 
 
 def state_of(connection: Connection, gpu_uuid: str, since: datetime) -> dict[str, Any]:
-    """What its agent told of it last, by ``domain.state_readings.GPU_STATE``; empty where it told nothing since."""
+    """Return the newest ``domain.state_readings.GPU_STATE`` that its agent reported since then; empty without one."""
     return connection.exec_driver_sql(_STATE_OF, {"uuid": gpu_uuid, "since": since}).scalar_one_or_none() or {}
 
 
 def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None:
-    """Of the node that this GPU is enrolled on."""
+    """Return the readings of the node on which this GPU is enrolled."""
     row = connection.exec_driver_sql(_READINGS_BESIDE, {"uuid": gpu_uuid}).one_or_none()
     return None if row is None else ReadingsRow(*row)
 
 
 def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """``judge_fault``: of one that nobody here can judge, which is stored as judged; most have none.
+    """Add signals.
 
-    One statement, however many: a storm tells thousands within a second. One that comes twice among ``rows`` is the
-    first, and is over once any of them says so.
+    ``judge_fault``: of one that this release cannot judge, which is stored as judged; most have none.
+
+    One statement serves any number: a storm brings thousands within a second. A signal that occurs twice among ``rows``
+    is the first, and is over once any of them reports its end.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:

@@ -40,7 +40,7 @@ def newest_receipt(session: Session, node_id: NodeId, hour: datetime) -> datetim
 
 
 def take_blocks(session: Session, node_id: NodeId, hour: datetime) -> Sequence[Row[datetime, int, bytes]]:
-    """(at, schema, content) of the blocks of an hour, which are gone with this transaction."""
+    """Delete the blocks of an hour, and return (at, schema, content) of each."""
     statement = delete(TelemetryBlock).where(*_within(node_id, hour))
     statement = statement.execution_options(synchronize_session=False)
     return session.execute(statement.returning(TelemetryBlock.at, TelemetryBlock.schema, TelemetryBlock.content)).all()
@@ -67,7 +67,7 @@ def note_places(session: Session, node_id: NodeId, gpu_uuids: Iterable[str], hou
 
 
 def places_of(session: Session, uuid: GpuUuid) -> set[NodeId]:
-    """The nodes whose chunks hold the GPU."""
+    """Return the nodes whose chunks hold the GPU."""
     return set(session.scalars(select(TelemetryPlace.node_id).where(TelemetryPlace.gpu_uuid == uuid)))
 
 
@@ -120,7 +120,7 @@ def _bounds(place: int, ends: Sequence[int]) -> tuple[int, int]:
 def blocks_between(
     session: Session, node_ids: Collection[NodeId], since: datetime, until: datetime
 ) -> Sequence[Row[datetime, int, bytes]]:
-    """(at, schema, content) of what is not compacted yet."""
+    """Return (at, schema, content) of the blocks that are not compacted yet."""
     query = select(TelemetryBlock.at, TelemetryBlock.schema, TelemetryBlock.content).where(
         TelemetryBlock.node_id.in_(sorted(node_ids)), TelemetryBlock.at >= since, TelemetryBlock.at < until
     )

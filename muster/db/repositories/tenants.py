@@ -22,7 +22,7 @@ NUM_GPUS: Final = func.coalesce(Allocation.num_gpus, _COUNTED)
 
 
 def line(session: Session, tenant_id: TenantId) -> tuple[TenantId, ...]:
-    """The tenant and all above it, from below."""
+    """Return the tenant and all above it, from below."""
     up = (
         select(Tenant.id, Tenant.parent_id, literal(0).label("level")).where(Tenant.id == tenant_id).cte(recursive=True)
     )
@@ -32,7 +32,7 @@ def line(session: Session, tenant_id: TenantId) -> tuple[TenantId, ...]:
 
 
 def _below(tenant_id: TenantId) -> CTE:
-    """The tenant and all below it."""
+    """Return the tenant and all below it."""
     down = select(Tenant.id).where(Tenant.id == tenant_id).cte(recursive=True)
     team = aliased(Tenant)
     return down.union_all(select(team.id).join(down, team.parent_id == down.c.id))
@@ -43,9 +43,9 @@ def below(session: Session, tenant_id: TenantId) -> Sequence[TenantId]:
 
 
 def lock_below(session: Session, tenant_id: TenantId) -> None:
-    """The tenant and all below it, until the commit: what is placed for one of them is committed before, or waits.
+    """Lock the tenant and all below it until the commit: a placement for one of them is committed before, or waits.
 
-    A placement holds its tenant's row FOR KEY SHARE, before it asks what limits there are.
+    A placement holds its tenant's row FOR KEY SHARE, before it reads the limits.
     """
     session.scalars(
         select(Tenant.id).where(Tenant.id.in_(select(_below(tenant_id).c.id))).order_by(Tenant.id).with_for_update()
@@ -58,7 +58,7 @@ def parents(session: Session) -> dict[TenantId, TenantId | None]:
 
 
 def placed(session: Session) -> list[tuple[TenantId, TenantId | None, float]]:
-    """Those that are under another or weigh other than 1: id, who is above it, weight."""
+    """Return (id, parent, weight) of the tenants that have a parent or a weight other than 1."""
     query = select(Tenant.id, Tenant.parent_id, Tenant.weight).where(
         or_(Tenant.parent_id.is_not(None), Tenant.weight != 1)
     )
@@ -96,7 +96,7 @@ def kept_in_tier(session: Session, tenant_id: TenantId, tier: str, *, beside: Jo
 
 
 def held_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
-    """As ``held_in_tier``, of each tenant its own, without those below it."""
+    """Return the GPUs as ``held_in_tier`` does, but of each tenant alone, without tenants below it."""
     query = (
         select(Allocation.tenant_id, Allocation.tier, func.sum(NUM_GPUS))
         .where(Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"))
@@ -106,8 +106,9 @@ def held_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
 
 
 def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[TenantId, str], float]:
-    """By tenant and tier: GPUs held before ``until`` on the average, in which a second counts half as much as one that
-    is ``half_life_s`` younger. Of tenants that held any; of each its own, without those below it.
+    """Return the mean number of GPUs before ``until`` by tenant and tier, without tenants below it.
+
+    A second counts half as much as one that is ``half_life_s`` younger. Tenants without any use are left out.
     """
     since = until - timedelta(seconds=HALF_LIVES * half_life_s)
 

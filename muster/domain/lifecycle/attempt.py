@@ -101,20 +101,20 @@ def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcom
 
 
 def _stop_or_go(life: AttemptLife, event: StopAsked | Met, now_ms: int) -> Outcome:
-    """What is said of all its hosts at once."""
+    """Apply an event that concerns all hosts of the attempt at once."""
     if isinstance(event, StopAsked):
         return stop(life, StopRequest(event.reason, event.deadline_ms))
     return _met(life, event, now_ms)
 
 
 def is_unclaimed_on(life: AttemptLife, node_id: NodeId) -> bool:
-    """Whether a heartbeat of ``node_id`` is told to claim this attempt."""
+    """Return whether a heartbeat of ``node_id`` is answered with this attempt as unclaimed."""
     part = part_of(life, node_id)
     return part is not None and part.state is _H.UNCLAIMED and life.state in STARTING and life.ending is None
 
 
 def is_told_to_go(life: AttemptLife, node_id: NodeId) -> bool:
-    """Whether ``node_id``, which waits with all ready, is told to start its program."""
+    """Return whether ``node_id``, which waits while all hosts are ready, gets the go for its program."""
     part = part_of(life, node_id)
     if part is None or not part.awaits_go or part.state is not _H.CLAIMED:
         return False
@@ -122,7 +122,7 @@ def is_told_to_go(life: AttemptLife, node_id: NodeId) -> bool:
 
 
 def stop_order(life: AttemptLife, node_id: NodeId, now_ms: int) -> tuple[str, int] | None:
-    """(reason, milliseconds until SIGKILL) for a host that holds this attempt, or None while it may run on."""
+    """Return (reason, milliseconds until SIGKILL) for a host that holds this attempt, or None while it may run on."""
     if life.state is _S.ENDED or part_of(life, node_id) is None:
         return "stale", 0
     if life.stop is not None:
@@ -154,7 +154,7 @@ def _claim(life: AttemptLife, event: ClaimAsked, now_ms: int) -> Outcome:
 
 
 def _refuse_older(life: AttemptLife, part: HostPart, lacks: tuple[str, ...]) -> Outcome:
-    """It would run the program without what the job asks for, and never know."""
+    """Refuse a host whose worker is too old for the job: it would run the program without what the job requires."""
     why = f"{part.node_id} does not know {', '.join(lacks)}: its host worker is older than what the job asks for"
     life, commands = ending(at_fault(life, [part]), Verdict(Cause.PREFLIGHT_FAILED, why))
     return life, (*commands, Refuse(part.node_id, why))
@@ -167,7 +167,7 @@ def _ready(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
 
 
 def _met(life: AttemptLife, event: Met, now_ms: int) -> Outcome:
-    """Once: what comes when it has its go, or ends, changes nothing."""
+    """Apply the result of the pairwise check once; a result after the go or the end changes nothing."""
     if not life.awaits_meetings or not are_all_ready(life) or life.ending is not None or life.stop is not None:
         return life, ()
     if event.bad:
@@ -220,7 +220,10 @@ def _cleaned(life: AttemptLife, part: HostPart) -> Outcome:
 
 
 def _listed(life: AttemptLife, part: HostPart, *, is_listed: bool, now_ms: int) -> AttemptLife:
-    """A host that lost its record may still run the program: its supervisor fences itself when the lease ends."""
+    """Note whether the host still lists the attempt.
+
+    A host that lost its record may still run the program: its supervisor fences itself when the lease ends.
+    """
     if part.state not in MAY_RUN or is_listed == (part.omitted_ms is None):
         return life
     return with_part(life, replace(part, omitted_ms=None if is_listed else now_ms))

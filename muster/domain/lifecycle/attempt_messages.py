@@ -1,4 +1,4 @@
-"""What the attempt's machine hears, and what it asks for."""
+"""The events that the attempt's machine takes, and the commands that it gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from muster.domain.states import StopReason
 
 @dataclass(frozen=True, slots=True)
 class ClaimAsked:
-    """``can_wait``: the host knows to prepare and to wait for its go; an older one starts as it is granted.
+    """A host requests its part of the attempt.
 
-    ``is_checked``: the host's GPUs are looked at first, so that even a host alone says when it is ready. ``lacks``:
-    what the job asks for and the host does not know.
+    ``can_wait``: the host can prepare and wait for its go; an older one starts as soon as it is granted.
+    ``is_checked``: the host's GPUs are checked first, so that even a single host reports when it is ready. ``lacks``:
+    features that the job requires and the host does not have.
     """
 
     node_id: NodeId

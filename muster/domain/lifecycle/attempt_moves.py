@@ -56,8 +56,10 @@ def _is_untouched(life: AttemptLife) -> bool:
 
 
 def ending(life: AttemptLife, verdict: Verdict) -> Outcome:
-    """The cause is known: the first word is the root and later ones are its cascade, unless the first says itself that
-    it is one, as of a host whose ranks heard a peer's connection close. Others are asked to stop.
+    """Record the cause of the end, and ask the other hosts to stop.
+
+    The first report is the root and later ones are its cascade, unless the first states that it is a cascade itself,
+    such as that of a host whose ranks lost the connection to a peer.
     """
     if life.ending is None or _is_root_of(life.ending, verdict):
         life = replace(life, ending=verdict)
@@ -114,11 +116,11 @@ def go_when_all_are_ready(life: AttemptLife, commands: tuple[Command, ...], now_
 
 
 def are_all_ready(life: AttemptLife) -> bool:
-    """Also while one of them is not heard: what it has said stands."""
+    """Return whether all hosts are ready. The report of a host counts also while the host is silent."""
     state = life.resume_state if life.state is _S.LOST else life.state
     return state is _S.CLAIMING and all(map(_is_ready, life.hosts))
 
 
 def _is_ready(part: HostPart) -> bool:
-    """A host that cannot wait is ready as it is granted."""
+    """Return whether a host is ready. A host that cannot wait is ready as soon as it is granted."""
     return part.state is not _H.UNCLAIMED and (part.ready_ms is not None or not part.awaits_go)

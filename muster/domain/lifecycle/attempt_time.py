@@ -1,4 +1,4 @@
-"""What time does to an attempt: reboots seen, wall time, hosts lost and found, leases, rings repeated."""
+"""The effects of time on an attempt: reboots, wall time, lost and recovered hosts, leases, repeated wake-ups."""
 
 from dataclasses import replace
 from typing import Final
@@ -41,7 +41,7 @@ def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> O
 
 
 def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
-    """A reboot proves that nothing of the attempt runs on: its part is clean."""
+    """Mark the parts of rebooted hosts as clean: a reboot proves that nothing of the attempt runs on."""
     for part in life.hosts:
         if part.state is not _H.CLEAN and _has_rebooted(part, tick):
             life = with_part(life, replace(part, state=_H.CLEAN))
@@ -121,7 +121,7 @@ def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: in
 def _give_up_unready(
     life: AttemptLife, commands: tuple[Command, ...], tick: Tick, now_ms: int, timers: Timers
 ) -> Outcome:
-    """A host that neither gets ready nor says why not keeps nobody waiting. Unheard, it could not."""
+    """End an attempt with a host that neither gets ready nor reports why. A silent host could not report."""
     if life.state is not _S.CLAIMING or life.go_ms is not None:
         return life, commands
     late = [

@@ -20,16 +20,16 @@ class Hearing:
 
 
 def next_beat_s(interval_s: float, jitter_fraction: float, node_id: str, seq: int) -> float:
-    """When a host beats next, within ± ``jitter_fraction`` of ``interval_s``: hosts that began together drift apart.
+    """Return when a host sends its next heartbeat, within ± ``jitter_fraction`` of ``interval_s``.
 
-    No chance is in it: the same beat of the same host is always answered alike.
+    Hosts that began together drift apart. The same heartbeat of the same host always gets the same answer.
     """
     share = crc32(f"{node_id}/{seq}".encode()) / (1 << 32)
     return interval_s * (1 + jitter_fraction * (2 * share - 1))
 
 
 def hear(before: Hearing | None, boot_id: str, seq: int, now_ms: int) -> Hearing | None:
-    """The hearing after one heartbeat, or None for a stale one (a past boot, or not newer within this boot): I14."""
+    """Return the contact after one heartbeat, or None for a stale one: a past boot, or not newer within it (I14)."""
     if before is None:
         return Hearing(boot_id, now_ms, seq)
     if boot_id == before.boot_id:

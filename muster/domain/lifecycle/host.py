@@ -106,7 +106,7 @@ def _go(ledger: HostLedger, record: HostRecord) -> Outcome:
 
 
 def _refused(ledger: HostLedger, record: HostRecord) -> Outcome:
-    """An earlier claim may have been granted, and its answer lost: say that nothing ran, so that the part is clean."""
+    """Report that nothing ran, so that the part is clean: a claim may have been granted, and its answer lost."""
     if record.phase is not Phase.CLAIMING:
         return ledger, ()
     return _never_started(ledger, record)
@@ -124,7 +124,7 @@ def _progress(ledger: HostLedger, record: HostRecord, event: ProgramStarted | Pr
 
 
 def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
-    """After the launcher's own start. Same boot: claim, adopt and report again. New boot: nothing of old runs; forget.
+    """Apply the launcher's own start. Same boot: claim, adopt and report again. New boot: nothing old runs; forget it.
 
     The server learns of the reboot from the new boot id in the heartbeat, so old records need no report.
     """
@@ -145,20 +145,21 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
 
 
 def _stopped_again(record: HostRecord) -> list[Command]:
-    """The launcher may have died between writing a stop down and carrying it out."""
+    """Repeat the stop: the launcher may have died between writing a stop down and carrying it out."""
     if record.phase not in _MAY_RUN or record.kill_at_ms is None:
         return []
     return [StopProgram(record.attempt_id, record.kill_at_ms, record.stop_reason or "stale")]
 
 
 def _said_again(record: HostRecord) -> list[Command]:
-    """That it is ready: the last launcher may have died before it said so."""
+    """Report again that the part is ready: the last launcher may have died before it reported that."""
     return [Report(record.attempt_id)] if record.is_ready and not record.has_go else []
 
 
 def _begun(ledger: HostLedger, record: HostRecord) -> list[Command]:
-    """Started, or prepared while it has no go. Nothing while an older attempt of its job may still run here: then
-    a tick begins it later.
+    """Start the program, or prepare it while it has no go.
+
+    Nothing begins while an older attempt of the job may still run here: a tick then begins it later.
     """
     if _older_runs(ledger, record):
         return []
@@ -168,12 +169,12 @@ def _begun(ledger: HostLedger, record: HostRecord) -> list[Command]:
 
 
 def may_start(record: HostRecord, now_ms: int) -> bool:
-    """Whether the program may be started at this moment: nothing bars it, and it has its go where it awaits one."""
+    """Return whether the program may start now: nothing prevents it, and it has its go if it needs one."""
     return may_prepare(record, now_ms) and _is_free_to_start(record)
 
 
 def may_prepare(record: HostRecord, now_ms: int) -> bool:
-    """Whether anything of it may begin at this moment: claimed, within the lease, and not asked to stop."""
+    """Return whether anything of it may begin now: it is claimed, within the lease, and not asked to stop."""
     return record.phase is Phase.CLAIMED and now_ms < record.lease_until_ms and record.kill_at_ms is None
 
 
@@ -277,7 +278,7 @@ def _older_runs(ledger: HostLedger, record: HostRecord) -> bool:
 
 
 def _newer_is_granted(ledger: HostLedger, record: HostRecord) -> bool:
-    """A grant may come so late that its job has another attempt here by now."""
+    """Return whether the job has a newer attempt here: a grant may arrive that late."""
     return any(other.job_id == record.job_id and other.fence > record.fence for other in ledger.records.values())
 
 

@@ -1,4 +1,4 @@
-"""What a host knows of its attempts, what its machine hears, and what it asks for."""
+"""The record that a host keeps of its attempts, the events that its machine takes, and the commands that it gives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,9 +48,10 @@ class HostLedger:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """``sent_ms``: when the request left; ``stops``: attempt → (reason, milliseconds until SIGKILL).
+    """The server has answered a heartbeat.
 
-    ``go``: attempts all of whose hosts are ready.
+    ``sent_ms``: when the request left; ``stops``: attempt → (reason, milliseconds until SIGKILL); ``go``: attempts all
+    of whose hosts are ready.
     """
 
     sent_ms: int
@@ -130,7 +131,7 @@ class SendClaim:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """See that all is there which the program needs, and start nothing yet."""
+    """A command to check everything that the program needs, and to start nothing yet."""
 
     attempt_id: AttemptId
 

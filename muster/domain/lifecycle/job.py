@@ -15,11 +15,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is.
+    """An attempt of the job has ended.
 
-    ``has_progressed``: it left a newer checkpoint than the one it began from, so that a fault that comes now and then
-    does not use up the restarts of a long training; one that comes again at the same place does. ``is_final``: the
-    program says itself that it would end so again.
+    ``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is. ``has_progressed``: the
+    attempt left a newer checkpoint than the one it began from, so that an occasional fault does not use up the restarts
+    of a long training; one that recurs at the same place does. ``is_final``: the program itself states that it would
+    end in the same way again.
     """
 
     verdict: Verdict
@@ -30,7 +31,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """By the tenant or an operator; before placement it takes effect at once."""
+    """The tenant or an operator has requested a cancel. Before placement it takes effect at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Excused:
-    """What its last attempt ended of was not the job's own: the restart that it cost is given back. ``why``: the proof,
-    which came later than the end.
+    """The end of the last attempt was not the job's own fault, so the restart that it used up is returned.
+
+    ``why``: the proof, which came later than the end.
     """
 
     why: str
@@ -145,7 +147,7 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
 
 
 def _in_smaller_pieces(life: JobLife, verdict: Verdict, now_ms: int) -> JobLife:
-    """At once and free of charge: the next attempt is not the same program again, it needs less memory."""
+    """Restart the job at once and without charge: the next attempt is another program, since it needs less memory."""
     doublings = life.oom_doublings + 1
     bound = f"{doublings} of {life.max_oom_doublings} doublings"
     what = f"goes on with {1 << doublings} times as many pieces a batch ({bound})"

@@ -53,11 +53,11 @@ def _ms(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why something ended, with the proof in words (exit record, signal, lease).
+    """The cause of an end, with the proof as text (exit record, signal, lease).
 
-    ``is_cascade``: no more than what a part says when another one failed; it gives way to a word that says why.
-    ``node_id``: whose fault it was, where that is another host's than the one that says so. ``is_reported``: by the
-    program's word alone, of what only a measurement proves.
+    ``is_cascade``: the part reports only that another part failed; a report with a cause replaces it. ``node_id``: the
+    host at fault, if that is not the reporting one. ``is_reported``: the program alone reports what only a measurement
+    proves.
     """
 
     cause: Cause

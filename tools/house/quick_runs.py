@@ -1,0 +1,57 @@
+"""``python -m tools.house --quick``: time ``make quick`` for each typical change, in a clone of the checkout.
+
+Each change is made in the clone, measured and undone. The clone uses this checkout's environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tools.house.loop import QUICK_RUNS
+from tools.typical_changes import TYPICAL_CHANGES, TypicalChange, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENVIRONMENT: Final = ".venv"
+
+
+def record_quick_runs(root: Path) -> Mapping[str, Any]:
+    """Store and return the time of each typical change. Raises CalledProcessError where git refuses."""
+    with tempfile.TemporaryDirectory(prefix="muster-quick-") as folder:
+        clone = Path(folder) / "clone"
+        _git(root, "clone", "--quiet", str(root), str(clone))
+        (clone / ENVIRONMENT).symlink_to(root / ENVIRONMENT, target_is_directory=True)
+        runs = {name: _measured(clone, change) for name, change in TYPICAL_CHANGES.items()}
+    path = root / QUICK_RUNS
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(runs, indent=2) + "\n", encoding="utf-8")
+    return runs
+
+
+def _measured(clone: Path, change: TypicalChange) -> dict[str, Any]:
+    apply(change, clone)
+    began = time.monotonic()
+    python = str(clone / ENVIRONMENT / "bin" / "python")
+    run = subprocess.run([python, "-m", "tools.quick"], cwd=clone, check=False, capture_output=True, text=True)
+    took_s = time.monotonic() - began
+    revision = _git(clone, "rev-parse", "HEAD")
+    _git(clone, "checkout", "--quiet", "--", *change.files)
+    return {
+        "wall_s": round(took_s, 1),
+        "exit_status": run.returncode,
+        "revision": revision,
+        "processors": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", *words]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
