@@ -1,4 +1,4 @@
-"""``make detector-reference``: writes docs/detectors.md, every rule by which signals become findings.
+"""``make detector-reference``: writes docs/reference/detectors.md, every rule by which signals become findings.
 
 Run as ``python -m tools.detector_reference``, with ``--check`` to hold the page to the registry. All words stand with
 the rules, in ``health/detectors``.
@@ -14,7 +14,7 @@ from health.detectors.registry import RULES, Rule
 from muster.domain.policy import DEFAULT_POLICY
 from tools.generated_page import write_or_check
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "detectors.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "detectors.md"
 HEAD: Final = """\
 <!-- Written by `make detector-reference` from the registry of detectors. Change the rules, not this page. -->
 
@@ -32,7 +32,7 @@ Told and weighing nothing yet, or at all: links that train and fabrics that regi
 NVLink's XID that NVML tells without the kernel log's words, what a node tells of itself while it is drained for work on
 it, and whatever a rule in shadow finds.
 
-Each rule of the field that these come from, with its number and its test: [field-rules.md](field-rules.md).
+Each rule of the field that these come from, with its number and its test: [field-rules.md](../field-rules.md).
 
 The maxima of `temperature` are those that a GPU tells of itself in the last three hours (NVML's thresholds GPU_MAX and
 MEM_MAX), a minute after it told them at the latest; the policy's numbers are for one that tells none. An own maximum

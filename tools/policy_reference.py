@@ -1,4 +1,4 @@
-"""``make policy-reference``: writes docs/policy.md, every number and rule of the policy as its schema describes it.
+"""``make policy-reference``: writes docs/reference/policy.md, every number and rule of the policy as its schema describes it.
 
 Run as ``python -m tools.policy_reference``. With ``--check`` nothing is written, and the exit is 1 where the page is
 not what the schema says. All words about a field stand in the schema, none here.
@@ -17,7 +17,7 @@ from muster.domain.policy import Policy
 from tools.generated_page import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "policy.md"
+PAGE: Final = ROOT / "docs" / "reference" / "policy.md"
 HEAD: Final = """\
 <!-- Written by `make policy-reference` from the policy's schema. Change the schema, not this page. -->
 
@@ -29,7 +29,7 @@ made. What a document does not name has the default below. `muster policy show` 
 `muster policy activate FILE --reason …` makes it active. What runs goes on; the next decision is made by the new one.
 
 Names that end in `_s` are seconds of wall clock, fractions and shares are of 1, points are of a score's 100. I and a
-number name a promise of [ARCHITECTURE.md](../ARCHITECTURE.md#where-the-promises-stand).
+number name an invariant of [ARCHITECTURE.md](../../ARCHITECTURE.md#invariants).
 """
 COLUMNS: Final = "| field | type | default | accepted | what it decides |\n|---|---|---|---|---|\n"
 UNITS: Final = (

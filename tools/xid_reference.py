@@ -1,4 +1,4 @@
-"""``make xid-reference``: writes docs/xid.md, what each XID is to Muster, and where other tools judge it otherwise.
+"""``make xid-reference``: writes docs/reference/xid.md, what each XID is to Muster, and where other tools judge it otherwise.
 
 Run as ``python -m tools.xid_reference``, with ``--check`` to hold the page to ``health/xid/knowledge.json``. What the
 other tools do was read off their sources in 2026; none of it decides anything here.
@@ -13,7 +13,7 @@ from health.xid.catalogue import CATALOGUE, KNOWLEDGE, XidEntry
 from muster.domain.evidence import Severity
 from tools.generated_page import write_or_check
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "xid.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "xid.md"
 HEAD: Final = """\
 <!-- Written by `make xid-reference` from health/xid/knowledge.json. Change the data, not this page. -->
 
