@@ -19,6 +19,7 @@ help:
 	@echo 'make policy-reference  docs/reference/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/reference/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/reference/detectors.md, what each detector finds and by whose word; -check: as above'
+	@echo 'make layers      picture and table of the layers in ARCHITECTURE.md, from .importlinter; -check: as above'
 	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
@@ -77,7 +78,15 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
-check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
+layers: setup
+	@$(BIN)/python -m tools.layers_picture
+	@$(BIN)/python -m tools.layers_table
+
+layers-check: setup
+	@$(BIN)/python -m tools.layers_picture --check
+	@$(BIN)/python -m tools.layers_table --check
+
+check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check layers-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -142,4 +151,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
+.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check layers layers-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak lock newest clean
