@@ -55,7 +55,7 @@ class Box:
 
 def draw(data: dict[str, Any]) -> str:
     """Return the picture of ``data`` as SVG."""
-    titles, boxes = _laid_out(data)
+    titles, boxes = _lay_out(data)
     height = max(box.y for box in boxes) + BOX_HEIGHT + MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img">',
@@ -69,35 +69,28 @@ def draw(data: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _laid_out(data: dict[str, Any]) -> tuple[list[tuple[float, float, str]], list[Box]]:
-    columns = data["columns"]
-    unit = (WIDTH - 2 * MARGIN - 2 * GAP * (len(columns) - 1)) / sum(column["width"] for column in columns)
-    deepest = max(len(column["rows"]) for column in columns)
+def _lay_out(data: dict[str, Any]) -> tuple[list[tuple[float, float, str]], list[Box]]:
+    """Return the titles and boxes at their places; rows have ``data["grid"]`` columns."""
+    unit = (WIDTH - 2 * MARGIN + GAP) / data["grid"]
     titles: list[tuple[float, float, str]] = []
     boxes: list[Box] = []
-    left: float = MARGIN
-    for column in columns:
-        width = unit * column["width"]
-        titles.append((left, MARGIN + TITLE_HEIGHT / 2, column["title"]))
-        for number, row in enumerate(column["rows"]):
-            boxes += _row(row, left, MARGIN + TITLE_HEIGHT + number * (BOX_HEIGHT + GAP), width)
-        left += width + 2 * GAP
-    below = MARGIN + TITLE_HEIGHT + deepest * (BOX_HEIGHT + GAP)
-    titles.append((MARGIN, below + TITLE_HEIGHT / 2, "Ground: what every process shares"))
-    boxes += _row(data["ground"], MARGIN, below + TITLE_HEIGHT, WIDTH - 2 * MARGIN, kind="ground")
+    top: float = MARGIN
+    for row in data["rows"]:
+        titles += [
+            (round(MARGIN + unit * title["from"], 1), top + TITLE_HEIGHT * 0.6, title["text"])
+            for title in row.get("titles", ())
+        ]
+        top += TITLE_HEIGHT if "titles" in row else 0
+        for box in row["boxes"]:
+            left, right = unit * box["from"], unit * box["to"] - GAP
+            place = (round(MARGIN + left, 1), top, round(right - left, 1))
+            boxes.append(Box(box["module"], box["caption"], *place, row.get("kind", "box")))
+        top += BOX_HEIGHT + GAP
     return titles, boxes
 
 
-def _row(row: list[dict[str, str]], left: float, top: float, width: float, *, kind: str = "box") -> Iterator[Box]:
-    each = (width - GAP * (len(row) - 1)) / len(row)
-    for number, box in enumerate(row):
-        yield Box(box["module"], box["caption"], left + number * (each + GAP), top, each, kind)
-
-
 def _svg(box: Box) -> Iterator[str]:
-    yield (
-        f'<rect class="{box.kind}" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{BOX_HEIGHT}" rx="4"/>'
-    )
+    yield (f'<rect class="{box.kind}" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{BOX_HEIGHT}" rx="4"/>')
     yield f'<text class="module" x="{box.x + 8:g}" y="{box.y + 17:g}">{escape(box.module)}</text>'
     for number, line in enumerate(wrap(box.caption, int((box.width - 16) / _CHARACTER_WIDTH))[:2]):
         yield f'<text x="{box.x + 8:g}" y="{box.y + 32 + 14 * number:g}">{escape(line)}</text>'

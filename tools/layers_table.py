@@ -16,7 +16,7 @@ CONTRACTS: Final = ROOT / ".importlinter"
 PAGE: Final = ROOT / "ARCHITECTURE.md"
 BEGIN: Final = "<!-- layers: written by `make layers` from .importlinter -->"
 END: Final = "<!-- end of layers -->"
-_MODULES_SHOWN: Final = 3
+_MODULES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,15 @@ def _layer_tables(contracts: list[Contract]) -> Iterator[str]:
     for contract in contracts:
         if contract.layers:
             rows = [f"| {number} | {_code(layer)} |" for number, layer in enumerate(contract.layers, 1)]
-            within = f" (in {_code(contract.modules)})" if contract.modules else ""
-            yield "\n".join([f"| | {contract.name}{within}, from the top |", "|---|---|", *rows])
+            within = f" in {_code(contract.modules)}" if contract.modules else ""
+            head = f"### {contract.name[:1].upper()}{contract.name[1:]}"
+            yield "\n".join([head, "", f"| | layer{within}, from the top |", "|---|---|", *rows])
 
 
 def _other_rules(contracts: list[Contract]) -> Iterator[str]:
     rows = [f"| {contract.name} | {_code(contract.modules)} |" for contract in contracts if not contract.layers]
     if rows:
-        yield "\n".join(["| rule | holds for |", "|---|---|", *rows])
+        yield "\n".join(["### Other rules", "", "| rule | holds for |", "|---|---|", *rows])
 
 
 def _code(modules: tuple[str, ...]) -> str:

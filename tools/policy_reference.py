@@ -1,4 +1,4 @@
-"""``make policy-reference``: writes docs/reference/policy.md, every number and rule of the policy as its schema describes it.
+"""``make policy-reference``: writes docs/reference/policy.md, every number and rule of the policy by its schema.
 
 Run as ``python -m tools.policy_reference``. With ``--check`` nothing is written, and the exit is 1 where the page is
 not what the schema says. All words about a field stand in the schema, none here.

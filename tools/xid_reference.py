@@ -1,4 +1,4 @@
-"""``make xid-reference``: writes docs/reference/xid.md, what each XID is to Muster, and where other tools judge it otherwise.
+"""``make xid-reference``: writes docs/reference/xid.md: each XID, and where other tools judge it otherwise.
 
 Run as ``python -m tools.xid_reference``, with ``--check`` to hold the page to ``health/xid/knowledge.json``. What the
 other tools do was read off their sources in 2026; none of it decides anything here.

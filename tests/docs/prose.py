@@ -37,7 +37,9 @@ class Section:
 def sections_of(text: str) -> list[Section]:
     """Return the sections of a Markdown text in their order; what stands before the first heading has no title."""
     prose = _COMMENT.sub("", _FENCE.sub("\n\n", text))
-    sections, title, lines = [], "", []
+    sections: list[Section] = []
+    lines: list[str] = []
+    title = ""
     for line in prose.splitlines():
         if line.startswith("#"):
             sections.append(Section(title, tuple(_paragraphs("\n".join(lines)))))

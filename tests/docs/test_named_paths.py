@@ -27,7 +27,7 @@ def named(page: Path) -> set[tuple[str, str]]:
 
 def _is_path(path: str) -> bool:
     """Whether it is named as a path from the root: its first folder is one of the repository's, or was."""
-    return "/" in path and (path.split("/")[0] in _roots() or path.endswith(".py"))
+    return "/" in path and (path.split("/", maxsplit=1)[0] in _roots() or path.endswith(".py"))
 
 
 @cache
