@@ -23,12 +23,12 @@ HEAD: Final = """\
 
 # The policy
 
-One versioned document holds every number and rule; one version is active, and each decision records under which it was
-made. What a document does not name has the default below. `muster policy show` prints the active one whole,
-`muster policy check FILE` says field by field what is wrong with a file and what it would change, and
-`muster policy activate FILE --reason …` makes it active. What runs goes on; the next decision is made by the new one.
+One versioned document holds every number and rule. One version is active, and each decision records the version under
+which it was made. A value that a document does not name has the default below. `muster policy show` prints the active
+version. `muster policy check FILE` lists the faults of a file field by field, and what it would change. `muster
+policy activate FILE --reason …` makes it active. Running work continues; the next decision follows the new version.
 
-Names that end in `_s` are seconds of wall clock, fractions and shares are of 1, points are of a score's 100. I and a
+Names that end in `_s` are seconds of wall clock. Fractions and shares are of 1, points are of a score's 100. I and a
 number name an invariant of [ARCHITECTURE.md](../../ARCHITECTURE.md#invariants).
 """
 COLUMNS: Final = "| field | type | default | accepted | what it decides |\n|---|---|---|---|---|\n"
