@@ -28,8 +28,8 @@ An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95
 2. The error's own words (NVLink registers of an XID 74, unit and status of 144 to 150).
 3. The row below.
 
-NVML reports an error without its words. For an NVLink's error the judge waits ten seconds for the words of the log, which
-decide if they come. Otherwise, if both sources report one error, the more severe stands.
+NVML reports an error without its words. For an NVLink's error the judge waits ten seconds for the words of the
+log, which decide if they come. Otherwise, if both sources report one error, the more severe stands.
 
 The driver's word raises the severity by itself: what it asks for is a fault that stands. It lowers it only by a
 drain, for an XID whose row asks for a reset or reboot. If NVML or an XID 154 first asks for the drain with the XID or

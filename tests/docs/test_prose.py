@@ -9,12 +9,12 @@ from tests.docs.prose import faults_of, long_sentences_of, sections_of, sentence
 
 BYTES_MAX = {"README.md": 8_000, "ARCHITECTURE.md": 20_000, "docs/internals": 12_000}
 ARCHITECTURE_WORDS_MAX = 3_200
-NOT_REWRITTEN = {"CONTRIBUTING.md", "docs/field-rules.md", "docs/scenarios.md", "docs/traces.md"}
+NOT_REWRITTEN = {"docs/field-rules.md"}
 """Pages of before, which may only lose long sentences."""
 NOT_WRITTEN = {"docs/reference"}
 """Folders of generated pages: their words are in the code."""
 LONG_SENTENCES_MAX = 0
-LONG_SENTENCES_LEFT = 5
+LONG_SENTENCES_LEFT = 1
 """Of ``NOT_REWRITTEN`` together: set to what the last change left."""
 
 
