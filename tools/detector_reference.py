@@ -33,9 +33,12 @@ its name. So is its mode: `on`; `shadow`, whose findings are kept, shown as such
 Findings about a node (its ports, its fabric, its host) never quarantine a GPU. *Degraded* ones keep new work off the
 whole node (`health.node_hold`) until they are over, or until a person releases that cordon.
 
-These findings are shown and weigh nothing, or not yet: links that train and fabrics that register after a boot
-(`health.warm_up`), an NVLink's XID from NVML without the kernel log's words, what a node reports of itself while it is
-drained for work on it, and findings of a rule in shadow.
+These findings are shown and weigh nothing, or not yet:
+
+- links that train and fabrics that register after a boot (`health.warm_up`);
+- an NVLink's XID from NVML without the kernel log's words;
+- what a node reports of itself while it is drained for work on it;
+- findings of a rule in shadow.
 
 Each rule of the field that these come from, with its number and its test: [field-rules.md](../field-rules.md).
 
