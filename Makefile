@@ -28,6 +28,12 @@ help:
 	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/detectors.md, what each detector finds and by whose word; -check: as above'
 	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
+
+	@echo 'make policy-reference  docs/reference/policy.md, the policy as its schema describes it; -check: it is up to date'
+	@echo 'make xid-reference     docs/reference/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
+	@echo 'make detector-reference  docs/reference/detectors.md, what each detector finds and by whose word; -check: as above'
+	@echo 'make layers      picture and table of the layers in ARCHITECTURE.md, from .importlinter; -check: as above'
+	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
@@ -104,6 +110,14 @@ detector-reference-check: setup
 
 check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
 
+layers: setup
+	@$(BIN)/python -m tools.layers_picture
+	@$(BIN)/python -m tools.layers_table
+layers-check: setup
+	@$(BIN)/python -m tools.layers_picture --check
+	@$(BIN)/python -m tools.layers_table --check
+check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check layers-check
+
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
 
@@ -179,4 +193,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

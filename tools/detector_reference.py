@@ -1,4 +1,4 @@
-"""``make detector-reference``: writes docs/detectors.md, every rule by which signals become findings.
+"""``make detector-reference``: writes docs/reference/detectors.md, every rule by which signals become findings.
 
 Run as ``python -m tools.detector_reference``, with ``--check`` to hold the page to the registry. All words stand with
 the rules, in ``health/detectors``.
@@ -14,36 +14,44 @@ from health.detectors.registry import RULES, Rule
 from muster.domain.policy import DEFAULT_POLICY
 from tools.generated_page import write_or_check
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "detectors.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "detectors.md"
 HEAD: Final = """\
 <!-- Written by `make detector-reference` from the registry of detectors. Change the rules, not this page. -->
 
 # Detectors
 
-A detector is a rule from what agents tell to a finding. Its numbers stand in the policy under `health.detectors`, by
-its name; so does its mode: `on`; `shadow`, in which what it finds is kept, shown as such, and weighs nothing; `off`.
+A detector is a rule from what agents report to a finding. Its numbers are in the policy under `health.detectors`, by
+its name. So is its mode: `on`; `shadow`, whose findings are kept, shown as such, and weigh nothing; `off`.
 
-What a severity does: *condemning* quarantines a GPU, *degraded* keeps new jobs away while what runs may end, *warning*
-weighs on its score, *info* is kept and weighs nothing. Findings about a node (its ports, its fabric, its host) never
-quarantine a GPU: *degraded* ones hold the whole node out of new placements (`health.node_hold`) until they are over, or
-somebody releases that cordon.
+| severity | effect |
+|---|---|
+| *condemning* | quarantines the GPU |
+| *degraded* | keeps new jobs away; running work may end |
+| *warning* | lowers the score |
+| *info* | is kept and weighs nothing |
 
-Told and weighing nothing yet, or at all: links that train and fabrics that register after a boot (`health.warm_up`), an
-NVLink's XID that NVML tells without the kernel log's words, what a node tells of itself while it is drained for work on
-it, and whatever a rule in shadow finds.
+Findings about a node (its ports, its fabric, its host) never quarantine a GPU. *Degraded* ones keep new work off the
+whole node (`health.node_hold`) until they are over, or until a person releases that cordon.
 
-Each rule of the field that these come from, with its number and its test: [field-rules.md](field-rules.md).
+These findings are shown and weigh nothing, or not yet:
 
-The maxima of `temperature` are those that a GPU tells of itself in the last three hours (NVML's thresholds GPU_MAX and
-MEM_MAX), a minute after it told them at the latest; the policy's numbers are for one that tells none. An own maximum
-under the policy's strictest number for any model counts as that number.
+- links that train and fabrics that register after a boot (`health.warm_up`);
+- an NVLink's XID from NVML without the kernel log's words;
+- what a node reports of itself while it is drained for work on it;
+- findings of a rule in shadow.
+
+Each rule of the field that these come from, with its number and its test: [field-rules.md](../field-rules.md).
+
+The maxima of `temperature` are those that a GPU reported of itself in the last three hours (NVML's thresholds GPU_MAX
+and MEM_MAX), effective at the latest a minute after the report. The policy's numbers are for a GPU that reports none.
+A GPU's own maximum below the policy's strictest number for any model counts as that number.
 """
 SECTIONS: Final = {
-    Tells.MOMENT: "What happened\n\nIt is not over, it decays.",
-    Tells.STANDING: "What every sample shows as long as it stands\n\nIt is over with the first sample without it.",
-    Tells.STATE: "States\n\nTold when they change and each hour; over when they are told to be otherwise.",
-    Tells.RATE: "Rates\n\nToo much within a window; statements near in time are one evidence.",
-    Tells.REPEAT: "Repetitions\n\nRules over evidence that is there, asked whenever evidence is new.",
+    Tells.MOMENT: "What happened\n\nIt does not end; its weight decays.",
+    Tells.STANDING: "What every sample shows while it lasts\n\nIt ends with the first sample without it.",
+    Tells.STATE: "States\n\nReported when they change and each hour. They end when another state is reported.",
+    Tells.RATE: "Rates\n\nToo much within a window. Findings close in time are one evidence.",
+    Tells.REPEAT: "Repetitions\n\nRules over existing evidence, asked whenever evidence is new.",
 }
 
 

@@ -10,5 +10,5 @@ def write_or_check(page: Path, text: str, arguments: list[str], *, source: str, 
         page.write_text(text, encoding="utf-8")
     if page.exists() and page.read_text(encoding="utf-8") == text:
         return 0
-    sys.stderr.write(f"docs/{page.name} is not what {source} says: run `{command}` and commit it.\n")
+    sys.stderr.write(f"docs/reference/{page.name} is not what {source} says: run `{command}` and commit it.\n")
     return 1

@@ -1,4 +1,4 @@
-"""``make policy-reference``: writes docs/policy.md, every number and rule of the policy as its schema describes it.
+"""``make policy-reference``: writes docs/reference/policy.md, every number and rule of the policy by its schema.
 
 Run as ``python -m tools.policy_reference``. With ``--check`` nothing is written, and the exit is 1 where the page is
 not what the schema says. All words about a field stand in the schema, none here.
@@ -17,19 +17,19 @@ from muster.domain.policy import Policy
 from tools.generated_page import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "policy.md"
+PAGE: Final = ROOT / "docs" / "reference" / "policy.md"
 HEAD: Final = """\
 <!-- Written by `make policy-reference` from the policy's schema. Change the schema, not this page. -->
 
 # The policy
 
-One versioned document holds every number and rule; one version is active, and each decision records under which it was
-made. What a document does not name has the default below. `muster policy show` prints the active one whole,
-`muster policy check FILE` says field by field what is wrong with a file and what it would change, and
-`muster policy activate FILE --reason …` makes it active. What runs goes on; the next decision is made by the new one.
+One versioned document holds every number and rule. One version is active, and each decision records the version under
+which it was made. A value that a document does not name has the default below. `muster policy show` prints the active
+version. `muster policy check FILE` lists the faults of a file field by field, and what it would change. `muster
+policy activate FILE --reason …` makes it active. Running work continues; the next decision follows the new version.
 
-Names that end in `_s` are seconds of wall clock, fractions and shares are of 1, points are of a score's 100. I and a
-number name a promise of [ARCHITECTURE.md](../ARCHITECTURE.md#where-the-promises-stand).
+Names that end in `_s` are seconds of wall clock. Fractions and shares are of 1, points are of a score's 100. I and a
+number name an invariant of [ARCHITECTURE.md](../../ARCHITECTURE.md#invariants).
 """
 COLUMNS: Final = "| field | type | default | accepted | what it decides |\n|---|---|---|---|---|\n"
 UNITS: Final = (

@@ -1,4 +1,4 @@
-"""``make xid-reference``: writes docs/xid.md, what each XID is to Muster, and where other tools judge it otherwise.
+"""``make xid-reference``: writes docs/reference/xid.md: each XID, and where other tools judge it otherwise.
 
 Run as ``python -m tools.xid_reference``, with ``--check`` to hold the page to ``health/xid/knowledge.json``. What the
 other tools do was read off their sources in 2026; none of it decides anything here.
@@ -13,26 +13,38 @@ from health.xid.catalogue import CATALOGUE, KNOWLEDGE, XidEntry
 from muster.domain.evidence import Severity
 from tools.generated_page import write_or_check
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "xid.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "xid.md"
 HEAD: Final = """\
 <!-- Written by `make xid-reference` from health/xid/knowledge.json. Change the data, not this page. -->
 
 # XIDs
 
-An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95` tells one of them,
-`dmesg | muster xid` reads a log. Who has the last word, in this order: the recovery action that the driver itself asks
-for (NVML, since R565 also an XID 154 in the log), the error's own words (NVLink registers of an XID 74, unit and status
-of 144 to 150), the row below. NVML tells of an error without its words: of an
-NVLink's it waits ten seconds for those of the log, which decide if they come; else, where both tell of one, the worse
-stands. The driver's word decides upwards by itself: what it asks for is a fault that stands. Downwards only a drain
-does, for an XID whose row asks for a reset or reboot: where NVML or an XID 154 first asks for it with the XID or within
-seconds after it, the XID is kept and weighs nothing, and says whose word decided. It never does for what may have made
-data wrong, what a reading shows too, or what is a link's; "none" never does, since a driver says it that has not
-noticed, nor does what the driver had already asked for before. A GPU that was quarantined before the word came
-stays so until it has proved itself. A code that nobody knows is watched and shown; it never resets or reboots anything.
+An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95` explains one of them,
+`dmesg | muster xid` reads a log.
 
-What a severity does: *condemning* quarantines the GPU, *degraded* keeps new jobs away while what runs may end,
-*warning* weighs on its score, *info* is kept and weighs nothing, since a program can bring it about by itself.
+## Which source decides
+
+1. The recovery action that the driver itself asks for (NVML; since R565 also an XID 154 in the log).
+2. The error's own words (NVLink registers of an XID 74, unit and status of 144 to 150).
+3. The row below.
+
+NVML reports an error without its words. For an NVLink's error the judge waits ten seconds for the words of the
+log, which decide if they come. Otherwise, if both sources report one error, the more severe stands.
+
+The driver's word raises the severity by itself: what it asks for is a fault that stands. It lowers it only by a
+drain, for an XID whose row asks for a reset or reboot. If NVML or an XID 154 first asks for the drain with the XID or
+within seconds after it, the XID is kept, weighs nothing, and names the source that decided.
+
+A drain never lowers an XID that may have made data wrong, that a reading shows too, or that is a link's. "None" never
+lowers one, since a driver says it that has not noticed the error; nor does a word that the driver had said before. A
+GPU that was quarantined before the word came stays so until it has proved itself.
+
+An unknown code is watched and shown. It never resets or reboots anything.
+
+## Severities
+
+*Condemning* quarantines the GPU. *Degraded* keeps new jobs away, and running work may end. *Warning* lowers the
+score. *Info* is kept and weighs nothing, since a program can cause it by itself.
 """
 OUT: Final = "out"
 BY_NVIDIA: Final = "NVIDIA's own class; by itself it says nothing against the GPU"

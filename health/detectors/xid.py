@@ -19,7 +19,7 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.state_readings import DRIVER_BRANCH, SINCE_BOOT_S
 
 NAME: Final = "xid"
-ABOUT: Final = About("an XID, as bad as docs/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
+ABOUT: Final = About("an XID, as bad as docs/reference/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
 CODE: Final = "code"
 """Key in ``values``: the XID."""
 HAS_WORDS: Final = "has_words"

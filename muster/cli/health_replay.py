@@ -42,8 +42,8 @@ def replay(
     """Reports and events in, evidence, scores and moves out: by the rules of production, without a server.
 
     A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as
-    `muster node export` writes: docs/operator.md shows them. Readings that are no numbers are set aside and counted.
-    Other bad input ends with the number of its line; what came before is told.
+    `muster node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside
+    and counted. Other bad input ends with the number of its line; what came before is told.
     """
     world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
     extra_ms = int((seconds_of(until, "--until") or 0) * 1000)

@@ -70,7 +70,7 @@ def _repeats(times: int, window_s: float, words: str) -> RepeatPolicy:
 
 
 class DetectorsPolicy(StrictModel):
-    """Every rule by its name, with its numbers; what each finds, and by whose word, stands in docs/detectors.md."""
+    """Every rule by its name, with its numbers. docs/reference/detectors.md says what each finds, and its source."""
 
     xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
     sxid: DetectorPolicy = _plain("Errors of NVSwitches.")

@@ -1,4 +1,4 @@
-"""docs/detectors.md is what the registry says, and leaves no rule out."""
+"""docs/reference/detectors.md is what the registry says, and leaves no rule out."""
 
 from health.detectors.registry import DETECTORS
 from tools.detector_reference import PAGE, main, written

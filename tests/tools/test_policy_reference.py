@@ -1,4 +1,4 @@
-"""docs/policy.md says what the schema of the policy says, of every field of it."""
+"""docs/reference/policy.md says what the schema of the policy says, of every field of it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/xid.md is what the data says, and says of every difference why ours is as it is."""
+"""docs/reference/xid.md is what the data says, and says of every difference why ours is as it is."""
 
 import pytest
 

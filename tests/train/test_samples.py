@@ -50,7 +50,7 @@ def test_a_batch_that_is_not_shared_evenly_is_refused_with_the_nearest_that_are(
 
 
 def test_the_batch_of_the_page_on_elastic_jobs_is_shared_by_each_of_its_sizes() -> None:
-    page = (Path(__file__).parents[2] / "docs/tenant.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/tenant/elastic.md").read_text(encoding="utf-8")
     batch = int(re.findall(r"run\.share_of\((\d+)\)", page)[0])
     sizes = re.findall(r"With `--nodes \d+ --min-nodes (\d+) --max-nodes (\d+)`", page)
     for num_hosts in range(int(sizes[0][0]), int(sizes[0][1]) + 1):

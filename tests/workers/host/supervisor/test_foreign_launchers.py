@@ -61,7 +61,7 @@ needs_deepspeed = _needs("DEEPSPEED", is_there=shutil.which("deepspeed") is not 
 
 
 def _script(attempt: Attempt, launcher: tuple[str, str], program: str, *, is_exec: bool = True) -> dict[str, Any]:
-    """An order's fields, as docs/tenant.md tells a tenant to write them."""
+    """An order's fields, as docs/tenant/launchers.md tells a tenant to write them."""
     command, local_rank = launcher
     source = attempt.folder / "program.py"
     source.write_text(program, encoding="utf-8")
