@@ -1,5 +1,6 @@
 """Our static files and those that set-up fetched: read once, compressed once, served under their content's hash."""
 
+import functools
 import gzip
 import hashlib
 import mimetypes
@@ -65,7 +66,13 @@ def _read(path: Path) -> StaticFile:
 
 
 def _file(content: bytes, media_type: str) -> StaticFile:
-    gzipped = None if media_type.startswith("font/") else gzip.compress(content, 9, mtime=0)
+    gzipped = None if media_type.startswith("font/") else _gzipped(content)
     if media_type.startswith("text/"):
         media_type = f"{media_type}; charset=utf-8"
     return StaticFile(content, gzipped, media_type, hashlib.sha256(content).hexdigest()[:16])
+
+
+@functools.lru_cache(maxsize=64)
+def _gzipped(content: bytes) -> bytes:
+    """Compress each content once in a process, however many applications it makes."""
+    return gzip.compress(content, 9, mtime=0)

@@ -36,9 +36,20 @@ class Api:
         return {"Authorization": f"Bearer {self.tokens[who]}"}
 
 
-def _key(units: UnitOfWorkFactory, role: Role, tenant: TenantId | None, node: NodeId | None) -> keys.NewKey:
+def _make_keys(units: UnitOfWorkFactory, fleet: Fleet, other: TenantId) -> dict[str, keys.NewKey]:
+    wanted: dict[str, tuple[Role, TenantId | None, NodeId | None]] = {
+        "tenant_member": (Role.TENANT_MEMBER, fleet.tenant_id, None),
+        "tenant_admin": (Role.TENANT_ADMIN, fleet.tenant_id, None),
+        "other_tenant": (Role.TENANT_ADMIN, other, None),
+        "operator": (Role.OPERATOR, None, None),
+        "auditor": (Role.AUDITOR, None, None),
+        "node": (Role.NODE, None, fleet.node_id),
+    }
     with units.begin(OPERATOR, keys.CREATE) as unit:
-        return keys.create(unit, name=f"key-{role.replace('_', '-')}", role=role, tenant_id=tenant, node_id=node)
+        return {
+            name: keys.create(unit, name=f"key-{role.replace('_', '-')}", role=role, tenant_id=tenant, node_id=node)
+            for name, (role, tenant, node) in wanted.items()
+        }
 
 
 @pytest.fixture
@@ -67,14 +78,7 @@ def api(engine: Engine, conformance: Conformance, api_clock: Callable[[], dateti
     fleet = make_fleet(units)
     with units.begin(OPERATOR, tenants.CREATE) as unit:
         other = tenants.create(unit, name="other").id
-    made = {
-        "tenant_member": _key(units, Role.TENANT_MEMBER, fleet.tenant_id, None),
-        "tenant_admin": _key(units, Role.TENANT_ADMIN, fleet.tenant_id, None),
-        "other_tenant": _key(units, Role.TENANT_ADMIN, other, None),
-        "operator": _key(units, Role.OPERATOR, None, None),
-        "auditor": _key(units, Role.AUDITOR, None, None),
-        "node": _key(units, Role.NODE, None, fleet.node_id),
-    }
+    made = _make_keys(units, fleet, other)
     app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, allowed_hosts=frozenset({"127.0.0.1"})))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         client.event_hooks = {"response": [conformance]}

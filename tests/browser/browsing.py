@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.accessibility import serious_findings
 from tests.browser.watch import Watch
+from tests.scaled import IS_SOAK
 
 Theme = Literal["light", "dark"]
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -53,7 +54,10 @@ class Look:
         return f"{self.theme}-{self.width_px}"
 
 
-THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
+THEMES_AT: Final[dict[int, tuple[Theme, ...]]] = (
+    {1280: ("light", "dark"), 390: ("light", "dark")} if IS_SOAK else {1280: ("light",), 390: ("dark",)}
+)
+"""Width → the themes in which a page is inspected: each width and each theme once, in `make soak` each pair."""
 DEFAULT: Final = Look("light", 1280)
 
 
@@ -119,10 +123,10 @@ class Browsing:
         self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
     ) -> None:
         """At a desk's width and a phone's, opened anew at each; light and dark as one switches in the room."""
-        for width in HEIGHTS:
-            for theme in THEMES:
+        for width, themes in THEMES_AT.items():
+            for theme in themes:
                 self.look(Look(theme, width))
-                if theme == THEMES[0]:
+                if theme == themes[0]:
                     self.open(path, ready=ready, status=status)
                 self.inspect(name)
         self.look(DEFAULT)

@@ -7,6 +7,7 @@ from html import unescape
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
@@ -17,7 +18,7 @@ from console.session import COOKIE
 from muster.db.engine import make_engine
 from muster.domain.ids import TenantId
 from muster.domain.principals import Role
-from muster.services import keys, tenants
+from muster.services import keys, persons, sessions, tenants
 from muster.services.sessions import sign_in_by_key
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
@@ -67,6 +68,14 @@ def words_of(page: str) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
 
 
+@pytest.fixture(autouse=True)
+def _quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash passwords with the least parameters: with production's each hash takes a tenth of a second and 64 MiB."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(persons, "HASHER", quick)
+    monkeypatch.setattr(sessions, "HASHER", quick)
+
+
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     engine = make_engine(database_url, pool_size=10, max_overflow=20, limits=PATIENT)
@@ -83,15 +92,16 @@ def seen(engine: Engine) -> Iterator[Console]:
     app = create_app(AppDependencies(units=units, secret_key=b"x" * 32), console.app.install)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         found = Console(client, fleet, units, other)
-        for name, role, tenant_id in (
-            ("operator", Role.OPERATOR, None),
-            ("auditor", Role.AUDITOR, None),
-            ("tenant_member", Role.TENANT_MEMBER, fleet.tenant_id),
-            ("tenant_admin", Role.TENANT_ADMIN, fleet.tenant_id),
-            ("other_tenant", Role.TENANT_ADMIN, other),
-        ):
-            with units.begin(OPERATOR, keys.CREATE) as unit:
-                made = keys.create(unit, name=f"key-{name.replace('_', '-')}", role=role, tenant_id=tenant_id)
-            found.made_keys[name] = made
+        with units.begin(OPERATOR, keys.CREATE) as unit:
+            for name, role, tenant_id in (
+                ("operator", Role.OPERATOR, None),
+                ("auditor", Role.AUDITOR, None),
+                ("tenant_member", Role.TENANT_MEMBER, fleet.tenant_id),
+                ("tenant_admin", Role.TENANT_ADMIN, fleet.tenant_id),
+                ("other_tenant", Role.TENANT_ADMIN, other),
+            ):
+                key_name = f"key-{name.replace('_', '-')}"
+                found.made_keys[name] = keys.create(unit, name=key_name, role=role, tenant_id=tenant_id)
+        for name, made in found.made_keys.items():
             found.cookies[name] = sign_in_by_key(units, made.token.text, address="127.0.0.1").text
         yield found

@@ -27,6 +27,8 @@ from tests.services.conftest import SetClock
 
 START = SetClock().now
 SUCCESS = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
+AROUND_LOST_AND_LEASE_S = (*[5] * 14, *[20] * 44, *[5] * 4)
+"""Pauses between heartbeats: short where a silent host is lost (60 s) and where its lease ends (960 s)."""
 FAILURE = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
 
 
@@ -193,8 +195,8 @@ def test_a_silent_host_is_lost_and_its_job_is_placed_again_after_the_lease(world
     job_id = world.submit()
     world.start(job_id)
     other = played_host(world.units, "beta")
-    for _ in range(400):
-        world.clock.advance(5)
+    for pause_s in AROUND_LOST_AND_LEASE_S:
+        world.clock.advance(pause_s)
         other.beat()
         world.reconcile()
         if world.job(job_id).state is not JobState.ACTIVE:

@@ -21,6 +21,7 @@ from scheduler.model import Lapse, Plan, Reclaim, Shape
 from scheduler.planner import plan
 from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
+from tests.scaled import examples
 from tests.services.reclaims.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage
 
 BOTH = {"gpus_per_node": 2}
@@ -187,7 +188,7 @@ def test_a_crash_after_the_placement_leaves_no_notice_behind(stage: Stage) -> No
 
 def test_a_heartbeat_beside_a_withdrawal_tells_or_lets_off_never_both(stage: Stage) -> None:
     """The host asks for its orders at the same time as the beneficiary's hold ends."""
-    for _ in range(6):
+    for _ in range(examples(6, 2)):
         spot = stage.run("spot", shape=BOTH)
         stage.pass_time(AFTER_MIN_RUN_S)
         reserved = stage.submit("reserved", shape=BOTH)

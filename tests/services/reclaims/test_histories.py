@@ -19,6 +19,7 @@ from muster.services import quotas
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.tenancy import Quota as Limits
 from tests.fleet_factory import OPERATOR
+from tests.scaled import examples
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import DONE, KILLED, LEFT, Stage, make_stage
 
@@ -193,7 +194,7 @@ class History:
         assert lost <= max(CAP * max(held), smallest), f"I9: {lost} of a peak of {max(held)}"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6, 2)))
 def test_the_contract_holds_whatever_happens(units: UnitOfWorkFactory, clock: SetClock, seed: int) -> None:
     history = History(make_stage(units, clock, num_hosts=3), seed)
     history.fill()
