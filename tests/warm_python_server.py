@@ -1,6 +1,8 @@
 """``SOCKET MODULE…``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
 
+import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -30,6 +32,7 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
+    os.umask(order["umask"])
     arguments = [argument for argument in order["arguments"] if argument != "-I"]
     is_module = arguments[0] == "-m"
     assert is_module or arguments[0] == "-c", arguments
@@ -71,6 +74,7 @@ class Forks:
             if pid == 0:
                 run(json.loads(content), descriptors)
             self.by_client[client] = pid
+            self._tell(client, pid)
         for number in descriptors:
             os.close(number)
 
@@ -80,10 +84,11 @@ class Forks:
             if ended:
                 del self.by_client[client]
                 with client:
-                    try:
-                        client.send(str(os.waitstatus_to_exitcode(status)).encode())
-                    except OSError:
-                        continue  # it was killed, and its fork for that
+                    self._tell(client, os.waitstatus_to_exitcode(status))
+
+    def _tell(self, client: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError):  # it was killed, and its fork is for that
+            client.send(str(number).encode())
 
     def kill(self, client: socket.socket) -> None:
         """It said all it had to say as it came: what is heard of it now is its end."""
@@ -102,6 +107,8 @@ def main(path: str, *modules: str) -> None:
     """What is run is there before the first fork."""
     for name in modules:
         load(name)
+    gc.collect()
+    gc.freeze()  # what is here stays shared with each fork
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
@@ -114,10 +121,10 @@ def main(path: str, *modules: str) -> None:
             ready, _, _ = select.select([0, listening.fileno(), *numbers], [], [], TURN_S)
             if 0 in ready:
                 os._exit(0)
+            for number in numbers.keys() & set(ready):
+                forks.kill(numbers[number])  # first: whoever takes its place may want its port
             if listening.fileno() in ready:
                 forks.accept()
-            for number in numbers.keys() & set(ready):
-                forks.kill(numbers[number])
             forks.reap()
 
 

@@ -12,7 +12,7 @@ from tests.docs.blocks import Block, commands_of, shows
 from tests.docs.places import put_in
 
 PATIENCE_S: Final = 900.0
-PAUSE_S: Final = 1.0
+PAUSE_S: Final = 0.3
 
 
 class DocumentError(AssertionError):
