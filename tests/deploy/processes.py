@@ -42,13 +42,13 @@ class ServiceFailedError(AssertionError):
 class Machine:
     """Everything of one run below ``folder``. Start it with ``running_services``.
 
-    What stays is started as it is. What is run to its end (a one-shot, a health check, the CLI) finds a ``muster`` that
-    is a fork of ``warm``.
+    What stays is started as it is. What is run to its end (a one-shot, a health check, the CLI) finds the
+    ``muster`` of the folder ``programs``.
     """
 
-    def __init__(self, folder: Path, variables: Mapping[str, str], warm: WarmPython) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str], programs: Path) -> None:
         self.folder = folder
-        self._programs = warm.command("muster")
+        self._programs = programs
         self.document = read_compose(variables)
         self.services = services_of(self.document)
         self.ports = {port: str(free_port()) for port in _PORTS}
@@ -213,7 +213,7 @@ def _addresses() -> list[tuple[str, str]]:
 @contextmanager
 def running_services(folder: Path, variables: Mapping[str, str], warm: WarmPython) -> Iterator[Machine]:
     """Everything but what has a profile, in the order of its needs, each healthy before what needs it."""
-    machine = Machine(folder, variables, warm)
+    machine = Machine(folder, variables, warm.command("muster"))
     with ExitStack() as ending:
         ending.callback(machine.stop)
         for service in in_order(machine.services):

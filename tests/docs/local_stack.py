@@ -20,8 +20,23 @@ from tests.warm_python import WarmPython
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
 START_S: Final = 300.0
+PAUSE_S: Final = 0.3
 PROVED: Final = Block("the start", 1, "sh", ("run", "wait"), None, "muster doctor | grep 'all HEALTHY'\n")
 """What each quick start waits for first."""
+_AS_OPERATOR: Final = "HOME=/nowhere muster"
+"""The profile that a page has chosen lies at home; without it the stack's own is taken."""
+A_FAULT: Final = (
+    Block(
+        "a fault",
+        1,
+        "sh",
+        ("run",),
+        None,
+        f"{_AS_OPERATOR} sim inject gpu \"$({_AS_OPERATOR} gpu list --json | jq -r '.[0].uuid')\" xid 95\n",
+    ),
+    Block("a fault", 2, "sh", ("run", "wait"), None, f"{_AS_OPERATOR} gpu list --standing quarantined | grep QUAR\n"),
+)
+"""What the API's pages find evidence of."""
 LOOKS: Final = """
 for look in doctor system 'job list' 'gpu list' 'event list --last 60'; do echo "== $look"; muster $look || true; done
 for job in $(muster job list --json | jq -r '.[].id'); do muster job show "$job" || true; done
@@ -63,6 +78,7 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython) -> Iterator[Re
             places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
             variables={"COLUMNS": "100"},
             path=(warm.command("muster"), BIN),
+            pause_s=PAUSE_S,
         )
         try:
             yield reader
