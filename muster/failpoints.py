@@ -2,7 +2,8 @@
 
 ``MUSTER_FAILPOINTS="job.submit.after_commit=kill; relay.after_send=raise; sequencer.before_commit=sleep:2; x=kill@3"``:
 ``kill`` is SIGKILL to ourselves, ``raise`` a ``FailpointError``, ``sleep:S`` a pause in seconds; ``@n`` means the n-th
-hit only. Modules declare their names at import; a process calls ``require_known`` once everything is imported.
+hit only. Modules declare their names at import. A process calls ``require_known`` once everything is imported, which
+arms what the environment says.
 """
 
 import itertools
@@ -56,7 +57,7 @@ def _parse(specification: str) -> dict[str, _Armed]:
 
 
 _declared: set[str] = set()
-_armed: dict[str, _Armed] = _parse(os.environ.get(ENVIRONMENT, ""))
+_armed: dict[str, _Armed] = {}
 
 
 def declare(name: str) -> str:
@@ -75,7 +76,11 @@ def declared() -> tuple[str, ...]:
 
 
 def require_known() -> None:
-    """Raise ``FailpointConfigError`` when a name is armed that no module declares: the drill would test nothing."""
+    """Arm what the environment says.
+
+    Raise ``FailpointConfigError`` when a name is armed that no module declares: the drill would test nothing.
+    """
+    _armed.update(_parse(os.environ.get(ENVIRONMENT, "")))
     unknown = sorted(_armed.keys() - _declared)
     if unknown:
         raise FailpointConfigError(

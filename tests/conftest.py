@@ -44,6 +44,7 @@ settings.register_profile(
 )
 settings.load_profile("any speed")
 
+PARTS_OF_A_STACK = ("api.serve", "console.app", "scheduler.loop", "workers.control.main", "workers.host.main")
 TEMPLATE_DATABASE = "muster_template"
 LONG_S = 600.0
 """Up to this timeout a test stays in its place."""
@@ -149,6 +150,15 @@ def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
     folder.mkdir()
     rooms = ("muster.cli.*", "muster.client.rest", "muster.embedded.local_stack", "muster.services.unit_of_work")
     with WarmPython(folder, *rooms) as warm:
+        yield warm
+
+
+@pytest.fixture(scope="session")
+def warm_stack(server_folder: Path) -> Iterator[WarmPython]:
+    """For the processes of a control plane and its hosts, where a test is about what they do once they run."""
+    folder = server_folder / "warm-stack"
+    folder.mkdir()
+    with WarmPython(folder, "muster.cli.stack", "muster.cli.app", *PARTS_OF_A_STACK) as warm:
         yield warm
 
 

@@ -35,6 +35,13 @@ def test_it_runs_a_module_as_the_main_one(warm_python: WarmPython) -> None:
     assert shown.stdout.startswith("    January 2026"), shown.stderr
 
 
+def test_it_makes_files_with_the_rights_that_its_caller_says(warm_python: WarmPython, tmp_path: Path) -> None:
+    for mask, mode in (("077", 0o600), ("022", 0o644)):
+        command = f'umask {mask}; exec {warm_python.path} -c \'open("{tmp_path}/{mask}", "w").close()\''
+        subprocess.run(["/bin/sh", "-c", command], check=True)
+        assert (tmp_path / mask).stat().st_mode & 0o777 == mode
+
+
 def test_it_ends_by_its_code_its_fault_or_its_signal(warm_python: WarmPython) -> None:
     assert ran(warm_python, "raise SystemExit(7)").returncode == 7
     failed = ran(warm_python, "raise ValueError('bad shape')")

@@ -29,12 +29,27 @@ class WarmPython:
         socket = folder / "warm.socket"
         self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_CLIENT} {socket} "$@"\n', encoding="utf-8")
         self.path.chmod(0o755)
+        self.daemon = folder / "warm-daemon"
+        """For what is asked to end by a signal, and ends in its own time."""
+        self.daemon.write_text(
+            f'#!/bin/sh\nexec {sys.executable} -I -S {_CLIENT} {socket} --forwards "$@"\n', encoding="utf-8"
+        )
+        self.daemon.chmod(0o755)
         self._process = subprocess.Popen(
             [sys.executable, str(_SERVER), str(socket), *modules],
             env={"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", **_ONE_THREAD},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+
+    def command(self, module: str) -> Path:
+        """Return the folder of a program named as ``module``, which runs it: to be searched before the real one."""
+        folder = self.path.parent / "programs"
+        folder.mkdir(exist_ok=True)
+        program = folder / module
+        program.write_text(f'#!/bin/sh\nexec {self.path} -m {module} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+        return folder
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None

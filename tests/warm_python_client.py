@@ -1,4 +1,8 @@
-"""``SOCKET [-I] -c CODE [ARGUMENT…]``, or ``-m MODULE``: what stands for ``warm_python`` where Python is expected."""
+"""``SOCKET [--forwards] [-I] -c CODE [ARGUMENT…]``, or ``-m MODULE``: what stands for ``warm_python`` as Python.
+
+With ``--forwards`` a signal that asks for an end goes on to the fork, which ends in its own time; by default it ends
+both at once.
+"""
 
 import ctypes
 import json
@@ -10,20 +14,36 @@ import sys
 
 def main() -> None:
     path, *arguments = sys.argv[1:]
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, as a gather's own process asks for itself
+    forwards = arguments[0] == "--forwards"
+    if forwards:
+        arguments.pop(0)
+    else:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, as a gather's own process asks for itself
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
         # Listed, and then asked: the listing's own descriptor is among them, and closed by then.
         listed = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  # imports are what costs here
         given = [number for number in listed if number != channel.fileno() and _is_open(number)]
         channel.connect(path)
         order = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "descriptors": given}  # noqa: PTH109  # as above
+        order["umask"] = os.umask(0o077)
         socket.send_fds(channel, [json.dumps(order).encode()], given)
+        fork = int(channel.recv(16))
+        if forwards:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda number, _frame: _send(fork, number))
         status = int(channel.recv(16))
     if status >= 0:
         os._exit(status)
     if -status != signal.SIGKILL:
         signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it has ended, and its status is on the way
 
 
 def _is_open(number: int) -> bool:

@@ -1,6 +1,8 @@
 """``SOCKET MODULE…``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
 
+import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -17,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.forks import code_of
 
-TURN_S: Final = 0.01
 MOST_BYTES: Final = 1 << 18
 MOST_DESCRIPTORS: Final = 64
 
@@ -26,10 +27,13 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """In the fork: as a fresh interpreter would, for as long as the process that it came from lives."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     place(descriptors, order["descriptors"])
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
+    os.umask(order["umask"])
     arguments = [argument for argument in order["arguments"] if argument != "-I"]
     is_module = arguments[0] == "-m"
     assert is_module or arguments[0] == "-c", arguments
@@ -71,6 +75,7 @@ class Forks:
             if pid == 0:
                 run(json.loads(content), descriptors)
             self.by_client[client] = pid
+            self._tell(client, pid)
         for number in descriptors:
             os.close(number)
 
@@ -80,10 +85,11 @@ class Forks:
             if ended:
                 del self.by_client[client]
                 with client:
-                    try:
-                        client.send(str(os.waitstatus_to_exitcode(status)).encode())
-                    except OSError:
-                        continue  # it was killed, and its fork for that
+                    self._tell(client, os.waitstatus_to_exitcode(status))
+
+    def _tell(self, client: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError):  # it was killed, and its fork is for that
+            client.send(str(number).encode())
 
     def kill(self, client: socket.socket) -> None:
         """It said all it had to say as it came: what is heard of it now is its end."""
@@ -102,23 +108,38 @@ def main(path: str, *modules: str) -> None:
     """What is run is there before the first fork."""
     for name in modules:
         load(name)
+    gc.collect()
+    gc.freeze()  # what is here stays shared with each fork
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(path)
         listening.listen(64)
         forks = Forks(listening)
+        told = wake_when_a_fork_ends()
         print("ready", flush=True)  # noqa: T201
         while True:
             numbers = {client.fileno(): client for client in forks.by_client}
-            ready, _, _ = select.select([0, listening.fileno(), *numbers], [], [], TURN_S)
+            ready, _, _ = select.select([0, told, listening.fileno(), *numbers], [], [])
             if 0 in ready:
                 os._exit(0)
+            for number in numbers.keys() & set(ready):
+                forks.kill(numbers[number])  # first: whoever takes its place may want its port
             if listening.fileno() in ready:
                 forks.accept()
-            for number in numbers.keys() & set(ready):
-                forks.kill(numbers[number])
-            forks.reap()
+            if told in ready:
+                os.read(told, MOST_BYTES)
+                forks.reap()
+
+
+def wake_when_a_fork_ends() -> int:
+    """Return a descriptor that is readable once a fork has ended: an idle server takes no time."""
+    told, tells = os.pipe()
+    for end in (told, tells):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    return told
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Child:
     arguments: Sequence[str]
     variables: Mapping[str, str]
     log_path: Path
+    python: str = sys.executable
     _process: ServerProcess | None = None
     _started_at: float = 0.0
     _restarts: int = 0
@@ -42,7 +43,7 @@ class Child:
     def start(self) -> None:
         self._started_at = time.monotonic()
         self._process = ServerProcess(
-            [sys.executable, "-m", "muster", *self.arguments],
+            [self.python, "-m", "muster", *self.arguments],
             owner=None,
             death_signal=signal.SIGTERM,
             log_path=self.log_path,

@@ -23,6 +23,7 @@ from tests.deploy.dockerfile import read_dockerfile
 from tests.docs.places import put_in
 from tests.tcp_postgres import TcpPostgres
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 BIN: Final = Path(sys.executable).parent
 PATIENCE_S: Final = 240.0
@@ -39,10 +40,15 @@ class ServiceFailedError(AssertionError):
 
 
 class Machine:
-    """Everything of one run below ``folder``. Start it with ``running_services``."""
+    """Everything of one run below ``folder``. Start it with ``running_services``.
 
-    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+    What stays is started as it is. What is run to its end (a one-shot, a health check, the CLI) finds the
+    ``muster`` of the folder ``programs``.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str], programs: Path) -> None:
         self.folder = folder
+        self._programs = programs
         self.document = read_compose(variables)
         self.services = services_of(self.document)
         self.ports = {port: str(free_port()) for port in _PORTS}
@@ -105,12 +111,17 @@ class Machine:
         """To its end; ``words`` take the command's place, as after `docker compose run SERVICE`."""
         entrypoint = service.table.get("entrypoint", ["muster"])
         argv = [*entrypoint, *words] if words else service.argv
-        return self._typed(service, argv)
+        return self._typed(service, [self.local(service, word) for word in argv])
 
     def _typed(self, service: Service, argv: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run words of this machine: a path of the checkout is none of the container's, wherever the checkout lies."""
+        environment = self.environment(service)
+        if service.is_ours:
+            environment["PATH"] = f"{self._programs}:{environment['PATH']}"
+            argv = [str(self._programs / "muster"), *argv[1:]] if argv[0] == "muster" else argv
         return subprocess.run(
-            [self.local(service, word) for word in argv],
-            env=self.environment(service),
+            argv,
+            env=environment,
             cwd=self.folder / "image/opt/muster",
             capture_output=True,
             text=True,
@@ -143,7 +154,7 @@ class Machine:
         if not self.processes[service.name].is_running():
             last = (self.folder / f"{service.name}.log").read_text(errors="replace")[-2000:]
             raise ServiceFailedError(f"{service.name} ended:\n{last}")
-        command = list(service.health_command or ())
+        command = [self.local(service, word) for word in service.health_command or ()]
         if command[0] == "redis-cli":
             return self._redis_answers(command)
         if command[0] == "pg_isready":
@@ -157,7 +168,7 @@ class Machine:
         _, flag, port, word = command
         assert (flag, word) == ("-p", "ping")
         try:
-            with redis.Redis(port=int(self.ports[port])) as client:
+            with redis.Redis(port=int(port)) as client:
                 return bool(client.ping())
         except redis.RedisError:
             return False
@@ -200,9 +211,9 @@ def _addresses() -> list[tuple[str, str]]:
 
 
 @contextmanager
-def running_services(folder: Path, variables: Mapping[str, str]) -> Iterator[Machine]:
+def running_services(folder: Path, variables: Mapping[str, str], warm: WarmPython) -> Iterator[Machine]:
     """Everything but what has a profile, in the order of its needs, each healthy before what needs it."""
-    machine = Machine(folder, variables)
+    machine = Machine(folder, variables, warm.command("muster"))
     with ExitStack() as ending:
         ending.callback(machine.stop)
         for service in in_order(machine.services):

@@ -13,13 +13,15 @@ import redis
 from tests.conftest import swept_folder
 from tests.deploy.processes import PATIENCE_S, Machine, running_services
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_group("compose")]
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with swept_folder() as folder, running_services(folder, {"MUSTER_API_NAME": "muster.example"}) as running:
+def machine(warm_muster: WarmPython) -> Iterator[Machine]:
+    variables = {"MUSTER_API_NAME": "muster.example"}
+    with swept_folder() as folder, running_services(folder, variables, warm_muster) as running:
         yield running
 
 
@@ -41,7 +43,7 @@ def test_the_hosts_enrol_and_their_gpus_are_proved(machine: Machine) -> None:
     def num_healthy() -> int:
         return sum(gpu["standing"] == "HEALTHY" for gpu in json.loads(typed(machine, "gpu", "list", "--json")))
 
-    wait_until(lambda: num_healthy() == 16, timeout_s=PATIENCE_S, pause_s=2.0)
+    wait_until(lambda: num_healthy() == 16, timeout_s=PATIENCE_S, pause_s=0.5)
     assert {node["name"] for node in json.loads(typed(machine, "node", "list", "--json"))} == {"h100-1", "h100-2"}
 
 
@@ -49,7 +51,7 @@ def test_a_job_of_a_tenant_runs_through(machine: Machine) -> None:
     wait_until(
         lambda: any(gpu["standing"] == "HEALTHY" for gpu in json.loads(typed(machine, "gpu", "list", "--json"))),
         timeout_s=PATIENCE_S,
-        pause_s=2.0,
+        pause_s=0.5,
     )
     said = followed(machine, "job", "submit", "--follow", "--gpus", "2", "--", "examples/hello_ranks.py")
     assert "[1] rank 1 of 2: the sum over all ranks is 3, expected 3" in said

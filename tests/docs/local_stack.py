@@ -12,12 +12,31 @@ from pathlib import Path
 from typing import Final
 
 from muster.ports import free_port
+from tests.docs.blocks import Block
 from tests.docs.reader import DocumentError, Reader
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
 START_S: Final = 300.0
+PAUSE_S: Final = 0.3
+PROVED: Final = Block("the start", 1, "sh", ("run", "wait"), None, "muster doctor | grep 'all HEALTHY'\n")
+"""What each quick start waits for first."""
+_AS_OPERATOR: Final = "HOME=/nowhere muster"
+"""The profile that a page has chosen lies at home; without it the stack's own is taken."""
+A_FAULT: Final = (
+    Block(
+        "a fault",
+        1,
+        "sh",
+        ("run",),
+        None,
+        f"{_AS_OPERATOR} sim inject gpu \"$({_AS_OPERATOR} gpu list --json | jq -r '.[0].uuid')\" xid 95\n",
+    ),
+    Block("a fault", 2, "sh", ("run", "wait"), None, f"{_AS_OPERATOR} gpu list --standing quarantined | grep QUAR\n"),
+)
+"""What the API's pages find evidence of."""
 LOOKS: Final = """
 for look in doctor system 'job list' 'gpu list' 'event list --last 60'; do echo "== $look"; muster $look || true; done
 for job in $(muster job list --json | jq -r '.[].id'); do muster job show "$job" || true; done
@@ -33,8 +52,12 @@ def words_of_up(page: str) -> list[str]:
 
 
 @contextmanager
-def local_stack(folder: Path, words: list[str]) -> Iterator[Reader]:
-    """Up in ``folder``, which then stands for a checkout: a reader whose shell begins there."""
+def local_stack(folder: Path, words: list[str], warm: WarmPython) -> Iterator[Reader]:
+    """Hold a stack up in ``folder``, which then stands for a checkout, and yield a reader whose shell begins there.
+
+    The reader's ``muster`` is a fork of ``warm``: several hundred are typed, and the start of an interpreter costs more
+    than what it does.
+    """
     checkout = folder / "checkout"
     shutil.copytree(ROOT / "examples", checkout / "examples")
     port = free_port()
@@ -54,7 +77,8 @@ def local_stack(folder: Path, words: list[str]) -> Iterator[Reader]:
             checkout,
             places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
             variables={"COLUMNS": "100"},
-            path=(BIN,),
+            path=(warm.command("muster"), BIN),
+            pause_s=PAUSE_S,
         )
         try:
             yield reader

@@ -31,6 +31,7 @@ class Reader:
     variables: Mapping[str, str] = field(default_factory=dict)
     path: Sequence[Path] = ()
     patience_s: float = PATIENCE_S
+    pause_s: float = PAUSE_S
 
     def read(self, blocks: Sequence[Block]) -> None:
         """Raises DocumentError at the first block that does not hold."""
@@ -69,7 +70,7 @@ class Reader:
             except DocumentError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(PAUSE_S)
+                time.sleep(self.pause_s)
 
     def _require(self, block: Block, text: str) -> str:
         ended = self._typed(text)

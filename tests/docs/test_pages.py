@@ -1,4 +1,4 @@
-"""The pages for operators, tenants and programs, typed in their order on one local stack; and every command named."""
+"""The pages for operators, tenants and programs, typed in their order on local stacks; and every command named."""
 
 import re
 import shutil
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import blocks_of, undecided
-from tests.docs.local_stack import local_stack, words_of_up
+from tests.docs.local_stack import A_FAULT, PROVED, local_stack, words_of_up
 from tests.docs.named_commands import Named, commands_in, fault_of
-from tests.docs.pages import DOCS, FOLDERS, PAGES, RUNBOOKS, TYPED, indexed, name_of
+from tests.docs.pages import DOCS, FOLDERS, GROUPS, PAGES, RUNBOOKS, STARTS_THE_STACK, TYPED, indexed, name_of, typed_of
+from tests.stack.harness import own_folder
+from tests.warm_python import WarmPython
 
 
 @pytest.mark.parametrize("page", TYPED, ids=name_of)
@@ -17,7 +19,11 @@ def test_every_block_is_typed_or_says_why_not(page: Path) -> None:
     assert undecided(blocks_of(page)) == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_folder_is_typed_in_one_group() -> None:
+    assert sorted(folder for group in GROUPS for folder in group) == sorted(FOLDERS)
+
+
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if (DOCS / folder).is_dir()])
 def test_the_index_names_each_page_once_and_its_quick_start(folder: str) -> None:
     pages = [page for page in (DOCS / folder).glob("*.md") if page.name != "README.md"]
     assert sorted(indexed(DOCS / folder)) == sorted([*pages, DOCS / f"quickstart-{folder}.md"])
@@ -65,8 +71,12 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 )
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_pages_hold_as_they_are_typed(server_folder: Path) -> None:
-    words = words_of_up((DOCS / "quickstart-operator.md").read_text(encoding="utf-8"))
-    with local_stack(server_folder / "pages", words) as reader:
-        for page in TYPED:
-            reader.read(blocks_of(page))
+@pytest.mark.parametrize("group", GROUPS, ids=" and ".join)
+def test_the_pages_hold_as_they_are_typed(group: tuple[str, ...], server_folder: Path, warm_muster: WarmPython) -> None:
+    words = words_of_up(STARTS_THE_STACK.read_text(encoding="utf-8"))
+    with local_stack(own_folder(server_folder, "pages"), words, warm_muster) as reader:
+        reader.type(PROVED)
+        for folder in group:
+            reader.read(A_FAULT if folder == "api" else ())
+            for page in typed_of(folder):
+                reader.read(blocks_of(page))

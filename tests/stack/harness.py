@@ -36,6 +36,7 @@ from muster.settings import make_secret_key_file
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, enrol_host
 from tests.patient import PATIENT
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 POLICY: Final = Policy(
     contact=ContactPolicy(
@@ -67,8 +68,9 @@ say("start"); time.sleep(float(sys.argv[3 if is_again else 2])); say("end")
 class Stack:
     """Start it with ``running_stack``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: Path) -> None:
         self.folder = folder
+        self.python = python
         self.postgres = PostgresServer(folder / "postgres")
         self.broker = BrokerServer(folder / "broker")
         self.port = free_port()
@@ -102,7 +104,7 @@ class Stack:
         else:
             shared |= {"database_url": self.postgres.url(), "secret_key_file": self.folder / "secret.key"}
             shared |= {"api_port": self.port}
-        child = Child(name, arguments, child_environment(**shared), self.folder / f"{name}.log")
+        child = Child(name, arguments, child_environment(**shared), self.folder / f"{name}.log", str(self.python))
         child.start()
         self.children[name] = child
         return child
@@ -204,8 +206,9 @@ def own_folder(server_folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def running_stack(folder: Path) -> Iterator[Stack]:
-    stack = Stack(folder)
+def running_stack(folder: Path, warm: WarmPython) -> Iterator[Stack]:
+    """Its processes are forks of ``warm``: a test of what survives a death starts dozens of them."""
+    stack = Stack(folder, warm.daemon)
     stack.start()
     try:
         yield stack

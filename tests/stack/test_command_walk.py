@@ -69,8 +69,8 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(server_folder: Path, warm_muster: WarmPython) -> Iterator[Shell]:
-    with running_stack(own_folder(server_folder, "walk")) as stack:
+def shell(server_folder: Path, warm_muster: WarmPython, warm_stack: WarmPython) -> Iterator[Shell]:
+    with running_stack(own_folder(server_folder, "walk"), warm_stack) as stack:
         yield Shell(stack, warm_muster)
 
 

@@ -16,6 +16,7 @@ from muster.client.transport import Problem, UnreachableError, send
 from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingStep
 from muster.domain.states import CheckpointStatus
 from tests.stack.harness import Stack, own_folder, processes_marked, running_stack
+from tests.warm_python import WarmPython
 from workers.bell.ringer import Ringer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -70,8 +71,8 @@ def folder(server_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack(folder: Path) -> Iterator[Stack]:
-    with running_stack(folder) as stack:
+def stack(folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
+    with running_stack(folder, warm_stack) as stack:
         yield stack
 
 

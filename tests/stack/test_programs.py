@@ -13,6 +13,7 @@ from muster.documents import JobDetail
 from tests.fleet_factory import ENDS_AT_ITS_FAULT
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import Stack, gone_within, own_folder, running_stack
+from tests.warm_python import WarmPython
 from workers.host.supervisor.log_streams import TAIL_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -26,8 +27,8 @@ time.sleep(0.3)
 
 
 @pytest.fixture(scope="module")
-def stack(server_folder: Path) -> Iterator[Stack]:
-    with running_stack(own_folder(server_folder, "programs")) as stack:
+def stack(server_folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
+    with running_stack(own_folder(server_folder, "programs"), warm_stack) as stack:
         yield stack
 
 

@@ -26,8 +26,9 @@ def generators_python() -> Path:
     python, is_whole = folder / "bin" / "python", folder / "is-whole"
     if not is_whole.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", str(folder)])
-        _run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", str(REQUIREMENTS)])
+        _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        install = ["install", "--quiet", "--no-deps", "--requirement", str(REQUIREMENTS)]
+        _run([sys.executable, "-m", "pip", "--python", str(python), *install])
         is_whole.touch()
     return python
 

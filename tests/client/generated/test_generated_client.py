@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.generated.environment import HERE, generators_python
 from tests.stack.harness import Stack, own_folder, running_stack
+from tests.warm_python import WarmPython
 from tools.openapi_document import DOCUMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -38,9 +39,9 @@ def client_folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def stack(client_folder: Path, server_folder: Path) -> Iterator[Stack]:
+def stack(client_folder: Path, server_folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
     """Asked for after the client, without which no server need start."""
-    with running_stack(own_folder(server_folder, "generated")) as stack:
+    with running_stack(own_folder(server_folder, "generated"), warm_stack) as stack:
         yield stack
 
 
