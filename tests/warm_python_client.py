@@ -24,7 +24,12 @@ def main() -> None:
         listed = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  # imports are what costs here
         given = [number for number in listed if number != channel.fileno() and _is_open(number)]
         channel.connect(path)
-        order = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "descriptors": given}  # noqa: PTH109  # as above
+        order: dict[str, object] = {
+            "arguments": arguments,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),
+            "descriptors": given,
+        }  # noqa: PTH109  # as above
         order["umask"] = os.umask(0o077)
         socket.send_fds(channel, [json.dumps(order).encode()], given)
         fork = int(channel.recv(16))

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.figures import show, write
+from benchmarks.calibration import sample_ms
+from benchmarks.figures import show
+from benchmarks.runs import write
 from tools.mutants.campaign import Campaign
 from tools.mutants.mutant import Mutant
 from tools.mutants.placing import Checkout
@@ -102,7 +104,7 @@ def _end(choice: Choice, mutants: list[Mutant], before: dict[str, TrialResult], 
         caught = before[mutant.key].by
         sys.stdout.write(f"LOST {mutant.key} {mutant.path}::{mutant.function}: before, {caught} caught it\n")
     if len(mutants) == len(choice.mutants):
-        write("mutants", found)
+        write("mutants", found, [sample_ms()])
     return 0 if all(figure.holds for figure in found) else 1
 
 

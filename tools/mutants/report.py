@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Basis, Figure
 from tools.mutants.mutant import Mutant
 from tools.mutants.trial import TrialResult
 
@@ -46,13 +46,22 @@ def figures(
     caught = sum(now[one.key].is_caught for one in mutants)
     bar = caught_before / len(compared) if compared else None
     return [
-        Figure("one-line changes: caught by tests", caught / max(1, placed), "of all", bar, "higher", peers),
+        Figure(
+            "one-line changes: caught by tests",
+            caught / max(1, placed),
+            "of all",
+            bar,
+            "higher",
+            peers,
+            basis=Basis.COUNT,
+        ),
         Figure(
             "one-line changes: caught before, not now",
             len(lost(mutants, before, now)),
             "",
             0.0 if compared else None,
             peers={"caught before": float(caught_before), "compared": float(len(compared))},
+            basis=Basis.COUNT,
         ),
-        Figure("one-line changes: without a place", outcomes["not placed"], "", 0.0),
+        Figure("one-line changes: without a place", outcomes["not placed"], "", 0.0, basis=Basis.COUNT),
     ]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from muster.train.data.dataset_preflight import main; del sys.path[0];"
-    " sys.stdin = open(int(sys.argv[2])); main()"
+    "import sys; sys.path.insert(0, sys.argv[1]); from muster.train.data.dataset_preflight import main;"
+    " del sys.path[0]; sys.stdin = open(int(sys.argv[2])); main()"
 )
 _CHECKSUMS = "checksums"
 _MOST_BYTES = 1 << 20
