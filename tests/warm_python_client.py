@@ -27,9 +27,9 @@ def main() -> None:
         order: dict[str, object] = {
             "arguments": arguments,
             "environment": dict(os.environ),
-            "folder": os.getcwd(),
+            "folder": os.getcwd(),  # noqa: PTH109  # as above
             "descriptors": given,
-        }  # noqa: PTH109  # as above
+        }
         order["umask"] = os.umask(0o077)
         socket.send_fds(channel, [json.dumps(order).encode()], given)
         fork = int(channel.recv(16))

@@ -9,6 +9,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.calibration import sample_ms
+from benchmarks.runs import run_of, run_path
 from tools.house.docstrings import docstring_figure
 from tools.house.figure import HouseFigure
 from tools.house.layers import layer_figures
@@ -22,6 +24,7 @@ from tools.words.findings import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 RESULT: Final = ROOT / "benchmarks" / "results" / "house.json"
 AREAS: Final = {"source": "code and its texts", "pages": "pages", "tests": "tests"}
@@ -42,8 +45,13 @@ def main(arguments: list[str]) -> int:
         *page_figures(ROOT),
     ]
     _print(figures)
-    RESULT.write_text(json.dumps([figure.row() for figure in figures], indent=2) + "\n", encoding="utf-8")
+    _write_json(RESULT, [figure.row() for figure in figures])
+    _write_json(run_path("house"), run_of([sample_ms()]))
     return 0
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _word_figures() -> Iterator[HouseFigure]:
