@@ -207,7 +207,7 @@ class UnitOfWorkFactory:
         )
 
     def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows of one statement alone, as named tuples: see ``db.asking``."""
+        """The rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
         with translated_errors():
             return ask_alone(self.engine, statement, parameters)
 

@@ -37,7 +37,7 @@ def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
 
 
 def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
-    """What a sample gave rise to, as a row for ``db.repositories.telemetry.add_signals``."""
+    """What a sample gave rise to, as a row for ``db.queries.telemetry.add_signals``."""
     is_finding = isinstance(said, Finding)
     return {
         "node_id": node_id,

@@ -1,7 +1,7 @@
 """Questions that PostgreSQL answers with one JSON document: one statement, one row, whatever there is to join.
 
 A question is asked within a unit of work, or in one breath with whose key asks (``control.tenants.keys.Caller``). Its
-rows are records (``db.records``), which belong to no session.
+rows are records (``db.pipeline.records``), which belong to no session.
 """
 
 from typing import Any, Final, Generic, TypeVar

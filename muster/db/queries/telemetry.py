@@ -1,6 +1,6 @@
 """The statements of a group commit of telemetry: each takes the whole group at once, in the order of its keys.
 
-A group's reports travel as parallel packed arrays (``db.packed_arrays``): a few parameters, however many rows.
+A group's reports travel as parallel packed arrays (``db.pipeline.packed_arrays``): a few parameters, however many rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

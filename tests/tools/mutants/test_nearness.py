@@ -9,9 +9,9 @@ from tools.mutants.nearness import NearestTests
 
 FILES = {
     "health/__init__.py": "",
-    "health/scoring/score.py": "def score(a):\n    return _sum(a)\n\ndef _sum(a):\n    return a + 1\n",
-    "health/judge.py": "from health.scoring.score import score\n\ndef judge(a):\n    return score(a)\n",
-    "tests/health/scoring/test_score.py": "from health.scoring.score import score\n",
+    "health/score.py": "def score(a):\n    return _sum(a)\n\ndef _sum(a):\n    return a + 1\n",
+    "health/judge.py": "from health.score import score\n\ndef judge(a):\n    return score(a)\n",
+    "tests/health/test_score.py": "from health.score import score\n",
     "tests/health/test_judge.py": "from health.judge import judge\n",
     "tests/api/conftest.py": "from health.judge import judge\n",
     "tests/api/test_route.py": "def test_it(client): ...\n",
@@ -19,9 +19,7 @@ FILES = {
     "tests/train/test_other.py": "import os\n",
 }
 PLACED = Placed(
-    Mutant("health/scoring/score.py", "_sum", "return a + 1", 0, "arithmetic", "return a - 1"),
-    "health/scoring/score.py",
-    5,
+    Mutant("health/score.py", "_sum", "return a + 1", 0, "arithmetic", "return a - 1"), "health/score.py", 5
 )
 
 
@@ -35,7 +33,7 @@ def nearest(tmp_path: Path) -> NearestTests:
 
 def test_names_and_imports_decide_and_what_is_costly_comes_last(nearest: NearestTests) -> None:
     assert nearest.of(PLACED, 9) == [
-        "tests/health/scoring/test_score.py",
+        "tests/health/test_score.py",
         "tests/health/test_judge.py",
         "tests/api/test_route.py",
         "tests/stack/test_whole.py",
@@ -43,4 +41,4 @@ def test_names_and_imports_decide_and_what_is_costly_comes_last(nearest: Nearest
 
 
 def test_no_more_than_asked_for(nearest: NearestTests) -> None:
-    assert nearest.of(PLACED, 1) == ["tests/health/scoring/test_score.py"]
+    assert nearest.of(PLACED, 1) == ["tests/health/test_score.py"]

@@ -8,7 +8,7 @@ from tools.mutants.mutant import Mutant
 from tools.mutants.placing import Checkout
 
 RULE = "class Rule:\n    def holds(self, a, b):\n        if a < b:\n            return True\n        return False\n"
-MUTANT = Mutant("control/rules.py", "Rule.holds", "if a < b:", 0, "comparison", "if a <= b:")
+MUTANT = Mutant("muster/services/rules.py", "Rule.holds", "if a < b:", 0, "comparison", "if a <= b:")
 
 
 def place(root: Path, *mutants: Mutant, **files: str) -> tuple[str, int] | None:
@@ -22,7 +22,7 @@ def place(root: Path, *mutants: Mutant, **files: str) -> tuple[str, int] | None:
 
 
 def test_it_stands_where_it_was(tmp_path: Path) -> None:
-    assert place(tmp_path, muster__services__rules=RULE) == ("control/rules.py", 3)
+    assert place(tmp_path, muster__services__rules=RULE) == ("muster/services/rules.py", 3)
 
 
 @pytest.mark.parametrize("name", ["control__jobs__rules", "control__jobs__commands"])

@@ -121,7 +121,7 @@ def test_a_word_that_reached_zero_stays_refused(tmp_path: Path) -> None:
 
 
 def test_a_moved_file_changes_no_count() -> None:
-    before = counts_of([Finding("phrase", "source", "told", "control/placement/preflight.py", 3)])
+    before = counts_of([Finding("phrase", "source", "told", "muster/services/looks.py", 3)])
     assert counts_of([Finding("phrase", "source", "told", "control/jobs/preflight.py", 90)]) == before
 
 

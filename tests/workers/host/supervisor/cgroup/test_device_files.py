@@ -47,7 +47,8 @@ SUPERVISES: Final = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from workers.host.supervisor import supervise; from workers.host.supervisor.cgroup import device_files
+from workers.host.supervisor import supervise
+from workers.host.supervisor.cgroup import device_files
 device_files._PROC, device_files._PCI = Path(sys.argv[2]), Path(sys.argv[3])
 device_files.has_nvidia = supervise.has_nvidia = lambda: True
 raise SystemExit(supervise.main(sys.argv[4]))
