@@ -127,7 +127,7 @@ api-cases: setup
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 	@$(BIN)/python -m simulator --bugs --jobs $(JOBS)
-	@MUSTER_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/services/test_simulated_histories.py tests/services/deaths tests/services/reclaims tests/browser
+	@MUSTER_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/control/test_simulated_histories.py tests/control/deaths tests/control/reclaim tests/browser
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
 	@MUSTER_LONG_SCENARIOS=1 $(BIN)/python -m pytest tests/workers/host/supervisor/test_root_causes.py tests/workers/host/test_rendezvous_host.py
 	@$(BIN)/python -m benchmarks soak

@@ -23,9 +23,9 @@ from agents.burn_in.measuring import Measuring
 from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag
+from agents.host.events import HostPlaces
 from agents.host.inventory import PORTS_FILE
 from agents.host.ports import rdma_ports_under
-from agents.host.telling import HostPlaces
 from agents.identity import (
     EnrolmentClient,
     IdentityError,
@@ -36,7 +36,7 @@ from agents.identity import (
     stored_identity,
 )
 from agents.inspector import inspector_of
-from agents.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReading, log_source_of
+from agents.kernel_log.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReading, log_source_of
 from agents.observer import Clocks, Observer
 from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import Probe
@@ -44,7 +44,7 @@ from agents.repairs.hands import Hands
 from agents.repairs.journal import Journal
 from agents.repairs.server import HttpRepairServer
 from agents.repairs.worker import RepairWorker
-from agents.spool import Spool, SpoolLimits
+from agents.spool.spool import Spool, SpoolLimits
 from agents.telemetry_client import TelemetryClient
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
 from agents.uplink import Uplink

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from agents.host.telling import HostPlaces, HostTeller
+from agents.events.gpus import GpuTeller
+from agents.events.naming import Naming
+from agents.host.events import HostPlaces, HostTeller
 from agents.host_facts import sees_every_process
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe, ProbeError, ProbeEvent
 from agents.telemetry_client import TelemetryClient
-from agents.telling.gpus import GpuTeller
-from agents.telling.naming import Naming
 
 WINDOW_S: Final = 60.0
 LOOK_S: Final = 10.0

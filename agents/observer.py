@@ -10,8 +10,8 @@ import structlog
 from agents import host_facts
 from agents.probes.interface import GpuCheck, Probe, ProbeError, ProbeEvent
 from agents.reports import Numbering, OpenEvents, events_report, sample_report
-from agents.spool import Spool
-from agents.spool_gaps import SEQ_STEP
+from agents.spool.gaps import SEQ_STEP
+from agents.spool.spool import Spool
 from muster import __version__
 from muster.wire.telemetry import NodeReport
 

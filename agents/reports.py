@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from agents.probes.interface import GpuCheck, ProbeEvent
-from muster.domain.evidence import EventKind, Source
-from muster.domain.metrics import SCHEMA
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.gpu.metrics import SCHEMA
 from muster.wire.telemetry import (
     MAX_EVENTS,
     MAX_GPUS,

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from agents.spool import Spool
-from agents.spool_entries import Entry, Identity
+from agents.spool.entries import Entry, Identity
+from agents.spool.spool import Spool
 from agents.telemetry_client import Accepted, Later, Outcome, Refused
 from muster.wire.telemetry import Report
 

@@ -51,8 +51,8 @@ from api.v1 import (
     tenants,
     training,
 )
+from control.telemetry.intake import Intake
 from muster import __version__
-from muster.services.telemetry.intake import Intake
 
 Extension = Callable[[FastAPI], None]
 

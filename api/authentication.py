@@ -5,9 +5,9 @@ from typing import Final
 from fastapi import Request
 
 from api.dependencies import dependencies_of
+from control.tenants.keys import Caller, caller_with
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Principal
-from muster.services.keys import Caller, caller_with
 
 _SCHEME: Final = "bearer "
 

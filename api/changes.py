@@ -15,8 +15,9 @@ from fastapi.responses import JSONResponse
 
 from api.dependencies import dependencies_of
 from api.refusals import refusing
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 from muster.db.models import IdempotencyKey
-from muster.db.repositories.idempotency import claim_key, store_answer
+from muster.db.queries.idempotency import claim_key, store_answer
 from muster.domain.errors import (
     ConflictError,
     IdempotencyKeyReusedError,
@@ -27,7 +28,6 @@ from muster.domain.errors import (
     ValidationFailedError,
 )
 from muster.domain.principals import Principal
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 
 MAX_KEY_LENGTH: Final = 255
 _VERSION: Final = re.compile(r'"v(?P<version>[0-9]{1,18})(\.[0-9]{1,18}){0,3}"')

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from fastapi import Request
 from prometheus_client import CollectorRegistry
 
-from muster.domain.policy import DEFAULT_POLICY, LimitPolicy
-from muster.services.telemetry.reports import OnFlushed
-from muster.services.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.telemetry.reports import OnFlushed
+from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.models import Attempt, Event, Gpu, Incident, Job, Node, OutboxMessage
 from muster.domain.errors import UnavailableError
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState
-from muster.services.unit_of_work import UnitOfWorkFactory
 
 _OPEN_JOBS: Final = Job.state.not_in(TERMINAL_JOB_STATES)
 

@@ -11,11 +11,11 @@ from api.changes import Answer, Change, Changing, etag_of, version_in
 from api.gpu_views import gpu_detail_view
 from api.permissions import requires
 from api.reading import require_gpu_uuid
+from control.core.unit_of_work import UnitOfWork
+from control.health import gpu_details
+from control.health.gpu_details import GpuDetail
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
-from muster.services import gpu_details
-from muster.services.gpu_details import GpuDetail
-from muster.services.unit_of_work import UnitOfWork
 
 
 class Work(Protocol):

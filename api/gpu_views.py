@@ -1,21 +1,21 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
 from api.views import cordon_view, gpu_view, time_of
-from health.counterfactual import WayBack
-from health.gpu_case import Move
-from health.remedy import Remedy
-from health.what_if import Condition
+from control.fleet.gpu_admission import TierAdmission
+from control.health.breakers import BreakerView, Scope
+from control.health.gpu_details import GpuDetail, WeighedEvidence
+from health.remedy.remedy import Remedy
+from health.standing.counterfactual import WayBack
+from health.standing.gpu_case import Move
+from health.standing.what_if import Condition
 from muster import documents
 from muster.db.models import GpuStandingChange
-from muster.db.records import OverrideRecord, RepairRecord, StandingChangeRecord
-from muster.db.repositories.gpu_documents import Holder
-from muster.domain.evidence import Severity
-from muster.domain.repairs import RepairBy, state_of
+from muster.db.pipeline.records import OverrideRecord, RepairRecord, StandingChangeRecord
+from muster.db.queries.gpu_documents import Holder
+from muster.domain.evidence.findings import Severity
+from muster.domain.evidence.repairs import RepairBy, state_of
 from muster.domain.states import Standing
-from muster.services.breakers import BreakerView, Scope
-from muster.services.gpu_admission import TierAdmission
-from muster.services.gpu_details import GpuDetail, WeighedEvidence
-from muster.services.lives import to_time
+from muster.domain.times import to_time
 
 
 def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from typing import cast
 
 from api.views import time_of
+from control.jobs.job_energy import AttemptEnergy
+from control.jobs.job_plans import JobPlan
+from control.jobs.log_search import LogLine
+from control.placement.wait_verdicts import binding_of, reasons_of
 from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
-from muster.db.records import JobRecord
-from muster.db.repositories.job_documents import AttemptView
-from muster.domain.energy import J_PER_KWH
+from muster.db.pipeline.records import JobRecord
+from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import TenantId
-from muster.domain.plan_words import Mood, reason_words
+from muster.domain.job.energy import J_PER_KWH
+from muster.domain.job.plan_words import Mood, reason_words
 from muster.domain.states import PlanOutcome
-from muster.services.job_energy import AttemptEnergy
-from muster.services.job_plans import JobPlan
-from muster.services.log_search import LogLine
-from muster.services.wait_verdicts import binding_of, reasons_of
-from scheduler.alignment import Alignment
 from scheduler.model import Reason
+from scheduler.solve.alignment import Alignment
 
 
 def job_view(job: Job | JobRecord) -> documents.Job:

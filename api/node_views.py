@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from api.views import cordon_view, gpu_view, time_of
-from muster.db.records import CordonRecord, NodeLatestRecord
-from muster.db.repositories.node_documents import JobOnNode
+from control.hosts.nodes import ListedNode, NodeDetail
+from muster.db.pipeline.records import CordonRecord, NodeLatestRecord
+from muster.db.queries.node_documents import JobOnNode
 from muster.documents import nodes as documents
-from muster.services.nodes import ListedNode, NodeDetail
 
 
 def node_view(found: ListedNode) -> documents.Node:

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Generic, TypedDict, TypeVar
 
 from fastapi import Query
 
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, is_id
 from muster.domain.principals import Principal
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -12,13 +12,13 @@ from sqlalchemy.exc import ProgrammingError
 from api.app import Extension, create_app
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
+from control.attempts.reconcile import BEAT, beat
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.policy.policies import active_policy
 from muster.db.engine import make_engine
 from muster.domain.errors import MusterError
-from muster.domain.policy import DEFAULT_POLICY, LimitPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy
 from muster.domain.principals import system_principal
-from muster.services.policies import active_policy
-from muster.services.reconcile import BEAT, beat
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import Settings, is_loopback
 
 BEAT_S: Final = 5.0

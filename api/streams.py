@@ -11,9 +11,9 @@ import structlog
 from fastapi import Header
 from starlette.responses import StreamingResponse
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.listening import Wakeups
 from muster.domain.errors import UnavailableError
-from muster.services.unit_of_work import UnitOfWorkFactory
 
 HEARTBEAT_S: Final = 15.0
 LOOK_ANYWAY_S: Final = 1.0

@@ -22,13 +22,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.permissions import UndeclaredRouteError, declared_routes
 from api.telemetry_bodies import BodyReader, ReadReport, read_report
 from api.telemetry_patience import BodyPatience
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.telemetry.intake import Intake
+from control.telemetry.reports import Duplicate, IncomingReport, Outcome, SetAside
+from control.tenants.keys import authenticate
 from muster.domain.errors import MalformedRequestError, MusterError, UnauthenticatedError
 from muster.domain.principals import Permission, Principal
-from muster.services.keys import authenticate
-from muster.services.lives import to_ms
-from muster.services.telemetry.intake import Intake
-from muster.services.telemetry.reports import Duplicate, IncomingReport, Outcome, SetAside
-from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.domain.times import to_ms
 from muster.wire.telemetry import ReportAccepted
 
 PATH: Final = "/v1/telemetry"

@@ -14,7 +14,7 @@ from muster.domain.errors import (
     UpgradeRequiredError,
     ValidationFailedError,
 )
-from muster.domain.metrics import SCHEMA
+from muster.domain.gpu.metrics import SCHEMA
 from muster.wire.readable import readable_part
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import cast, overload
 
+from control.reclaim.views import ReclaimView
+from control.tenants.quotas import QuotaFound
 from muster import documents
 from muster.db.models import (
     ApiKey,
@@ -12,10 +14,8 @@ from muster.db.models import (
     Gpu,
     Tenant,
 )
-from muster.db.records import CordonRecord, GpuRecord
+from muster.db.pipeline.records import CordonRecord, GpuRecord
 from muster.domain.states import Standing
-from muster.services.quotas import QuotaFound
-from muster.services.reclaims.views import ReclaimView
 
 
 @overload

@@ -7,8 +7,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.dependencies import dependencies_of
+from control.core.unit_of_work import UnitOfWork, retrying
 from muster.domain.principals import Principal
-from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.messages import WireAnswer
 
 

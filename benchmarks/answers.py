@@ -16,12 +16,12 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import HELD, LEVELS, NOW_MS, fleet_views, running_gangs
 from benchmarks.sizes import Sizes
 from muster.domain.ids import JobId, TenantId
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.answer import answer
-from scheduler.eta import Outlook
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.explain.answer import answer
+from scheduler.fleet.topology import FleetState
+from scheduler.forecast.eta import Outlook
 from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
 from scheduler.planner import plan_on
-from scheduler.topology import FleetState
 
 NUM_TENANTS = 50
 HOSTS = (1, 1, 1, 1, 2, 2, 4, 8, 16, 32)

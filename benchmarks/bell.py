@@ -11,10 +11,10 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.embedded.broker import BrokerServer
-from workers.bell.command import BROKER_VARIABLE, ListenerArguments
-from workers.bell.ringer import Ringer
-from workers.host.doorbell import Doorbell
+from local.broker import BrokerServer
+from workers.host.wake_socket import Doorbell
+from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
+from workers.wakeup.sender import Ringer
 
 NODE: Final = "node_bench"
 STARTS_WITHIN_S: Final = 60.0

@@ -19,22 +19,23 @@ from benchmarks import commit_baseline
 from benchmarks.commit_baseline import Clock, Turn
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
+from control.fleet.inventory import GpuInventory, gpu_views
+from control.jobs import jobs
+from control.placement.placement import PLACE, place
+from control.placement.waiting import waiting_jobs
+from control.policy.policies import active_policy
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import Gpu, Job, Node, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job_spec import JobSpec
-from muster.domain.policy import Policy
+from muster.domain.job.spec import JobSpec
+from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import Contact, Standing
-from muster.embedded.postgres import PostgresServer
 from muster.identity import new_id
-from muster.services import fleet, jobs
-from muster.services.fleet import GpuInventory, gpu_views
-from muster.services.placement import PLACE, place
-from muster.services.policies import active_policy
-from muster.services.unit_of_work import UnitOfWorkFactory
-from muster.services.waiting import waiting_jobs
 from scheduler.planner import Placement, Plan, plan
 
 GPUS = 8
@@ -262,10 +263,10 @@ def _fill(units: UnitOfWorkFactory, size: Size) -> None:
     chance = random.Random(1)  # noqa: S311  # a seeded fleet must repeat
     for number in range(size.nodes):
         gpus = [_gpu(slot, chance) for slot in range(GPUS)]
-        with units.begin(_OPERATOR, fleet.ENROL) as unit:
-            fleet.enrol_node(unit, f"host-{number}", gpus, address="127.0.0.1", rack=f"rack-{number // 16}")
+        with units.begin(_OPERATOR, inventory.ENROL) as unit:
+            inventory.enrol_node(unit, f"host-{number}", gpus, address="127.0.0.1", rack=f"rack-{number // 16}")
     tenant_id = TenantId(new_id("tenant"))
-    with units.begin(_OPERATOR, fleet.ENROL) as unit:
+    with units.begin(_OPERATOR, inventory.ENROL) as unit:
         for standing in (Standing.PROBATION, Standing.HEALTHY):
             unit.session.execute(update(Gpu).values(standing=standing))
         unit.session.execute(update(Node).values(contact=Contact.LIVE))

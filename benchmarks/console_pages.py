@@ -16,7 +16,7 @@ from sqlalchemy import text
 from benchmarks.console_stage import GPUS_A_NODE, Stage, stage
 from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
 from benchmarks.sizes import Sizes
-from muster.domain.metrics import INDEX
+from muster.domain.gpu.metrics import INDEX
 from tools.chromium import VARIABLE, arguments, executable
 
 CHANGED_SHARE = 0.02
@@ -32,7 +32,7 @@ new MutationObserver((_, watching) => {
   requestAnimationFrame(() => setTimeout(() => { window.mapReadyMs = performance.now(); }));
 }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-ready"] });
 """
-# A node's GPUs side by side, as `services.telemetry.node_readings` packs them.
+# A node's GPUs side by side, as `control.telemetry.node_readings` packs them.
 _CHANGE = text(f"""
 UPDATE node_latest SET
     gpu_readings = overlay(overlay(gpu_readings

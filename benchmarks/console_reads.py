@@ -16,7 +16,7 @@ from sqlalchemy import text
 from benchmarks.console_stage import Stage, analyse, asking, cost_ms, costs_ms, stage, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.domain.job_spec import JobSpec
+from muster.domain.job.spec import JobSpec
 from muster.ports import free_port
 
 EMPTY = "an empty route"

@@ -12,16 +12,16 @@ import httpx
 import psutil
 from sqlalchemy import Engine, text
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants.sessions import sign_in_by_key
+from local.bootstrap import bootstrap
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.domain.metrics import NUM_METRICS
-from muster.domain.policy import Policy
-from muster.embedded.bootstrap import bootstrap
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
+from muster.domain.gpu.metrics import NUM_METRICS
+from muster.domain.policy.document import Policy
 from muster.ports import free_port
-from muster.services.sessions import sign_in_by_key
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 
 GPUS_A_NODE = 8
@@ -45,7 +45,7 @@ SELECT 'GPU-' || lpad(n::text, 5, '0') || '-' || slot, 'node_' || lpad(n::text, 
     60 + (n + slot * 5) % 41, false, true, 'h100', 1
 FROM generate_series(0, CAST(:nodes AS int) - 1) AS n, generate_series(0, CAST(:gpus AS int) - 1) AS slot
 """)
-# As `services.telemetry.node_readings` packs them.
+# As `control.telemetry.node_readings` packs them.
 _LATEST = text(r"""
 INSERT INTO node_latest (node_id, boot_id, boot_order, past_boot_ids, seq, newest_ms, at, received_at, skew_ms,
     gpu_readings)

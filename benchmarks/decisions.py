@@ -17,15 +17,15 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import FREE, GPUS_PER_NODE, LEVELS, NOW_MS, fleet_views
 from benchmarks.sizes import Sizes
 from muster.domain.ids import GpuUuid, JobId, NodeId
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler import explain
-from scheduler.funnel import funnel
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.explain import explain
+from scheduler.explain.funnel import funnel
+from scheduler.fleet.topology import Flags, FleetState
+from scheduler.holds.outcomes import Refused
 from scheduler.model import GpuView, WaitingJob
-from scheduler.outcomes import Refused
-from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.planner import plan_on
-from scheduler.solver import Request, parts_of, place
-from scheduler.topology import Flags, FleetState
+from scheduler.solve.placement_rule import LabelRule, PlacementRule, Slice
+from scheduler.solve.solver import Request, parts_of, place
 
 SMALL_NODES = 125
 FILL_MIX = ((100, 1), (30, 2), (20, 4), (10, 8), (5, 16), (2, 32))

@@ -18,11 +18,11 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import FREE, LEVELS
 from benchmarks.sizes import Sizes
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.fragmentation import mix_of, whole_hosts
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.fleet.fragmentation import mix_of, whole_hosts
+from scheduler.fleet.topology import FleetState, Ints
 from scheduler.model import GpuView, RunningAttempt, Shape
-from scheduler.solver import Chosen, Request, place
-from scheduler.topology import FleetState, Ints
+from scheduler.solve.solver import Chosen, Request, place
 
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16

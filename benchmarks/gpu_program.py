@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from examples.pretrain_gpt import VOCABULARY, Gpt, Shape, shard, work_of
 from muster import train
-from muster.train.manifest import MANIFEST
+from muster.train.checkpoint.manifest import MANIFEST
 
 SOCKET: Final = "MUSTER_TRAIN_SOCKET"
 CHECKPOINTS: Final = "MUSTER_CHECKPOINT_DIR"

@@ -17,18 +17,18 @@ from benchmarks import health_agent, judgement
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from health.detectors.registry import judge_signal
-from health.gpu_case import GpuCase
-from health.known import Known
-from health.noting import Place, note
-from health.replay import Replay
-from health.score import that_may_weigh
-from health.standing import decide
-from muster.domain.evidence import EventKind, GpuSignal, Source
+from health.evidence.index import Known
+from health.evidence.merge import Place, note
+from health.replay.replay import Replay
+from health.scoring.score import that_may_weigh
+from health.standing.gpu_case import GpuCase
+from health.standing.standing import decide
+from muster.domain.evidence.findings import EventKind, GpuSignal, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Standing
-from simulator.fault_classes import NUM_INTERRUPTIONS, NUM_LISTED
-from simulator.health_quality import Quality, quality_of
+from simulator.quality.fault_classes import NUM_INTERRUPTIONS, NUM_LISTED
+from simulator.quality.health_quality import Quality, quality_of
 
 CHATTY_MS: Final = 6_000
 """Just further apart than what is coalesced."""

@@ -26,20 +26,20 @@ from sqlalchemy import Engine, text
 from benchmarks.console_stage import GPUS_A_NODE, enrol
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from health.admission import refusal_of
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet.inventory import gpu_views
+from control.health.judge import judge_once
+from control.telemetry.intake import Intake
+from control.telemetry.reports import AcceptedReport, IncomingReport, Outcome
+from health.standing.admission import refusal_of
+from local.bootstrap import bootstrap
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
+from muster.domain.gpu.metrics import SCHEMA
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.metrics import SCHEMA
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
-from muster.embedded.bootstrap import bootstrap
-from muster.embedded.postgres import PostgresServer
-from muster.services.fleet import gpu_views
-from muster.services.judgement.judge import judge_once
-from muster.services.telemetry.intake import Intake
-from muster.services.telemetry.reports import AcceptedReport, IncomingReport, Outcome
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, Report
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import yaml
 from agents.probes.faults import Fault, write_fault
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.cli.up import TOUR_POLICY
+from muster.cli.host.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
 

@@ -24,14 +24,14 @@ from sqlalchemy import Engine, insert, select
 from benchmarks.console_stage import cpu_s, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import ApiKey, Gpu, Node, TelemetryBlock
-from muster.domain.metrics import METRICS, SCHEMA
+from muster.domain.gpu.metrics import METRICS, SCHEMA
 from muster.domain.principals import Role
 from muster.domain.states import Contact, Standing
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
 from muster.identity import new_id
 from muster.ports import free_port
 from muster.settings import make_secret_key_file

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from muster.db.engine import make_engine
 from muster.db.models import ApiKey, Gpu, TelemetryBlock
-from muster.domain.metrics import NUM_METRICS
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.wire.telemetry import Report as WireReport
 
 _decode = msgspec.json.Decoder(WireReport).decode

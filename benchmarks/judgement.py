@@ -12,10 +12,10 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from health.detectors.past import is_quiet, look_of, watched_in
 from health.detectors.registry import GpuMemory, judge_sample
-from muster.domain.evidence import GpuSample
+from muster.domain.evidence.findings import GpuSample
+from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.metrics import METRICS
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 
 START_MS = 1_790_000_000_000
 INTERVAL_MS = 10_000

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from health import peers
+from health.cohort import peers
 from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
-from health.known import Known
-from health.noting import Place, note
-from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
+from health.evidence.index import Known
+from health.evidence.merge import Place, note
+from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Source
+from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.metrics import METRICS
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 
 GPUS_A_NODE: Final = 8
 GANG: Final = 64

@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.cli.up import GPUS, HOSTS
+from muster.cli.host.up import GPUS, HOSTS
 from muster.client.rest import RestClient
 from muster.ports import free_port
 

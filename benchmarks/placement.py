@@ -13,19 +13,19 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from health.admission import AdmissionFacts
+from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY
-from muster.domain.queue_policy import CONSERVATIVE, EASY, BackfillRule
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.queue import CONSERVATIVE, EASY, BackfillRule
 from muster.domain.states import Contact, Standing
+from scheduler.fleet.topology import FleetState
+from scheduler.holds.outcomes import Notified
 from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
-from scheduler.outcomes import Notified
-from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan_on
-from scheduler.reclaim import Reclaimer
-from scheduler.solver import Request, parts_of, place
-from scheduler.tenancy import Tenancy
-from scheduler.topology import FleetState
+from scheduler.quota.tenancy import Tenancy
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.solve.placement_rule import PlacementRule, Slice
+from scheduler.solve.solver import Request, parts_of, place
 
 GPUS_PER_NODE = 8
 NODES_PER_RACK = 16

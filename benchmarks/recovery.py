@@ -21,10 +21,10 @@ import yaml
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.launches import REST_S, wait_for_profile, wait_for_proved_gpus
 from benchmarks.sizes import Sizes
-from muster.cli.up import TOUR_POLICY
+from muster.cli.host.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
-from workers.host.supervisor.processes import listening_ports, living_processes
+from workers.host.supervisor.proof.processes import listening_ports, living_processes
 
 PATIENCE_S = 120.0
 OWN_S = 2.0

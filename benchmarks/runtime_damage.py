@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.train import fences, generations, state
-from muster.train.disk import HashingFile
-from muster.train.fences import StaleFenceError
-from muster.train.generations import Generation
-from muster.train.manifest import FileRecord, Manifest
+from muster.train.checkpoint import fences, generations, state
+from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.manifest import FileRecord, Manifest
+from muster.train.checkpoint.storage.disk import HashingFile
 
 RANKS: Final = 2
 Damage = Callable[[Path, Path, random.Random], None]

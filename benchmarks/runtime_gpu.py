@@ -23,7 +23,7 @@ from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
 from benchmarks.gpu_program import Plan, warm_steps
 from benchmarks.sizes import Sizes
 from examples.pretrain_gpt import Gpt, Shape, work_of
-from muster.train.flops import Attention, ModelShape, flops_per_token, peak_of, utilisation
+from muster.train.report.flops import Attention, ModelShape, flops_per_token, peak_of, utilisation
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 STALL_BAR: Final = 0.20

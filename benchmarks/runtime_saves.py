@@ -22,7 +22,7 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from muster import train
 from muster.ports import free_port
-from muster.train.manifest import MANIFEST
+from muster.train.checkpoint.manifest import MANIFEST
 
 WARM: Final = 1
 """The first one touches memory, which ours has made before, beside a step."""

@@ -13,17 +13,17 @@ from typing import Final
 
 from rich.console import Console
 
-from muster.cli.exits import Exit
-from muster.cli.policy_files import policy_of_file
-from muster.cli.up import TOUR_POLICY
-from muster.embedded.hosts import simulated_hosts
-from muster.embedded.local_stack import LocalStack, StackPlan
-from muster.embedded.soak import guide as soak
-from muster.embedded.stack import Lead, run_stack
-from muster.embedded.tour import guide as tour
-from muster.embedded.tour import proving
-from muster.embedded.tour.opening import opened
-from muster.embedded.tour.world import World
+from local.hosts import simulated_hosts
+from local.local_stack import LocalStack, StackPlan
+from local.soak import guide as soak
+from local.stack import Lead, run_stack
+from local.tour import guide as tour
+from local.tour import proving
+from local.tour.opening import opened
+from local.tour.world import World
+from muster.cli.framework.exits import Exit
+from muster.cli.framework.policy_files import policy_of_file
+from muster.cli.host.up import TOUR_POLICY
 
 SOAK: Final = soak.Soak(0.02, 1, is_struck=False, least_left_steps=2, nodes=1, gpus_per_node=1)
 

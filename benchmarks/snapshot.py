@@ -21,18 +21,18 @@ from benchmarks.commit import place_by_hosts, submit
 from benchmarks.console_stage import analyse, enrol
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.placement.scheduling import question
+from local.bootstrap import bootstrap
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import NO_LIMITS, make_engine
 from muster.db.models import Gpu, Node, Tenant
 from muster.domain.ids import TenantId
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from muster.domain.states import Contact, Standing
-from muster.embedded.bootstrap import bootstrap
-from muster.embedded.postgres import PostgresServer
 from muster.identity import new_id
-from muster.services.scheduling import question
-from muster.services.unit_of_work import UnitOfWorkFactory
-from scheduler.topology import FleetState
+from scheduler.fleet.topology import FleetState
 
 MOVES = (
     (Standing.SUSPECT, Standing.HEALTHY),

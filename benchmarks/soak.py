@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks import small_stack
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.embedded.own_processes import processes_of
+from local.own_processes import processes_of
 from muster.ports import free_port
 
 SEED: Final = int(os.environ.get("SOAK_SEED", "1"))

@@ -2,7 +2,7 @@
 
 Traces by three laws are played by the planner; once all jobs say a wall time of one to three times their duration, and
 once every second one says none; and once of those the past is known of all, by runs of others that took as long, some
-less and some more (``scheduler.history``).
+less and some more (``scheduler.forecast.history``).
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.history import predicted_s
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.forecast.history import predicted_s
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.starts import Told, starts_told

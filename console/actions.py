@@ -10,8 +10,8 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import dependencies_of
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer
+from control.core.unit_of_work import UnitOfWork, retrying
 from muster.domain.errors import ValidationFailedError
-from muster.services.unit_of_work import UnitOfWork, retrying
 
 MAX_REASON: Final = 500
 PREVIEW: Final = "preview"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from console.job_life import is_spoilt
+from control.jobs.training_views import Curve
+from control.training.training_progress import history_in
 from muster.db.models import Checkpoint, Job, TrainingRank, TrainingStep
-from muster.domain.pace import PARTS
+from muster.domain.job.pace import PARTS
 from muster.domain.states import TERMINAL_JOB_STATES
-from muster.services.training_progress import history_in
-from muster.services.training_views import Curve
 
 REFRESH_S: Final = 5
 CHECKPOINT_MARKS: Final = 60

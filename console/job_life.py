@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from console.words import clock, span
+from control.jobs.job_details import AttemptDetail, JobDetail
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.states import CheckpointStatus
-from muster.services.job_details import AttemptDetail, JobDetail
 
 NARROWEST: Final = 0.25
 """Per cent of the bar: a moment is seen too."""

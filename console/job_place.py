@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from muster.domain.job_spec import JobSpec
+from muster.domain.job.spec import JobSpec
 
 
 def place_words(spec: JobSpec) -> Iterator[str]:

@@ -7,15 +7,15 @@ from markupsafe import Markup
 
 from api.job_views import attempt_energy_view
 from console.words import plural, short
+from control.attempts.mapping import spec_of
+from control.jobs import pins
+from control.jobs.job_details import AttemptDetail, JobDetail
+from control.jobs.job_energy import AttemptEnergy
 from muster.db.models import Attempt, Checkpoint, Event
-from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
-from muster.domain.checkpoint_interval import interval_in_words
-from muster.domain.energy import energy_in_words
+from muster.domain.exit.causes import CAUSE_RULES, Avoid, Budget, Onward
+from muster.domain.job.checkpoint_interval import interval_in_words
+from muster.domain.job.energy import energy_in_words
 from muster.domain.states import Cause, JobState, StopReason
-from muster.services import pins
-from muster.services.job_details import AttemptDetail, JobDetail
-from muster.services.job_energy import AttemptEnergy
-from muster.services.lives import spec_of
 
 PACE: Final[Mapping[str, str]] = {
     "data": "waiting for samples before a forward pass",

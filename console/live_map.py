@@ -17,11 +17,11 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from api.streams import COMMENT, Pulse
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet.fleet_map import COLUMNS, CONTACTS, STANDINGS, FleetMap, changed_cells, fleet_map, with_cells
 from muster.domain.errors import MusterError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Principal
-from muster.services.fleet_map import COLUMNS, CONTACTS, STANDINGS, FleetMap, changed_cells, fleet_map, with_cells
-from muster.services.unit_of_work import UnitOfWorkFactory
 
 TICK_S: Final = 1.0
 READ_SHARE: Final = 0.1

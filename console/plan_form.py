@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from api.strict_json import read_model
 from api.v1.jobs import JobQuestion
 from muster.domain.errors import FieldFault, ValidationFailedError
-from muster.domain.placement_words import MOST_DIGITS, labels_of, layout_of, slices_of
-from muster.domain.quantities import MOST_S
+from muster.domain.job.placement_words import MOST_DIGITS, labels_of, layout_of, slices_of
+from muster.domain.policy.quantities import MOST_S
 
 MAX_DEPTH: Final = 8
 MINUTE_S: Final = 60

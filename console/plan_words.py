@@ -8,15 +8,15 @@ from typing import Final
 from api.job_views import job_plan_view
 from console.session import Viewer
 from console.words import plural, span
+from control.jobs.job_plans import JobPlan
+from control.placement.held_places import Occupant
 from muster.documents.jobs import PlannedHost, PlannedVictim
-from muster.domain.alignment_words import alignment_words
+from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.ids import GpuUuid
-from muster.domain.levels import FLEET_LEVEL
-from muster.domain.plan_words import OUTCOMES, Mood, reason_words
+from muster.domain.job.alignment_words import alignment_words
+from muster.domain.job.plan_words import OUTCOMES, Mood, reason_words
+from muster.domain.job.wait_reasons import FILTERS, WaitReason
 from muster.domain.states import PlanOutcome
-from muster.domain.wait_reasons import FILTERS, WaitReason
-from muster.services.held_places import Occupant
-from muster.services.job_plans import JobPlan
 
 _FIELDS: Final[Mapping[str, str]] = {
     "node_labels.without": "without what it asks of the label {}",

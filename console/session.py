@@ -10,9 +10,9 @@ from starlette.responses import Response
 from api.dependencies import dependencies_of
 from api.permissions import declaring
 from console.forms import Form, csrf_token, require_csrf
+from control.tenants.sessions import LIFETIME, SignedIn, resume
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Permission, Principal
-from muster.services.sessions import LIFETIME, SignedIn, resume
 
 COOKIE: Final = "__Host-muster"
 SIGN_IN: Final = "/console/sign-in"

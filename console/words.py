@@ -182,7 +182,7 @@ def measure(name: str) -> str:
 
 
 def attribute(name: str) -> str:
-    """What a GPU is set up as (``domain.cohort_attributes``), by name; its unit stands with its value."""
+    """What a GPU is set up as (``domain.gpu.cohort_attributes``), by name; its unit stands with its value."""
     if name in _ATTRIBUTES:
         return _ATTRIBUTES[name]
     words = next((name.removesuffix(ending) for ending in _ATTRIBUTE_UNITS if name.endswith(ending)), name)

@@ -25,7 +25,9 @@ COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY agents agents
 COPY api api
 COPY console console
+COPY control control
 COPY health health
+COPY local local
 COPY migrations migrations
 COPY muster muster
 COPY scheduler scheduler

@@ -19,7 +19,9 @@ COPY README.md LICENSE ./
 COPY agents agents
 COPY api api
 COPY console console
+COPY control control
 COPY health health
+COPY local local
 COPY migrations migrations
 COPY muster muster
 COPY scheduler scheduler

@@ -17,9 +17,9 @@ from statistics import median
 from typing import Final
 
 from health.detectors.detector import counts_for_ms
-from muster.domain.evidence import Finding, Severity, Source, Trust
-from muster.domain.health_policy import BurnInPolicy, HealthPolicy
+from muster.domain.evidence.findings import Finding, Severity, Source, Trust
 from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy.health import BurnInPolicy, HealthPolicy
 from muster.domain.states import BurnInOutcome
 
 NAME: Final = "burn_in"

@@ -6,9 +6,9 @@ As a burn-in's partial sums (``burn_in``): any other answer is a wrong result, m
 from typing import Final
 
 from health.detectors.detector import counts_for_ms
-from muster.domain.evidence import Finding, Severity, Source, Trust
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.evidence.findings import Finding, Severity, Source, Trust
 from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "quick_check"
 VERSION: Final = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from muster.domain.ids import JobId, NodeId
-from muster.domain.policy import StoragePolicy
+from muster.domain.policy.document import StoragePolicy
 
 
 class Blamed(StrEnum):
@@ -23,7 +23,7 @@ class Blamed(StrEnum):
 class Failing:
     """Saves of one job that failed on one host at one place, and none that was good since.
 
-    ``kind``: of the newest failure, as ``muster.train.save_faults`` names them.
+    ``kind``: of the newest failure, as ``muster.train.checkpoint.save_faults`` names them.
     """
 
     place: str

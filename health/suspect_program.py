@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Final
 
 from muster.domain.ids import AttemptId, GpuUuid
-from muster.domain.policy import SuspicionPolicy
+from muster.domain.policy.document import SuspicionPolicy
 
 LOOKS_BACK: Final = 16
 """Attempts that are compared with one another, the newest ones: sets are chosen out of them by trial."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
-from muster.domain.repairs import RepairVerb
+from muster.domain.evidence.repairs import RepairVerb
 from muster.domain.strict import StrictModel
 
 PREFIX: Final = "MUSTER_"

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from health.admission import AdmissionFacts
+from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.plan_words import Mood
-from muster.domain.policy import Policy
-from muster.domain.wait_reasons import WaitReason
-from scheduler.placement_rule import ANYWHERE, Labels, PlacementRule
-from scheduler.tenancy import Tenancy
+from muster.domain.job.plan_words import Mood
+from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.policy.document import Policy
+from scheduler.quota.tenancy import Tenancy
+from scheduler.solve.placement_rule import ANYWHERE, Labels, PlacementRule
 
 DEFAULT_LEVELS: Final = ("rack",)
 """Named levels of the tree, widest first. The fleet above them and the node below them are always there."""

@@ -1,10 +1,10 @@
 """The planner: whole gangs onto admitted, free GPUs of one cohort; reclaim where that is due; a sentence for the rest.
 
-Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by ``scheduler.order``; a gang that
-does not fit is passed by smaller ones behind it, but for the place that is held for it (``scheduler.backfill``). Jobs
-with equal requests fail together, so a queue of ten thousand jobs that cannot be placed costs little more than one. An
-elastic job takes as many of the hosts that it wishes for as there are, and no fewer than its fewest; for those alone
-anything is reclaimed.
+Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by ``scheduler.queue.order``; a gang
+that does not fit is passed by smaller ones behind it, but for the place that is held for it
+(``scheduler.holds.backfill``). Jobs with equal requests fail together, so a queue of ten thousand jobs that cannot be
+placed costs little more than one. An elastic job takes as many of the hosts that it wishes for as there are, and no
+fewer than its fewest; for those alone anything is reclaimed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-from muster.domain.policy import Policy
-from muster.domain.queue_policy import CONSERVATIVE
-from muster.domain.wait_reasons import WaitReason
-from scheduler import explain
-from scheduler.backfill import EasyBackfill
-from scheduler.closing import closing_of
-from scheduler.conservative import ConservativeBackfill
-from scheduler.elastic import grow, nodes_of
-from scheduler.fair_share import FairShares, in_turns
-from scheduler.fragmentation import mix_of
-from scheduler.held_places import HeldPlaces
+from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.policy.document import Policy
+from muster.domain.policy.queue import CONSERVATIVE
+from scheduler.explain import explain
+from scheduler.fleet.fragmentation import mix_of
+from scheduler.fleet.maintenance_start import closing_of
+from scheduler.fleet.topology import FleetState
+from scheduler.holds.backfill import EasyBackfill
+from scheduler.holds.conservative import ConservativeBackfill
+from scheduler.holds.places import HeldPlaces
+from scheduler.holds.reclaim_holds import Promises
+from scheduler.holds.spares import Spares
 from scheduler.model import (
     GpuView,
     Growth,
@@ -39,17 +40,16 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
-from scheduler.order import in_order, is_passed_enough
-from scheduler.placing import Placing
-from scheduler.promises import Promises
-from scheduler.quota_gate import QuotaGate
-from scheduler.reclaim import Reclaimer
-from scheduler.solver import Request, request_of
-from scheduler.spares import Spares
-from scheduler.tenancy import Holdings, Tenancy
-from scheduler.topology import FleetState
-from scheduler.unplaced import Unplaced, comes_to, funnel_beside
-from scheduler.waiters import Waiters
+from scheduler.queue.fair_share import FairShares, in_turns
+from scheduler.queue.order import in_order, is_passed_enough
+from scheduler.queue.pending_jobs import Unplaced, comes_to, funnel_beside
+from scheduler.queue.report import Waiters
+from scheduler.quota.gate import QuotaGate
+from scheduler.quota.tenancy import Holdings, Tenancy
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.solve.elastic import grow, nodes_of
+from scheduler.solve.placing import Placing
+from scheduler.solve.solver import Request, request_of
 
 __all__ = [
     "GpuView",

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from simulator.kernel import told
-from simulator.planted import BUGS, PLANTED_BUGS, SEEDS_TO_FIND, first_history_that_finds
-from simulator.wiring import TRUE_WIRING, Wiring
-from simulator.world import History, World, run_seed
+from simulator.world.kernel import told
+from simulator.world.planted import BUGS, PLANTED_BUGS, SEEDS_TO_FIND, first_history_that_finds
+from simulator.world.wiring import TRUE_WIRING, Wiring
+from simulator.world.world import History, World, run_seed
 
 _CHUNK = 16
 

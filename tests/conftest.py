@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
-from muster.embedded.broker import BrokerServer
-from muster.embedded.postgres import PostgresServer
+from local.binaries import POSTGRES_VARIABLE, packaged_postgres
+from local.broker import BrokerServer
+from local.postgres import PostgresServer
 from tests.databases import Databases
 from tests.found_examples import KeepsExamples, found_examples
 from tests.scaled import examples
@@ -44,7 +44,13 @@ settings.register_profile(
 )
 settings.load_profile("any speed")
 
-PARTS_OF_A_STACK = ("api.serve", "console.app", "scheduler.loop", "workers.control.main", "workers.host.main")
+PARTS_OF_A_STACK = (
+    "api.serve",
+    "console.app",
+    "workers.control.scheduler_loop",
+    "workers.control.main",
+    "workers.host.main",
+)
 TEMPLATE_DATABASE = "muster_template"
 LONG_S = 600.0
 """Up to this timeout a test stays in its place."""
@@ -139,7 +145,7 @@ def short_folder() -> Iterator[Path]:
 def warm_python(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm"
     folder.mkdir()
-    with WarmPython(folder, "torch", "muster.train.pairwise") as warm:
+    with WarmPython(folder, "torch", "muster.train.parallel.pairwise") as warm:
         yield warm
 
 
@@ -148,7 +154,7 @@ def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
     """For ``-m muster …``, where a test is about what a command does."""
     folder = server_folder / "warm-muster"
     folder.mkdir()
-    rooms = ("muster.cli.*", "muster.client.rest", "muster.embedded.local_stack", "muster.services.unit_of_work")
+    rooms = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
     with WarmPython(folder, *rooms) as warm:
         yield warm
 
@@ -158,7 +164,7 @@ def warm_stack(server_folder: Path) -> Iterator[WarmPython]:
     """For the processes of a control plane and its hosts, where a test is about what they do once they run."""
     folder = server_folder / "warm-stack"
     folder.mkdir()
-    with WarmPython(folder, "muster.cli.stack", "muster.cli.app", *PARTS_OF_A_STACK) as warm:
+    with WarmPython(folder, "muster.cli.host.processes", "muster.cli.framework.app", *PARTS_OF_A_STACK) as warm:
         yield warm
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, LiteralString, Self
 import psycopg
 from psycopg import sql
 
-from muster.embedded.postgres import PostgresServer
+from local.postgres import PostgresServer
 
 PATIENCE_S: Final = 10.0
 PAUSE_S: Final = 0.002

@@ -8,18 +8,20 @@ from typing import Final
 
 from sqlalchemy import select
 
+from control.attempts.reconcile import BEAT, beat, reconcile
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
+from control.hosts import protocol
+from control.jobs import jobs
 from muster.db.models import AllocationGpu, Job, Tenant
-from muster.db.repositories.job_documents import AttemptView
+from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job_spec import JobSpec
+from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import AllocationState, Standing
 from muster.identity import new_id
-from muster.services import fleet, hosts, jobs
-from muster.services.reconcile import BEAT, beat, reconcile
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
-from scheduler.loop import run_cycle
+from workers.control.scheduler_loop import run_cycle
 
 ENDS_AT_ITS_FAULT: Final = {"restart": {"max_restarts": 0}}
 """Of a job's specification: what its program does wrong is not tried again."""
@@ -58,8 +60,8 @@ class Fleet:
     def beat(self) -> None:
         """The host's heartbeat, so that it is LIVE."""
         request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=next(self.beats))
-        with self.units.begin(self.node_principal, hosts.HEARTBEAT, quiet=True) as unit:
-            hosts.heartbeat(unit, request)
+        with self.units.begin(self.node_principal, protocol.HEARTBEAT, quiet=True) as unit:
+            protocol.heartbeat(unit, request)
 
     def cycle(self) -> None:
         run_cycle(self.units, system_principal("scheduler"))
@@ -78,7 +80,7 @@ class Fleet:
 def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2, rack: str | None = None) -> NodeId:
     """A host whose simulated GPUs an operator has declared healthy."""
     gpus = [
-        fleet.GpuInventory(
+        inventory.GpuInventory(
             uuid=GpuUuid(f"GPU-{name}-{index}"),
             slot_index=index,
             model="Simulated H100",
@@ -89,18 +91,18 @@ def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2, rack: 
         )
         for index in range(num_gpus)
     ]
-    with units.begin(OPERATOR, fleet.ENROL) as unit:
-        node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
-    with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
+    with units.begin(OPERATOR, inventory.ENROL) as unit:
+        node_id = inventory.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
+    with units.begin(OPERATOR, inventory.OVERRIDE) as unit:
         until = unit.now + timedelta(days=1)
-        fleet.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")
+        inventory.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")
     return node_id
 
 
 def make_fleet(units: UnitOfWorkFactory, node_id: NodeId | None = None) -> Fleet:
     """``node_id``: a host that is enrolled already."""
     tenant_id = TenantId(new_id("tenant"))
-    with units.begin(OPERATOR, fleet.ENROL) as unit:
+    with units.begin(OPERATOR, inventory.ENROL) as unit:
         unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
         unit.audit("tenant.create", "tenant", tenant_id)
     tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from control.core.unit_of_work import UnitOfWork
+from control.hosts import host_reports, protocol
+from control.jobs import jobs
+from control.training import training
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import AttemptState, JobState
-from muster.services import host_reports, hosts, jobs, training
-from muster.services.unit_of_work import UnitOfWork
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -40,16 +42,16 @@ class DirectClient:
         self.is_cut = False
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        return self._call(hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, request), quiet=True)
+        return self._call(protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, request), quiet=True)
 
     def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
-        return self._call(hosts.CLAIM, lambda unit: hosts.claim(unit, attempt_id, request))
+        return self._call(protocol.CLAIM, lambda unit: protocol.claim(unit, attempt_id, request))
 
     def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
         return self._call(host_reports.REPORT, lambda unit: host_reports.report(unit, attempt_id, batch))
 
     def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
-        return self._call(hosts.LOGS, lambda unit: hosts.store_logs(unit, attempt_id, batch), quiet=True)
+        return self._call(protocol.LOGS, lambda unit: protocol.store_logs(unit, attempt_id, batch), quiet=True)
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
         return self._call(training.TAKE, lambda unit: training.take(unit, attempt_id, batch), quiet=True)

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.hosts import host_reports, protocol
+from control.training import training
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
-from muster.services import host_reports, hosts, training
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     HOST_WORDS,
     PROTOCOL_VERSION,
@@ -46,14 +47,14 @@ class PlayedHost:
         request = HeartbeatRequest(
             protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held, knows=knows, looks=looks
         )
-        with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
-            return hosts.heartbeat(unit, request)
+        with self.units.begin(self.principal, protocol.HEARTBEAT, quiet=True) as unit:
+            return protocol.heartbeat(unit, request)
 
     def claim(self, attempt_id: str, fence: int, nonce: str = "n", knows: tuple[str, ...] = _JOBS_WORDS) -> ClaimAnswer:
         """It starts as it is granted, unless it ``knows`` to wait until it is ready."""
         request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce, knows=knows)
-        with self.units.begin(self.principal, hosts.CLAIM) as unit:
-            return hosts.claim(unit, AttemptId(attempt_id), request)
+        with self.units.begin(self.principal, protocol.CLAIM) as unit:
+            return protocol.claim(unit, AttemptId(attempt_id), request)
 
     def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
         return self.say(attempt_id, fence, *kinds, record=record).accepted

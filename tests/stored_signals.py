@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any
 
+from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Gpu, StoredSignal
 from muster.domain.ids import GpuUuid
-from muster.services.unit_of_work import UnitOfWork
 
 
 def add_signal(  # a row's columns, by name

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.embedded.binaries import find_postgres, reachable_postgres
-from muster.embedded.placement import give_to, owner_for
-from muster.embedded.processes import ServerProcess
+from local.binaries import find_postgres, reachable_postgres
+from local.processes import ServerProcess
+from local.server_files import give_to, owner_for
 
 
 class TcpPostgres:

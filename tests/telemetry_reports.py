@@ -7,10 +7,10 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from control.telemetry.node_readings import GpuReadings, known_in
 from muster.db.models import NodeLatest
-from muster.db.repositories.telemetry import readings_of
-from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
-from muster.services.telemetry.node_readings import GpuReadings, known_in
+from muster.db.queries.telemetry import readings_of
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, GpuReport, Report
 
 

@@ -3,10 +3,10 @@
 from sqlalchemy import Engine, event, select, text
 from sqlalchemy.engine.interfaces import CacheStats
 
+from local.postgres import PostgresServer
 from muster.db.engine import make_engine
 from muster.db.models import Tenant
 from muster.domain.ids import TenantId
-from muster.embedded.postgres import PostgresServer
 from tests.databases import Databases
 from tests.patient import PATIENT
 

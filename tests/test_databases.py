@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from local.postgres import PostgresServer
 from muster.db.engine import make_engine
-from muster.embedded.postgres import PostgresServer
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.databases import MOST_INDEX_BYTES, Connection, Content, Databases
 from tests.fleet_factory import make_fleet
 from tests.patient import PATIENT

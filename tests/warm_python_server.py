@@ -100,7 +100,7 @@ def load(name: str) -> None:
     """``package.*``: each of its modules."""
     module = importlib.import_module(name.removesuffix(".*"))
     if name.endswith(".*"):
-        for found in pkgutil.iter_modules(module.__path__, f"{module.__name__}."):
+        for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}."):
             importlib.import_module(found.name)
 
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from sqlalchemy import text
 
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import NO_LIMITS, make_engine
 from muster.db.models import Base
-from muster.embedded.postgres import PostgresServer
 
 _MIGRATED: Final = "migrated"
 _MODELLED: Final = "modelled"

@@ -11,7 +11,7 @@ from typing import Final
 
 from health.detectors.detector import Tells
 from health.detectors.registry import RULES, Rule
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from tools.generated_page import write_or_check
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "detectors.md"

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 
 from api.app import create_inner_app
 from api.dependencies import AppDependencies
-from muster.services.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import UnitOfWorkFactory
 from tools.openapi_changes import breaking_changes, unnamed
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from tools.generated_page import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parent.parent

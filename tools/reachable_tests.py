@@ -119,7 +119,9 @@ def _texts(root: Path, graph: ImportGraph) -> Mapping[str, str]:
 
 
 def _mirrors(path: str, test: str) -> bool:
-    """Return whether a test's name says that it is about the file: ``tests/health/test_score.py`` of ``score.py``."""
+    """Return whether a test's name says that it is about the file: ``tests/health/scoring/test_score.py`` of
+    ``score.py``.
+    """
     stem, about = PurePosixPath(path).stem, PurePosixPath(test).stem.removeprefix("test_")
     if stem == "__init__" or not (about == stem or about.startswith(f"{stem}_")):
         return False

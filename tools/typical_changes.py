@@ -31,11 +31,11 @@ class TypicalChange:
 
 
 TYPICAL_CHANGES: Final[Mapping[str, TypicalChange]] = {
-    "scheduler-rule": TypicalChange(("scheduler/backfill.py",), "a rule of the planner"),
-    "detector": TypicalChange(("health/detectors/heat.py",), "a detector of health"),
+    "scheduler-rule": TypicalChange(("scheduler/holds/backfill.py",), "a rule of the planner"),
+    "detector": TypicalChange(("health/detectors/load/heat.py",), "a detector of health"),
     "document-field": TypicalChange(("muster/documents/jobs.py", "api/v1/jobs.py"), "a field of an API document"),
-    "command-text": TypicalChange(("muster/cli/quotas.py",), "a text of a command"),
-    "checkpoint": TypicalChange(("muster/train/keeping.py",), "a function of checkpoints in training"),
+    "command-text": TypicalChange(("muster/cli/admin/quotas.py",), "a text of a command"),
+    "checkpoint": TypicalChange(("muster/train/checkpoint/config.py",), "a function of checkpoints in training"),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from health.xid.catalogue import CATALOGUE, KNOWLEDGE, XidEntry
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 from tools.generated_page import write_or_check
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "xid.md"

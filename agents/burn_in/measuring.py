@@ -13,8 +13,8 @@ from agents.burn_in.bench_process import Bench, Measured
 from agents.burn_in.devices import ComputeDevice
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
 from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
+from muster.domain.gpu.metrics import METRICS, Values, value_of
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import METRICS, Values, value_of
 from muster.wire.burn_in import ExactSum, Figures, VendorTests
 
 COUNTERS: Final = tuple(metric.name for metric in METRICS if metric.kind == "counter" and metric.name != "energy_j")

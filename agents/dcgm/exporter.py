@@ -19,8 +19,8 @@ from agents.dcgm.last_xid import LastXids
 from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
+from muster.domain.gpu.metrics import METRICS, NUM_METRICS
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import METRICS, NUM_METRICS
 
 DEADLINE_S: Final = 2.0
 BYTES_MAX: Final = 8 << 20

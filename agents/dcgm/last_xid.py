@@ -11,9 +11,9 @@ from typing import Final
 
 from agents.dcgm.metrics import DcgmGpu
 from agents.probes.interface import ProbeEvent
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.evidence.state_readings import SINCE_BOOT_S
 from muster.domain.ids import GpuUuid
-from muster.domain.state_readings import SINCE_BOOT_S
 
 _NONE: Final = 0
 """The gauge's value before any XID, and after DCGM started anew."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.domain.metrics import INDEX, NUM_METRICS, Values
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS, Values
 
 _SAMPLE: Final = re.compile(
     r"\s*(?P<name>DCGM_[A-Z0-9_]{1,96}?)(?:_total)?\{(?P<labels>[^\n]*)\}\s+(?P<value>[^\s]{1,64})(?:\s+-?\d{1,20})?\s*\Z"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agents.host.files import folders_in, read_number, read_text
-from muster.domain.state_readings import PORT_COUNTERS
+from muster.domain.evidence.state_readings import PORT_COUNTERS
 
 ACTIVE: Final = 4
 DOWN: Final = 1

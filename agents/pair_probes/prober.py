@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agents.pair_probes.datagrams import ANSWER, NONCE_BYTES, NUM_BYTES, QUESTION, Datagram, opened
-from health.pair_probes import nearest_rank
+from health.pairwise.pair_probes import nearest_rank
 
 SPACING_S: Final = 0.01
 """Between two questions of a burst: no queue of ours is measured."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agents.kernel_log import monotonic_s
+from agents.kernel_log.kernel_log import monotonic_s
 from agents.pair_probes.datagrams import ANSWER, NUM_BYTES, QUESTION, Datagram, is_shaped, opened
 
 QUESTIONS_PER_S: Final = 500.0

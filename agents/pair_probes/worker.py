@@ -13,15 +13,15 @@ from typing import Final, Protocol
 
 import structlog
 
+from agents.events.naming import Naming
 from agents.exchange import Post, exchanged
 from agents.observer import Clocks
 from agents.pair_probes.prober import Measured, probe
 from agents.pair_probes.responder import Responder
 from agents.probes.interface import ProbeEvent
-from agents.telling.naming import Naming
-from health.pair_probes import BURST_EVERY_S, ROUND_S
+from health.pairwise.pair_probes import BURST_EVERY_S, ROUND_S
 from muster.client.transport import Problem, UnreachableError
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
 from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
 
 PATH: Final = "/v1/hosts/self/pair-probes/ask"

@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from muster.domain.evidence.state_readings import GPU_STATE
 from muster.domain.ids import GpuUuid
-from muster.domain.state_readings import GPU_STATE
 
 Kind = Literal[
     "xid",

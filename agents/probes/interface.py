@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from agents.burn_in.devices import ComputeDevice
-from muster.domain.evidence import EventKind, GpuSample, Source
+from muster.domain.evidence.findings import EventKind, GpuSample, Source
+from muster.domain.gpu.metrics import NUM_METRICS, Values
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import NUM_METRICS, Values
 
 NO_VALUES: Final[Values] = (None,) * NUM_METRICS
 WHOLE_GPU: Final = "gpu"

@@ -16,9 +16,9 @@ import structlog
 
 from agents.probes.interface import ProbeEvent
 from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, words_of
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.evidence.state_readings import SINCE_BOOT_S
 from muster.domain.ids import GpuUuid
-from muster.domain.state_readings import SINCE_BOOT_S
 
 XID_EVENT: Final = 0x8
 """nvmlEventTypeXidCriticalError."""

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from agents.probes.nvml_devices import Device
-from health.detectors.p2p import blamed
+from health.detectors.links.p2p import blamed
 from muster.domain.ids import GpuUuid
 
 READ: Final = 0

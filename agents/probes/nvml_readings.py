@@ -13,7 +13,7 @@ from agents.probes.nvml_fields import MEMORY_TEMPERATURE, RECOVERY_ACTION, numbe
 from agents.probes.nvml_library import FUNCTION_NOT_FOUND
 from agents.probes.nvml_links import LinkMemory, read_links
 from agents.probes.nvml_sheet import Sheet
-from muster.domain.metrics import METRICS, Values
+from muster.domain.gpu.metrics import METRICS, Values
 
 MIB: Final = 1024 * 1024
 _GPU_SENSOR: Final = 0

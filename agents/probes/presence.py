@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agents.probes.interface import ProbeEvent
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.ids import GpuUuid
 
 

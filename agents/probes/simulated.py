@@ -36,9 +36,9 @@ from agents.probes.simulated_readings import (
     load_at,
     with_faults,
 )
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import METRICS
 
 MIB: Final = 1024 * 1024
 POLL_S: Final = 0.02

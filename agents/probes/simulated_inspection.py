@@ -7,8 +7,8 @@ from agents.probes.faults import GPU_COUNTERS, LINK_COUNTERS, Fault
 from agents.probes.interface import WHOLE_GPU, GpuInspection
 from agents.probes.profiles import HardwareProfile
 from agents.probes.simulated_readings import is_lost_by
+from muster.domain.evidence.state_readings import GPU_STATE
 from muster.domain.ids import GpuUuid
-from muster.domain.state_readings import GPU_STATE
 
 _MS_PER_MINUTE: Final = 60_000
 _MEMORY_MAX_C: Final = 95.0

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from agents.dcgm.diagnosing import DcgmDiag, DiagnosingError
 from agents.ending import end_with_group
 from agents.probes.interface import GpuIdentity
-from muster.domain.repairs import RepairVerb
+from muster.domain.evidence.repairs import RepairVerb
 
 DIAGNOSIS_LEVEL: Final = 3
 """``dcgmi diag -r 3``: about half an hour."""

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from muster.domain.repairs import RepairVerb
+from muster.domain.evidence.repairs import RepairVerb
 
 
 class Given(Struct, frozen=True, kw_only=True):

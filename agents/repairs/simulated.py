@@ -10,7 +10,7 @@ from agents.probes.faults import Fault, FaultFileError, Kind, clear_those, read_
 from agents.probes.interface import GpuIdentity
 from agents.probes.simulated_readings import is_lost_by
 from agents.repairs.hands import HandsError
-from muster.domain.repairs import HOST_SCOPE, RepairVerb
+from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
 
 MENDED: Final[frozenset[Kind]] = frozenset(
     {"xid", "late", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "clock_event", "nvlink_down"}

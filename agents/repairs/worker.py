@@ -14,9 +14,9 @@ from agents.probes.interface import GpuIdentity, Probe, ProbeError
 from agents.repairs.hands import Hands, HandsError
 from agents.repairs.journal import Given, Journal
 from muster.client.transport import Problem, UnreachableError
+from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
+from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import value_of
-from muster.domain.repairs import HOST_SCOPE, RepairVerb
 from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
 
 AWAY_S: Final = 10.0

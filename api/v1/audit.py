@@ -9,10 +9,10 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading
 from api.views import time_of
+from control.core import audit
+from control.core.audit import AuditFilter, ReadEntry
 from muster.documents import audit as documents
 from muster.domain.principals import Permission, Principal
-from muster.services import audit
-from muster.services.audit import AuditFilter, ReadEntry
 
 router = APIRouter(tags=["audit"])
 Printable = Annotated[str | None, Query(min_length=1, max_length=256, pattern=r"^[ -~]+$")]

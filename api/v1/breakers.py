@@ -12,11 +12,11 @@ from api.dependencies import dependencies_of
 from api.gpu_views import breaker_view
 from api.permissions import requires
 from api.reading import reading
+from control.health import breakers
 from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import breakers
 
 router = APIRouter(tags=["fleet"])
 

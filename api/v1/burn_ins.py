@@ -15,14 +15,14 @@ from api.permissions import requires
 from api.reading import PRINTABLE, Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
 from api.wire_answers import answered
+from control.health.burn_ins import hosts, orders
+from control.health.burn_ins import read as reading_burn_ins
 from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BurnInOutcome, BurnInState
 from muster.domain.strict import StrictModel, Text
-from muster.services.burn_ins import hosts, orders
-from muster.services.burn_ins import reading as reading_burn_ins
 from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
 
 router = APIRouter()

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Request
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
+from control.fleet import cohort_views
+from control.fleet.cohort_views import Cohort
+from control.fleet.drift import drift_report
+from health.cohort.drift import Drift, Other
 from health.compute_capability import dtypes_of
-from health.drift import Drift, Other
-from muster.db.repositories.cohorts import Spread
+from muster.db.queries.cohorts import Spread
 from muster.documents import cohorts as documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
-from muster.services import cohort_views
-from muster.services.cohort_views import Cohort
-from muster.services.drift import drift_report
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]

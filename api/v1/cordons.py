@@ -13,11 +13,11 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import cordon_view
+from control.fleet import cordons
 from muster import documents
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import cordons
 
 router = APIRouter(tags=["fleet"])
 Reason = Annotated[Text, Field(min_length=1, max_length=500)]

@@ -13,13 +13,14 @@ from api.node_views import node_detail_view
 from api.permissions import requires
 from api.reading import require_node
 from api.views import cordon_view
+from control.core.unit_of_work import UnitOfWork
+from control.fleet import maintenance
+from control.hosts import drains, nodes
+from control.hosts.nodes import NodeDetail
 from muster.documents import ChangedCordon
 from muster.documents.nodes import ChangedNode
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import drains, maintenance, nodes
-from muster.services.nodes import NodeDetail
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter(tags=["fleet"])
 WEEK_S = 604_800

@@ -17,13 +17,13 @@ from api.problems import request_id_of
 from api.reading import require_id
 from api.refusals import refusing_also
 from api.views import time_of
+from control.core.unit_of_work import UnitOfWork
+from control.hosts import enrolment, join_tokens, node_tokens
 from muster import documents
 from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Line, StrictModel
-from muster.services import enrolment, join_tokens, node_tokens
-from muster.services.unit_of_work import UnitOfWork
 from muster.wire.enrolment import EnrolAnswer, EnrolRequest, TokenAnswer, TokenRequest
 from muster.wire.messages import WireAnswer
 

@@ -15,13 +15,13 @@ from api.reading import PRINTABLE, After, Limit, page_of, reading
 from api.refusals import refusing_also
 from api.streams import COMMENT, Broadcast, EventStream, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
+from control.core import event_lists
+from control.core.event_lists import EventFilter
 from muster import documents
 from muster.db.models import Event
-from muster.db.repositories.events import events_after, newest_position, oldest_position
+from muster.db.queries.events import events_after, newest_position, oldest_position
 from muster.domain.errors import CursorExpiredError
 from muster.domain.principals import Permission, Principal
-from muster.services import event_lists
-from muster.services.event_lists import EventFilter
 
 router = APIRouter(tags=["events"])
 _EXPIRING = refusing_also(CursorExpiredError)

@@ -10,12 +10,12 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import NodeNamed, page_of, reading
 from api.views import gpu_view
+from control.fleet import gpu_lists, inventory
+from control.fleet.gpu_lists import GpuFilter
 from muster import documents
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
-from muster.services import fleet, gpu_lists
-from muster.services.gpu_lists import GpuFilter
 
 router = APIRouter(tags=["fleet"])
 Printable = Annotated[str | None, Query(max_length=128, pattern=r"^[ -~]+$")]
@@ -46,7 +46,7 @@ def list_gpus(
     found = reading(
         dependencies.units,
         principal,
-        fleet.READ,
+        inventory.READ,
         lambda unit: gpu_lists.list_gpus(unit, wanted, after=after, limit=limit + 1),
     )
     page = page_of(

@@ -12,14 +12,15 @@ from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_gpu_uuid
 from api.v1.cohorts import spread_view
 from api.views import burn_in_view, time_of
+from control.fleet import gpu_jobs, inventory
+from control.fleet.gpu_jobs import PastHolder
+from control.health import gpu_details
+from control.health.burn_ins import comparing
+from control.health.burn_ins.comparing import ComparedBurnIn, ComparedRate
+from control.health.burn_ins.read import READ as READ_BURN_INS
 from muster.documents import gpu_past as documents
 from muster.domain.ids import AllocationId
 from muster.domain.principals import Permission, Principal
-from muster.services import fleet, gpu_details, gpu_jobs
-from muster.services.burn_ins import comparing
-from muster.services.burn_ins.comparing import ComparedBurnIn, ComparedRate
-from muster.services.burn_ins.reading import READ as READ_BURN_INS
-from muster.services.gpu_jobs import PastHolder
 
 router = APIRouter(prefix="/gpus/{uuid}", tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
@@ -62,7 +63,7 @@ def list_gpu_standings(
     found = reading(
         dependencies.units,
         principal,
-        fleet.READ,
+        inventory.READ,
         lambda unit: gpu_details.moves_of(unit, found_uuid, before=before, limit=limit + 1),
     )
     return page_of(found, limit, move_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.id)]))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from api.asking import Asker, answer, asks
+from api.authorized_query import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
@@ -16,14 +16,14 @@ from api.gpu_changes import ChangingGpu
 from api.gpu_views import evidence_view, gpu_detail_view, gpu_health_view
 from api.permissions import requires
 from api.reading import Limit, gpu_uuid_in, page_of, reading, require_gpu_uuid, require_id
+from control.fleet import inventory
+from control.health import gpu_details, interventions
 from muster import documents
-from muster.db.repositories.gpu_documents import GPU
+from muster.db.queries.gpu_documents import GPU
+from muster.domain.evidence.repairs import RepairAction, RepairBy
 from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal
-from muster.domain.repairs import RepairAction, RepairBy
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import fleet, gpu_details
-from muster.services.judgement import interventions
 
 router = APIRouter(tags=["fleet"])
 changes = APIRouter(prefix="/gpus/{uuid}")
@@ -92,7 +92,7 @@ def list_evidence(
     found = reading(
         dependencies.units,
         principal,
-        fleet.READ,
+        inventory.READ,
         lambda unit: gpu_details.evidence_about_gpu(unit, found_uuid, limit=limit + 1, before=before),
     )
     return page_of(

@@ -9,8 +9,8 @@ from api.bodies import described_by_wire, wire_body
 from api.permissions import requires
 from api.reading import require_id
 from api.wire_answers import answered
+from control.health import repair_orders
 from muster.domain.principals import Permission, Principal
-from muster.services.judgement import repair_orders
 from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairReport
 
 router = APIRouter(tags=["hosts"])

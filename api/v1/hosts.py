@@ -9,9 +9,10 @@ from api.bodies import described_by_wire, wire_body
 from api.permissions import requires
 from api.reading import require_id
 from api.wire_answers import answered
+from control.hosts import host_reports, protocol
+from control.training import training
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
-from muster.services import host_reports, hosts, training
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -33,7 +34,7 @@ def heartbeat(
     request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
 ) -> Response:
     """Renew leases; the answer lists what to claim, to stop and to forget."""
-    return answered(request, node, hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, message), quiet=True)
+    return answered(request, node, protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, message), quiet=True)
 
 
 @router.post(
@@ -44,7 +45,7 @@ def claim(
 ) -> Response:
     """Claim before start: granted with the order, or refused with the reason."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, hosts.CLAIM, lambda unit: hosts.claim(unit, found_id, message))
+    return answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
 
 
 @router.post(
@@ -64,7 +65,7 @@ def store_logs(
 ) -> Response:
     """Pieces of logs, keyed by their offsets."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)
+    return answered(request, node, protocol.LOGS, lambda unit: protocol.store_logs(unit, found_id, message), quiet=True)
 
 
 @router.post(

@@ -13,12 +13,12 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import time_of
+from control.incidents import incidents
 from muster import documents
 from muster.db.models import Incident
-from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import incidents
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.INCIDENT_READ)]

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from api.asking import Asker, answer, asks
+from api.authorized_query import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
@@ -22,17 +22,18 @@ from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, requir
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
+from control.jobs import job_plans, jobs
+from control.placement import elastic
 from muster import documents
 from muster.db.models import Job
-from muster.db.repositories.events import events_after
-from muster.db.repositories.job_documents import JOB, newest_jobs
+from muster.db.queries.events import events_after
+from muster.db.queries.job_documents import JOB, newest_jobs
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job_spec import JobSpec, LauncherKind, Program
+from muster.domain.job.spec import JobSpec, LauncherKind, Program
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import elastic, job_plans, jobs
 
 router = APIRouter(tags=["jobs"])
 LOOK_AT_LOGS_S: Final = 0.25

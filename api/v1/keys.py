@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime, Field
 
-from api.asking import Asker, answer, asks
+from api.authorized_query import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
@@ -14,12 +14,12 @@ from api.permissions import requires
 from api.reading import reading, require_id
 from api.refusals import refusing_also
 from api.views import key_view
+from control.tenants import keys
 from muster import documents
 from muster.domain.errors import PreconditionRequiredError
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import ROLE_PERMISSIONS, Permission, Principal, Role
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import keys
 
 router = APIRouter(tags=["keys"])
 

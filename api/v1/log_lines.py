@@ -9,13 +9,13 @@ from api.dependencies import dependencies_of
 from api.job_views import log_line_view
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, reading, require_id
+from control.jobs import jobs
+from control.jobs.job_logs import LogFilter
+from control.jobs.log_search import Place, search
 from muster import documents
 from muster.domain.ids import JobId
-from muster.domain.log_search import Sought
+from muster.domain.job.log_search import Sought
 from muster.domain.principals import Permission, Principal
-from muster.services import jobs
-from muster.services.job_logs import LogFilter
-from muster.services.log_search import Place, search
 
 router = APIRouter(tags=["jobs"])
 

@@ -8,12 +8,12 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_node
+from control.health.export import pages
+from control.health.export.pages import LONGEST
+from control.telemetry.history import read_moment
 from muster import documents
 from muster.domain.principals import Permission, Principal
-from muster.services.lives import to_time
-from muster.services.node_export import pages
-from muster.services.node_export.pages import LONGEST
-from muster.services.telemetry.history import read_moment
+from muster.domain.times import to_time
 
 router = APIRouter(tags=["fleet"])
 _DAYS: Final = LONGEST.days

@@ -11,10 +11,10 @@ from api.changes import Answer, Changing, etag_of
 from api.node_views import node_detail_view
 from api.permissions import requires
 from api.reading import require_node
+from control.hosts import node_labels
 from muster.documents.nodes import ChangedNode
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import node_labels
 
 router = APIRouter(tags=["fleet"])
 

@@ -5,19 +5,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.asking import Asker, answer, asks
+from api.authorized_query import Asker, answer, asks
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
 from api.reading import PRINTABLE, node_in, page_of, reading
+from control.hosts import nodes
+from control.hosts.nodes import NodeFilter
 from muster import documents
-from muster.db.repositories.node_documents import NODE
+from muster.db.queries.node_documents import NODE
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
-from muster.services import nodes
-from muster.services.nodes import NodeFilter
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.NODE_READ)]

@@ -10,10 +10,10 @@ from pydantic import AwareDatetime, Field
 
 from api.bodies import described_by, json_body
 from api.gpu_changes import ChangingGpu
+from control.fleet import overrides
 from muster import documents
 from muster.domain.states import Standing
 from muster.domain.strict import StrictModel, Text
-from muster.services import overrides
 
 router = APIRouter(prefix="/gpus/{uuid}/override", tags=["fleet"])
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]

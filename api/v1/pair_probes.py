@@ -10,10 +10,10 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
 from api.wire_answers import answered
+from control.hosts import pair_probes
 from muster import documents
-from muster.db.repositories.pair_probes import RackPairRow
+from muster.db.queries.pair_probes import RackPairRow
 from muster.domain.principals import Permission, Principal
-from muster.services import pair_probes
 from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk
 
 router = APIRouter()

@@ -12,12 +12,12 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import time_of
+from control.tenants import persons
 from muster import documents
 from muster.db.models import Person
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal, Role
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import persons
 
 router = APIRouter(tags=["persons"])
 

@@ -13,16 +13,16 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading
 from api.views import time_of
+from control.policy import policies, policy_views
+from control.policy.policy_views import Activated, Comparison, PolicyView
 from muster.db.models import PolicyVersion
 from muster.documents import policies as documents
 from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
-from muster.domain.policy import Policy
-from muster.domain.policy_differences import Difference
+from muster.domain.policy.differences import Difference
+from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
 from muster.domain.validating import validated
-from muster.services import policies, policy_views
-from muster.services.policy_views import Activated, Comparison, PolicyView
 
 router = APIRouter(tags=["policy"])
 Reader = Annotated[Principal, requires(Permission.POLICY_READ)]

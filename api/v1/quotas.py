@@ -12,12 +12,12 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import quota_view
+from control.tenants import quotas
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import quotas
-from scheduler.tenancy import Quota
+from scheduler.quota.tenancy import Quota
 
 router = APIRouter(tags=["tenants"])
 

@@ -10,12 +10,12 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import reclaim_view
+from control.reclaim import views
+from control.reclaim.views import ReclaimView
 from muster import documents
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState
-from muster.services.reclaims import views
-from muster.services.reclaims.views import ReclaimView
 
 router = APIRouter(tags=["reclaims"])
 

@@ -10,11 +10,11 @@ from api.gpu_views import breaker_view
 from api.permissions import requires
 from api.reading import reading
 from api.views import time_of
-from muster.db.repositories.system import Contacts, Waiting
+from control.system import system_figures
+from control.system.system_figures import SystemFigures
+from muster.db.queries.system import Contacts, Waiting
 from muster.documents import system_figures as documents
 from muster.domain.principals import Permission, Principal
-from muster.services import system_figures
-from muster.services.system_figures import SystemFigures
 
 router = APIRouter(tags=["system"])
 

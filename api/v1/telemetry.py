@@ -10,6 +10,9 @@ from api.permissions import requires
 from api.reading import reading, require_gpu_uuid
 from api.refusals import refusing_also
 from api.views import time_of
+from control.telemetry import history, latest
+from control.telemetry.history import History
+from control.telemetry.latest import Latest
 from muster import documents
 from muster.domain.errors import (
     ConflictError,
@@ -20,11 +23,8 @@ from muster.domain.errors import (
     UpgradeRequiredError,
     ValidationFailedError,
 )
-from muster.domain.metrics import METRICS
+from muster.domain.gpu.metrics import METRICS
 from muster.domain.principals import Permission, Principal
-from muster.services.telemetry import history, latest
-from muster.services.telemetry.history import History
-from muster.services.telemetry.latest import Latest
 from muster.wire.telemetry import Report, ReportAccepted
 
 router = APIRouter()

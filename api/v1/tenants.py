@@ -12,11 +12,11 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import tenant_view
+from control.tenants import tenants
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import tenants
 
 router = APIRouter(tags=["tenants"])
 

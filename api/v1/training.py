@@ -12,12 +12,12 @@ from api.dependencies import dependencies_of
 from api.job_views import checkpoint_view, energy_view, rank_view, step_view
 from api.permissions import requires
 from api.reading import reading, require_id
+from control.jobs import job_energy as energy
+from control.jobs import jobs, pins, training_views
 from muster import documents
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import job_energy as energy
-from muster.services import jobs, pins, training_views
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]

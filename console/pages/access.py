@@ -13,12 +13,12 @@ from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.rendering import pages_of
 from console.session import Viewer, changes, sees
+from control.core.unit_of_work import UnitOfWork
+from control.tenants import keys, persons, tenants
 from muster.db.models import ApiKey, Person, Tenant
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import KeyId, TenantId
 from muster.domain.principals import Permission, Role
-from muster.services import keys, persons, tenants
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 MAX_NAME: Final = 128

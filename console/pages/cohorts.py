@@ -10,12 +10,12 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from control.core.unit_of_work import UnitOfWork
+from control.fleet import cohort_views
+from control.fleet.cohort_views import Cohort
+from control.fleet.drift import DriftReport, drift_report
 from health.compute_capability import dtypes_of
 from muster.domain.principals import Permission
-from muster.services import cohort_views
-from muster.services.cohort_views import Cohort
-from muster.services.drift import DriftReport, drift_report
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 

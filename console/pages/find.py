@@ -9,8 +9,8 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from control.fleet.search import READ, find
 from muster.domain.principals import Permission
-from muster.services.finding import READ, find
 
 router = APIRouter()
 MOST: Final = 20

@@ -13,9 +13,9 @@ from api.streams import sse
 from console.live_map import LiveMaps, encoded
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
+from control.fleet.fault_timeline import READ, stories
+from control.fleet.fleet_map import FleetMap, fleet_map, gpu_at
 from muster.domain.principals import Permission
-from muster.services.fleet_map import FleetMap, fleet_map, gpu_at
-from muster.services.stories import READ, stories
 
 router = APIRouter()
 STORIES: Final = 6

@@ -11,15 +11,15 @@ from starlette.responses import Response
 from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.session import Viewer, changes
+from control.fleet import cordons, overrides
+from control.health import interventions
+from control.health.burn_ins import orders
+from control.health.gpu_details import require_there
 from muster.domain.errors import ValidationFailedError
+from muster.domain.evidence.repairs import RepairAction, RepairBy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
-from muster.domain.repairs import RepairAction, RepairBy
 from muster.domain.states import Standing
-from muster.services import cordons, overrides
-from muster.services.burn_ins import orders
-from muster.services.gpu_details import require_there
-from muster.services.judgement import interventions
 
 router = APIRouter()
 BACK: Final = "/console/gpus/{uuid}"

@@ -16,22 +16,22 @@ from console.pages.gpu_changes import BACK
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import span
+from control.core.unit_of_work import UnitOfWork
+from control.fleet import gpu_lists
+from control.fleet.fault_timeline import READ, Story, stories
+from control.fleet.gpu_admission import by_ways
+from control.fleet.gpu_lists import GpuFilter, ListedGpu
+from control.fleet.node_names import names_of
+from control.fleet.tenant_gpus import own_gpu, stays_on
+from control.health.burn_ins.comparing import ComparedBurnIn, compare
+from control.health.gpu_details import GpuDetail, detail_of
+from control.telemetry.history import History, history_of
+from control.telemetry.latest import Latest, latest_of
 from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.evidence.repairs import RepairAction
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
-from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
-from muster.services import gpu_lists
-from muster.services.burn_ins.comparing import ComparedBurnIn, compare
-from muster.services.gpu_admission import by_ways
-from muster.services.gpu_details import GpuDetail, detail_of
-from muster.services.gpu_lists import GpuFilter, ListedGpu
-from muster.services.node_names import names_of
-from muster.services.own_gpus import own_gpu, stays_on
-from muster.services.stories import READ, Story, stories
-from muster.services.telemetry.history import History, history_of
-from muster.services.telemetry.latest import Latest, latest_of
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 A_PAGE: Final = 100

@@ -21,19 +21,19 @@ from console.plan_words import PlanShown
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
+from control.attempts.mapping import spec_of
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import job_plans, jobs, training_views
+from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
+from control.jobs.job_logs import LogStream, last_chunks, streams_of
+from control.jobs.job_placement import Placement, placement_of
+from control.placement.held_places import occupants_of
 from muster.db.models import Checkpoint, Event, Job, LogChunk, TrainingRank
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
-from muster.domain.pace import UNSEEN_EXCHANGE, pace_of
+from muster.domain.job.pace import UNSEEN_EXCHANGE, pace_of
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
-from muster.services import job_plans, jobs, training_views
-from muster.services.held_places import occupants_of
-from muster.services.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
-from muster.services.job_logs import LogStream, last_chunks, streams_of
-from muster.services.job_placement import Placement, placement_of
-from muster.services.lives import spec_of
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 RANKS_SHOWN: Final = 128

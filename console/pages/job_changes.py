@@ -10,13 +10,14 @@ from api.reading import require_id
 from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.session import Viewer, changes
+from control.attempts.mapping import spec_of
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import jobs
+from control.placement import elastic
 from muster.db.models import Job
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
-from muster.services import elastic, jobs
-from muster.services.lives import spec_of
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 BACK: Final = "/console/jobs/{job_id}"

@@ -14,15 +14,15 @@ from api.dependencies import dependencies_of
 from api.reading import After, reading, require_id
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse
 from console.session import Viewer, sees
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from control.jobs import jobs
+from control.jobs.job_logs import LogFilter, LogStream, chunks_after, chunks_of, is_over, streams_of
+from control.jobs.log_search import LogLine, Place, search
 from muster.db.models import LogChunk
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
-from muster.domain.log_search import Sought
+from muster.domain.job.log_search import Sought
 from muster.domain.principals import Permission, Principal
-from muster.services import jobs
-from muster.services.job_logs import LogFilter, LogStream, chunks_after, chunks_of, is_over, streams_of
-from muster.services.log_search import LogLine, Place, search
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 router = APIRouter()
 LAST_BYTES: Final = 48 << 10

@@ -11,13 +11,13 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import jobs
+from control.jobs.job_lists import JobFilter, ListedJob, known_tiers, list_jobs
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 from muster.domain.states import JobState
-from muster.services import jobs
-from muster.services.job_lists import JobFilter, ListedJob, known_tiers, list_jobs
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 A_PAGE: Final = 50

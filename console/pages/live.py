@@ -14,7 +14,7 @@ from api.reading import After
 from api.streams import COMMENT, Broadcast, LastEventId, Pulse, position_in, sse
 from console.session import Viewer, sees
 from muster.db.models import Event
-from muster.db.repositories.events import events_after
+from muster.db.queries.events import events_after
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter()

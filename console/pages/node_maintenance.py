@@ -10,9 +10,9 @@ from starlette.responses import Response
 from console.actions import act, reason_in
 from console.forms import Form
 from console.session import Viewer, changes
+from control.fleet import maintenance
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
-from muster.services import maintenance
 
 router = APIRouter()
 MAX_HOURS: Final = int(maintenance.LONGEST / timedelta(hours=1))

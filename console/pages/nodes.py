@@ -14,15 +14,16 @@ from console.pages.node_maintenance import MAX_HOURS
 from console.paging import page_of, place_in
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
+from control.core.unit_of_work import UnitOfWork
+from control.fleet import cordons, maintenance
+from control.fleet.node_names import find_node
+from control.hosts import drains, nodes
+from control.hosts.nodes import ListedNode, NodeDetail, NodeFilter
 from muster.db.models import Cordon
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Contact
-from muster.services import cordons, drains, maintenance, nodes
-from muster.services.node_names import find_node
-from muster.services.nodes import ListedNode, NodeDetail, NodeFilter
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 A_PAGE: Final = 100

@@ -12,14 +12,15 @@ from api.v1.jobs import JobQuestion
 from console import plan_form, plan_words
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import job_plans, queue_views
+from control.jobs.job_lists import known_levels, known_tiers
+from control.jobs.job_plans import JobPlan
+from control.tenants import tenants
 from muster.db.models import Tenant
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
-from muster.services import job_plans, queue_views, tenants
-from muster.services.job_lists import known_levels, known_tiers
-from muster.services.job_plans import JobPlan
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 A_PAGE: Final = 100

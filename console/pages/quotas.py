@@ -9,8 +9,8 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
+from control.tenants import quota_views
 from muster.domain.principals import Permission
-from muster.services import quota_views
 
 router = APIRouter()
 SHOWN: Final = 500

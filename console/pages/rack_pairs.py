@@ -9,8 +9,8 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from control.hosts import pair_probes
 from muster.domain.principals import Permission
-from muster.services import pair_probes
 
 router = APIRouter()
 SHOWN: Final = 100

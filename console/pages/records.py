@@ -15,18 +15,19 @@ from console.forms import Form
 from console.paging import page_of, place_in
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
+from control.core import audit
+from control.core.audit import AuditFilter
+from control.core.event_lists import READ as READ_EVENTS
+from control.core.event_lists import EventFilter, list_events
+from control.core.unit_of_work import UnitOfWork
+from control.incidents import incidents
+from control.reclaim import views
+from control.reclaim.views import ReclaimView
 from muster.db.models import AuditEntry, Event, Incident
 from muster.domain.errors import InvalidCursorError
-from muster.domain.incidents import IncidentState
+from muster.domain.evidence.incidents import IncidentState
 from muster.domain.principals import Permission
 from muster.domain.states import ReclaimState
-from muster.services import audit, incidents
-from muster.services.audit import AuditFilter
-from muster.services.event_lists import READ as READ_EVENTS
-from muster.services.event_lists import EventFilter, list_events
-from muster.services.reclaims import views
-from muster.services.reclaims.views import ReclaimView
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 A_PAGE: Final = 50

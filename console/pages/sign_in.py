@@ -11,8 +11,8 @@ from api.permissions import public
 from console.forms import Form
 from console.rendering import pages_of
 from console.session import COOKIE, SIGN_IN, Viewer, clear_cookie, leaves, safe_next, set_cookie, viewer_of
+from control.tenants.sessions import sign_in_by_key, sign_in_by_password, sign_out
 from muster.domain.errors import MalformedRequestError, MusterError, RateLimitedError, UnauthenticatedError
-from muster.services.sessions import sign_in_by_key, sign_in_by_password, sign_out
 from muster.tokens import TOKEN_PREFIX, Token
 
 router = APIRouter()

@@ -11,8 +11,9 @@ from console.actions import act, reason_in
 from console.forms import Form
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
+from control.health import breakers
+from control.system import system_figures
 from muster.domain.principals import Permission
-from muster.services import breakers, system_figures
 
 router = APIRouter()
 BACK: Final = "/console/system"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal, Severity, Source, Trust
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.evidence.findings import EventKind, Finding, GpuSample, GpuSignal, Severity, Source, Trust
+from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.metrics import METRICS
+from muster.domain.policy.health import HealthPolicy
 
 Findings = tuple[Finding, ...]
 NO_FINDINGS: Findings = ()

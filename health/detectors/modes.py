@@ -3,8 +3,8 @@
 from typing import Final
 
 from health.detectors.detector import Findings
-from health.weightless import SHADOW, aside
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.suppression import SHADOW, aside
+from muster.domain.policy.health import HealthPolicy
 
 PEERS: Final = "peers"
 """The one rule whose numbers stand beside ``health.detectors``, as ``health.peers``."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from health.detectors import clock_events, heat, row_remap
 from health.detectors.detector import NO_OWN_HEAT, Closing, OwnHeat
+from health.detectors.load import clock_events, heat
+from health.detectors.memory import row_remap
 from health.detectors.registry import WATCHED, GpuMemory, closings_between, judge_sample
-from muster.domain.evidence import Finding, GpuSample
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.evidence.findings import Finding, GpuSample
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.metrics import INDEX, NUM_METRICS
+from muster.domain.policy.health import HealthPolicy
 
 Watched = tuple[float | None, float | None, float | None, float | None]
 """The counters of ``WATCHED``, each as it was last known."""

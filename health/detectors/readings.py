@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from muster.domain.evidence import GpuSignal
+from muster.domain.evidence.findings import GpuSignal
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.:/-]+")
 _NAME_LENGTH_MAX: Final = 64

@@ -6,18 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from health.detectors import (
-    clock_events,
-    corrected_remaps,
-    ecc_history,
-    ecc_uncorrected,
-    gpu_count,
-    gpu_lost,
-    gpus_at_fault,
-    heat,
-    recovery_action,
-    row_remap,
-)
 from health.detectors.detector import (
     NO_FINDINGS,
     NO_OWN_HEAT,
@@ -30,15 +18,19 @@ from health.detectors.detector import (
     Tells,
     own_heat_in,
 )
+from health.detectors.gpu import gpu_lost, recovery_action
+from health.detectors.load import clock_events, heat
+from health.detectors.memory import corrected_remaps, ecc_history, ecc_uncorrected, row_remap
 from health.detectors.modes import in_mode
+from health.detectors.node import gpu_count, gpus_at_fault
 from health.detectors.repeats import repair_repeats
 from health.detectors.repeats.repeat import VERSION
 from health.detectors.repeats.rules import RULES as REPEATS
 from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
-from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.evidence.findings import EventKind, Finding, GpuSample, GpuSignal
+from muster.domain.gpu.metrics import INDEX, METRICS
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.metrics import INDEX, METRICS
+from muster.domain.policy.health import HealthPolicy
 
 __all__ = [
     "DETECTORS",

@@ -4,49 +4,37 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors import (
-    corrected_errors,
+from health.detectors.detector import NO_FINDINGS, Closing, Findings, SignalDetector, Tells
+from health.detectors.gpu import gpu_lost, gpu_settings, inforom, xid
+from health.detectors.links import (
     fabric_health,
     fabric_state,
-    gpu_count,
-    gpu_lost,
-    gpu_settings,
-    host_clock,
-    host_log,
-    host_network,
-    host_state,
-    idle_busy,
-    inforom,
-    nic_driver,
-    node_mismatch,
     nvlink_count,
     nvlink_down,
     nvlink_errors,
     p2p,
-    pair_probe,
     pcie_errors,
     pcie_link,
     pcie_replays,
-    port_degraded,
-    port_down,
-    port_fatal,
-    port_flap,
-    port_inventory,
-    port_transport,
-    power_limit,
-    remap_banks,
-    retired_pages,
-    sram_threshold,
     sxid,
-    throttle_seconds,
-    unrepairable_memory,
-    xid,
 )
-from health.detectors.detector import NO_FINDINGS, Closing, Findings, SignalDetector, Tells
+from health.detectors.load import idle_busy, power_limit, throttle_seconds
+from health.detectors.memory import corrected_errors, remap_banks, retired_pages, sram_threshold, unrepairable_memory
 from health.detectors.modes import in_mode
-from health.weightless import is_weightless
-from muster.domain.evidence import EventKind, GpuSignal, Severity
-from muster.domain.health_policy import HealthPolicy
+from health.detectors.node import (
+    gpu_count,
+    host_clock,
+    host_log,
+    host_network,
+    host_state,
+    nic_driver,
+    node_mismatch,
+    pair_probe,
+)
+from health.detectors.ports import port_degraded, port_down, port_fatal, port_flap, port_inventory, port_transport
+from health.evidence.suppression import is_weightless
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.policy.health import HealthPolicy
 
 SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
     xid.DETECTOR,
@@ -125,7 +113,7 @@ def alarms(findings: Findings) -> bool:
 
 
 def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
-    """The standing faults that this event shows to be over, for ``health.evidence.close``."""
+    """The standing faults that this event shows to be over, for ``health.evidence.evidence.close``."""
     if signal.kind is EventKind.GPU_FOUND:
         return (Closing(gpu_lost.NAME, signal.node_id, signal.gpu_uuid, signal.at_ms),)
     if signal.kind is EventKind.GPU_COUNT and signal.values.get("now", 0) > signal.values.get("before", 0):

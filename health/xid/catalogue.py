@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from health.xid.recovery import Action
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 
 class XidClass(StrEnum):

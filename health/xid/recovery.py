@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 
 class Action(StrEnum):

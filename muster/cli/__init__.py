@@ -15,7 +15,7 @@ def main() -> None:
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:  # a script's background command ignores it, and so do we
         signal.signal(signal.SIGINT, _leave)
-    from muster.cli.app import run
+    from muster.cli.framework.app import run
 
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 
-from muster.db.exchanges import Connection
-from muster.db.lending import look_before_lending
+from muster.db.pipeline.pg_pipeline import Connection
+from muster.db.pool_checks import look_before_lending
 
 
 @dataclass(frozen=True, slots=True)

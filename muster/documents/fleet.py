@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
-from muster.domain.incidents import IncidentState
+from muster.domain.evidence.incidents import IncidentState
 
 
 class NewCordon(TypedDict):

@@ -6,8 +6,8 @@ from typing_extensions import TypedDict
 
 from muster.documents.fleet import Cordon
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
-from muster.domain.evidence import Trust
-from muster.domain.repairs import AskedBy, RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
+from muster.domain.evidence.findings import Trust
+from muster.domain.evidence.repairs import AskedBy, RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
 from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, Standing
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
+from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import (
     AttemptState,
     Cause,
@@ -15,7 +16,6 @@ from muster.domain.states import (
     PlanOutcome,
     StopReason,
 )
-from muster.domain.wait_reasons import WaitReason
 
 
 class Job(TypedDict):

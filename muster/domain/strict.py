@@ -67,7 +67,7 @@ def absolute_path(text: str) -> str:
 def object_prefix(text: str) -> str:
     """Return ``text``. Raise ValueError where it is no ``s3://bucket/prefix``.
 
-    ``muster.train.places`` reads the same form.
+    ``muster.train.checkpoint.storage.places`` reads the same form.
     """
     if not _OBJECT_PREFIX.fullmatch(text) or {".", ".."} & set(text.split("/")):
         raise ValueError(

@@ -13,27 +13,27 @@
 it (no variables of its own set) the same script runs as it is, from the start. Imported before what takes long to
 import, it hears a stop meanwhile (``importing``).
 
-What the launcher tells a rank stands in ``surroundings``, what ranks and supervisor tell each other in ``wire``. Exit
+What the launcher tells a rank stands in ``environment``, what ranks and supervisor tell each other in ``wire``. Exit
 codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-from muster.train import importing
-from muster.train.fences import StaleFenceError
+from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.runtime import importing
 
 if TYPE_CHECKING:
-    from muster.train.dataset_manifest import DatasetError
-    from muster.train.dataset_paths import dataset_path
-    from muster.train.datasets import Dataset, dataset
-    from muster.train.flops import Attention, ModelShape, Recompute, Work, active_params, packed_sequence
-    from muster.train.learning_rates import TunedFor
-    from muster.train.meshes import mesh
-    from muster.train.peaks import Dtype
-    from muster.train.run import Run
-    from muster.train.shards import CoverageError
-    from muster.train.starting import start
+    from muster.train.data.dataset_manifest import DatasetError
+    from muster.train.data.dataset_paths import dataset_path
+    from muster.train.data.datasets import Dataset, dataset
+    from muster.train.parallel.meshes import mesh
+    from muster.train.parallel.shards import CoverageError
+    from muster.train.report.flops import Attention, ModelShape, Recompute, Work, active_params, packed_sequence
+    from muster.train.report.learning_rates import TunedFor
+    from muster.train.report.peaks import Dtype
+    from muster.train.runtime.run import Run
+    from muster.train.runtime.starting import start
 
 __all__ = [
     "Attention",
@@ -59,24 +59,24 @@ __all__ = [
 
 
 _ROOMS = {
-    "Attention": "flops",
-    "CoverageError": "shards",
-    "Dataset": "datasets",
-    "DatasetError": "dataset_manifest",
-    "Dtype": "peaks",
-    "MissingKeyError": "keys",
-    "dataset": "datasets",
-    "dataset_path": "dataset_paths",
-    "ModelShape": "flops",
-    "Recompute": "flops",
-    "Run": "run",
-    "TunedFor": "learning_rates",
-    "UnfitSurroundingsError": "keeping",
-    "Work": "flops",
-    "active_params": "flops",
-    "mesh": "meshes",
-    "packed_sequence": "flops",
-    "start": "starting",
+    "Attention": "report.flops",
+    "CoverageError": "parallel.shards",
+    "Dataset": "data.datasets",
+    "DatasetError": "data.dataset_manifest",
+    "Dtype": "report.peaks",
+    "MissingKeyError": "checkpoint.keys",
+    "dataset": "data.datasets",
+    "dataset_path": "data.dataset_paths",
+    "ModelShape": "report.flops",
+    "Recompute": "report.flops",
+    "Run": "runtime.run",
+    "TunedFor": "report.learning_rates",
+    "UnfitSurroundingsError": "checkpoint.config",
+    "Work": "report.flops",
+    "active_params": "report.flops",
+    "mesh": "parallel.meshes",
+    "packed_sequence": "report.flops",
+    "start": "runtime.starting",
 }
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta, Struct, field
 
-from muster.domain.evidence import Source, Trust
-from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.evidence.findings import Source, Trust
+from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.states import Standing
 from muster.wire.telemetry import GpuReport, Milliseconds
 
@@ -63,7 +63,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
 
 
 class Sample(Record, frozen=True, kw_only=True, tag="sample"):
-    """Readings by the names of ``domain.metrics``; what is not there is unknown."""
+    """Readings by the names of ``domain.gpu.metrics``; what is not there is unknown."""
 
     gpu_uuid: str
     at_ms: Milliseconds

@@ -1,14 +1,14 @@
 """The reports of an agent on its host: current state, events at once, history after an outage.
 
-One report is about one node and is ordered by (boot_id, seq). Values have the order of ``domain.metrics.METRICS``. A
-report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
+One report is about one node and is ordered by (boot_id, seq). Values have the order of ``domain.gpu.metrics.METRICS``.
+A report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
 """
 
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from muster.domain.metrics import NUM_METRICS
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.wire.host import BootId, Count, ShortText
 from muster.wire.messages import WireAnswer, WireMessage
 
@@ -54,8 +54,8 @@ class NodeReport(WireMessage, frozen=True, kw_only=True):
 class EventReport(WireMessage, frozen=True, kw_only=True):
     """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed.
 
-    ``kind``: of ``domain.evidence.EventKind``. What a server does not know yet it keeps and sets aside: the rest of a
-    newer agent's report is heard.
+    ``kind``: of ``domain.evidence.findings.EventKind``. What a server does not know yet it keeps and sets aside: the
+    rest of a newer agent's report is heard.
     """
 
     event_id: Annotated[str, Meta(min_length=1, max_length=200)]

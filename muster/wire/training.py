@@ -1,7 +1,7 @@
 """The reports of a job's ranks on their training, as their host relays them: by a tenant's code, not measured.
 
-The lines are those of ``muster.train.wire``; a line that does not fit is counted and skipped, and never a reason to
-stop.
+The lines are those of ``muster.train.report.wire``; a line that does not fit is counted and skipped, and never a reason
+to stop.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -41,7 +41,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e300)]
 
 
 class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
-    """The parts of the last ``num_steps`` steps, each part a mean per step: see ``muster.train.pace``.
+    """The parts of the last ``num_steps`` steps, each part a mean per step: see ``muster.train.report.pace``.
 
     ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the maximum on its GPU, or in the process.
     ``collective_s``: null where ranks communicate within their passes, where it cannot be measured and is part of the
@@ -73,7 +73,7 @@ Version = Annotated[str, Meta(max_length=40)]
 
 
 class Lineage(Struct, frozen=True, kw_only=True):
-    """The origin of a checkpoint: see ``muster.train.lineage``. Null is unknown."""
+    """The origin of a checkpoint: see ``muster.train.checkpoint.lineage``. Null is unknown."""
 
     code_sha256: Sha256 | None = None
     git_commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}\Z")] | None = None
@@ -88,7 +88,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 
 class SaveFault(Struct, frozen=True, kw_only=True):
-    """The fault of a rank's save, and its place: see ``muster.train.save_faults``."""
+    """The fault of a rank's save, and its place: see ``muster.train.checkpoint.save_faults``."""
 
     rank: Annotated[int, Meta(ge=0, lt=1 << 31)]
     kind: Literal["no_space", "read_only", "stale", "timeout", "refused", "io"]
@@ -97,7 +97,7 @@ class SaveFault(Struct, frozen=True, kw_only=True):
 
 
 MOST_FAULTS: Final = 16
-"""Of one save: our own runtime tells no more (``muster.train.save_faults``)."""
+"""Of one save: our own runtime tells no more (``muster.train.checkpoint.save_faults``)."""
 
 
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
@@ -171,7 +171,7 @@ Span = Annotated[float, Meta(ge=0, le=1e15)]
 
 
 class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint_interval"):
-    """The interval at which the program saves from here on, and its basis: see ``muster.train.interval``."""
+    """The interval at which the program saves from here on, and its basis: see ``muster.train.checkpoint.interval``."""
 
     step: Step
     interval_s: Span

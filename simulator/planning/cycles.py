@@ -9,15 +9,15 @@ from typing import Final
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
 from scheduler.model import Plan, Question, Swap
-from simulator.kernel import Action, Kernel
-from simulator.placing import Placer
 from simulator.planning.keeping import fault_of_kept
 from simulator.planning.snapshot import Snapshot, take
-from simulator.reclaiming import Reclaims
-from simulator.server import Server
-from simulator.settings import Settings
-from simulator.truth import require
-from simulator.wiring import Wiring
+from simulator.world.kernel import Action, Kernel
+from simulator.world.placing import Placer
+from simulator.world.reclaiming import Reclaims
+from simulator.world.server import Server
+from simulator.world.settings import Settings
+from simulator.world.truth import require
+from simulator.world.wiring import Wiring
 
 _LOOKS_AGAIN_BEATS: Final = 20
 """What comes by time alone is so late at the most."""

@@ -1,4 +1,5 @@
-"""What an attempt that was interrupted had stays its job's, until that goes on or cannot: as ``services.kept_gpus``.
+"""What an attempt that was interrupted had stays its job's, until that goes on or cannot: as
+``control.attempts.resume_holds``.
 
 ``Kept`` reckons it apart from what is held for whom, so that a hold that was forgotten, or is never let go, shows.
 """
@@ -6,12 +7,12 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from muster.domain.causes import KEEPS_ITS_GPUS
+from muster.domain.exit.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.model import AttemptLife
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from scheduler.model import Plan, Question, WaitingJob
-from simulator.truth import require
+from simulator.world.truth import require
 
 Parts = Mapping[NodeId, Collection[GpuUuid]]
 

@@ -1,16 +1,16 @@
 """Planted bugs of the planner's kind: each asks the real planner a question with one thing wrong, or bends its word.
 
-``simulator.planted`` tells of them.
+``simulator.world.planted`` tells of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from muster.domain.policy import Policy, TierPolicy
+from muster.domain.policy.document import Policy, TierPolicy
 from scheduler.model import Parts, Plan, Question
-from scheduler.placement_rule import ANYWHERE
-from simulator.wiring import plan_of
+from scheduler.solve.placement_rule import ANYWHERE
+from simulator.world.wiring import plan_of
 
 
 def ignore_holds(asked: Question) -> Plan:

@@ -11,11 +11,11 @@ from random import Random
 from typing import Final
 
 from muster.domain.ids import NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY, Policy, TierPolicy
-from scheduler.placement_rule import ANYWHERE, PlacementRule, Slice
-from scheduler.tenancy import Member, Quota, Tenancy
-from simulator.rows import JobRow
-from simulator.settings import Settings
+from muster.domain.policy.document import DEFAULT_POLICY, Policy, TierPolicy
+from scheduler.quota.tenancy import Member, Quota, Tenancy
+from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Slice
+from simulator.world.rows import JobRow
+from simulator.world.settings import Settings
 
 LEVELS: Final = ("block", "rack")
 CORP: Final = TenantId("corp")

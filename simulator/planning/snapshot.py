@@ -1,6 +1,6 @@
 """What the planner is asked of this world, read from its rows at one moment: fleet, queue, what runs and is promised.
 
-As ``muster.services.scheduling`` reads it from PostgreSQL.
+As ``control.placement.scheduling`` reads it from PostgreSQL.
 """
 
 from collections import Counter
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from health.admission import AdmissionFacts
-from muster.domain.causes import CAUSE_RULES, GOES_ON_THERE, INTERRUPTIONS, KEEPS_ITS_GPUS, Avoid
+from health.standing.admission import AdmissionFacts
+from muster.domain.exit.causes import CAUSE_RULES, GOES_ON_THERE, INTERRUPTIONS, KEEPS_ITS_GPUS, Avoid
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import AttemptLife, JobLife
 from muster.domain.states import AttemptState, Cause, Contact, JobState, Standing
@@ -27,8 +27,8 @@ from scheduler.model import (
     WaitingJob,
     Workload,
 )
-from simulator.rows import JobRow
-from simulator.store import Store
+from simulator.world.rows import JobRow
+from simulator.world.store import Store
 
 _AVOID_LAST_ATTEMPTS: Final = 3
 _HAD_TO_LEAVE: Final = frozenset({*KEEPS_ITS_GPUS, Cause.RESIZE})

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from muster.domain.ids import TenantId
-from muster.domain.policy import Policy
-from scheduler.job_rules import faults_of
-from scheduler.tenancy import refusal_of_parent
+from muster.domain.policy.document import Policy
+from scheduler.quota.tenancy import refusal_of_parent
+from scheduler.solve.job_rules import faults_of
 from simulator.scenarios.fleet_form import MOST_GPUS, GpuState
 from simulator.scenarios.form import Place, ScenarioForm
 from simulator.scenarios.job_form import QueuedJob, RunningJob

@@ -8,10 +8,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.validating import validated
-from scheduler.tenancy import Member, Tenancy
-from scheduler.tenancy import Quota as TenantQuota
+from scheduler.quota.tenancy import Member, Tenancy
+from scheduler.quota.tenancy import Quota as TenantQuota
 from simulator.scenarios.consistency import Disagreement, disagreements
 from simulator.scenarios.fleet_form import Quota
 from simulator.scenarios.form import Happening, Place, ScenarioForm

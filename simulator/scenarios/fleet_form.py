@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from muster.domain.rails import NO_RAILS, RAILS_LABEL, rails_of_label
+from muster.domain.gpu.rails import NO_RAILS, RAILS_LABEL, rails_of_label
 from muster.domain.states import Contact, Standing
 from muster.domain.strict import Name, Printable, StrictModel
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
-from muster.domain.job_spec import Shape
-from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
+from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
+from muster.domain.job.spec import Shape
 from muster.domain.strict import Name, Printable, StrictModel
 
 MOST_S: Final = 31_536_000

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Final
 
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from muster.domain.states import Contact, Standing
+from scheduler.fleet.maintenance_end import reopenings_of
 from scheduler.model import GpuView, Parts
-from scheduler.reopening import reopenings_of
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.shown import Window, views_of, windows_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from health.admission import AdmissionFacts
+from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
 from scheduler.model import ElasticGang, GpuView, Parts, RunningAttempt, Shape, WaitingJob

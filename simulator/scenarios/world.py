@@ -1,7 +1,7 @@
 """A scenario played: the planner asked at every moment at which something changes, and its word carried out at once.
 
 What the control plane does between the planner's word and its effect is left out here: claims, cleaning, heartbeats.
-``simulator.world`` has those; this world has what a plan is about.
+``simulator.world.world`` has those; this world has what a plan is about.
 """
 
 from collections import Counter
@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import Any, Final
 
 from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
-from scheduler.job_rules import rule_of
 from scheduler.model import (
     OwnHold,
     Parts,
@@ -25,11 +24,13 @@ from scheduler.model import (
     Workload,
 )
 from scheduler.planner import plan
+from scheduler.solve.job_rules import rule_of
 from simulator.scenarios.crashing import Crashes, DiedError
 from simulator.scenarios.document import DecisionKind, Scenario
 from simulator.scenarios.form import Happening
 from simulator.scenarios.job_form import JobFields, QueuedJob, RunningJob
 from simulator.scenarios.played_fleet import PlayedFleet
+from simulator.scenarios.report import planned, reasons_of, recovery_of, runner_up_of, why_of
 from simulator.scenarios.shown import (
     Attempt,
     Window,
@@ -38,7 +39,6 @@ from simulator.scenarios.shown import (
     seconds_of,
     waiting_of,
 )
-from simulator.scenarios.telling import planned, reasons_of, recovery_of, runner_up_of, why_of
 
 TICK_MS: Final = 60_000
 """While anybody waits the planner is asked so often; a control plane asks it each second."""

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import believed_run_s, passed_work_bound_gpu_s
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.queue.order import believed_run_s, passed_work_bound_gpu_s
 from simulator.traces.counts import Counts
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes, NodeSet

@@ -1,8 +1,8 @@
 """A place that is held for one gang while a trace is played: which nodes, until when, and who may run meanwhile.
 
-As the planner's (``scheduler.backfill``): of the nodes that are believed free at the first moment at which the gang
-fits, those are held that have the fewest GPUs idle until then. On them runs only who is believed gone by that moment;
-beside them whoever fits, for as long as it likes.
+As the planner's (``scheduler.holds.backfill``): of the nodes that are believed free at the first moment at which the
+gang fits, those are held that have the fewest GPUs idle until then. On them runs only who is believed gone by that
+moment; beside them whoever fits, for as long as it likes.
 """
 
 from itertools import accumulate

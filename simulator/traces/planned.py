@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
-from health.admission import AdmissionFacts
+from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
+from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Parts, Plan, Question, RunningAttempt, Shape, WaitingJob, Workload
 from scheduler.planner import plan_on
-from scheduler.topology import FleetState
 from simulator.traces.jobs import TraceJob
 
 _TIER, _TENANT = "on_demand", TenantId("one")

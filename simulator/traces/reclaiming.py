@@ -5,7 +5,7 @@ again; nobody is taken who is not needed. The planner chooses by domains and can
 victims``); here a number of nodes is wanted, and a job goes whole.
 """
 
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from simulator.traces.cluster import Cluster
 from simulator.traces.nodes import give_back
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.order import LEAST_RUN_S
+from scheduler.queue.order import LEAST_RUN_S
 from simulator.traces.course import Cause
 from simulator.traces.jobs import TraceJob
 from simulator.traces.losses import LostHours, Span, idle_by_level, lost_hours, over_time

@@ -2,7 +2,8 @@
 
 Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
 is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
-(``scheduler.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told tiers,
+(``scheduler.queue.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told
+tiers,
 ``muster`` alone knows them: the higher goes first, and takes back from the reclaimable ones below.
 """
 
@@ -13,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.order import urgency
+from scheduler.queue.order import urgency
 from simulator.traces.cluster import Cluster
 from simulator.traces.holding import first_room, pass_by
 from simulator.traces.reclaiming import take_back

@@ -1,4 +1,4 @@
-"""When each job that waits will start, as the planner tells it (``scheduler.eta``), and when it does.
+"""When each job that waits will start, as the planner tells it (``scheduler.forecast.eta``), and when it does.
 
 Traces are short against the bound of passed work. Some jobs say a wall time, longer than they need; of the others
 nobody knows how long they run.
@@ -7,7 +7,7 @@ nobody knows how long they run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.eta import Outlook
+from scheduler.forecast.eta import Outlook
 from scheduler.model import StartRange
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Believed, Decision, PlannedQueue

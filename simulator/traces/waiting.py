@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import LEAST_RUN_S, slowness
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.queue.order import LEAST_RUN_S, slowness
 from simulator.traces.jobs import TraceJob
 
 Floats = npt.NDArray[np.float64]

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from muster.domain.metrics import NUM_METRICS, SCHEMA
+from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, GpuReport, NodeReport, Report
 
 BOOT: str = "boot-1"

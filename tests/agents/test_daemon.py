@@ -17,7 +17,7 @@ import pytest
 
 from agents.pair_probes.prober import Measured, probe
 from agents.probes.faults import Fault
-from agents.spool_records import Found, scan
+from agents.spool.records import Found, scan
 from muster.wire.pair_probes import PairProbeAsk
 from muster.wire.telemetry import Report
 from tests.agents.test_uplink import ACCEPTED, read

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.telling import HostPlaces, HostTeller
+from agents.events.gpus import GpuTeller
+from agents.events.naming import Naming
+from agents.host.events import HostPlaces, HostTeller
 from agents.inspector import Inspector
 from agents.observer import Clocks
 from agents.probes.interface import GpuInspection, ProbeError, ProbeEvent
 from agents.probes.profiles import H100
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from agents.telling.gpus import GpuTeller
-from agents.telling.naming import Naming
-from muster.domain.evidence import EventKind
+from muster.domain.evidence.findings import EventKind
 from tests.agents.host.trees import HostTree
 
 START_MS = 1_790_000_000_000

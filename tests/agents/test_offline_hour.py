@@ -13,18 +13,18 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from agents.spool import Spool, SpoolLimits
+from agents.spool.spool import Spool, SpoolLimits
 from agents.telemetry_client import Accepted, Outcome, TelemetryClient
 from agents.uplink import Uplink, UplinkConfig
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys
+from local.children import Child, child_environment
 from muster.db.engine import make_engine
 from muster.db.models import StoredSignal, TelemetryBlock, TelemetryGap
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import NUM_METRICS
 from muster.domain.principals import Role
-from muster.embedded.children import Child, child_environment
 from muster.ports import free_port
-from muster.services import keys
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from muster.wire.telemetry import GpuReport, NodeReport, Report
 from tests.agents.reports import BOOT

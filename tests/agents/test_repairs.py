@@ -18,7 +18,7 @@ from agents.repairs.journal import Given, Journal
 from agents.repairs.simulated import SimulatedHands
 from agents.repairs.worker import AWAY_S, RepairWorker
 from muster.client.transport import Problem, UnreachableError
-from muster.domain.repairs import RepairVerb
+from muster.domain.evidence.repairs import RepairVerb
 from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
 from tests.waiting import wait_until
 

@@ -6,9 +6,9 @@ import msgspec
 
 from agents.probes.interface import GpuCheck, ProbeEvent
 from agents.reports import Numbering, OpenEvents, event_report, gpu_report, sample_report
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import NUM_METRICS
 from muster.wire.telemetry import Report
 from tests.agents.reports import BOOT
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.spool import Spool, SpoolLimits
+from agents.spool.spool import Spool, SpoolLimits
 from agents.telemetry_client import Later, TelemetryClient
 from agents.tokens import NoTokenError
 from agents.uplink import FAILURES_TO_SET_ASIDE, Uplink, UplinkConfig

@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.dependencies import AppDependencies
+from control.core.unit_of_work import UnitOfWorkFactory, utc_now
+from control.tenants import keys, tenants
 from muster.db.engine import make_engine
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import Role
-from muster.services import keys, tenants
-from muster.services.unit_of_work import UnitOfWorkFactory, utc_now
 from tests.api.conformance import Conformance
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, make_fleet
 from tests.patient import PATIENT

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from control.health.judge import judge_once
+from control.policy.policies import ACTIVATE
 from muster.db.models import (
     Gpu,
     GpuStandingChange,
@@ -13,8 +15,6 @@ from muster.db.models import (
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing
-from muster.services.judgement.judge import judge_once
-from muster.services.policies import ACTIVATE
 from tests.api.conftest import Api
 from tests.stored_signals import add_signal
 

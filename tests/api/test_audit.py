@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster.services.sealer import seal_once, verify_audit
+from control.core.sealer import seal_once, verify_audit
 from tests.api.conftest import GOOD_JOB, Api
 
 

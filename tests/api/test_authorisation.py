@@ -4,8 +4,8 @@ import pytest
 from fastapi import FastAPI, WebSocket
 
 from api.permissions import UndeclaredRouteError, declared_routes
+from control.core.sequencer import sequence_once
 from muster.domain.errors import REGISTRY
-from muster.services.sequencer import sequence_once
 from tests.api.conftest import GOOD_JOB, Api
 
 

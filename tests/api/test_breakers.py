@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from control.health.judge import judge_once
 from muster.db.models import Breaker, Incident
-from muster.services.judgement.judge import judge_once
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE, OTHER, act, fault, rows, show, trip
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from control.health.burn_ins.verdicts import judge_burn_ins_once
 from muster.domain.errors import REGISTRY
-from muster.services.burn_ins.verdicts import judge_burn_ins_once
 from tests.api.conftest import Api
-from tests.services.burn_in_case import KEEPER
+from tests.control.burn_in_case import KEEPER
 
 GPU = "GPU-alpha-0"
 FIGURES: dict[str, Any] = {

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from control.fleet import inventory
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import BurnIn, Gpu, NodeLatest
 from muster.domain.ids import GpuUuid
-from muster.domain.policy import Policy
-from muster.domain.recovery_policy import RecoveryPolicy, SparePolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.recovery import RecoveryPolicy, SparePolicy
 from muster.domain.states import BurnInState
-from muster.services import fleet
-from muster.services.policies import ACTIVATE, store_policy
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -23,7 +23,7 @@ from tests.stored_signals import add_signal
 
 
 def measured(api: Api, uuid: str, tflops: float, *, days_ago: int = 0, **rates: float) -> None:
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         gpu = unit.session.scalars(select(Gpu).where(Gpu.uuid == uuid)).one()
         at = unit.now - timedelta(days=days_ago)
         unit.session.add(
@@ -46,7 +46,7 @@ def measured(api: Api, uuid: str, tflops: float, *, days_ago: int = 0, **rates: 
 @pytest.fixture
 def other_key(api: Api) -> str:
     """Another host with a GPU whose model has each sign that a path or a key could stumble over."""
-    gpu = fleet.GpuInventory(
+    gpu = inventory.GpuInventory(
         uuid=GpuUuid("GPU-odd-0"),
         slot_index=0,
         model="A/B|C=D%20 100% é",
@@ -54,8 +54,8 @@ def other_key(api: Api) -> str:
         compute_capability="9.0",
         driver_version="580",
     )
-    with api.units.begin(OPERATOR, fleet.ENROL) as unit:
-        fleet.enrol_node(unit, "odd", [gpu], address="127.0.0.1")
+    with api.units.begin(OPERATOR, inventory.ENROL) as unit:
+        inventory.enrol_node(unit, "odd", [gpu], address="127.0.0.1")
     with api.units.read() as session:
         return str(session.get_one(Gpu, gpu.uuid).cohort_key)
 
@@ -111,7 +111,7 @@ def drift(api: Api) -> list[dict[str, Any]]:
 
 
 def told(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) -> None:
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         signal_id = f"{kind}-{uuid}-{columns.get('text', '')}"
         add_signal(
             unit, None if uuid is None else GpuUuid(uuid), kind=kind, node_id=node_id, signal_id=signal_id, **columns
@@ -121,7 +121,7 @@ def told(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) ->
 def test_gpus_of_a_model_that_differ_from_most_are_told_with_what_that_costs(api: Api) -> None:
     assert drift(api) == []
     beta = enrol_host(api.units, "beta", num_gpus=3)
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         unit.session.add(NodeLatest(node_id=beta, readings={"driver_version": "581"}))
     (found,) = drift(api)
     assert (found["attribute"], found["majority"], found["num_nodes"], found["num_gpus"]) == (

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from muster.cli import breakers, cohorts, gpus
-from muster.cli.exits import CommandError
-from muster.cli.names import shortened
+from control.policy.policies import ACTIVATE
+from muster.cli.framework.exits import CommandError
+from muster.cli.framework.names import shortened
+from muster.cli.gpu import breakers, cohorts, gpus
 from muster.client.rest import RestClient
 from muster.db.models import NodeLatest
 from muster.domain.principals import system_principal
-from muster.services.policies import ACTIVATE
 from tests.api.conftest import Api
 from tests.api.judged_fleet import GPU, OTHER, fault, show, trip
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY

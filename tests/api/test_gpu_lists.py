@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from control.fleet import inventory
 from muster.db.models import Gpu
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
-from muster.services import fleet
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -26,7 +26,7 @@ def listed(api: Api, **filters: Any) -> list[str]:
 def beta(api: Api) -> str:
     """A second host of twelve GPUs: one of another model, one with a score of 40, one SUSPECT."""
     node_id = enrol_host(api.units, "beta", num_gpus=12)
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         gpus = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu))}
         gpus[GpuUuid("GPU-beta-1")].model = "NVIDIA 100%_B200"
         gpus[GpuUuid("GPU-beta-2")].score = 40
@@ -93,9 +93,9 @@ def test_a_filter_that_means_nothing_is_refused_by_name(api: Api, bad: dict[str,
 
 
 def test_the_newest_override_in_force_stands_beside_the_standing(api: Api) -> None:
-    with api.units.begin(OPERATOR, fleet.OVERRIDE) as unit:
+    with api.units.begin(OPERATOR, inventory.OVERRIDE) as unit:
         until = unit.now + timedelta(hours=1)
-        fleet.override_standing(unit, [GpuUuid("GPU-alpha-0")], Standing.QUARANTINED, until=until, reason="noise")
+        inventory.override_standing(unit, [GpuUuid("GPU-alpha-0")], Standing.QUARANTINED, until=until, reason="noise")
     items = api.client.get("/v1/gpus", headers=api.headers("operator")).json()["items"]
     assert [(item["standing"], item["override"]) for item in items] == [
         ("UNPROVEN", "QUARANTINED"),

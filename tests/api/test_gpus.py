@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from muster.cli.gpu_words import gpu_lines
+from control.health.judge import judge_once
+from control.policy.policies import ACTIVATE
+from muster.cli.gpu.gpu_words import gpu_lines
 from muster.db.models import AuditEntry, Event, EvidenceRow, Gpu, GpuStandingChange, Repair
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
-from muster.services.judgement.judge import judge_once
-from muster.services.policies import ACTIVATE
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, act, fault, rows, show
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture

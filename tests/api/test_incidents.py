@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from control.incidents.incidents import CLOSE, open_incident
 from muster.db.models import AuditEntry, Event
-from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind
-from muster.services.incidents import CLOSE, open_incident
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE
 

@@ -6,10 +6,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 
 from api.serve import limits_at_start
-from muster.domain.policy import DEFAULT_POLICY, LimitPolicy, Policy
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.policy import policies
+from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
 from muster.domain.principals import Principal, Role
-from muster.services import policies
-from muster.services.unit_of_work import UnitOfWorkFactory
 
 OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
 

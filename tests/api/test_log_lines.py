@@ -2,8 +2,8 @@
 
 import pytest
 
+from control.hosts import protocol
 from muster.domain.ids import AttemptId
-from muster.services import hosts
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from tests.api.conftest import Api
 from tests.played_host import PlayedHost
@@ -23,8 +23,8 @@ def lines(api: Api) -> str:
         LogChunk(stream="1", offset=0, content=b"loss 1\nnan at the end"),
     )
     batch = LogBatch(protocol=PROTOCOL_VERSION, fence=attempt.fence, chunks=chunks)
-    with api.units.begin(host.principal, hosts.LOGS, quiet=True) as unit:
-        hosts.store_logs(unit, AttemptId(attempt.id), batch)
+    with api.units.begin(host.principal, protocol.LOGS, quiet=True) as unit:
+        protocol.store_logs(unit, AttemptId(attempt.id), batch)
     return f"/v1/jobs/{job_id}/logs/lines"
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster.services.sequencer import sequence_once
+from control.core.sequencer import sequence_once
 from tests.api.conftest import GOOD_JOB, Api
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from muster.cli import node_export, nodes
-from muster.cli.exits import CommandError, Exit
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.node import node_export, nodes
 from muster.client.rest import RestClient
 from tests.api.conftest import Api
 from tests.api.test_telemetry import GPU, now_ms, post

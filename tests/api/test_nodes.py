@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from control.fleet import inventory
 from muster.db.models import Gpu, Node, NodeLatest
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, Standing
-from muster.services import fleet
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import JUDGE
 from tests.fleet_factory import enrol_host
@@ -41,7 +41,7 @@ def cordon(api: Api, **wanted: str) -> str:
 def beta(api: Api) -> NodeId:
     """A second host of three GPUs in a rack of its own, LIVE, one GPU of it SUSPECT."""
     node_id = enrol_host(api.units, "beta-01", num_gpus=3)
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         node = unit.session.get_one(Node, node_id)
         node.rack, node.contact = "r7", Contact.LIVE
         gpu = unit.session.scalars(select(Gpu).where(Gpu.node_id == node_id, Gpu.slot_index == 1)).one()
@@ -115,7 +115,7 @@ def test_one_node_is_shown_by_its_id_or_its_name_with_its_place_and_gpus(api: Ap
 
 
 def test_it_tells_what_its_agent_said_of_itself(api: Api) -> None:
-    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+    with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         readings = {"agent_version": "0.1.0", "driver_version": "580", "spool_reports": 4, "cpu_percent": 12.5}
         at = unit.now - timedelta(seconds=2)
         unit.session.add(

@@ -5,9 +5,9 @@ import time
 import pytest
 from sqlalchemy import select
 
+from control.health.judge import judge_once
 from muster.db.models import EvidenceRow, Gpu
 from muster.domain.states import Standing
-from muster.services.judgement.judge import judge_once
 from muster.wire.telemetry import EventReport, Report
 from tests.api.conftest import Api
 from tests.api.judged_fleet import GPU, JUDGE, show

@@ -18,12 +18,13 @@ from agents.observer import Clocks
 from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import ProbeEvent
 from agents.reports import event_report
-from health.pair_probes import ROUND_S
+from control.core.unit_of_work import utc_now
+from control.fleet import inventory
+from control.tenants import keys
+from health.pairwise.pair_probes import ROUND_S
 from muster.db.models import Event, Node, NodeLatest, PairProbeResponder
 from muster.domain.ids import NodeId
 from muster.domain.principals import Role
-from muster.services import fleet, keys
-from muster.services.unit_of_work import utc_now
 from tests.api.conftest import Api
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.stored_signals import add_signal
@@ -35,7 +36,7 @@ SESSION = "0123456789abcdef"
 
 def hear(api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None, boot_id: str | None = "boot-1") -> None:
     """Their agents reported so long ago."""
-    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+    with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         unit.session.execute(delete(NodeLatest).where(NodeLatest.node_id.in_(nodes)))
         for node in nodes:
             unit.session.add(NodeLatest(node_id=node, boot_id=boot_id, received_at=unit.now - timedelta(seconds=ago_s)))
@@ -102,14 +103,14 @@ def test_who_is_away_is_named_to_nobody(api: Api, beta: NodeId, gone: str) -> No
     if gone == "silent":
         hear(api, beta, ago_s=120)
     else:
-        with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+        with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             long_ago = unit.now - timedelta(seconds=3 * ROUND_S)
             unit.session.execute(update(PairProbeResponder).values(told_at=long_ago))
     assert ask(api, api.tokens["node"])["peers"] == []
 
 
 def test_simulated_hosts_and_real_ones_do_not_probe_each_other(api: Api, beta: NodeId) -> None:
-    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+    with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         unit.session.execute(update(Node).where(Node.id == beta).values(is_simulated=False))
     ask(api, key_for(api, beta, "beta"))
     assert ask(api, api.tokens["node"])["peers"] == []
@@ -160,7 +161,7 @@ def test_what_was_lost_at_an_agent_that_reports_and_asks_no_more_is_withheld(api
     ask(api, key_for(api, beta, "beta"))
     probed = [{"node_id": beta, "session": SESSION}]
     for ago_s, withheld in ((ROUND_S + 60, []), (ROUND_S + 600, [beta])):
-        with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+        with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             asked_at = unit.now - timedelta(seconds=ago_s)
             unit.session.execute(
                 update(PairProbeResponder).where(PairProbeResponder.node_id == beta).values(told_at=asked_at)
@@ -193,7 +194,7 @@ def test_another_protocol_is_told_to_upgrade(api: Api) -> None:
 
 
 def told(api: Api, node: NodeId, peer: str, *, ago_h: float = 0.1, **values: float) -> None:
-    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+    with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         add_signal(
             unit,
             None,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from control.policy import policies
 from muster.db.models import AuditEntry, PolicyVersion
-from muster.domain.policy import DEFAULT_POLICY
-from muster.services import policies
+from muster.domain.policy.document import DEFAULT_POLICY
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import JUDGE, rows
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from muster.services import keys
+from control.tenants import keys
 from tests.api.conftest import GOOD_JOB, Api
 from tests.fleet_factory import OPERATOR
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from control.jobs import jobs
 from muster.db.models import Attempt, Reclaim
 from muster.domain.ids import AttemptId, Fence, JobId, ReclaimId, TenantId
-from muster.domain.job_spec import JobSpec, NodeLossRule
+from muster.domain.job.spec import JobSpec, NodeLossRule
 from muster.domain.states import AttemptState, ReclaimState
 from muster.identity import new_id
-from muster.services import jobs
 from tests.api.conftest import GOOD_JOB, Api
 from tests.fleet_factory import OPERATOR
 

@@ -1,10 +1,10 @@
 """Releasing a job that is HELD, over HTTP."""
 
+from control.attempts.attempts import lock_job, step_job
+from control.jobs.jobs import RELEASE
+from control.policy.policies import active_policy
 from muster.domain.ids import JobId
 from muster.domain.lifecycle import job as jobs
-from muster.services.attempts import lock_job, step_job
-from muster.services.jobs import RELEASE
-from muster.services.policies import active_policy
 from tests.api.conftest import GOOD_JOB, Api
 from tests.fleet_factory import OPERATOR
 

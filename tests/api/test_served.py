@@ -14,18 +14,19 @@ import psutil
 import pytest
 from sqlalchemy import select
 
+from control.core.sequencer import sequence_once
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.hosts import host_reports, protocol
+from control.tenants import keys
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.client.rest import RestClient
 from muster.client.transport import Problem
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import AuditEntry
 from muster.domain.ids import AttemptId
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
 from muster.ports import free_port
-from muster.services import host_reports, hosts, keys
-from muster.services.sequencer import sequence_once
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -177,20 +178,22 @@ def test_followed_logs_end_with_the_job_and_hostile_words_stay_inside_their_fram
 def _play_host(served: Served, words: bytes) -> None:
     fleet, units, boot = served.fleet, served.units, "boot-1"
     beat = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=boot, seq=time.time_ns() // 1_000_000)
-    with units.begin(fleet.node_principal, hosts.HEARTBEAT, quiet=True) as unit:
-        hosts.heartbeat(unit, beat)
+    with units.begin(fleet.node_principal, protocol.HEARTBEAT, quiet=True) as unit:
+        protocol.heartbeat(unit, beat)
     fleet.cycle()
     again = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=boot, seq=beat.seq + 1)
-    with units.begin(fleet.node_principal, hosts.HEARTBEAT, quiet=True) as unit:
-        unclaimed = hosts.heartbeat(unit, again).unclaimed
+    with units.begin(fleet.node_principal, protocol.HEARTBEAT, quiet=True) as unit:
+        unclaimed = protocol.heartbeat(unit, again).unclaimed
     for item in unclaimed:
         attempt_id = AttemptId(item.attempt_id)
         claim = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=boot, fence=item.fence, nonce="n")
-        with units.begin(fleet.node_principal, hosts.CLAIM) as unit:
-            assert hosts.claim(unit, attempt_id, claim).granted
+        with units.begin(fleet.node_principal, protocol.CLAIM) as unit:
+            assert protocol.claim(unit, attempt_id, claim).granted
         chunk = LogChunk(stream="0", offset=0, content=words)
-        with units.begin(fleet.node_principal, hosts.LOGS, quiet=True) as unit:
-            hosts.store_logs(unit, attempt_id, LogBatch(protocol=PROTOCOL_VERSION, fence=item.fence, chunks=(chunk,)))
+        with units.begin(fleet.node_principal, protocol.LOGS, quiet=True) as unit:
+            protocol.store_logs(
+                unit, attempt_id, LogBatch(protocol=PROTOCOL_VERSION, fence=item.fence, chunks=(chunk,))
+            )
         record = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}}
         report = HostReport(kind="exited", boot_id=boot, fence=item.fence, record=record)
         cleaned = HostReport(kind="cleaned", boot_id=boot, fence=item.fence)

@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy import update
 
+from control.core.sealer import seal_once
+from control.core.sequencer import sequence_once
+from control.policy.policies import ACTIVATE
+from control.system.system_figures import SCHEDULER_LOCK
+from control.telemetry.node_readings import GpuReadings, ToldIn, pack_known
 from muster.db import migrate
 from muster.db.listening import advisory_lock
 from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
-from muster.services.lives import to_ms
-from muster.services.policies import ACTIVATE
-from muster.services.sealer import seal_once
-from muster.services.sequencer import sequence_once
-from muster.services.system_figures import SCHEDULER_LOCK
-from muster.services.telemetry.node_readings import GpuReadings, ToldIn, pack_known
+from muster.domain.times import to_ms
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture

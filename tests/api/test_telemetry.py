@@ -17,13 +17,13 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from api.permissions import UndeclaredRouteError, public
 from api.telemetry import PATH, TelemetryRoute, declared_permission
+from control.telemetry.intake import Intake
+from control.telemetry.reports import AcceptedReport
+from control.tenants import keys
 from muster.db.models import StoredSignal, TelemetryBlock, TelemetryGap
 from muster.domain.errors import UnavailableError
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import NodeId
-from muster.domain.metrics import NUM_METRICS
-from muster.services import keys
-from muster.services.telemetry.intake import Intake
-from muster.services.telemetry.reports import AcceptedReport
 from muster.tokens import new_token
 from muster.wire.telemetry import GapMarker, NodeReport, Report
 from tests.api.conftest import Api

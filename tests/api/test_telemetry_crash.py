@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import TelemetryBlock
 from muster.domain.principals import Role
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
 from muster.ports import free_port
-from muster.services import keys
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.patient import PATIENT

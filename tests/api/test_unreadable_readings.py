@@ -6,13 +6,13 @@ import math
 import pytest
 from sqlalchemy import select
 
+from control.incidents import incidents
+from control.telemetry.reports import IncomingReport, SetAside
+from control.telemetry.unreadable import TOLD_S, UnreadableReadings
 from muster.db.models import Incident, Node, StoredSignal
+from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import NodeId
-from muster.domain.metrics import INDEX
 from muster.domain.principals import system_principal
-from muster.services import incidents
-from muster.services.telemetry.reports import IncomingReport, SetAside
-from muster.services.telemetry.unreadable import TOLD_S, UnreadableReadings
 from tests.api.conftest import Api
 from tests.api.test_telemetry import GPU, latest, now_ms, post, stored
 from tests.fleet_factory import OPERATOR

@@ -13,7 +13,7 @@ import anyio
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from muster.domain.metrics import NUM_METRICS, SCHEMA
+from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from tests.authorisation.callers import Caller
 from tests.authorisation.routes import CONSOLE, Row, Whose, fields_of
 

@@ -6,11 +6,11 @@ from itertools import count
 
 from console.forms import csrf_token
 from console.session import COOKIE
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys
+from control.tenants.sessions import resume, sign_in_by_key
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.principals import Role
-from muster.services import keys
-from muster.services.sessions import resume, sign_in_by_key
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.authorisation.estates import Estate, Estates
 from tests.fleet_factory import OPERATOR
 

@@ -15,9 +15,9 @@ from api.dependencies import AppDependencies
 from api.permissions import declared_routes
 from console.pages import sign_in
 from console.static_files import StaticFiles
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.engine import make_engine
-from muster.domain.policy import LimitPolicy
-from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.domain.policy.document import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.asking import Asking
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller

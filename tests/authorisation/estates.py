@@ -11,30 +11,34 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.sealer import seal_once
+from control.core.sequencer import sequence_once
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import cordons
+from control.health.burn_ins import orders
+from control.health.evacuation import evacuate_once
+from control.health.judge import SIGNALS, judge_once
+from control.health.repairs import begin_repair
+from control.hosts import protocol
+from control.jobs import jobs
+from control.policy.policies import ACTIVATE, store_policy
+from control.telemetry.intake import Intake, IntakeLimits
+from control.telemetry.reports import IncomingReport, Outcome
+from control.tenants import keys, persons, quotas, tenants
+from control.training import training
 from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
-from muster.db.repositories.job_documents import AttemptView
+from muster.db.queries.job_documents import AttemptView
+from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
-from muster.domain.job_spec import JobSpec
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.job.spec import JobSpec
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import Principal, Role, system_principal
-from muster.domain.repairs import RepairAction, RepairOutcome
 from muster.domain.states import ReclaimState, Standing
+from muster.domain.times import to_ms
 from muster.identity import new_id
-from muster.services import cordons, hosts, jobs, keys, persons, quotas, tenants, training
-from muster.services.burn_ins import orders
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.judge import SIGNALS, judge_once
-from muster.services.judgement.repairs import begin_repair
-from muster.services.lives import to_ms
-from muster.services.policies import ACTIVATE, store_policy
-from muster.services.sealer import seal_once
-from muster.services.sequencer import sequence_once
-from muster.services.telemetry.intake import Intake, IntakeLimits
-from muster.services.telemetry.reports import IncomingReport, Outcome
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
-from scheduler.tenancy import Quota
+from scheduler.quota.tenancy import Quota
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -181,8 +185,8 @@ class _Life:
     def _print_and_train(self) -> None:
         chunk = LogChunk(stream="0", offset=0, content=f"{self.word}-print\n".encode())
         batch = LogBatch(protocol=PROTOCOL_VERSION, fence=self.fence, chunks=(chunk,))
-        with self.units.begin(self.host.principal, hosts.LOGS, quiet=True) as unit:
-            hosts.store_logs(unit, self.attempt_id, batch)
+        with self.units.begin(self.host.principal, protocol.LOGS, quiet=True) as unit:
+            protocol.store_logs(unit, self.attempt_id, batch)
         now_ms = to_ms(self.units.clock())
         generation = f"step-{1:08d}/gen-{self.fence}"
         messages: list[dict[str, Any]] = [

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import func, select
 
+from control.core.sequencer import sequence_once
+from control.tenants import keys
 from muster.db.models import Event
 from muster.domain.principals import Role
-from muster.services import keys
-from muster.services.sequencer import sequence_once
 from tests.authorisation.asking import Answer
 from tests.authorisation.callers import Caller
 from tests.authorisation.conftest import House

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bell
-from workers.bell.command import ListenerArguments
-from workers.host.doorbell import Doorbell
+from workers.host.wake_socket import Doorbell
+from workers.wakeup.command import ListenerArguments
 
 
 def test_a_listener_that_ends_at_once_ends_the_benchmark(tmp_path: Path) -> None:

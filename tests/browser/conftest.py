@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 from playwright.sync_api import Browser, expect
 
+from local.postgres import PostgresServer
 from muster.domain.principals import Role
-from muster.embedded.postgres import PostgresServer
 from tests.browser.browsing import PATIENCE_MS, Browsing
 from tests.browser.chromium import running_browser
 from tests.browser.control_plane import ControlPlane, running_control_plane

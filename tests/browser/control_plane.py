@@ -9,18 +9,18 @@ from typing import Final
 
 import httpx
 
+from control.core.sealer import seal_once
+from control.core.sequencer import sequence_once
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants.sessions import sign_in_by_key
+from local.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.db.engine import make_engine
-from muster.domain.health_policy import BreakerPolicy, HealthPolicy
-from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.health import BreakerPolicy, HealthPolicy
 from muster.domain.principals import Role
-from muster.embedded.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
 from muster.ports import free_port
-from muster.services.sealer import seal_once
-from muster.services.sequencer import sequence_once
-from muster.services.sessions import sign_in_by_key
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.patient import PATIENT
 from tests.waiting import wait_until

@@ -8,18 +8,20 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.attempts.reconcile import reconcile
+from control.core.unit_of_work import utc_now
+from control.health.evacuation import evacuate_once
+from control.health.judge import SIGNALS, judge_once
+from control.hosts import protocol as hosts
+from control.jobs import jobs
+from control.training import training
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Gpu, Job
-from muster.db.repositories.job_documents import AttemptView
+from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
-from muster.domain.job_spec import JobSpec
+from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import AllocationState, HostPartState, Standing
-from muster.services import hosts, jobs, training
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.judge import SIGNALS, judge_once
-from muster.services.lives import to_ms
-from muster.services.reconcile import reconcile
-from muster.services.unit_of_work import utc_now
+from muster.domain.times import to_ms
 from muster.wire.host import PROTOCOL_VERSION, HeldAttempt, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet

@@ -9,17 +9,18 @@ from typing import Final
 
 from sqlalchemy import select
 
+from control.fleet import cordons, inventory
+from control.policy.policies import ACTIVATE
+from control.telemetry.intake import Intake, IntakeLimits
+from control.telemetry.reports import IncomingReport, Outcome
+from control.tenants import quotas, tenants
 from muster.db.models import Gpu, GpuStandingChange
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.principals import Principal, Role
 from muster.domain.states import Standing
-from muster.services import cordons, fleet, quotas, tenants
-from muster.services.lives import to_ms
-from muster.services.policies import ACTIVATE
-from muster.services.telemetry.intake import Intake, IntakeLimits
-from muster.services.telemetry.reports import IncomingReport, Outcome
+from muster.domain.times import to_ms
 from muster.wire.telemetry import GpuReport
-from scheduler.tenancy import Quota
+from scheduler.quota.tenancy import Quota
 from tests.browser.control_plane import ControlPlane
 from tests.browser.played_fleet import DONE, EVACUATED, FAILED, JUDGE, RECLAIMED, PlayedFleet, ShiftedClock
 from tests.fleet_factory import OPERATOR
@@ -186,7 +187,7 @@ def _enrolled(control_plane: ControlPlane) -> PlayedFleet:
 def _enrol(played: PlayedFleet, name: str, rack: str) -> NodeId:
     model = A100 if name.startswith("a100") else H100
     gpus = [
-        fleet.GpuInventory(
+        inventory.GpuInventory(
             uuid=GpuUuid(f"GPU-{name}-{index}"),
             slot_index=index,
             model=model,
@@ -197,8 +198,8 @@ def _enrol(played: PlayedFleet, name: str, rack: str) -> NodeId:
         )
         for index in range(SIZES[model])
     ]
-    with played.units.begin(OPERATOR, fleet.ENROL) as unit:
-        return fleet.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
+    with played.units.begin(OPERATOR, inventory.ENROL) as unit:
+        return inventory.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
 
 
 def _move_all(played: PlayedFleet, standing: Standing) -> None:

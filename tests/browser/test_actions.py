@@ -2,11 +2,11 @@
 
 from playwright.sync_api import expect
 
+from control.fleet import overrides
 from muster.db.models import Gpu
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Role
 from muster.domain.states import Standing
-from muster.services import overrides
 from tests.browser.acting import act, confirmed, opened, previewed
 from tests.browser.browsing import PATIENCE_MS, Browsing
 from tests.browser.conftest import Browse

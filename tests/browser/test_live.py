@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from playwright.sync_api import Route, expect
 
+from control.fleet import overrides
 from muster.domain.principals import Role
 from muster.domain.states import Standing
-from muster.services import overrides
 from tests.browser.browsing import PATIENCE_MS, Browsing
 from tests.browser.conftest import Browse
 from tests.browser.control_plane import ControlPlane

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
+from control.placement.placed_views import placed_views
+from control.policy.policies import active_policy
 from muster.domain.ids import JobId
 from muster.domain.principals import Role
-from muster.services.placed_views import placed_views
-from muster.services.policies import active_policy
-from scheduler.topology import FleetState
+from scheduler.fleet.topology import FleetState
 from tests.browser.browsing import Browsing
 from tests.browser.conftest import Browse
 from tests.browser.played_fleet import DONE

@@ -7,12 +7,12 @@ from typing import Final
 from playwright.sync_api import expect
 from sqlalchemy import select
 
+from control.health import interventions
+from control.health.judge import judge_once
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import EvidenceRow, Gpu, Incident
 from muster.domain.ids import GpuUuid
 from muster.domain.states import JobState, Standing
-from muster.services.judgement import interventions
-from muster.services.judgement.judge import judge_once
-from muster.services.policies import ACTIVATE, store_policy
 from tests.browser.acting import act, opened
 from tests.browser.browsing import PATIENCE_MS, Browsing
 from tests.browser.control_plane import POLICY, ControlPlane

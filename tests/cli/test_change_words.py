@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from console import plan_words
-from muster.cli.job_plan import change_words
-from scheduler.answer import ChangeField
+from muster.cli.job.job_plan import change_words
+from scheduler.explain.answer import ChangeField
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from muster.cli.exits import Exit
+from muster.cli.framework.exits import Exit
 from tests.recorded_server import Answer, Asked, problem, serving
 
 JOB = {"id": "job_1", "name": "train", "tier": "spot", "state": "QUEUED", "created_at": "2026-01-01T00:00:00Z"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.exits import Exit
+from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import JOB, Command
 from tests.recorded_server import Answer, Asked, serving
 from tests.waiting import wait_until
@@ -32,7 +32,9 @@ main()
 """Ctrl-C exactly when the module of that name begins to load."""
 
 
-@pytest.mark.parametrize("module", ["typer", "muster.cli.app", "muster.cli.tree", "muster.cli.output", "httpx"])
+@pytest.mark.parametrize(
+    "module", ["typer", "muster.cli.framework.app", "muster.cli.framework.tree", "muster.cli.framework.output", "httpx"]
+)
 def test_ctrl_c_while_modules_load_shows_no_trace(tmp_path: Path, module: str) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", SIGNALLED_AT_IMPORT, module, "job", "list"],

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from muster.cli import app
-from muster.cli.exits import Exit
+from muster.cli.framework import app
+from muster.cli.framework.exits import Exit
 
 SUBMIT = ("job", "submit")
 PLAN = ("job", "plan")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.cli.app import app
+from muster.cli.framework.app import app
 from tests.recorded_server import Answer, Asked, serving
 
 AT = "2026-01-01T00:00:00.123456Z"

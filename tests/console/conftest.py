@@ -15,12 +15,12 @@ import console.app
 from api.app import create_app
 from api.dependencies import AppDependencies
 from console.session import COOKIE
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys, persons, sessions, tenants
+from control.tenants.sessions import sign_in_by_key
 from muster.db.engine import make_engine
 from muster.domain.ids import TenantId
 from muster.domain.principals import Role
-from muster.services import keys, persons, sessions, tenants
-from muster.services.sessions import sign_in_by_key
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.patient import PATIENT
 

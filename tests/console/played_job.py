@@ -7,15 +7,16 @@ from typing import Any
 
 from sqlalchemy import select
 
+from control.health.evacuation import evacuate_once
+from control.health.judge import SIGNALS, judge_once
+from control.hosts import protocol as hosts
+from control.policy.policies import ACTIVATE
+from control.training import training
 from muster.db.models import Gpu, GpuStandingChange
-from muster.db.repositories.job_documents import AttemptView
+from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing
-from muster.services import hosts, training
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.judge import SIGNALS, judge_once
-from muster.services.policies import ACTIVATE
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from tests.console.conftest import Console

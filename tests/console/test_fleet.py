@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from console.live_map import ANEW, delta, encoded
+from control.fleet.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
+from control.telemetry.intake import Intake, IntakeLimits
+from control.telemetry.reports import IncomingReport, Outcome
 from muster.domain.principals import Principal, Role
-from muster.services.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
-from muster.services.lives import to_ms
-from muster.services.telemetry.intake import Intake, IntakeLimits
-from muster.services.telemetry.reports import IncomingReport, Outcome
+from muster.domain.times import to_ms
 from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR
 from tests.telemetry_reports import reading, report

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from control.jobs import jobs
 from muster.domain.ids import JobId
 from muster.domain.states import JobState
-from muster.services import jobs
 from tests.console.conftest import Console, words_of
 from tests.console.played_job import EVACUATED, SUCCESS, PlayedJob, played_job
 

@@ -8,8 +8,8 @@ import pytest
 from api.dependencies import AppDependencies
 from api.streams import Broadcast, position_in
 from console.pages import live
-from muster.db.repositories.events import newest_position
-from muster.services.sequencer import sequence_once
+from control.core.sequencer import sequence_once
+from muster.db.queries.events import newest_position
 from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
+from control.jobs import jobs
 from muster.db.models import Attempt
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job_spec import JobSpec
+from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
-from muster.services import jobs
-from scheduler.loop import run_cycle
 from tests.console.conftest import Console
+from workers.control.scheduler_loop import run_cycle
 
 
 def submit(seen: Console, name: str, *, of: TenantId | None = None, **fields: object) -> JobId:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from muster.services import quotas, tenants
-from muster.services.tenants import Place
-from scheduler.tenancy import Quota
+from control.tenants import quotas, tenants
+from control.tenants.tenants import Place
+from scheduler.quota.tenancy import Quota
 from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR
 

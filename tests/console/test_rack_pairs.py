@@ -4,9 +4,9 @@ from typing import Any
 
 from sqlalchemy import update
 
+from control.fleet import inventory
 from muster.db.models import Node
 from muster.domain.principals import system_principal
-from muster.services import fleet
 from tests.console.conftest import Console
 from tests.fleet_factory import enrol_host
 from tests.stored_signals import add_signal
@@ -16,7 +16,7 @@ def test_the_worst_pair_of_racks_is_named_first_with_loss_and_round_trips(seen: 
     assert "No host has told of another" in seen.text("/console/rack-pairs")
     beta, gamma = enrol_host(seen.units, "beta", rack="r2"), enrol_host(seen.units, "gamma", rack="r3")
     told = {"window_s": 60.0, "sent": 1000.0, "round_trip_p50_us": 20.0, "round_trip_p99_us": 1_500.0}
-    with seen.units.begin(system_principal("judge"), fleet.READ, quiet=True) as unit:
+    with seen.units.begin(system_principal("judge"), inventory.READ, quiet=True) as unit:
         unit.session.execute(update(Node).where(Node.id == seen.fleet.node_id).values(rack="r1"))
         for node, peer, lost in ((beta, gamma, 5.0), (seen.fleet.node_id, beta, 250.0), (beta, beta, 0.0)):
             values = {**told, "lost": lost}

@@ -5,12 +5,12 @@ import re
 import pytest
 from sqlalchemy import select, update
 
+from control.health.judge import judge_once
+from control.policy.policies import ACTIVATE
 from muster.db.models import Gpu, Node, Repair
+from muster.domain.evidence.repairs import RepairVerb
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import system_principal
-from muster.domain.repairs import RepairVerb
-from muster.services.judgement.judge import judge_once
-from muster.services.policies import ACTIVATE
 from tests.console.conftest import Console
 from tests.stored_signals import add_signal
 

@@ -6,11 +6,11 @@ import pytest
 
 from console.pages import sign_in
 from console.session import COOKIE
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys, persons
+from control.tenants.sessions import IDLE, LIFETIME, resume
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Role
-from muster.services import keys, persons
-from muster.services.sessions import IDLE, LIFETIME, resume
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.console.conftest import Console, words_of
 from tests.fleet_factory import OPERATOR
 

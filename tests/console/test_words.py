@@ -3,7 +3,7 @@
 import pytest
 
 from console.words import attribute, attribute_value, measure, microseconds
-from muster.domain.cohort_attributes import TOLD
+from muster.domain.gpu.cohort_attributes import TOLD
 
 
 @pytest.mark.parametrize(

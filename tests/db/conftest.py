@@ -26,7 +26,7 @@ from muster.db.models import (
     Tenant,
 )
 from muster.domain.ids import AllocationId, AttemptId, CheckpointId, Fence, GpuUuid, JobId, NodeId, ReclaimId, TenantId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import (
     AllocationState,
     AttemptState,

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.embedded.postgres import PostgresServer
 
 BEFORE, AFTER = "20261123_1901", "20261124_1920"
 HELD = """

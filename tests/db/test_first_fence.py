@@ -2,8 +2,8 @@
 
 from sqlalchemy import create_engine, text
 
+from local.postgres import PostgresServer
 from muster.db import migrate
-from muster.embedded.postgres import PostgresServer
 
 BEFORE, REVISION = "20261123_0943", "20261123_1101"
 

@@ -8,10 +8,10 @@ from multiprocessing import get_context
 import pytest
 from sqlalchemy import text
 
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.domain.errors import UnavailableError
-from muster.embedded.postgres import PostgresServer
 from tools.check_migrations import create_from_models, faults_between, schema_of
 
 

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.embedded.postgres import PostgresServer
 from tests.telemetry_reports import newest_readings
 
 BEFORE, AFTER = "20261122_1034", "20261122_1035"

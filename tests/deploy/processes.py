@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from muster.embedded.binaries import find_broker, find_postgres
-from muster.embedded.processes import ServerProcess
+from local.binaries import find_broker, find_postgres
+from local.processes import ServerProcess
 from muster.ports import free_port
 from tests.deploy.compose_file import ROOT, Service, in_order, read_compose, services_of
 from tests.deploy.dockerfile import read_dockerfile

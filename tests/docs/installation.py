@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from muster.embedded.binaries import find_broker
-from muster.embedded.leaving import stop_programs
-from muster.embedded.processes import ServerProcess
+from local.binaries import find_broker
+from local.processes import ServerProcess
+from local.shutdown import stop_programs
 from muster.ports import free_port
 from tests.docs import systemctl
 from tests.docs.places import put_in

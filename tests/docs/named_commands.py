@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import typer
 
-from muster.cli.app import app
+from muster.cli.framework.app import app
 
 _FENCE: Final = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
 _FENCED: Final = re.compile(r"^```(?:sh|console)[^\n]*\n(?P<text>.*?)^```\s*$", re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from muster.domain.errors import ValidationFailedError
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from muster.domain.strict import Name, Printable, StrictModel
 from muster.domain.validating import validated
 

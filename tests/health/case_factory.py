@@ -1,10 +1,19 @@
 """Samples, events, evidence and cases to judge, each with what a test does not care about filled in."""
 
-from health.gpu_case import GpuCase, Move, MoveReason
-from muster.domain.evidence import EventKind, Evidence, Finding, GpuSample, GpuSignal, Severity, Source, Trust
+from health.standing.gpu_case import GpuCase, Move, MoveReason
+from muster.domain.evidence.findings import (
+    EventKind,
+    Evidence,
+    Finding,
+    GpuSample,
+    GpuSignal,
+    Severity,
+    Source,
+    Trust,
+)
+from muster.domain.gpu.metrics import INDEX, METRICS
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.metrics import INDEX, METRICS
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Standing
 
 POLICY = DEFAULT_POLICY.health

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from muster.domain.evidence import Evidence, Severity, Trust
+from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
 from tests.health.case_factory import DAY, MINUTE, NOW_MS, evidence
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.burn_in import BurnInFigures, ComparisonKey, PartialSum, finding_of, majority_of, verdict_of
-from muster.domain.evidence import Severity, Source, Trust
+from muster.domain.evidence.findings import Severity, Source, Trust
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInOutcome
 from tests.health.case_factory import NODE, NOW_MS, POLICY

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from muster.domain.evidence import Severity
-from muster.domain.health_policy import (
+from control.policy.policies import stored_policy
+from muster.domain.evidence.findings import Severity
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.health import (
     BreakerPolicy,
     ClockEventPolicy,
     EvidencePolicy,
@@ -15,8 +17,6 @@ from muster.domain.health_policy import (
     ScorePolicy,
     StandingPolicy,
 )
-from muster.domain.policy import DEFAULT_POLICY, Policy
-from muster.services.policies import stored_policy
 
 DAY_S = 86_400
 

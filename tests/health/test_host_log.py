@@ -4,7 +4,7 @@ import pytest
 
 from health.detectors.registry import judge_signal
 from health.host_log import KINDS, TOLD_EVERY_S, HostLogReader, read_host
-from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import NODE, POLICY, signal
 
 GRAVE = {

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from health.breaker import BreakerState, FleetCounts, admit
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
-from health.evidence import join
-from health.gpu_case import MoveReason
-from health.score import Band, score
-from health.standing import decide
-from muster.domain.evidence import Evidence, Finding, GpuSample, Source
+from health.evidence.evidence import join
+from health.scoring.score import Band, score
+from health.standing.breaker import BreakerState, FleetCounts, admit
+from health.standing.gpu_case import MoveReason
+from health.standing.standing import decide
+from muster.domain.evidence.findings import Evidence, Finding, GpuSample, Source
 from muster.domain.ids import EvidenceId
 from muster.domain.states import Standing
 from tests.health.case_factory import DAY, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, case, sample, signal

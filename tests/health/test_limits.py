@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from health.detectors import port_degraded
 from health.detectors.detector import Tells
-from health.detectors.pcie_replays import limit_per_minute
+from health.detectors.links.pcie_replays import limit_per_minute
+from health.detectors.ports import port_degraded
 from health.detectors.registry import RULES, TELLS, closings_of, judge_signal
-from muster.domain.evidence import EventKind, Severity, Source
-from muster.domain.health_policy import HealthPolicy
-from muster.domain.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
+from muster.domain.evidence.findings import EventKind, Severity, Source
+from muster.domain.evidence.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
+from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, signal
+from tests.health.detectors.test_repeats import noted
 from tests.health.limits.gpu_rates import GPU_RATES
 from tests.health.limits.gpu_states import GPU_STATES
 from tests.health.limits.hosts import HOSTS
@@ -31,7 +32,6 @@ from tests.health.limits.limit import (
     told,
 )
 from tests.health.limits.ports import PORTS
-from tests.health.test_repeats import noted
 
 LIMITS = {**GPU_STATES, **GPU_RATES, **HOSTS, **PORTS}
 

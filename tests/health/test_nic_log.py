@@ -4,9 +4,9 @@ import pytest
 
 from health.detectors.registry import judge_signal
 from health.nic_log import KINDS, read_nic
-from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import HOUR, MINUTE, NODE, NOW_MS, POLICY, signal
-from tests.health.test_repeats import noted, of
+from tests.health.detectors.test_repeats import noted, of
 
 CARD = "mlx5_core 0000:3b:00.0"
 FATAL = {

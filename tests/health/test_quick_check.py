@@ -1,9 +1,9 @@
 """What a quick check found of a GPU."""
 
 from health.quick_check import finding_of
-from muster.domain.evidence import Severity, Source, Trust
+from muster.domain.evidence.findings import Severity, Source, Trust
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 
 
 def test_a_wrong_sum_condemns_and_is_told_in_figures() -> None:

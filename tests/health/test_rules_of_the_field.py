@@ -8,8 +8,8 @@ all of them; here each rule stands once. XIDs have tables of their own (``test_x
 import pytest
 
 from health.detectors.registry import RULES
-from health.weightless import why_weightless
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.suppression import why_weightless
+from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import POLICY
 from tests.health.field.clocks import CLOCKS
 from tests.health.field.judged import Rule, clocks

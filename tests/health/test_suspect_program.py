@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from health.suspect_program import LOOKS_BACK, Trouble, suspicion_of
 from muster.domain.ids import AttemptId, GpuUuid
-from muster.domain.policy import SuspicionPolicy
+from muster.domain.policy.document import SuspicionPolicy
 from tests.health.case_factory import HOUR, NOW_MS
 
 POLICY = SuspicionPolicy()

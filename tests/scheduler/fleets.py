@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from health.admission import AdmissionFacts
+from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, Parts, RunningAttempt, StandingReclaim, WaitingJob
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId
 from scheduler.model import ElasticGang, GpuView, OwnHold, Parts, Plan, RunningAttempt, WaitingJob
-from scheduler.placement_rule import LabelRule, PlacementRule, Slice
+from scheduler.solve.placement_rule import LabelRule, PlacementRule, Slice
 from tests.scaled import examples
 from tests.scheduler.test_plan_properties import LEVELS, World, worlds
 from tests.scheduler.test_ten_properties import after, victims_under_contract

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from health.admission import AdmissionFacts, refusal_of
+from health.standing.admission import AdmissionFacts, refusal_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
-from scheduler.caps import allowances
+from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.solver import place, request_of
-from scheduler.topology import FleetState
+from scheduler.reclaim.caps import allowances
+from scheduler.solve.solver import place, request_of
 from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from health.admission import AdmissionFacts, refusal_of
+from health.standing.admission import AdmissionFacts, refusal_of
 from muster.domain.ids import GpuUuid, JobId, NodeId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.planner import GpuView, WaitingJob, plan
 from tests.scaled import examples

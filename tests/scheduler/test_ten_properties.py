@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import AttemptId, NodeId, TenantId
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.answer import answer
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.explain.answer import answer
+from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob, Workload
-from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan_on
-from scheduler.request import request_of
-from scheduler.solver import Chosen, place
-from scheduler.topology import FleetState
+from scheduler.solve.placement_rule import PlacementRule, Slice
+from scheduler.solve.request import request_of
+from scheduler.solve.solver import Chosen, place
 from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, running
 from tests.scheduler.test_plan_properties import LEVELS, World, cost, fits, fleets, with_level_reached, worlds

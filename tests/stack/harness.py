@@ -16,22 +16,22 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.sealer import verify_audit
+from control.core.unit_of_work import UnitOfWorkFactory
+from local.bootstrap import bootstrap, key_file
+from local.broker import BrokerServer
+from local.children import Child, child_environment
+from local.postgres import PostgresServer
 from muster.client.rest import RestClient
 from muster.client.transport import Problem, UnreachableError
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import AllocationGpu, Event, Node
 from muster.documents import JobDetail
-from muster.domain.policy import ContactPolicy, DispatchPolicy, Policy
+from muster.domain.policy.document import ContactPolicy, DispatchPolicy, Policy
 from muster.domain.principals import Role
 from muster.domain.states import AllocationState, Contact
-from muster.embedded.bootstrap import bootstrap, key_file
-from muster.embedded.broker import BrokerServer
-from muster.embedded.children import Child, child_environment
-from muster.embedded.postgres import PostgresServer
 from muster.ports import free_port
-from muster.services.sealer import verify_audit
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, enrol_host
 from tests.patient import PATIENT

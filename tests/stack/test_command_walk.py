@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from muster.cli.exits import Exit
-from muster.services.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import UnitOfWorkFactory
+from muster.cli.framework.exits import Exit
 from tests.stack.harness import Stack, own_folder, running_stack
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython

@@ -17,7 +17,7 @@ from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingS
 from muster.domain.states import CheckpointStatus
 from tests.stack.harness import Stack, own_folder, processes_marked, running_stack
 from tests.warm_python import WarmPython
-from workers.bell.ringer import Ringer
+from workers.wakeup.sender import Ringer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -220,10 +220,10 @@ def test_a_killed_celery_worker_costs_no_program_and_comes_back(stack: Stack) ->
     """The host's Celery worker is the bell's listener alone: nothing that runs hangs on it."""
     job_id = stack.submit("unheard", seconds=3)
     stack.wait_for_start("unheard")
-    (listener,) = processes_marked(f"workers.bell.listener {stack.node_id}")
+    (listener,) = processes_marked(f"workers.wakeup.listener {stack.node_id}")
     os.kill(listener, signal.SIGKILL)
     later = stack.submit("unrung", seconds=0.2)
-    stack.wait(lambda: len(set(processes_marked(f"workers.bell.listener {stack.node_id}")) - {listener}) == 1)
+    stack.wait(lambda: len(set(processes_marked(f"workers.wakeup.listener {stack.node_id}")) - {listener}) == 1)
     for name, each in (("unheard", job_id), ("unrung", later)):
         assert len(stack.wait_for(each, "SUCCEEDED")["attempts"]) == 1
         assert stack.witness(name) == ["start", "end"]

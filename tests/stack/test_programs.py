@@ -14,7 +14,7 @@ from tests.fleet_factory import ENDS_AT_ITS_FAULT
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import Stack, gone_within, own_folder, running_stack
 from tests.warm_python import WarmPython
-from workers.host.supervisor.log_streams import TAIL_BYTES
+from workers.host.supervisor.record.log_streams import TAIL_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 DAEMON = """

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from muster.client.rest import RestClient
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.ports import free_port
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import gone_within, processes_marked

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.exits import Exit
+from muster.cli.framework.exits import Exit
 from muster.client.rest import RestClient
 from muster.ports import free_port
 from tests.stack.harness import gone_within, processes_marked

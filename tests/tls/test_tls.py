@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import keys
+from local.children import Child, child_environment
 from muster.client.rest import RestClient
 from muster.client.transport import InsecureAddressError, UnreachableError
 from muster.db.engine import make_engine
 from muster.domain.principals import Principal, Role
-from muster.embedded.children import Child, child_environment
 from muster.ports import free_port
-from muster.services import keys
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import SettingsError, load_settings, make_secret_key_file
 from tests.waiting import wait_until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
-from muster.domain.policy import Policy
+from muster.domain.policy.document import Policy
 from muster.domain.strict import StrictModel
 from tools import policy_reference
 from tools.policy_reference import PAGE, UndescribedFieldError, main, written

@@ -10,9 +10,9 @@ from typing import Any
 
 import boto3
 
-from muster.train.bucket import Bucket
-from muster.train.object_store import ObjectStore
-from muster.train.places import S3Place
+from muster.train.checkpoint.storage.bucket import Bucket
+from muster.train.checkpoint.storage.object_store import ObjectStore
+from muster.train.checkpoint.storage.places import S3Place
 
 from .train_case import free_port, until
 

@@ -3,7 +3,8 @@
 import os
 from typing import Any
 
-from muster.train import chance, state
+from muster.train.checkpoint import state
+from muster.train.runtime import rng as chance
 from tests.train import tiny_program
 
 part_of = state.part_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from muster.train.state import unpacked
+from muster.train.checkpoint.state import unpacked
 
 from .marks import TRAINS
 from .train_case import PATIENCE_S, ROOT, Training, under_torchrun

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.train.disk_store import DiskStore
-from muster.train.generations import Generation
-from muster.train.manifest import MANIFEST
-from muster.train.samples import sample_at
+from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.manifest import MANIFEST
+from muster.train.checkpoint.storage.disk_store import DiskStore
+from muster.train.data.samples import sample_at
+from tests.train.checkpoint.test_generations import rewritten
 
 from .marks import TRAINS
-from .test_generations import rewritten
 from .train_case import Attempt, Listening, Training, until
 
 pytestmark = TRAINS

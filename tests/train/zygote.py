@@ -18,7 +18,7 @@ import torch
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
 
-import muster.train.run  # noqa: F401  # what every rank needs is there before the first fork
+import muster.train.runtime.run  # noqa: F401  # what every rank needs is there before the first fork
 from tests.forks import code_of
 
 torch.set_num_threads(1)

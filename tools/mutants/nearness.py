@@ -63,7 +63,7 @@ class NearestTests:
 
 
 def _affinity(test: str, path: str) -> float:
-    """Compare names and folders: ``muster/services/x.py`` has its tests in ``tests/services/test_x.py``."""
+    """Compare names and folders: ``control/x.py`` has its tests in ``tests/control/test_x.py``."""
     stem, test_stem = PurePosixPath(path).stem, PurePosixPath(test).stem.removeprefix("test_")
     shared = _shared_folders(test, path)
     if stem == test_stem:

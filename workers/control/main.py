@@ -10,37 +10,37 @@ from typing import Any, Final
 
 import structlog
 
+from control.attempts.reconcile import reconcile
+from control.core.relay import RING_TOPIC, relay_once
+from control.core.sealer import seal_once
+from control.core.sequencer import sequence_once
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.evidence.unknown_kinds import sort_unknown_kinds_once
+from control.fleet.attribute_upkeep import BATCH as ATTRIBUTES_BATCH
+from control.fleet.attribute_upkeep import refresh_attributes_once
+from control.fleet.driver_upkeep import refresh_drivers_once
+from control.fleet.expiry import expire
+from control.fleet.failure_rates import count_once
+from control.health.burn_ins.hosts import expire_once
+from control.health.burn_ins.orders import order_intake_once
+from control.health.burn_ins.verdicts import judge_burn_ins_once
+from control.health.evacuation import evacuate_once
+from control.health.judge import BATCH, judge_once
+from control.health.node_holds import hold_nodes_once
+from control.health.peers import PeerRounds
+from control.health.rule_repairs import start_repairs_once
+from control.health.suspicion import hold_suspects_once
+from control.hosts.maintenance_evacuation import clear_once
+from control.jobs.energy_keeping import keep_energy_once
+from control.system.retention import sweep_once
+from control.telemetry.retention import keep_once
+from control.training.storage_faults import settle_once
 from muster.db.engine import make_engine
 from muster.db.listening import Wakeups
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
-from muster.services.attribute_upkeep import BATCH as ATTRIBUTES_BATCH
-from muster.services.attribute_upkeep import refresh_attributes_once
-from muster.services.burn_ins.hosts import expire_once
-from muster.services.burn_ins.orders import order_intake_once
-from muster.services.burn_ins.verdicts import judge_burn_ins_once
-from muster.services.clearings import clear_once
-from muster.services.driver_upkeep import refresh_drivers_once
-from muster.services.energy_keeping import keep_energy_once
-from muster.services.expiry import expire
-from muster.services.failure_rates import count_once
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.judge import BATCH, judge_once
-from muster.services.judgement.node_holds import hold_nodes_once
-from muster.services.judgement.rule_repairs import start_repairs_once
-from muster.services.judgement.suspicion import hold_suspects_once
-from muster.services.judgement.unknown_kinds import sort_unknown_kinds_once
-from muster.services.peers import PeerRounds
-from muster.services.reconcile import reconcile
-from muster.services.relay import RING_TOPIC, relay_once
-from muster.services.retention import sweep_once
-from muster.services.sealer import seal_once
-from muster.services.sequencer import sequence_once
-from muster.services.storage_faults import settle_once
-from muster.services.telemetry.retention import keep_once
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import Settings
-from workers.bell.ringer import Ringer
+from workers.wakeup.sender import Ringer
 
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 
 from muster.settings import Settings, SettingsError
-from workers.host.supervisor.job_user import REACHES
+from workers.host.supervisor.user.job_user import REACHES
 
 SHARED: Final = ("attempts", "checkpoints")
 """Of the state folder, what programs pass through; all else there is closed to them."""

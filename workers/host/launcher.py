@@ -36,14 +36,14 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
-from workers.host.doorbell import Doorbell
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
-from workers.host.looks import Looks
 from workers.host.meetings import Meetings
+from workers.host.preflight import Looks
 from workers.host.proof_tries import ProofTries
 from workers.host.starting import Starter
+from workers.host.wake_socket import Doorbell
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000

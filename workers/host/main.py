@@ -13,13 +13,13 @@ from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
-from workers.bell.command import BROKER_VARIABLE, ListenerArguments
-from workers.host.doorbell import Doorbell
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
+from workers.host.wake_socket import Doorbell
+from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
 LOG_RELAY_S: Final = 0.2
 LISTENER_PAUSE_S: Final = 2.0

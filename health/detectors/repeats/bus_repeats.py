@@ -5,7 +5,7 @@ from typing import Final
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen, comes_again
 from health.xid.kernel_log import OFF_THE_BUS
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "bus_repeats"
 HOLD: Final = "bus_repeats:hold"

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from health.detectors import xid
 from health.detectors.detector import NO_FINDINGS, About, Findings
+from health.detectors.gpu import xid
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
-from health.known import EVERYTHING, Known, of_detector
-from health.weightless import FOLLOWS
-from muster.domain.evidence import Evidence, Severity
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.index import EVERYTHING, Known, of_detector
+from health.evidence.suppression import FOLLOWS
+from muster.domain.evidence.findings import Evidence, Severity
+from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "cleanup_alone"
 CLEANUP: Final = 45

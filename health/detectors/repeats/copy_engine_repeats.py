@@ -8,7 +8,7 @@ from typing import Final
 from health.detectors.detector import About, Findings
 from health.detectors.repeats import one_gpu_alone
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "copy_engine_repeats"
 COPY_ENGINES: Final = frozenset({*range(39, 42), *range(70, 73), *range(75, 78), 85, *range(126, 136)})

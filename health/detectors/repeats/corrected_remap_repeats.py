@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from health.detectors import corrected_remaps
 from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.memory import corrected_remaps
 from health.detectors.repeats.repeat import Repeat, Seen
-from health.known import of_detector
-from muster.domain.evidence import Severity
+from health.evidence.index import of_detector
+from muster.domain.evidence.findings import Severity
 
 
 def judge(seen: Seen) -> Findings:

@@ -4,8 +4,8 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVSENTINEL, Repeat, Seen, num_bursts
-from health.known import WORSE_THAN_INFO, code_of
-from muster.domain.evidence import Evidence, Severity
+from health.evidence.index import WORSE_THAN_INFO, code_of
+from muster.domain.evidence.findings import Evidence, Severity
 
 NAME: Final = "fatal_repeats"
 HOLD: Final = "fatal_repeats:hold"

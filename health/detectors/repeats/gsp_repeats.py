@@ -7,8 +7,8 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen, num_bursts, of_codes
-from health.known import code_of
-from muster.domain.evidence import Severity
+from health.evidence.index import code_of
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "gsp_repeats"
 HOLD: Final = "gsp_repeats:hold"

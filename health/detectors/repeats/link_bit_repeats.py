@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from health.detectors import xid
 from health.detectors.detector import About, Findings
+from health.detectors.gpu import xid
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
-from health.known import of_code
+from health.evidence.index import of_code
 from health.xid.nvlink import NVLINK_ERROR, REGISTER_BITS
 from health.xid.recovery import SEVERITY_OF
-from muster.domain.evidence import Evidence, Finding, Severity
+from muster.domain.evidence.findings import Evidence, Finding, Severity
 
 NAME: Final = "link_bit_repeats"
 

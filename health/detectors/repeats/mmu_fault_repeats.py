@@ -5,7 +5,7 @@ from typing import Final
 from health.detectors.detector import About, Findings
 from health.detectors.repeats import one_gpu_alone
 from health.detectors.repeats.repeat import NVSENTINEL, Repeat, Seen
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "mmu_fault_repeats"
 

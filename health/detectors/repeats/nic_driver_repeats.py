@@ -5,11 +5,11 @@ Whichever card it is about: what three cards of one node say once each is a faul
 
 from typing import Final
 
-from health.detectors import nic_driver
 from health.detectors.detector import NO_FINDINGS, About, Findings
+from health.detectors.node import nic_driver
 from health.detectors.repeats.repeat import NVSENTINEL, TIMES, Repeat, Seen
-from health.known import of_detector
-from muster.domain.evidence import Severity
+from health.evidence.index import of_detector
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "nic_driver_repeats"
 

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from health.detectors import port_degraded
 from health.detectors.detector import NO_FINDINGS, About, Findings
+from health.detectors.ports import port_degraded
 from health.detectors.repeats import of_port
 from health.detectors.repeats.repeat import NVSENTINEL, TIMES, Repeat, Seen
-from health.known import of_fault
-from muster.domain.evidence import Severity
+from health.evidence.index import of_fault
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "nic_repeats"
 

@@ -2,8 +2,8 @@
 
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats.repeat import TIMES, Seen
-from muster.domain.detector_policy import RepeatPolicy
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
+from muster.domain.policy.gpu_detectors import RepeatPolicy
 
 
 def found(seen: Seen, name: str, times: int, rule: RepeatPolicy, what: str) -> Findings:

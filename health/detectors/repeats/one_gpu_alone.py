@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats.repeat import TIMES, Seen, comes_again
-from health.known import code_of
-from muster.domain.detector_policy import RepeatPolicy
-from muster.domain.evidence import Severity
+from health.evidence.index import code_of
+from muster.domain.evidence.findings import Severity
+from muster.domain.policy.gpu_detectors import RepeatPolicy
 
 
 def judge(seen: Seen, name: str, rule: RepeatPolicy, codes: Collection[int], what: str) -> Findings:

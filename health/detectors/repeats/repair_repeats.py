@@ -6,9 +6,9 @@ from typing import Final
 from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
 from health.detectors.modes import in_mode
 from health.detectors.repeats.repeat import NVSENTINEL, TIMES, VERSION
-from muster.domain.evidence import Finding, Severity, Source, Trust
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.evidence.findings import Finding, Severity, Source, Trust
 from muster.domain.ids import NodeId
+from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "repair_repeats"
 ABOUT: Final = About("5 repairs on one node in 7 days", NVSENTINEL, Severity.DEGRADED)

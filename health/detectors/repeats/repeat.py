@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.detectors.detector import About, Findings, counts_for_ms
-from health.known import Known, Shelf, code_of, of_code
-from health.weightless import OVERRULED, SHADOW, set_aside_by
-from muster.domain.detector_policy import RepeatPolicy
-from muster.domain.evidence import Evidence, Finding, Severity
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.index import Known, Shelf, code_of, of_code
+from health.evidence.suppression import OVERRULED, SHADOW, set_aside_by
+from muster.domain.evidence.findings import Evidence, Finding, Severity
+from muster.domain.policy.gpu_detectors import RepeatPolicy
+from muster.domain.policy.health import HealthPolicy
 
 TIMES: Final = "times"
 """Key in ``values``: how often a rate was told too high, or a fault came."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen, comes_again
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "reset_repeats"
 HOLD: Final = "reset_repeats:hold"

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors import corrected_remaps, nic_driver, port_degraded, port_flap, retired_pages
 from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.memory import corrected_remaps, retired_pages
+from health.detectors.node import nic_driver
+from health.detectors.ports import port_degraded, port_flap
 from health.detectors.repeats import (
     bus_repeats,
     cleanup_alone,
@@ -23,11 +25,11 @@ from health.detectors.repeats import (
     sm_exception_repeats,
 )
 from health.detectors.repeats.repeat import Repeat, Seen, counts_as_time
-from health.known import Known, code_of
-from health.weightless import SHADOW
-from muster.domain.detector_policy import RepeatPolicy
-from muster.domain.evidence import Evidence
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.index import Known, code_of
+from health.evidence.suppression import SHADOW
+from muster.domain.evidence.findings import Evidence
+from muster.domain.policy.gpu_detectors import RepeatPolicy
+from muster.domain.policy.health import HealthPolicy
 
 RULES: Final[tuple[Repeat, ...]] = (
     mmu_fault_repeats.RULE,

@@ -4,8 +4,8 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVSENTINEL, TIMES, Repeat, Seen, num_bursts
-from health.known import code_of, of_code_at, place_in_gpu
-from muster.domain.evidence import Severity
+from health.evidence.index import code_of, of_code_at, place_in_gpu
+from muster.domain.evidence.findings import Severity
 
 NAME: Final = "sm_exception_repeats"
 _SM_EXCEPTION: Final = 13

@@ -1,6 +1,6 @@
 """The newest readings of a node's GPUs in the node's own row, in place of a row a GPU.
 
-Packed as ``muster.services.telemetry.node_readings`` says. The table ``gpu_latest`` is emptied into it and dropped
+Packed as ``control.telemetry.node_readings`` says. The table ``gpu_latest`` is emptied into it and dropped
 here, since nothing has been released yet. Going down makes it again, from what is packed.
 """
 

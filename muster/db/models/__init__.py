@@ -15,12 +15,12 @@ from muster.db.models.health import Breaker, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
-from muster.db.models.looks import PlacementLook
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
 from muster.db.models.policies import PolicyVersion
+from muster.db.models.preflights import PlacementLook
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
 from muster.db.models.storage_faults import StorageFault

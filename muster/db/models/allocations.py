@@ -38,7 +38,7 @@ class Allocation(Base):
 class AllocationGpu(Base):
     """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once.
 
-    What is over stands in an index of its own, so who asks by a GPU says which it means (``repositories.holdings``).
+    What is over stands in an index of its own, so who asks by a GPU says which it means (``queries.holdings``).
 
     Its allocation is there, and its GPU on its node: triggers see to that, a statement's rows at once, since foreign
     keys look up one row after another, which would be half of a large placement. GPUs and allocations are never

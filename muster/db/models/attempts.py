@@ -10,7 +10,7 @@ from muster.db.base import Base, EnumText, one_of
 from muster.db.models.jobs import Job
 from muster.db.models.nodes import Node
 from muster.domain.ids import AttemptId, Fence, JobId, NodeId, TenantId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 
 
@@ -20,11 +20,11 @@ class Attempt(Base):
     ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED. ``go_at``: when all
     hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
     of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
-    None for so many steps. ``energy``: as ``services.job_energy`` read it once it had ended; None until then.
+    None for so many steps. ``energy``: as ``control.jobs.job_energy`` read it once it had ended; None until then.
     ``training_began_at``: when its program had chosen from which checkpoint to go on, by its first word; a commit of an
     older attempt that is later counts for nothing. ``resumed_from``: the generation of an earlier attempt that it went
     on from; None: of none, or nothing is heard of it yet. ``pairwise``: the check of its hosts before their start, as
-    ``health.pairwise_start`` says; None: none is made.
+    ``health.pairwise.start`` says; None: none is made.
     """
 
     __tablename__ = "attempts"

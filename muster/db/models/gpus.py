@@ -16,7 +16,7 @@ class Gpu(Base):
     """One device by its NVML UUID. ``origin_standing`` is where SUSPECT or QUARANTINED came from.
 
     ``standing_since``: its newest move; None before the first. ``attributes``: what its agent tells of it, by the names
-    of ``domain.cohort_attributes``; what stands in columns of its own is not repeated there.
+    of ``domain.gpu.cohort_attributes``; what stands in columns of its own is not repeated there.
     """
 
     __tablename__ = "gpus"

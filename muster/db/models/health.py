@@ -7,9 +7,9 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
-from muster.domain.evidence import Trust
+from muster.domain.evidence.findings import Trust
+from muster.domain.evidence.repairs import RepairAction, RepairOutcome, RepairVerb
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.repairs import RepairAction, RepairOutcome, RepairVerb
 
 
 class EvidenceRow(Base):

@@ -1,4 +1,4 @@
-"""The reports of agents. The group commits of `services.telemetry` alone write them; all services read them."""
+"""The reports of agents. The group commits of `control.telemetry` alone write them; all services read them."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ class NodeLatest(Base):
     ``boot_order`` counts the boots that were believed as current; ``newest_ms`` is the latest time one of them said.
     ``skew_ms``: receipt minus the agent's own time. ``judge_memory``: by GPU, what the judgement of its samples
     remembers beside their values; of a healthy GPU that is nothing. ``gpu_readings``: the newest of each of its GPUs,
-    packed (``services.telemetry.node_readings``); those in ``gpus_behind`` came with an older report than the row's.
+    packed (``control.telemetry.node_readings``); those in ``gpus_behind`` came with an older report than the row's.
     """
 
     __tablename__ = "node_latest"
@@ -106,7 +106,7 @@ class StoredSignal(Base):
 
     ``is_open`` goes from true to false. ``is_alarming``: it would condemn, so nothing is placed on what it is about
     until it is judged. ``judge_fault``: why it could not be judged; not before ``judge_after`` again. One judged with a
-    fault is of a kind that this release does not know (``judgement.unknown_kinds``).
+    fault is of a kind that this release does not know (``control.evidence.unknown_kinds``).
     """
 
     __tablename__ = "gpu_signals"

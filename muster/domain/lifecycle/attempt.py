@@ -8,7 +8,7 @@ rule a host that is lost no longer holds up the end, because what it still commi
 from dataclasses import replace
 from typing import Final
 
-from muster.domain.causes import STOP_CAUSES
+from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.ids import NodeId
 from muster.domain.lifecycle.attempt_messages import (
     ClaimAsked,

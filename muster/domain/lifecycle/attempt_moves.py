@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.domain.causes import STOP_CAUSES
+from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.ids import NodeId
 from muster.domain.lifecycle.attempt_messages import Command, Ended, Outcome, Ring
 from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Verdict

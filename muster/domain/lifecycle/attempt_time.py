@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.domain.ids import NodeId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle.attempt_messages import Command, Outcome, Ring, Tick
 from muster.domain.lifecycle.attempt_moves import (
     MAY_RUN,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.domain.causes import ADVICE, CAUSE_RULES, Budget, Onward
+from muster.domain.exit.causes import ADVICE, CAUSE_RULES, Budget, Onward
 from muster.domain.lifecycle.model import JobLife, Timers, Verdict
 from muster.domain.states import JOB_EDGES, Cause, JobState, require_edge
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from muster.domain.ids import AttemptId, Fence, JobId, NodeId
-from muster.domain.job_spec import NodeLossRule
-from muster.domain.policy import Policy
+from muster.domain.job.spec import NodeLossRule
+from muster.domain.policy.document import Policy
 from muster.domain.states import AttemptState, Cause, HostPartState, JobState, StopReason
 
 

@@ -12,18 +12,19 @@ import pytest
 
 from agents.probes.faults import Fault, write_fault
 from agents.probes.simulated import simulated_uuids
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory as fleet
+from control.tenants import keys
+from local.children import Child, child_environment
 from muster.db.engine import make_engine
 from muster.db.models import BurnIn
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Role
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
-from muster.embedded.children import Child, child_environment
 from muster.ports import free_port
-from muster.services import fleet, keys
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
+from tests.control.burn_in_case import newest, standing
 from tests.fleet_factory import OPERATOR
-from tests.services.burn_in_case import newest, standing
 from tests.waiting import wait_until
 from workers.control.main import burn_in_once
 

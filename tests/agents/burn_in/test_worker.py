@@ -17,8 +17,8 @@ from agents.burn_in.worker import AWAY_S, BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
 from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, ProbeError, ProbeEvent
 from muster.client.transport import Problem, UnreachableError
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import INDEX, NUM_METRICS
 from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInOrder, BurnInReport, Figures
 
 ONE, TWO = GpuUuid("GPU-one"), GpuUuid("GPU-two")

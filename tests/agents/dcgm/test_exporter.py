@@ -14,9 +14,9 @@ from agents.probes.faults import Fault, write_fault
 from agents.probes.interface import GpuCheck
 from agents.probes.profiles import A100
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from muster.domain.evidence import Source
+from muster.domain.evidence.findings import Source
+from muster.domain.gpu.metrics import METRICS, value_of
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import METRICS, value_of
 from tests.recorded_server import Answer, Asked, RecordedServer, serving
 
 NOW_MS = 1_790_000_000_000

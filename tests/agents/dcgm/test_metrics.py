@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.dcgm.metrics import FIELDS, DcgmGpu, Scrape, is_blank, merged, parse_metrics
-from muster.domain.metrics import INDEX, NUM_METRICS
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 
 LABELS = (
     'gpu="3",UUID="GPU-a",pci_bus_id="00000000:05:00.0",device="nvidia3",modelName="NVIDIA H100 80GB HBM3",'

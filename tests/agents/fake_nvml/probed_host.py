@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.domain.metrics import INDEX
+from muster.domain.gpu.metrics import INDEX
 from tests.agents.fake_nvml.state import FakeState, map_state
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from agents.events.naming import Naming
 from agents.host.clock import ServerClock
-from agents.host.telling import HostPlaces, HostTeller
+from agents.host.events import HostPlaces, HostTeller
 from agents.probes.interface import ProbeEvent
-from agents.telling.naming import Naming
-from muster.domain.evidence import EventKind
+from muster.domain.evidence.findings import EventKind
 from tests.agents.host.trees import HostTree
 
 WALL_MS = 1_790_000_000_000

@@ -11,11 +11,11 @@ from agents.pair_probes.worker import AWAY_S, PairProbeWorker
 from agents.probes.interface import ProbeEvent
 from agents.reports import event_report
 from health.detectors.registry import judge_signal
-from health.pair_probes import ROUND_S
+from health.pairwise.pair_probes import ROUND_S
 from muster.client.transport import UnreachableError
-from muster.domain.evidence import EventKind, GpuSignal, Source
+from muster.domain.evidence.findings import EventKind, GpuSignal, Source
+from muster.domain.evidence.state_readings import PAIR_PROBE
 from muster.domain.ids import NodeId
-from muster.domain.state_readings import PAIR_PROBE
 from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk, PairProbePeer
 from tests.health.case_factory import POLICY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agents.probes.nvml_events import CHANGES
-from muster.domain.metrics import INDEX
+from muster.domain.gpu.metrics import INDEX
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import map_state
 from tests.agents.test_daemon import Server, agent, every, serving_agents

@@ -6,7 +6,7 @@ import pytest
 
 from agents.probes.nvml_counters import BESIDE
 from agents.probes.nvml_gpm import METRICS as WHERE_IDLE
-from muster.domain.state_readings import GPU_RATES, GPU_STATE
+from muster.domain.evidence.state_readings import GPU_RATES, GPU_STATE
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts
 from tests.agents.fake_nvml.state import Group
 

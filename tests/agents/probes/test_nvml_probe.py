@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from muster.domain.metrics import METRICS
+from muster.domain.gpu.metrics import METRICS
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts, Libraries, value
 from tests.agents.fake_nvml.state import Group, uuid_of
 from tests.waiting import wait_until

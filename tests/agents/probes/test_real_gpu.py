@@ -7,8 +7,8 @@ import pytest
 
 from agents.probes.interface import Probe, ProbeError
 from agents.probes.nvml import open_nvml_probe
-from agents.scan import scan
-from muster.domain.metrics import METRICS
+from agents.scan.scan import scan
+from muster.domain.gpu.metrics import METRICS
 
 
 @pytest.fixture

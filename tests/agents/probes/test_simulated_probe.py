@@ -14,9 +14,9 @@ from agents.probes.faults import Fault, FaultFileError, clear_faults, read_fault
 from agents.probes.interface import GpuCheck, Probe, ProbeError
 from agents.probes.profiles import A100, H100, PROFILES, HardwareProfile
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from muster.domain.evidence import EventKind, Source
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.gpu.metrics import METRICS, NUM_METRICS, value_of
 from muster.domain.ids import GpuUuid
-from muster.domain.metrics import METRICS, NUM_METRICS, value_of
 
 NOW_MS = 1_790_000_000_000
 UUIDS = simulated_uuids(4)

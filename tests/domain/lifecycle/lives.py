@@ -6,7 +6,7 @@ from muster.domain.ids import AttemptId, Fence, JobId, NodeId
 from muster.domain.lifecycle import attempt, host
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, HostPart, Timers, Verdict
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Cause
 
 TIMERS = Timers.of(DEFAULT_POLICY)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.domain.ids import Fence
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt
 from muster.domain.lifecycle.model import AttemptLife, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from muster.domain.lifecycle.contact import next_beat_s
-from muster.domain.policy import ContactPolicy
+from muster.domain.policy.document import ContactPolicy
 
 
 def test_a_fleet_that_began_together_drifts_apart() -> None:

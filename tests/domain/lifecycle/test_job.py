@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.causes import CAUSE_RULES, Onward
+from muster.domain.exit.causes import CAUSE_RULES, Onward
 from muster.domain.lifecycle import job
 from muster.domain.lifecycle.model import JobLife, Verdict
 from muster.domain.states import TERMINAL_JOB_STATES, Cause, JobState

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import Fence, NodeId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt, host
 from muster.domain.lifecycle.contact import Hearing, hear
 from muster.domain.lifecycle.host import HostLedger

@@ -6,11 +6,11 @@ from itertools import count
 
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
 from health.detectors.repeats.repair_repeats import repairs_of
-from health.known import Known
-from health.noting import Place, note
-from muster.domain.evidence import EventKind, Evidence, Finding, GpuSample, GpuSignal, Severity, Source
-from muster.domain.health_policy import HealthPolicy
+from health.evidence.index import Known
+from health.evidence.merge import Place, note
+from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSample, GpuSignal, Severity, Source
 from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import DAY, MINUTE, NODE, NOW_MS, SECOND, sample, signal
 
 Judged = Callable[[HealthPolicy], Mapping[str, Evidence]]

@@ -1,6 +1,6 @@
 """PCIe, NVLink, network ports, and how many GPUs a host has."""
 
-from muster.domain.state_readings import words_text
+from muster.domain.evidence.state_readings import words_text
 from tests.health.field.judged import (
     DEGRADED,
     HOST,

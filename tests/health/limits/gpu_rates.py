@@ -1,6 +1,6 @@
 """What rose of a GPU within a window."""
 
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 from tests.health.limits.limit import MINUTE, RATES, X16, Limit
 
 GPU_RATES = {

@@ -1,7 +1,7 @@
 """What is told of a GPU when it changes and each hour."""
 
-from muster.domain.evidence import Severity
-from muster.domain.state_readings import words_text
+from muster.domain.evidence.findings import Severity
+from muster.domain.evidence.state_readings import words_text
 from tests.health.limits.limit import STATE, Limit
 
 GPU_STATES = {

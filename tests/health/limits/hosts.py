@@ -1,6 +1,6 @@
 """What is told of a host, and what rose there."""
 
-from muster.domain.evidence import Severity
+from muster.domain.evidence.findings import Severity
 from tests.health.limits.limit import HOST, HOST_RATES, MINUTE, Limit
 
 HOSTS = {

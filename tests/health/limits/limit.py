@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import GPU, signal
 
 NODE_KINDS = {

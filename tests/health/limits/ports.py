@@ -1,6 +1,6 @@
 """Network ports, their counters, and probes between hosts."""
 
-from muster.domain.evidence import EventKind, Severity
+from muster.domain.evidence.findings import EventKind, Severity
 from tests.health.limits.limit import HOST, MINUTE, PORT, PORT_RATE, RDMA, SEEN, Limit
 
 PORTS = {

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.causes import KEEPS_ITS_GPUS
+from muster.domain.exit.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle.model import AttemptLife, HostPart, Verdict
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Cause
 from scheduler.model import Lapse, OwnHold, Placement, Plan, Question, WaitingJob, Workload
 from simulator.planning.keeping import Kept, fault_of_kept, kept_of
-from simulator.truth import ViolationError
+from simulator.world.truth import ViolationError
 
 JOB, OTHER = JobId("job"), JobId("other")
 A, B = NodeId("a"), NodeId("b")

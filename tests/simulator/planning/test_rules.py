@@ -5,15 +5,15 @@ from random import Random
 import pytest
 
 from muster.domain.ids import JobId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle.model import JobLife
 from muster.domain.states import Contact
 from scheduler.planner import plan
 from simulator.planning.rules import Rules, shaped
 from simulator.planning.snapshot import take
-from simulator.rows import JobRow
-from simulator.wiring import TRUE_WIRING
-from simulator.world import World
+from simulator.world.rows import JobRow
+from simulator.world.wiring import TRUE_WIRING
+from simulator.world.world import World
 
 SEEDS = range(60)
 

@@ -5,8 +5,8 @@ Where jobs share hosts they may choose other hosts: the planner weighs what it l
 
 import pytest
 
-from muster.domain.policy import DEFAULT_POLICY, Policy
-from muster.domain.queue_policy import CONSERVATIVE
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.queue import CONSERVATIVE
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Believed, PlannedQueue

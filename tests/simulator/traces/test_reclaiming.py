@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY
 from simulator.traces.course import Cause
 from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import Played, play

@@ -3,8 +3,8 @@
 from random import Random
 from statistics import median
 
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.history import predicted_s
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.forecast.history import predicted_s
 from scheduler.model import StartRange
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob

@@ -9,7 +9,7 @@ from tests.waiting import wait_until
 from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.lock import is_locked
-from workers.host.supervisor.processes import attempt_processes
+from workers.host.supervisor.proof.processes import attempt_processes
 
 
 def bury(folder: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.engine import make_engine
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase
 from tests.patient import PATIENT

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Checkpoint, Event, TrainingStep
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import Cause, CheckpointStatus, JobState
-from muster.services.policies import ACTIVATE, store_policy
-from muster.train.manifest import MANIFEST
+from muster.train.checkpoint.manifest import MANIFEST
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import tiny_program

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, ElasticPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, ElasticPolicy, Policy
 from muster.domain.states import AttemptState, Cause, JobState
-from muster.services.policies import ACTIVATE, store_policy
-from muster.train.samples import sample_at
+from muster.train.data.samples import sample_at
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import elastic_program

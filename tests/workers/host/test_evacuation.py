@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from health.admission import AdmissionFacts, Refusal, refusal_of
+from control.health import interventions
+from control.health.evacuation import evacuate_once
+from control.health.interventions import DISMISS
+from control.health.judge import judge_once
+from control.policy.policies import ACTIVATE, store_policy
+from health.standing.admission import AdmissionFacts, Refusal, refusal_of
 from muster.db.models import Breaker, Checkpoint, Cordon, EvidenceRow, Gpu, GpuStandingChange, Incident
 from muster.domain.ids import GpuUuid, JobId
-from muster.domain.policy import DEFAULT_POLICY, DispatchPolicy, EvacuationPolicy, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, DispatchPolicy, EvacuationPolicy, Policy
 from muster.domain.principals import system_principal
 from muster.domain.states import CheckpointStatus, Contact, JobState, Standing
-from muster.services.judgement import interventions
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.interventions import DISMISS
-from muster.services.judgement.judge import judge_once
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.stored_signals import add_signal

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.ids import JobId
 from muster.domain.states import Cause, JobState
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import Fleet, enrol_host, make_fleet
 from tests.host_case import HostCase
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.jobs import jobs
 from muster.db.models import AttemptHost, Event, Tenant
 from muster.domain.states import Cause, JobState
-from muster.services import jobs
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import SettingsError, load_settings
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase

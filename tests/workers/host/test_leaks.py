@@ -11,16 +11,16 @@ from typing import Final
 import psutil
 import pytest
 
+from control.policy.policies import ACTIVATE, store_policy
+from local.soak.books import SHARED_MEMORY, files_in_use, files_of
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import JobState
-from muster.embedded.soak.books import SHARED_MEMORY, files_in_use, files_of
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
-from workers.host.supervisor.processes import attempt_processes, listening_ports
+from workers.host.supervisor.proof.processes import attempt_processes, listening_ports
 
 pytestmark = TRAINS
 QUICK: Final = Policy(dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2))

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Event
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy, TierPolicy
-from muster.domain.start_policy import PairwisePolicy
+from muster.domain.policy.document import DispatchPolicy, Policy, TierPolicy
+from muster.domain.policy.start import PairwisePolicy
 from muster.domain.states import Cause, JobState
-from muster.services.policies import ACTIVATE, store_policy
-from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.host_case import HostCase
 from tests.train.marks import TRAINS

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Allocation, AllocationGpu
 from muster.domain.ids import JobId
-from muster.domain.policy import ContactPolicy, DispatchPolicy, Policy
+from muster.domain.policy.document import ContactPolicy, DispatchPolicy, Policy
 from muster.domain.states import AllocationState, AttemptState, Cause, JobState
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.host_case import HostCase
 from tests.waiting import wait_until

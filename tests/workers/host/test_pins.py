@@ -2,10 +2,10 @@
 
 from sqlalchemy import select
 
+from control.jobs import pins
 from muster.db.models import Checkpoint
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.states import JobState
-from muster.services import pins
 from tests.host_case import HostCase
 from tests.workers.host.test_training import SPEAKS
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.client.transport import Problem
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import AttemptState, Cause, HostPartState, JobState
-from muster.services.policies import ACTIVATE, store_policy
 from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase

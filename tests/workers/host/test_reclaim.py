@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 from sqlalchemy import select
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Event, Reclaim, TrainingStep
 from muster.domain.ids import JobId
-from muster.domain.policy import DEFAULT_POLICY, DispatchPolicy, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, DispatchPolicy, Policy
 from muster.domain.states import JobState, ReclaimOutcome, ReclaimState
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.slow_at_first import slow_at_first

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import AttemptState, Cause, JobState
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import elastic_program

@@ -6,11 +6,11 @@ import json
 import pytest
 from sqlalchemy import select
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import CheckpointStatus, JobState
-from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 

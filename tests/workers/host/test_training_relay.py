@@ -13,17 +13,18 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, select
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.client.transport import Problem
 from muster.db.models import TrainingHost, TrainingStep
 from muster.domain.ids import AttemptId
-from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.training import TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet, make_fleet
 from tests.host_case import DirectClient
 from tests.played_host import PlayedHost
 from workers.host import training_relay
 from workers.host.log_relay import LogRelay
-from workers.host.supervisor import files, train_socket
+from workers.host.supervisor import files
+from workers.host.supervisor.record import train_socket
 from workers.host.training_relay import NUM_REFUSED
 
 
@@ -185,7 +186,7 @@ import sys
 from pathlib import Path
 from muster import failpoints
 from muster.db.engine import make_engine
-from muster.services.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import Fleet
 from tests.host_case import DirectClient
 from workers.host import training_relay

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from control.health.evacuation import EVACUATE
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Attempt, Checkpoint, Event, TrainingStep
 from muster.domain.ids import JobId
-from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause, CheckpointStatus, JobState
-from muster.services.judgement.evacuation import EVACUATE
-from muster.services.policies import ACTIVATE, store_policy
-from muster.train.manifest import MANIFEST
+from muster.train.checkpoint.manifest import MANIFEST
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import tiny_program
@@ -30,7 +30,7 @@ QUICK = Policy(dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=
 ARGS = ["--steps", "12", "--every", "4", "--synchronous"]
 MUTE = f"""
 import json, os, runpy
-from muster.train import failpoints
+from muster.train.runtime import failpoints
 if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     failpoints.arm("save.after_commit~600@2")
 runpy.run_path({tiny_program.__file__!r}, run_name="__main__")

@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from health.pairwise import Assessment, GroupResult, PairwiseLimits, Round, assess
-from health.pairwise_proof import Group
+from health.pairwise.check import Assessment, GroupResult, PairwiseLimits, Round, assess
+from health.pairwise.proof import Group
 from muster.wire.meeting import CALLED_OFF, Meet, Met
 from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import keep_alive

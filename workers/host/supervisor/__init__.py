@@ -4,8 +4,8 @@ The launcher's side of it is this list; the supervisor itself is ``supervise``, 
 """
 
 from workers.host.supervisor.adoption import Adoption, adopt, prove_clean, reap_vanished, refuse_start, wake
-from workers.host.supervisor.job_secrets import sweep as sweep_secrets
 from workers.host.supervisor.spawning import WaitingSupervisor, spawn_supervisor
+from workers.host.supervisor.user.job_secrets import sweep as sweep_secrets
 
 __all__ = [
     "Adoption",

@@ -6,13 +6,14 @@ import os
 import signal
 from pathlib import Path
 
-from workers.host.supervisor import exit_record, files
-from workers.host.supervisor.cgroup import find_group, group_name
-from workers.host.supervisor.cgroup_place import NONE
-from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
+from workers.host.supervisor import files
+from workers.host.supervisor.cgroup.group import find_group, group_name
+from workers.host.supervisor.cgroup.place import NONE
 from workers.host.supervisor.lock import is_locked, take_lock
 from workers.host.supervisor.order import OrderError, read_order
-from workers.host.supervisor.processes import is_same_process
+from workers.host.supervisor.proof.cleaning import kill_leftovers, prove_in_time
+from workers.host.supervisor.proof.processes import is_same_process
+from workers.host.supervisor.record import exit_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

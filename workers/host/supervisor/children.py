@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
-    from workers.host.supervisor.job_user import JobUser
+    from workers.host.supervisor.user.job_user import JobUser
 
 NOT_STARTED = 127
 _USUAL_UMASK = 0o022

@@ -1,6 +1,6 @@
 """The look at a job's datasets before its program starts, in a process that may hang on a file system that is gone.
 
-What looks is ``muster.train.dataset_look``, by our own interpreter and as the job's user.
+What looks is ``muster.train.data.dataset_preflight``, by our own interpreter and as the job's user.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from muster.train import dataset_look; del sys.path[0];"
-    " sys.stdin = open(int(sys.argv[2])); dataset_look.main()"
+    "import sys; sys.path.insert(0, sys.argv[1]); from muster.train.data.dataset_preflight import main;"
+    " del sys.path[0]; sys.stdin = open(int(sys.argv[2])); main()"
 )
 _CHECKSUMS = "checksums"
 _MOST_BYTES = 1 << 20

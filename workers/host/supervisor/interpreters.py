@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from workers.host.supervisor.job_user import JobUser
     from workers.host.supervisor.order import Order
+    from workers.host.supervisor.user.job_user import JobUser
 
 LEAST_TORCH = 2
 """torchrun's options as we use them are those of every torch from this major version on."""

@@ -1,6 +1,6 @@
 """One all-gather with other hosts, in a process that may hang, crash or say nothing; nobody waits for it here.
 
-What does it is ``muster.train.pairwise``, by an interpreter of the host's that has torch.
+What does it is ``muster.train.parallel.pairwise``, by an interpreter of the host's that has torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _START = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 try:
-    from muster.train import pairwise
+    from muster.train.parallel import pairwise
 except ImportError as fault:
     print(json.dumps({"why": f"cannot take part: {type(fault).__name__}: {fault}"[:500]}))
     sys.exit()
@@ -40,8 +40,8 @@ _MOST_BYTES = 1 << 16
 class Meeting:
     """Runs from its construction on. Raises OSError where it cannot be started.
 
-    ``order``: as ``muster.train.pairwise`` reads it. ``listen_fd``: of the socket of a group's store, which the group's
-    first host holds; None for the others.
+    ``order``: as ``muster.train.parallel.pairwise`` reads it. ``listen_fd``: of the socket of a group's store, which
+    the group's first host holds; None for the others.
     """
 
     def __init__(

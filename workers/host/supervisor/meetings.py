@@ -6,7 +6,7 @@ import os
 import socket
 
 from workers.host.supervisor import files
-from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.container.containers import has_nvidia
 from workers.host.supervisor.control_files import WatchedFile
 from workers.host.supervisor.meeting import CALLED_OFF, CANNOT, Meeting
 from workers.host.supervisor.order import passed_on_environment

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor import files
-from workers.host.supervisor.job_secrets import JobSecrets
-from workers.host.supervisor.job_user import JobUser
+from workers.host.supervisor.user.job_secrets import JobSecrets
+from workers.host.supervisor.user.job_user import JobUser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.container.containers import has_nvidia
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

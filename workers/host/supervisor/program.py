@@ -9,21 +9,22 @@ import sys
 import time
 from pathlib import Path
 
-from workers.host.supervisor import children, container_end, files
-from workers.host.supervisor.cleaning import reap_children
-from workers.host.supervisor.container_mounts import MountError
-from workers.host.supervisor.containers import command_of, look_at_container
+from workers.host.supervisor import children, files
+from workers.host.supervisor.container import end as container_end
+from workers.host.supervisor.container.containers import command_of, look_at_container
+from workers.host.supervisor.container.mounts import MountError
 from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
-from workers.host.supervisor.job_secrets import MissingSecretError
-from workers.host.supervisor.job_user import REACHES
-from workers.host.supervisor.log_streams import LogStream
 from workers.host.supervisor.order import program_environment
-from workers.host.supervisor.processes import is_same_process, processes_of, read_process
-from workers.host.supervisor.train_socket import TrainSocket
+from workers.host.supervisor.proof.cleaning import reap_children
+from workers.host.supervisor.proof.processes import is_same_process, processes_of, read_process
+from workers.host.supervisor.record.log_streams import LogStream
+from workers.host.supervisor.record.train_socket import TrainSocket
+from workers.host.supervisor.user.job_secrets import MissingSecretError
+from workers.host.supervisor.user.job_user import REACHES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from workers.host.supervisor.cgroup import Group
+    from workers.host.supervisor.cgroup.group import Group
     from workers.host.supervisor.order import Order
     from workers.host.supervisor.standby import Standby
 

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.container.containers import has_nvidia
 from workers.host.supervisor.preparation import UnreadyError
 
 TYPE_CHECKING = False

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from workers.host.supervisor.job_user import JobUser
     from workers.host.supervisor.order import Order
+    from workers.host.supervisor.user.job_user import JobUser
 
 _WARM_TORCHRUN = Path(__file__).with_name("warm_torchrun.py")
 _READY_PATIENCE_MS = 30_000

@@ -12,25 +12,26 @@ import signal
 import sys
 from pathlib import Path
 
-from workers.host.supervisor import exit_record, files
-from workers.host.supervisor.cgroup import find_group, group_name, make_group
-from workers.host.supervisor.cgroup_place import find_place
+from workers.host.supervisor import files
+from workers.host.supervisor.cgroup.device_files import DeviceFiles, isolate
+from workers.host.supervisor.cgroup.group import find_group, group_name, make_group
+from workers.host.supervisor.cgroup.memory_kills import MemoryKills
+from workers.host.supervisor.cgroup.place import find_place
 from workers.host.supervisor.children import StartError
-from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
-from workers.host.supervisor.container_end import has_own_group
-from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.container.containers import has_nvidia
+from workers.host.supervisor.container.end import has_own_group
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
 from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError
-from workers.host.supervisor.device_files import DeviceFiles, isolate
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.meetings import Meetings
-from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
 from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, look_at_host, write_and_read
-from workers.host.supervisor.processes import read_process
 from workers.host.supervisor.program import MissingProgramError, Program
+from workers.host.supervisor.proof.cleaning import kill_leftovers, prove_in_time
+from workers.host.supervisor.proof.processes import read_process
 from workers.host.supervisor.quick_check import QuickCheck, WrongResultError
+from workers.host.supervisor.record import exit_record
 from workers.host.supervisor.stop_plan import StopPlan
 
 TYPE_CHECKING = False
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from workers.host.supervisor.log_streams import LogStream
     from workers.host.supervisor.order import Order, Preparation
+    from workers.host.supervisor.record.log_streams import LogStream
+    from workers.host.supervisor.record.train_socket import TrainSocket
     from workers.host.supervisor.standby import Standby
-    from workers.host.supervisor.train_socket import TrainSocket
 
 EXIT_LOCKED = 10
 EXIT_STARTED_BEFORE = 11

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from health.pairwise import PairwiseLimits
+from health.pairwise.check import PairwiseLimits
 from workers.host.pairwise.lead import Check, Lead, Outcome
 
 ROUND_S: Final = 200.0

@@ -19,7 +19,7 @@ from .meet_case import meeting
 
 NEEDS_TORCH = TRAINS[-1]
 OTHER_WORDS = """
-from muster.train import pairwise
+from muster.train.parallel import pairwise
 right = pairwise._pattern
 pairwise._pattern = lambda rank, *more: right(rank, *more) + (rank == 1)
 pairwise.main()
@@ -94,7 +94,7 @@ def test_bytes_that_arrive_wrong_are_named_by_their_sender() -> None:
         common = {"key": "k", "hosts": ["gpu-00", "gpu-01"], "address": "127.0.0.1", "port": port, "device": "cpu"}
         common |= {"gather_bytes": 1024, "num_gathers": 1, "timeout_s": 200}
         orders = [{**common, "rank": 0, "listen_fd": listening.fileno()}, {**common, "rank": 1, "listen_fd": None}]
-        programs = [["-m", "muster.train.pairwise"], ["-c", OTHER_WORDS]]
+        programs = [["-m", "muster.train.parallel.pairwise"], ["-c", OTHER_WORDS]]
         processes = [
             subprocess.Popen(
                 [sys.executable, *program],

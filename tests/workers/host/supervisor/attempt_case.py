@@ -13,7 +13,7 @@ from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.files import boottime_ns
 from workers.host.supervisor.lock import is_locked
-from workers.host.supervisor.processes import attempt_processes
+from workers.host.supervisor.proof.processes import attempt_processes
 
 NODE_ID = "node_test"
 SECOND_NS = 1_000_000_000

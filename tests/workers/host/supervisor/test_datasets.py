@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from muster.train import dataset_manifest as manifests
-from muster.train.dataset_paths import dataset_path
+from muster.train.data import dataset_manifest as manifests
+from muster.train.data.dataset_paths import dataset_path
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host.supervisor import files
 from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from workers.host import supervisor
-from workers.host.supervisor.processes import living_processes, read_process
-from workers.host.supervisor.shared_memory import remove_tensors_of
+from workers.host.supervisor.proof.processes import living_processes, read_process
+from workers.host.supervisor.proof.shared_memory import remove_tensors_of
 
 from .attempt_case import Attempt
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.domain.exits import classify, parse_exit_record
+from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
 

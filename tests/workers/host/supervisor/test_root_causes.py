@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from muster.domain.exits import classify, parse_exit_record
+from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from tests.train.marks import TRAINS, times
 from workers.host import supervisor

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from workers.host import supervisor
-from workers.host.supervisor.processes import read_process
+from workers.host.supervisor.proof.processes import read_process
 
 from .attempt_case import Attempt, until
 

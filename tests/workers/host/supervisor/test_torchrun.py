@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from muster.domain.exits import classify, parse_exit_record
+from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.lock import is_locked
-from workers.host.supervisor.processes import listening_ports, living_processes
+from workers.host.supervisor.proof.processes import listening_ports, living_processes
 
 from .attempt_case import Attempt, until
 

@@ -1,0 +1,34 @@
+"""Origins of told states and rises: each told once, under a name that no other life of the agent in this boot has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agents.probes.interface import ProbeEvent
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.ids import GpuUuid
+
+
+@dataclass(slots=True)
+class Naming:
+    """``session`` tells two lives of the agent apart."""
+
+    session: str
+    _num_told: int = 0
+
+    def event(
+        self,
+        kind: EventKind,
+        source: Source,
+        at_ms: int,
+        values: Mapping[str, float],
+        *,
+        gpu_uuid: GpuUuid | None = None,
+        text: str = "",
+        subject: str = "",
+    ) -> ProbeEvent:
+        """``subject``: what it is about where that is no GPU and the text does not say it."""
+        self._num_told += 1
+        origin = f"told:{self.session}:{kind}:{gpu_uuid or subject or text or 'host'}:{self._num_told}"
+        return ProbeEvent(
+            origin=origin, kind=kind, source=source, at_ms=at_ms, gpu_uuid=gpu_uuid, text=text, values=values
+        )

@@ -1,0 +1,1 @@
+"""The kernel log of a host, from /dev/kmsg or the journal."""

@@ -1,0 +1,197 @@
+"""The kernel log as journald keeps it, for hosts where /dev/kmsg cannot be read: ``journalctl -o json --follow``.
+
+The rules are those of ``kernel_log``: this boot alone, the kernel's own lines alone, the driver's name at their begin,
+and each fault one event under one id whatever life the agent has. The journal's cursor is kept beside the spool, after
+what was read is durable. journald writes down both clocks as it takes a line, and the kernel's clock of the line itself
+(``_SOURCE_MONOTONIC_TIMESTAMP``): their difference says when it happened, also where it was taken minutes later.
+
+journalctl is a child process without a shell. One that ends is started again after a pause that grows; lines of other
+boots and other programs cost a look. Fields: systemd.journal-fields(7); how JSON tells bytes: systemd's journal export.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+import structlog
+
+from agents import host_facts
+from agents.kernel_log.journalctl import HOSTS_OWN, Journalctl, JournalPlace, plain_boot_id
+from agents.kernel_log.kernel_log import (
+    DRIVERS,
+    KEEP_EVERY_S,
+    MAX_EVENTS,
+    event_of,
+    host_event_of,
+    monotonic_s,
+    nic_event_of,
+)
+from agents.probes.interface import ProbeEvent
+from health.host_log import HostLogReader
+from health.nic_log import read_nic
+from health.xid.kernel_log import KernelLogReader
+from muster.domain.ids import GpuUuid
+from muster.durable import write_durably
+
+_KERNEL: Final = "0"
+"""The syslog facility of what the kernel itself logs: programs that write into /dev/kmsg have another."""
+_log = structlog.get_logger(__name__)
+
+
+class JournalPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest line that was read in this boot."""
+
+    boot_id: str
+    cursor: str
+
+
+class Journal:
+    """Raises OSError where journalctl cannot be started at all."""
+
+    def __init__(
+        self,
+        gpu_at: Callable[[str], GpuUuid | None],
+        boot_id: str,
+        place: JournalPlace = HOSTS_OWN,
+        *,
+        position_file: Path | None = None,
+        wall_ms: Callable[[], int] = host_facts.wall_ms,
+        clock_s: Callable[[], float] = monotonic_s,
+    ) -> None:
+        self._gpu_at = gpu_at
+        self._boot_id = boot_id
+        self._position_file = position_file
+        self._wall_ms = wall_ms
+        self._clock_s = clock_s
+        self._reader = KernelLogReader()
+        self._host_reader = HostLogReader()
+        self._newest = _kept_cursor(position_file, boot_id)
+        self._kept = self._newest
+        self._kept_s = clock_s()
+        self._journalctl = Journalctl(place, boot_id, cursor=lambda: self._newest, clock_s=clock_s)
+        self._journalctl.on_refused = self._begin_anew
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._journalctl.close()
+
+    def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
+        """Waits up to ``timeout_s`` for lines; about ``MAX_EVENTS`` faults at most. Each is given once."""
+        found: list[ProbeEvent] = []
+        for line in self._journalctl.lines(timeout_s):
+            found += self._events_of(line)
+            if len(found) >= MAX_EVENTS:
+                break
+        return tuple(found)
+
+    def keep_position(self, *, now: bool = True) -> None:
+        """As ``KernelLog.keep_position``: what was read is durable elsewhere."""
+        is_due = now or self._clock_s() - self._kept_s >= KEEP_EVERY_S
+        if self._position_file is None or self._newest is None or self._newest == self._kept or not is_due:
+            return
+        self._kept_s = self._clock_s()
+        try:
+            write_durably(self._position_file, msgspec.json.encode(JournalPosition(self._boot_id, self._newest)))
+        except OSError as error:
+            _log.warning("kernel_log_position_not_kept", path=str(self._position_file), fault=error.strerror)
+        else:
+            self._kept = self._newest
+
+    def _begin_anew(self) -> None:
+        """All of this boot is told again, under the ids that it had."""
+        self._newest = None
+
+    def _events_of(self, line: bytes) -> Iterator[ProbeEvent]:
+        try:
+            entry = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            _log.warning("kernel_journal_line_not_read", begins=line[:80].decode("utf-8", "replace"))
+            return
+        if not isinstance(entry, dict) or not self._is_of_this_boot(entry):
+            return
+        self._journalctl.has_told = True
+        cursor = entry.get("__CURSOR")
+        if isinstance(cursor, str) and cursor:
+            self._newest = cursor
+        words = _words_of(entry.get("MESSAGE"))
+        if entry.get("SYSLOG_FACILITY") != _KERNEL or words is None or not words.startswith(DRIVERS):
+            return
+        since_boot_us = _number(entry, "_SOURCE_MONOTONIC_TIMESTAMP")
+        taken_us = _number(entry, "__MONOTONIC_TIMESTAMP")
+        at_us = since_boot_us if since_boot_us is not None else taken_us
+        for fault in self._reader.read(f"6,0,{at_us or 0},-;{words}"):
+            origin = f"journal:{at_us}:{fault.pci}:{fault.kind}:{fault.code}"
+            yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(entry, since_boot_us, taken_us))
+        nic = read_nic(words)
+        if nic is not None:
+            yield nic_event_of(nic, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
+        own = self._host_reader.read(words, (at_us or 0) / 1e6)
+        if own is not None:
+            yield host_event_of(own, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
+
+    def _is_of_this_boot(self, entry: Mapping[str, Any]) -> bool:
+        boot_id = entry.get("_BOOT_ID")
+        is_kernels = entry.get("_TRANSPORT", "kernel") == "kernel"
+        return is_kernels and isinstance(boot_id, str) and plain_boot_id(boot_id) == plain_boot_id(self._boot_id)
+
+    def _at_ms(self, entry: Mapping[str, Any], since_boot_us: int | None, taken_us: int | None) -> int:
+        """Never after now."""
+        wall_us = _number(entry, "__REALTIME_TIMESTAMP")
+        now_ms = self._wall_ms()
+        if wall_us is None:
+            return now_ms
+        waited_us = 0 if since_boot_us is None or taken_us is None else max(0, taken_us - since_boot_us)
+        return min(now_ms, max(0, wall_us - waited_us) // 1000)
+
+
+def open_journal(
+    gpu_at: Callable[[str], GpuUuid | None],
+    boot_id: str,
+    place: JournalPlace = HOSTS_OWN,
+    *,
+    position_file: Path | None = None,
+) -> Journal | None:
+    """None, and said why, where journalctl cannot be started: NVML's events go on without it."""
+    try:
+        return Journal(gpu_at, boot_id, place, position_file=position_file)
+    except OSError as error:
+        advice = "install systemd's journalctl, or let the agent read /dev/kmsg; XIDs come from NVML alone now"
+        _log.warning("kernel_journal_cannot_be_read", program=place.program, fault=error.strerror, suggestion=advice)
+        return None
+
+
+def _words_of(message: object) -> str | None:
+    """What is no text is told as a list of its bytes; a field too large for journald's JSON as null."""
+    if isinstance(message, str):
+        return message.partition("\n")[0]
+    if isinstance(message, list) and all(isinstance(each, int) and 0 <= each <= 255 for each in message):
+        return bytes(message).partition(b"\n")[0].decode("utf-8", "replace")
+    return None
+
+
+def _number(entry: Mapping[str, Any], name: str) -> int | None:
+    value = entry.get(name)
+    is_one = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18
+    return int(str(value)) if is_one else None
+
+
+def _kept_cursor(file: Path | None, boot_id: str) -> str | None:
+    if file is None:
+        return None
+    try:
+        kept = msgspec.json.decode(file.read_bytes(), type=JournalPosition)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        _log.warning("kernel_log_position_not_read", path=str(file), fault=str(error))
+        return None
+    return kept.cursor if kept.boot_id == boot_id else None

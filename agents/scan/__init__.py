@@ -1,0 +1,1 @@
+"""``muster agent scan``: this host looked at twice and judged."""

@@ -1,0 +1,56 @@
+"""What a scan cannot judge, and why: what takes longer than it listened, or more than one host to see."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from agents.events.gpus import LOADED_CHECKS
+from health.detectors.detector import Tells
+from health.detectors.gpu import xid
+from health.detectors.links import nvlink_errors, pcie_link, sxid
+from health.detectors.load import clock_events
+from health.detectors.memory import corrected_errors, ecc_history
+from health.detectors.modes import PEERS
+from health.detectors.node import host_log, nic_driver, pair_probe
+from health.detectors.ports import port_fatal
+from health.detectors.registry import RULES
+from muster.domain.policy.health import HealthPolicy
+
+WINDOW_S: Final = 60.0
+"""An agent's window. What rises in a shorter one is told as if it had taken a minute: nothing is made too much of."""
+_BY_ITSELF: Final = frozenset({corrected_errors.NAME, port_fatal.NAME})
+"""Rates of which a rise or a total says enough, however short the window."""
+_KERNEL_LOG: Final = (xid.NAME, sxid.NAME, nic_driver.NAME, host_log.NAME)
+
+
+def not_judged(
+    policy: HealthPolicy,
+    num_samples: int,
+    listened_s: float,
+    states: Iterable[Mapping[str, float]],
+    *,
+    is_log_read: bool,
+) -> dict[str, str]:
+    """Detector → why. ``states``: of GPUs, by the names of ``GPU_STATE``."""
+    found = {
+        nvlink_errors.WINDOWS: "it looks back on 30 windows of a minute, which an agent sees",
+        pair_probe.NAME: "it takes another host's answers",
+        ecc_history.NAME: "what a board's life shows is news at its first sight alone, which the server remembers",
+        PEERS: "it takes other GPUs of the cohort under like load",
+    }
+    if num_samples < policy.clock_events.harmful_samples:
+        found[clock_events.NAME] = (
+            f"it counts {policy.clock_events.harmful_samples} of {policy.clock_events.window_samples} samples,"
+            f" {num_samples} were taken: --listen {policy.clock_events.window_samples}"
+        )
+    if listened_s < WINDOW_S:
+        why = (
+            "its limit is of a minute; less was listened for, so only what passes that limit alone is found:"
+            f" --listen {WINDOW_S:.0f}"
+        )
+        rates = {rule.name for rule in RULES if rule.tells is Tells.RATE}
+        found |= dict.fromkeys(rates - _BY_ITSELF - found.keys(), why)
+    if not any("pcie_loaded_width" in state for state in states):
+        found[pcie_link.NAME] = f"a PCIe link is judged under load, by {LOADED_CHECKS} samples in a row"
+    if not is_log_read:
+        found |= dict.fromkeys(_KERNEL_LOG, "the kernel log cannot be read: run as root, or with CAP_SYSLOG")
+    return dict(sorted(found.items()))

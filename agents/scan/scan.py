@@ -1,0 +1,276 @@
+"""``muster agent scan``: this host looked at twice, with the daemon's probes, and judged by the server's detectors.
+
+Between the looks XIDs are listened for, and the GPUs are sampled as often as an agent may. What rises from one look to
+the next is judged as in an agent's window of a minute: a shorter scan says what it could not judge (``not_judged``).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from agents.events.gpus import GpuTeller, state_of
+from agents.events.naming import Naming
+from agents.host.events import NOTHING_DIFFERS, HostTeller
+from agents.host_facts import sees_every_process
+from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeError, ProbeEvent
+from agents.scan.limits import WINDOW_S, not_judged
+from agents.scan.verdict import ScanFinding, Seen, verdict
+from muster.domain.evidence.findings import EventKind, Source
+from muster.domain.evidence.state_readings import HOST_WORDS, words_in
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.health import HealthPolicy
+
+SAMPLE_S: Final = 1.0
+"""As often as an agent may sample at most; a long scan samples as an agent does, each ten seconds."""
+_SAMPLES: Final = 10
+_SLOWEST_SAMPLE_S: Final = 10.0
+_EARLY_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedGpu:
+    """``check``: the newest. ``identity`` is None where the GPU vanished between two calls.
+
+    ``slow``: by the names of ``GPU_STATE``, empty where the GPU does not answer; ``inspection``: with its counters.
+    """
+
+    check: GpuCheck
+    identity: GpuIdentity | None
+    xids: tuple[int, ...]
+    findings: tuple[ScanFinding, ...]
+    inspection: GpuInspection | None = None
+    slow: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        if self.check.is_lost:
+            return "LOST"
+        if self.check.is_late:
+            return "LATE"
+        if self.findings:
+            return "FAULT" if any(found.is_fault for found in self.findings) else "WAITS"
+        return "MIG" if self.identity is not None and self.identity.is_mig_enabled else "OK"
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedHost:
+    """``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
+
+    ``findings``: those about no GPU, and those about a GPU that the driver does not name.
+    """
+
+    state: Mapping[str, float] = field(default_factory=dict)
+    ports: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[ScanFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """``host`` is None where the GPUs are simulated: they have none beneath. ``not_judged``: detector → why.
+
+    ``no_driver``: why no driver answers; then nothing is known of any GPU but what the kernel logged.
+    """
+
+    inventory: HostInventory
+    gpus: tuple[ScannedGpu, ...]
+    at_ms: int
+    listened_s: float
+    host: ScannedHost | None = None
+    not_judged: Mapping[str, str] = field(default_factory=dict)
+    no_driver: ProbeError | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """What nobody could look at is not healthy."""
+        return bool(self.gpus) and not self.inventory.nameless and not any(each.is_fault for each in self.findings)
+
+    @property
+    def findings(self) -> tuple[ScanFinding, ...]:
+        of_host = () if self.host is None else self.host.findings
+        return (*(found for gpu in self.gpus for found in gpu.findings), *of_host)
+
+
+class _Moment(NamedTuple):
+    """``at_ms`` since 1970. ``told_s``: as tellers are told; the second look is at least a minute after the first."""
+
+    at_ms: int
+    now_s: float
+    told_s: float
+
+
+@dataclass(slots=True)
+class _Looks:
+    """What was seen so far."""
+
+    checks: list[GpuCheck] = field(default_factory=list)
+    events: list[ProbeEvent] = field(default_factory=list)
+    inspections: dict[GpuUuid, GpuInspection] = field(default_factory=dict)
+    num_samples: int = 0
+
+
+def scan(
+    probe: Probe,
+    *,
+    now_ms: int,
+    listen_s: float,
+    logged: Callable[[HostInventory], Iterable[ProbeEvent] | None] = lambda _: (),
+    host_of: Callable[[int | None], HostTeller] | None = None,
+    policy: HealthPolicy = DEFAULT_POLICY.health,
+) -> ScanReport:
+    """``listen_s``: how far the two looks lie apart; 0: one look. NVML does not tell XIDs of the past, ``logged`` does.
+
+    ``logged`` gives None where the log cannot be read. ``host_of``: who tells of the host, by how many GPUs were found,
+    None where nobody knows; None: nobody tells of it.
+
+    Raises ProbeError.
+    """
+    inventory = probe.identify()
+    looks, gpus = _Looks(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
+    began_s = time.monotonic()
+    first = _Moment(now_ms, began_s, 0.0)
+    _look(probe, gpus, looks, first)
+    num_found = sum(1 for check in looks.checks if not check.is_lost)
+    host = None if host_of is None else host_of(num_found)
+    looks.events += _told_by(host, first, gpus.differing())
+    looks.events += _totals(looks.inspections.values(), now_ms)
+    if listen_s > 0:
+        last = _listen(probe, gpus, looks, first, listen_s)
+        _look(probe, gpus, looks, last)
+        looks.events += _told_by(host, last, gpus.differing())
+    else:
+        last = first
+    looks.events += probe.events(0)
+    return _report(inventory, looks, gpus, logged(inventory), host, first, last, policy)
+
+
+def scan_without_driver(
+    fault: ProbeError,
+    *,
+    now_ms: int,
+    listen_s: float,
+    logged: Callable[[HostInventory], Iterable[ProbeEvent] | None],
+    host_of: Callable[[int | None], HostTeller],
+    policy: HealthPolicy = DEFAULT_POLICY.health,
+) -> ScanReport:
+    """What a host tells of itself where no driver answers: its kernel log, ports, disks, pressure."""
+    nothing, looks = HostInventory(), _Looks()
+    began_s = time.monotonic()
+    first = last = _Moment(now_ms, began_s, 0.0)
+    host = host_of(None)
+    looks.events += _told_by(host, first)
+    if listen_s > 0:
+        time.sleep(listen_s)
+        last = _after(first)
+        looks.events += _told_by(host, last)
+    found = _report(nothing, looks, GpuTeller(Naming("scan")), logged(nothing), host, first, last, policy)
+    return replace(found, no_driver=fault)
+
+
+def _look(probe: Probe, gpus: GpuTeller, looks: _Looks, moment: _Moment) -> None:
+    _sample(probe, gpus, looks, moment.at_ms)
+    inspections = probe.inspect(moment.at_ms)
+    looks.inspections |= {found.gpu_uuid: found for found in inspections}
+    looks.events += gpus.tell(inspections, moment.at_ms, moment.told_s)
+
+
+def _sample(probe: Probe, gpus: GpuTeller, looks: _Looks, at_ms: int) -> None:
+    checks = probe.check(at_ms)
+    gpus.saw(checks)
+    looks.checks += checks
+    looks.num_samples += 1
+
+
+def _listen(probe: Probe, gpus: GpuTeller, looks: _Looks, first: _Moment, listen_s: float) -> _Moment:
+    """Until the last look is due. Whoever cannot wait for events is not asked in a spin."""
+    every_s = min(_SLOWEST_SAMPLE_S, max(SAMPLE_S, listen_s / _SAMPLES))
+    until_s, next_s = first.now_s + listen_s, first.now_s + every_s
+    while (now_s := time.monotonic()) < until_s:
+        if now_s >= next_s:
+            _sample(probe, gpus, looks, _after(first).at_ms)
+            next_s += every_s
+        wait_s = max(0.0, min(next_s, until_s) - time.monotonic())
+        heard = probe.events(wait_s)
+        looks.events += heard
+        if not heard and time.monotonic() - now_s < wait_s / 2:
+            time.sleep(min(_EARLY_PAUSE_S, wait_s))
+    return _after(first)
+
+
+def _after(first: _Moment) -> _Moment:
+    now_s = time.monotonic()
+    passed_s = now_s - first.now_s
+    return _Moment(first.at_ms + int(passed_s * 1000), now_s, max(WINDOW_S, passed_s))
+
+
+def _told_by(
+    host: HostTeller | None, moment: _Moment, differing: Mapping[str, float] = NOTHING_DIFFERS
+) -> tuple[ProbeEvent, ...]:
+    """``differing``: GPUs that are set up otherwise than most of their model."""
+    if host is None:
+        return ()
+    return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s, differing))
+
+
+def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeEvent]:
+    """What is counted in a board's life: an agent tells it as it rises, a scan whenever there is some."""
+    naming = Naming("totals")
+    for found in inspections:
+        totals = {name: total for name, total in found.beside.items() if name.endswith("_total") and total > 0}
+        if totals:
+            values = {"window_s": WINDOW_S, **totals}
+            yield naming.event(EventKind.GPU_RATES, Source.NVML, at_ms, values, gpu_uuid=found.gpu_uuid)
+
+
+def _report(
+    inventory: HostInventory,
+    looks: _Looks,
+    gpus: GpuTeller,
+    logged: Iterable[ProbeEvent] | None,
+    host: HostTeller | None,
+    first: _Moment,
+    last: _Moment,
+    policy: HealthPolicy,
+) -> ScanReport:
+    events = (*looks.events, *(logged or ()))
+    identities = {identity.uuid: identity for identity in inventory.gpus}
+    models = {uuid: each.model for uuid, each in identities.items() if each.model is not None}
+    seen = Seen(tuple(looks.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
+    found = verdict(seen, policy)
+    newest = {check.gpu_uuid: check for check in looks.checks}
+    states = {uuid: state_of(each, gpus.pcie) for uuid, each in looks.inspections.items()}
+    scanned = tuple(
+        ScannedGpu(
+            check=check,
+            identity=identities.get(uuid),
+            xids=_codes_of(uuid, events),
+            findings=tuple(each for each in found if each.gpu_uuid == uuid),
+            inspection=looks.inspections.get(uuid),
+            slow=states.get(uuid, {}),
+        )
+        for uuid, check in newest.items()
+    )
+    of_host = None if host is None else _scanned_host(events, tuple(each for each in found if each.gpu_uuid is None))
+    listened_s = round(last.now_s - first.now_s, 3)
+    left_out = not_judged(policy, looks.num_samples, listened_s, states.values(), is_log_read=logged is not None)
+    return ScanReport(inventory, scanned, first.at_ms, listened_s, of_host, left_out)
+
+
+def _codes_of(uuid: GpuUuid, events: Iterable[ProbeEvent]) -> tuple[int, ...]:
+    own = (each.code for each in events if each.kind is EventKind.XID and each.gpu_uuid == uuid)
+    return tuple(dict.fromkeys(code for code in own if code is not None))
+
+
+def _scanned_host(events: Iterable[ProbeEvent], findings: tuple[ScanFinding, ...]) -> ScannedHost:
+    state: dict[str, float] = {}
+    ports: dict[str, Mapping[str, float]] = {}
+    words: dict[str, str] = {}
+    for event in events:
+        if event.kind is EventKind.HOST_STATE:
+            state |= event.values
+            words |= words_in(event.text, HOST_WORDS)
+        elif event.kind is EventKind.PORT_STATE:
+            ports[event.text] = event.values
+    return ScannedHost(state, ports, words, findings)

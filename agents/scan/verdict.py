@@ -1,0 +1,183 @@
+"""What a scan found, judged as the server judges it: the same detectors, the same policy, one fault one evidence.
+
+What was seen is played to ``health.replay.replay`` in the order of its times, and the evidence at the end is the
+verdict: of faults that weigh now, and of those that weigh only if they last, or for a reason never. Three things are
+taken for granted that a server knows better: volatile counters began at zero when the driver was loaded, nobody has
+dismissed or repaired anything since the boot, and the board was seen before, so that what its life shows is no news.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agents.kernel_log.kernel_log import unnamed_place
+from agents.probes.interface import GpuCheck, ProbeEvent
+from health.detectors.memory import ecc_uncorrected
+from health.evidence.evidence import counts, is_condemning
+from health.evidence.suppression import SUPERSEDED, is_weightless, set_aside_by, weighs_from_ms, why_weightless
+from health.remedy.requested_remedy import word_of
+from health.replay.replay import Replay
+from health.replay.stream import Passed, Placed, Sampled
+from health.xid.recovery import Action
+from muster.domain.evidence.findings import EventKind, Evidence, GpuSample, GpuSignal, Severity, Source
+from muster.domain.evidence.repairs import AskedBy
+from muster.domain.evidence.state_readings import with_driver
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import Standing
+
+THIS_HOST: Final = NodeId("this host")
+NO_ANSWER: Final = "no_answer"
+"""In the place of a detector: a GPU of which nobody can say anything, since it did not answer in time."""
+_VOLATILE: Final = "ecc_uncorrected_volatile"
+_AT: Final = "pci:"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Why a finding does not count. ``until_ms``: when it will if it still stands then; None: it never will."""
+
+    why: str
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFinding:
+    """One fault. ``pci``: of a GPU that the driver does not name, which the kernel log told of.
+
+    ``action``: what it asks for (NVML's word, then XID 154's, then the catalogue's), None where nobody has a word for
+    it. ``waits`` None: it counts now.
+    """
+
+    detector: str
+    severity: Severity
+    fault_key: str
+    gpu_uuid: GpuUuid | None
+    pci: str | None
+    onset_ms: int
+    summary: str
+    sources: tuple[Source, ...]
+    action: Action | None
+    waits: Waits | None
+
+    @property
+    def is_fault(self) -> bool:
+        return self.waits is None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that a scan saw. ``checks``: in the order in which they were made. ``models``: where they are known."""
+
+    checks: tuple[GpuCheck, ...]
+    events: tuple[ProbeEvent, ...]
+    models: Mapping[GpuUuid, str]
+    driver_version: str | None
+    began_ms: int
+    ended_ms: int
+
+
+def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
+    """Faults first, then what waits; each by its severity and time."""
+    signals = tuple(signal_of(event, seen.driver_version) for event in seen.events)
+    world = Replay(policy)
+    for given in (*_inputs(seen, signals), Passed(seen.ended_ms)):
+        for _ in world.take(given):
+            pass  # how it came to be so is told by `muster health replay`; here the end counts
+    known = world.evidence()
+    found = [
+        _finding(each, known, seen)
+        for each in known
+        if each.severity >= Severity.WARNING and _is_told(each, seen.ended_ms)
+    ]
+    found += _without_answer(seen)
+    return tuple(sorted(found, key=lambda each: (not each.is_fault, -each.severity, each.onset_ms, each.fault_key)))
+
+
+def signal_of(event: ProbeEvent, driver_version: str | None = None) -> GpuSignal:
+    place = unnamed_place(event.text) if event.gpu_uuid is None and event.kind is EventKind.XID else None
+    return GpuSignal(
+        signal_id=event.origin,
+        kind=event.kind,
+        source=event.source,
+        at_ms=event.at_ms,
+        node_id=THIS_HOST,
+        gpu_uuid=event.gpu_uuid if place is None else GpuUuid(f"{_AT}{place}"),
+        code=event.code,
+        text=event.text,
+        values=with_driver(event.kind, event.values, driver_version),
+    )
+
+
+def _inputs(seen: Seen, signals: Iterable[GpuSignal]) -> list[Placed | Sampled | GpuSignal]:
+    """States before the readings of the same moment: a GPU's own maxima are known by then."""
+    told: list[Sampled | GpuSignal] = [*signals, *(Sampled(THIS_HOST, check.sample()) for check in seen.checks)]
+    given = sorted(told, key=lambda each: (each.at_ms, isinstance(each, Sampled)))
+    first_ms = min((each.at_ms for each in given), default=seen.began_ms)
+    uuids = dict.fromkeys(check.gpu_uuid for check in seen.checks)
+    placed = [Placed(first_ms, uuid, THIS_HOST, Standing.HEALTHY, seen.models.get(uuid, "")) for uuid in uuids]
+    loaded = [Sampled(THIS_HOST, _as_loaded(uuid, first_ms)) for uuid in uuids]
+    return [*placed, *loaded, *given]
+
+
+def _as_loaded(uuid: GpuUuid, at_ms: int) -> GpuSample:
+    """What a GPU's volatile counters were when the driver was loaded, and nothing else."""
+    values: list[float | None] = [None] * NUM_METRICS
+    values[INDEX[_VOLATILE]] = 0.0
+    return GpuSample(uuid, at_ms - 1, tuple(values))
+
+
+def _is_told(evidence: Evidence, now_ms: int) -> bool:
+    """Not what the kernel log's words stand for, nor what waited and was over, nor what has decayed."""
+    aside = set_aside_by(evidence.values)
+    if aside:
+        return SUPERSEDED not in aside
+    if is_weightless(evidence.values):
+        return weighs_from_ms(evidence) is not None
+    return is_condemning(evidence, None) or now_ms - evidence.last_seen_ms < evidence.counts_for_ms
+
+
+def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanFinding:
+    uuid = evidence.gpu_uuid
+    word = word_of(evidence, [each for each in known if each.gpu_uuid == uuid and counts(each)])
+    waits = None
+    if is_weightless(evidence.values):
+        waits = Waits(why_weightless(evidence.values) or "", weighs_from_ms(evidence))
+    since = " since the driver was loaded" if _is_of_the_load(evidence, seen) else ""
+    is_named = uuid is None or not uuid.startswith(_AT)
+    return ScanFinding(
+        detector=evidence.detector,
+        severity=evidence.severity,
+        fault_key=evidence.fault_key,
+        gpu_uuid=uuid if is_named else None,
+        pci=None if uuid is None or is_named else uuid.removeprefix(_AT),
+        onset_ms=evidence.onset_ms,
+        summary=f"{evidence.summary}{since}",
+        sources=evidence.sources,
+        action=None if word is None or word[1] is AskedBy.RULE else word[0],
+        waits=waits,
+    )
+
+
+def _is_of_the_load(evidence: Evidence, seen: Seen) -> bool:
+    """Whether the first reading showed it, so that nobody knows when it came."""
+    return evidence.detector == ecc_uncorrected.NAME and evidence.onset_ms == seen.began_ms
+
+
+def _without_answer(seen: Seen) -> Iterator[ScanFinding]:
+    newest = {check.gpu_uuid: check for check in seen.checks}
+    for check in newest.values():
+        if check.is_late:
+            yield ScanFinding(
+                detector=NO_ANSWER,
+                severity=Severity.DEGRADED,
+                fault_key=NO_ANSWER,
+                gpu_uuid=check.gpu_uuid,
+                pci=None,
+                onset_ms=check.at_ms,
+                summary=f"it cannot be judged: {'; '.join(check.faults.values())}",
+                sources=(Source.AGENT,),
+                action=None,
+                waits=None,
+            )

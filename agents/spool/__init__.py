@@ -1,0 +1,1 @@
+"""The spool: reports wait on disk until the server has acknowledged them."""

@@ -1,0 +1,254 @@
+"""Events on attempts: load under locks, step the machines, store, release GPUs. Every change of a job's life goes here.
+
+Locking order (see ARCHITECTURE.md): the job's row, then its attempt, then the attempt's hosts, then allocation and
+GPUs. Whoever holds the job's row is alone with all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import select
+
+from control.attempts import resume_holds, suspects
+from control.attempts.mapping import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job
+from control.attempts.reclaim_outcomes import settle
+from control.checkpoints import checkpoints
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
+from control.fleet import cordons
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
+from muster.domain.errors import NotFoundError
+from muster.domain.exit.causes import CAUSE_RULES, Budget
+from muster.domain.exit.exits import classify, parse_exit_record
+from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle import job as jobs
+from muster.domain.lifecycle.model import AttemptLife, Timers
+from muster.domain.policy.document import Policy
+from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState, StopReason
+from muster.domain.times import to_ms
+from muster.identity import new_id
+
+RING_TOPIC: Final = "ring"
+OUTBOX_CHANNEL: Final = "muster_outbox"
+UNCLEAN: Final = "unclean"
+"""Of a cordon: what ran on the node may run still."""
+_COUNTED_IN_A_ROW: Final = (Cause.LAUNCH_FAILED, Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
+"""Causes that cost no restart, and of which a job is held where they come again without progress."""
+
+
+@dataclass(slots=True)
+class LoadedAttempt:
+    """A job, one of its attempts and that attempt's hosts in node rank order, all locked."""
+
+    job: Job
+    attempt: Attempt
+    hosts: Sequence[AttemptHost]
+
+    def host(self, node_id: NodeId) -> AttemptHost | None:
+        return next((host for host in self.hosts if host.node_id == node_id), None)
+
+
+def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
+    """Raises ``NotFoundError`` when there is no such job."""
+    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
+    job = unit.session.scalar(query.execution_options(populate_existing=True))
+    if job is None:
+        raise NotFoundError
+    return job
+
+
+def lock_attempt(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt:
+    """Raises ``NotFoundError`` when there is no such attempt."""
+    job_id = unit.session.scalar(select(Attempt.job_id).where(Attempt.id == attempt_id))
+    if job_id is None:
+        raise NotFoundError
+    job = lock_job(unit, job_id)
+    fresh = {"populate_existing": True}  # what was read before the lock may be stale
+    attempt = unit.session.scalars(select(Attempt).where(Attempt.id == attempt_id).execution_options(**fresh)).one()
+    parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
+    hosts = unit.session.scalars(parts.execution_options(**fresh)).all()
+    return LoadedAttempt(job, attempt, hosts)
+
+
+def live_attempt_of(unit: UnitOfWork, job: Job) -> LoadedAttempt | None:
+    attempt_id = unit.session.scalar(
+        select(Attempt.id).where(Attempt.job_id == job.id, Attempt.state != AttemptState.ENDED)
+    )
+    return None if attempt_id is None else lock_attempt(unit, attempt_id)
+
+
+def step_attempt(
+    unit: UnitOfWork, loaded: LoadedAttempt, event: attempts.Event, policy: Policy
+) -> tuple[attempts.Command, ...]:
+    """One event on a locked attempt, with all that follows from it: job, allocation, rings, events."""
+    timers = Timers.of(policy)
+    before = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
+    after, commands = attempts.step(before, event, to_ms(unit.now), timers)
+    if after != before:
+        store_attempt(unit, loaded.attempt, loaded.hosts, after)
+        _lift_unclean(unit, loaded, before)
+    for command in commands:
+        if isinstance(command, attempts.Ring):
+            ring(unit, command.node_id, loaded.attempt.id)
+        elif isinstance(command, attempts.Ended):
+            _end_attempt(unit, loaded, command, policy)
+    if after != before and after.state is AttemptState.ENDED:
+        if before.state is not AttemptState.ENDED:
+            checkpoints.drop_unfinished(unit, loaded.attempt)
+            settle(unit, loaded.attempt, loaded.hosts)
+            resume_holds.keep(unit, loaded.job, loaded.attempt, loaded.hosts)
+        _release_clean(unit, loaded)
+    return commands
+
+
+def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended, policy: Policy) -> None:
+    job = loaded.job
+    suspicion = suspects.suspicion_about(unit, job, policy)
+    words = None if suspicion is None else suspects.words_of(suspicion)
+    cause = ended.verdict.cause
+    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
+    has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
+    end = jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed, is_final=_is_final(loaded, cause))
+    step_job(unit, job, end, policy)
+    if suspicion is not None and job.state is JobState.HELD:
+        suspects.open_suspicion(unit, job, suspicion)
+
+
+def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
+    """Whether the host whose word is the cause says that its program would end so again."""
+    if cause is not Cause.USER_ERROR:
+        return False
+    records = [parse_exit_record(host.exit_record) for host in loaded.hosts if host.exit_record]
+    verdicts = [classify(record, loaded.attempt.stop_reason) for record in records]
+    return any(each.is_final and each.proof == loaded.attempt.ending_proof for each in verdicts)
+
+
+def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:
+    """One event on a locked job; a cancel also stops its live attempt."""
+    timers = Timers.of(policy)
+    after, commands = jobs.step(job_life(job), event, to_ms(unit.now), timers)
+    store_job(unit, job, after)
+    unit.wake(SCHEDULER_CHANNEL)
+    for _ in commands:
+        loaded = live_attempt_of(unit, job)
+        if loaded is not None:
+            stop_attempt(unit, loaded, StopReason.CANCEL, policy)
+
+
+def stop_attempt(
+    unit: UnitOfWork,
+    loaded: LoadedAttempt,
+    reason: StopReason,
+    policy: Policy,
+    *,
+    grace: timedelta | None = None,
+    asked_by: str | None = None,
+    detail: str = "",
+) -> None:
+    """Ask a locked attempt to stop: the request is a row of its own, with the deadline that was promised."""
+    timers = Timers.of(policy)
+    if grace is None:
+        grace = timedelta(milliseconds=grace_ms(spec_of(loaded.job), timers))
+    deadline = unit.now + grace
+    unit.session.add(
+        StopRequest(
+            id=new_id("stop_request"),
+            attempt_id=loaded.attempt.id,
+            tenant_id=loaded.attempt.tenant_id,
+            reason=reason,
+            deadline_at=deadline,
+            requested_by=asked_by or unit.principal.name,
+            detail=detail,
+            created_at=unit.now,
+        )
+    )
+    unit.emit(
+        "attempt.stop_requested",
+        "attempt",
+        loaded.attempt.id,
+        tenant_id=loaded.attempt.tenant_id,
+        payload={"job_id": loaded.job.id, "reason": reason, "deadline_at": deadline.isoformat()},
+    )
+    step_attempt(unit, loaded, attempts.StopAsked(reason, to_ms(deadline)), policy)
+
+
+def ring(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId) -> None:
+    """Wake a host about an attempt. Only a ring: the heartbeat's answer carries the order."""
+    unit.enqueue(RING_TOPIC, node_id, {"attempt_id": attempt_id})
+    unit.wake(OUTBOX_CHANNEL)
+
+
+def _release_clean(unit: UnitOfWork, loaded: LoadedAttempt) -> None:
+    """The ended attempt's GPUs: CLEANING, and on each host that is proved clean RELEASED (I22)."""
+    allocation = unit.session.scalar(
+        select(Allocation).where(Allocation.attempt_id == loaded.attempt.id).with_for_update(key_share=True)
+    )
+    if allocation is None or allocation.state is AllocationState.RELEASED:
+        return
+    gpus = unit.session.scalars(
+        select(AllocationGpu)
+        .where(AllocationGpu.allocation_id == allocation.id)
+        .order_by(AllocationGpu.gpu_uuid)
+        .with_for_update(key_share=True)
+    ).all()
+    clean_nodes = {host.node_id for host in loaded.hosts if host.state is HostPartState.CLEAN}
+    if allocation.state is AllocationState.HELD:
+        _move_allocation(unit, allocation, AllocationState.CLEANING)
+    for gpu in gpus:
+        if gpu.state is AllocationState.HELD:
+            gpu.state = AllocationState.CLEANING
+    unit.session.flush()
+    for gpu in gpus:
+        if gpu.state is AllocationState.CLEANING and gpu.node_id in clean_nodes:
+            gpu.state = AllocationState.RELEASED
+    if all(gpu.state is AllocationState.RELEASED for gpu in gpus):
+        allocation.released_at = unit.now
+        _move_allocation(unit, allocation, AllocationState.RELEASED)
+    unit.wake(SCHEDULER_CHANNEL)
+
+
+def _move_allocation(unit: UnitOfWork, allocation: Allocation, state: AllocationState) -> None:
+    origin = allocation.state
+    allocation.state = state
+    unit.emit(
+        f"allocation.{state.lower()}",
+        "allocation",
+        allocation.id,
+        tenant_id=allocation.tenant_id,
+        payload={"job_id": allocation.job_id, "attempt_id": allocation.attempt_id, "from": origin, "to": state},
+    )
+
+
+def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why: str) -> None:
+    """A host that could not be proved clean takes nothing new until it is, or a person has looked."""
+    place = f"attempt {loaded.attempt.id} on {node_id}"
+    is_standing = unit.session.scalar(
+        select(Cordon.id).where(Cordon.node_id == node_id, Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None))
+    )
+    if is_standing is not None:
+        return
+    cordons.stand(unit, UNCLEAN, f"{place}: {why}", node_id=node_id)
+
+
+def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLife) -> None:
+    """Once a host is proved clean after all, its own word or its reboot, unless another attempt there is not yet."""
+    unproved = {part.node_id for part in before.hosts if part.state is not HostPartState.CLEAN}
+    proved = [host.node_id for host in loaded.hosts if host.node_id in unproved and host.state is HostPartState.CLEAN]
+    if not proved:
+        return
+    standing = select(Cordon).where(
+        Cordon.node_id.in_(proved), Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None)
+    )
+    # Locked before the rest is looked at: of two attempts that are proved at once the later one sees both.
+    for cordon in unit.session.scalars(standing.order_by(Cordon.id).with_for_update(key_share=True)).all():
+        others = select(AttemptHost.attempt_id).where(
+            AttemptHost.node_id == cordon.node_id,
+            AttemptHost.state != HostPartState.CLEAN,
+            AttemptHost.clean_proof["clean"].as_boolean().is_(False),
+        )
+        if unit.session.scalar(others.limit(1)) is None:
+            why = f"attempt {loaded.attempt.id} is proved clean there"
+            cordons.end(unit, cordon, why)
+            unit.audit("cordon.release", "cordon", cordon.id, reason=why)

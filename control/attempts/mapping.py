@@ -1,0 +1,203 @@
+"""Rows ↔ the pure machines' data. The machines decide; here their decisions become column values and events."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from control.core.unit_of_work import UnitOfWork
+from health.pairwise.start import CheckState
+from muster.db.models import Attempt, AttemptHost, Job, Node
+from muster.domain.job.spec import JobSpec
+from muster.domain.lifecycle.contact import Hearing
+from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife, StopRequest, Timers, Verdict
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState
+from muster.domain.times import to_ms, to_time
+
+_READ_SPEC: Final = "_muster_read_spec"
+_MET: Final = (CheckState.PASSED, CheckState.SKIPPED)
+
+
+def spec_of(job: Job) -> JobSpec:
+    """Read once for each row that was loaded: it is asked for at every turn, and never changes."""
+    known: JobSpec | None = getattr(job, _READ_SPEC, None)
+    if known is None:
+        known = JobSpec.model_validate(job.spec, strict=False)
+        setattr(job, _READ_SPEC, known)
+    return known
+
+
+def hearing_of(node: Node) -> Hearing | None:
+    if node.boot_id is None or node.last_heartbeat_at is None:
+        return None
+    return Hearing(node.boot_id, to_ms(node.last_heartbeat_at), node.heartbeat_seq, tuple(node.past_boot_ids))
+
+
+def job_life(job: Job) -> JobLife:
+    restart = spec_of(job).restart
+    return JobLife(
+        job_id=job.id,
+        state=job.state,
+        max_restarts=restart.max_restarts,
+        restarts_used=job.restarts_used,
+        launch_failures=job.launch_failures,
+        max_oom_doublings=restart.gpu_oom_doublings,
+        oom_doublings=job.oom_doublings,
+        next_try_ms=None if job.next_try_at is None else to_ms(job.next_try_at),
+        is_cancel_asked=job.cancel_requested_at is not None,
+        reason=job.state_reason,
+    )
+
+
+def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, timers: Timers) -> AttemptLife:
+    stop = None
+    if attempt.stop_reason is not None:
+        stop = StopRequest(attempt.stop_reason, to_ms(attempt.stop_deadline_at))
+    ending = None
+    if attempt.ending_cause is not None:
+        ending = Verdict(
+            attempt.ending_cause,
+            attempt.ending_proof or "",
+            attempt.ending_is_cascade,
+            is_reported=attempt.ending_is_reported,
+        )
+    return AttemptLife(
+        attempt_id=attempt.id,
+        job_id=attempt.job_id,
+        fence=attempt.fence,
+        hosts=tuple(_host_part(host) for host in hosts),
+        placed_ms=to_ms(attempt.placed_at),
+        state=attempt.state,
+        resume_state=attempt.resume_state,
+        on_node_loss=attempt.on_node_loss,
+        stop_grace_ms=grace_ms(spec, timers),
+        wall_time_ms=None if spec.wall_time_s is None else round(spec.wall_time_s * 1000),
+        wall_deadline_ms=None if attempt.wall_deadline_at is None else to_ms(attempt.wall_deadline_at),
+        stop=stop,
+        ending=ending,
+        go_ms=None if attempt.go_at is None else to_ms(attempt.go_at),
+        awaits_meetings=attempt.pairwise is not None and attempt.pairwise["state"] not in _MET,
+    )
+
+
+def grace_ms(spec: JobSpec, timers: Timers) -> int:
+    """How long the job's programs may take to end after SIGTERM."""
+    return timers.stop_grace_ms if spec.stop_grace_s is None else round(spec.stop_grace_s * 1000)
+
+
+def _host_part(host: AttemptHost) -> HostPart:
+    return HostPart(
+        node_id=host.node_id,
+        state=host.state,
+        boot_id=host.boot_id,
+        nonce=host.nonce,
+        rung_ms=to_ms(host.rung_at),
+        claimed_ms=to_ms(host.claimed_at),
+        omitted_ms=None if host.omitted_at is None else to_ms(host.omitted_at),
+        is_past_lease=host.is_past_lease,
+        awaits_go=host.awaits_go,
+        ready_ms=None if host.ready_at is None else to_ms(host.ready_at),
+        is_at_fault=host.is_at_fault,
+    )
+
+
+def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
+    """Write what the job's machine decided, with its event when the state moved."""
+    origin = job.state
+    job.state_reason = after.reason
+    job.restarts_used = after.restarts_used
+    job.launch_failures = after.launch_failures
+    job.oom_doublings = after.oom_doublings
+    job.next_try_at = None if after.next_try_ms is None else to_time(after.next_try_ms)
+    if after.is_cancel_asked and job.cancel_requested_at is None:
+        job.cancel_requested_at = unit.now
+    job.updated_at = unit.now
+    if after.state is origin:
+        return
+    job.state, job.wait_verdict = after.state, None
+    if after.state in TERMINAL_JOB_STATES:
+        job.finished_at = unit.now
+    emit_job(unit, job, origin)
+
+
+def emit_job(unit: UnitOfWork, job: Job, origin: JobState | None) -> None:
+    unit.emit(
+        f"job.{job.state.lower()}",
+        "job",
+        job.id,
+        tenant_id=job.tenant_id,
+        payload={"from": origin, "to": job.state, "reason": job.state_reason, "name": job.name},
+    )
+
+
+def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], after: AttemptLife) -> None:
+    """Write what the attempt's machine decided, with its event when the state moved."""
+    origin = attempt.state
+    attempt.resume_state = after.resume_state
+    if after.stop is not None:
+        attempt.stop_reason, attempt.stop_deadline_at = after.stop.reason, to_time(after.stop.deadline_ms)
+    if after.ending is not None:
+        attempt.ending_cause, attempt.ending_proof = after.ending.cause, after.ending.proof
+        attempt.ending_is_cascade, attempt.ending_is_reported = after.ending.is_cascade, after.ending.is_reported
+    if after.wall_deadline_ms is not None:
+        attempt.wall_deadline_at = to_time(after.wall_deadline_ms)
+    for host, part in zip(hosts, after.hosts, strict=True):
+        _store_part(unit, host, part)
+    if after.go_ms is not None and attempt.go_at is None:
+        _store_go(unit, attempt, after.go_ms, hosts)
+    if after.state is origin:
+        return
+    attempt.state = after.state
+    _stamp(unit, attempt, origin)
+    unit.emit(
+        f"attempt.{attempt.state.lower()}",
+        "attempt",
+        attempt.id,
+        tenant_id=attempt.tenant_id,
+        payload={
+            "job_id": attempt.job_id,
+            "number": attempt.number,
+            "fence": attempt.fence,
+            "from": origin,
+            "to": attempt.state,
+            "cause": attempt.ending_cause,
+            "proof": attempt.ending_proof,
+        },
+    )
+
+
+def _store_go(unit: UnitOfWork, attempt: Attempt, go_ms: int, hosts: Sequence[AttemptHost]) -> None:
+    attempt.go_at = to_time(go_ms)
+    payload = {"job_id": attempt.job_id, "number": attempt.number, "num_hosts": len(hosts)}
+    unit.emit("attempt.all_ready", "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+
+def _stamp(unit: UnitOfWork, attempt: Attempt, origin: AttemptState) -> None:
+    if attempt.state is AttemptState.CLAIMING and attempt.claimed_at is None:
+        attempt.claimed_at = unit.now
+    elif attempt.state is AttemptState.RUNNING and attempt.running_at is None:
+        attempt.running_at = unit.now
+    elif attempt.state is AttemptState.STOPPING and attempt.stopping_at is None:
+        attempt.stopping_at = unit.now
+    elif attempt.state is AttemptState.ENDED:
+        attempt.cause, attempt.proof, attempt.ended_at = attempt.ending_cause, attempt.ending_proof, unit.now
+    attempt.lost_at = unit.now if attempt.state is AttemptState.LOST else attempt.lost_at
+    if origin is AttemptState.LOST:
+        attempt.lost_at = None
+
+
+def _store_part(unit: UnitOfWork, host: AttemptHost, part: HostPart) -> None:
+    host.omitted_at = None if part.omitted_ms is None else to_time(part.omitted_ms)
+    host.is_past_lease, host.awaits_go, host.is_at_fault = part.is_past_lease, part.awaits_go, part.is_at_fault
+    host.ready_at = None if part.ready_ms is None else to_time(part.ready_ms)
+    if part.rung_ms > to_ms(host.rung_at):
+        host.rung_at, host.ring_count = to_time(part.rung_ms), host.ring_count + 1
+    if part.claimed_ms != to_ms(host.claimed_at):  # a grant that is given again renews the lease on both ends
+        host.boot_id, host.nonce, host.claimed_at = part.boot_id, part.nonce, to_time(part.claimed_ms)
+    if part.state is host.state:
+        return
+    host.state = part.state
+    if part.state is HostPartState.STARTED:
+        host.started_at = unit.now
+    elif part.state is HostPartState.EXITED:
+        host.exited_at = unit.now
+    elif part.state is HostPartState.CLEAN:
+        host.clean_at = unit.now

@@ -1,0 +1,156 @@
+"""What a host is told of its part of an attempt, once it has claimed it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import func, select
+
+from control.attempts.attempts import LoadedAttempt
+from control.attempts.mapping import grace_ms, spec_of
+from control.checkpoints.checkpoints import resume_of
+from control.core.unit_of_work import UnitOfWork
+from control.fleet.failure_rates import rule_for_attempt
+from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.job.dataset_spec import environment_of
+from muster.domain.job.elastic import pieces
+from muster.domain.job.spec import CheckpointRule, JobSpec
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy.document import Policy
+from muster.wire.host import Order, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+
+
+def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
+    job, attempt, spec = loaded.job, loaded.attempt, spec_of(loaded.job)
+    host = loaded.host(node_id)
+    gpus = unit.session.scalars(
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == attempt.id, AllocationGpu.node_id == node_id)
+        .order_by(AllocationGpu.local_index)
+    ).all()
+    return msgspec.structs.replace(
+        _order_of_program(unit, job, policy),
+        attempt_id=attempt.id,
+        fence=attempt.fence,
+        node_rank=host.node_rank if host is not None else 0,
+        num_nodes=len(loaded.hosts),
+        gpus=tuple(gpus),
+        env={**spec.program.env, **environment_of(spec.datasets), **_training_environment(unit, loaded, policy)},
+        rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
+        wall_time_s=spec.wall_time_s,
+        grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
+        preparation=_preparation(unit, loaded, host, gpus, policy),
+    )
+
+
+def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy: Policy) -> Order:
+    """What one host prepares before the job has any GPU: as its first host would, alone, and never to be started."""
+    spec = spec_of(job)
+    return msgspec.structs.replace(
+        _order_of_program(unit, job, policy),
+        attempt_id=look_id,
+        fence=number,
+        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.look_within_s / 2),
+        env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
+        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
+    )
+
+
+def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
+    """What the job's specification says of any of its attempts, on one host and without a GPU."""
+    spec = spec_of(job)
+    return Order(
+        attempt_id="",
+        job_id=job.id,
+        fence=0,
+        node_rank=0,
+        num_nodes=1,
+        ranks_per_node=spec.shape.num_ranks_per_node,
+        gpus=(),
+        launcher=spec.program.launcher,
+        script=spec.program.script,
+        args=spec.program.args,
+        argv=spec.program.argv,
+        python=spec.program.python,
+        working_dir=spec.program.working_dir,
+        env=spec.program.env,
+        rendezvous=Rendezvous(host="127.0.0.1", port=0),
+        wall_time_s=None,
+        grace_s=0.0,
+        kill_grace_s=policy.contact.kill_grace_s,
+        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
+        limits=PartLimits(**spec.limits.model_dump()),
+        tenant=unit.session.get_one(Tenant, job.tenant_id).name,
+        secrets=spec.secrets,
+        job_number=job.number,
+        venv=spec.program.venv,
+        datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
+        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.ready_within_s / 2),
+        container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
+    )
+
+
+def _preparation(
+    unit: UnitOfWork, loaded: LoadedAttempt, host: AttemptHost | None, gpus: Sequence[GpuUuid], policy: Policy
+) -> Preparation | None:
+    if host is None or not host.awaits_go:
+        return None
+    return Preparation(
+        disk_free_bytes=policy.dispatch.disk_free_bytes,
+        quick_check_s=quick_check_s(loaded.job, policy),
+        is_simulated=bool(unit.session.scalar(select(func.bool_or(Gpu.is_simulated)).where(Gpu.uuid.in_(gpus)))),
+        meets=loaded.attempt.pairwise is not None,
+    )
+
+
+def quick_check_s(job: Job, policy: Policy) -> float:
+    """0 for a tier that the active policy no longer has: the attempt was placed under another."""
+    tier = policy.tiers.get(job.tier)
+    return 0.0 if tier is None else tier.quick_check_s
+
+
+def words_of(spec: JobSpec) -> frozenset[str]:
+    """Of ``HOST_WORDS``, those that a host must know: one that does not would leave them out without a word."""
+    asked = {
+        "container": spec.program.container is not None,
+        "datasets": bool(spec.datasets),
+        "secrets": bool(spec.secrets),
+        "venv": spec.program.venv is not None,
+    }
+    return frozenset(word for word, is_asked in asked.items() if is_asked)
+
+
+def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
+    """Where the job's checkpoints lie, from which one to go on, how often to make one, and in how many pieces to take a
+    batch.
+    """
+    job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
+    kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
+    resume = json.dumps({**resume_of(unit.session, job.id), **kept})
+    place = _checkpoint_environment(spec.checkpoint, job.id)
+    num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
+    smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
+    interval = json.dumps(rule_for_attempt(unit, job.id, num_nodes * spec.shape.gpus_per_node, policy))
+    sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
+    told = {
+        "MUSTER_RESUME": resume,
+        "MUSTER_CHECKPOINT_INTERVAL": interval,
+        "MUSTER_SCRUB": json.dumps(policy.training.scrub.model_dump()),
+        "MUSTER_SPEC_SHA256": sha256,
+        "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
+    }
+    return {**told, **smaller, **place}
+
+
+def _checkpoint_environment(rule: CheckpointRule, job_id: JobId) -> dict[str, str]:
+    """The job finds its secrets by their names. A store stands beside the host's own folder: older hosts know none."""
+    told = {
+        "MUSTER_CHECKPOINT_DIR": None if rule.folder is None else f"{rule.folder.rstrip('/')}/{job_id}",
+        "MUSTER_CHECKPOINT_STORE": None if rule.store is None else f"{rule.store.rstrip('/')}/{job_id}",
+        "MUSTER_CHECKPOINT_CREDENTIALS_FILE": rule.credentials,
+        "MUSTER_CHECKPOINT_KEY_FILE": rule.encryption_keys,
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,57 @@
+"""Audit entries, to read: who changed what, from where and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, select
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from muster.db.models import AuditEntry
+from muster.domain.principals import Permission, Role
+
+READ: Final = declare_action("audit.read")
+_TENANT_ROLES: Final = (Role.TENANT_MEMBER, Role.TENANT_ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """What an entry must be; None and empty ask nothing. ``subject_id``: of what was changed."""
+
+    actor: str | None = None
+    actions: Sequence[str] = ()
+    subject_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """``shows_origin``: whether the reader may know the address, key and request that it came from."""
+
+    entry: AuditEntry
+    shows_origin: bool
+
+
+def list_entries(
+    unit: UnitOfWork, wanted: AuditFilter, *, before: int | None = None, limit: int
+) -> Sequence[ReadEntry]:
+    """The newest first. ``before``: the serial number where the last page ended.
+
+    A tenant reads what was done to its own, by whomever; from where, only of its own people.
+    """
+    unit.principal.require(Permission.AUDIT_READ)
+    query = select(AuditEntry).where(*_conditions(wanted)).order_by(AuditEntry.serial.desc()).limit(limit)
+    sees_all = unit.principal.sees_all_tenants
+    if not sees_all:
+        query = query.where(AuditEntry.tenant_id == unit.principal.tenant_id)
+    if before is not None:
+        query = query.where(AuditEntry.serial < before)
+    return [ReadEntry(entry, sees_all or entry.role in _TENANT_ROLES) for entry in unit.session.scalars(query)]
+
+
+def _conditions(wanted: AuditFilter) -> Iterator[ColumnElement[bool]]:
+    if wanted.actor is not None:
+        yield AuditEntry.actor == wanted.actor
+    if wanted.actions:
+        yield AuditEntry.action.in_(wanted.actions)
+    if wanted.subject_id is not None:
+        yield AuditEntry.subject_id == wanted.subject_id

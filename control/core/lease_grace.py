@@ -1,0 +1,21 @@
+"""Since when the control plane takes what hosts say: nothing is held against a host for an outage of ours."""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import select
+
+from control.core.unit_of_work import UnitOfWork
+from muster.db.models import Cluster
+from muster.domain.times import to_ms
+
+API_SILENCE: Final = timedelta(seconds=30)
+"""A longer gap between the API's own beats counts as an outage: then no lease ends for a while."""
+
+
+def accepting_since_ms(unit: UnitOfWork) -> int:
+    """Since when heartbeats are taken without a gap; now, while the API itself is silent."""
+    cluster = unit.session.scalars(select(Cluster)).one()
+    if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:
+        return to_ms(unit.now)
+    return to_ms(cluster.accepting_since)

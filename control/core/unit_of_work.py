@@ -1,0 +1,234 @@
+"""One unit of work for every change: state, events, audit entries and outbox messages commit together or not at all."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from control.core.consequences import Consequences
+from muster.db.errors import ContentionError, translated_errors, translation_of, violated_constraint
+from muster.db.pipeline.batched import ask_together
+from muster.db.pipeline.pg_pipeline import Asked
+from muster.db.pipeline.single_query import ask_alone
+from muster.db.sessions import TrackedSession, has_changed_state, note_change
+from muster.domain.errors import MusterError
+from muster.domain.ids import EventId, TenantId
+from muster.domain.principals import Principal, Role
+from muster.failpoints import declare, failpoint, is_declared
+from muster.identity import new_id as born_id
+
+Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
+SCHEDULER_CHANNEL: Final = "muster_scheduler"
+"""Whoever changes what placement asks for wakes the scheduler by it."""
+
+PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
+"""Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""
+
+_RETRY_BASE_S: Final = 0.02
+_RETRY_CAP_S: Final = 1.0
+_CHANCE: Final = secrets.SystemRandom()
+
+T = TypeVar("T")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def declare_action(action: str) -> str:
+    """Name a unit of work, and with it its failpoints ``<action>.before_commit`` and ``<action>.after_commit``."""
+    declare(f"{action}.before_commit")
+    declare(f"{action}.after_commit")
+    return action
+
+
+class UnitOfWork:
+    """One transaction and what it leaves behind. Made by ``UnitOfWorkFactory.begin``; use it with ``with``.
+
+    At normal exit it flushes state, writes events, audit entries and outbox messages in this order, and commits; on an
+    exception, or when ``dry_run``, it rolls back. ``now`` is one instant for the whole unit. Objects stay readable
+    after the exit, detached.
+
+    Raises at exit:
+        AssertionError: state changed without an event or audit entry, or a person's change lacks its audit entry (I18).
+        UnavailableError: the database does not answer; nothing is known to have been committed.
+        ContentionError: it met another unit on the same rows; ``retrying`` repeats it.
+        MusterError: what ``write_last`` was told that a refusal means.
+    """
+
+    def __init__(
+        self,
+        session: TrackedSession,
+        principal: Principal,
+        action: str,
+        *,
+        now: datetime,
+        new_id: Callable[[str], str],
+        dry_run: bool,
+        quiet: bool,
+    ) -> None:
+        self.session = session
+        self.principal = principal
+        self.action = action
+        self.now = now
+        self.dry_run = dry_run
+        self._quiet = quiet
+        self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
+        self._channels: set[Channel] = set()
+        self._last: list[Asked] = []
+        self._refusals: dict[str, MusterError] = {}
+
+    @property
+    def consequences(self) -> list[dict[str, Any]]:
+        """What this unit leaves besides state: its events and outbox messages, in order."""
+        return self._consequences.described()
+
+    def emit(
+        self,
+        kind: str,
+        subject_type: str,
+        subject_id: str,
+        *,
+        tenant_id: TenantId | None = None,
+        payload: Mapping[str, Any] | None = None,
+    ) -> EventId:
+        """A dated fact about ``subject``; it gets its position after the commit."""
+        self.wake("muster_events")
+        return self._consequences.add_event(kind, subject_type, subject_id, tenant_id, dict(payload or {}))
+
+    def audit(
+        self,
+        action: str,
+        subject_type: str,
+        subject_id: str,
+        *,
+        tenant_id: TenantId | None = None,
+        reason: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Who did this, from where and why. Returns the entry's id; the unit's events name it as their cause."""
+        self.wake("muster_events")
+        return self._consequences.add_audit(action, subject_type, subject_id, tenant_id, reason, dict(detail or {}))
+
+    def enqueue(self, topic: str, key: str, payload: Mapping[str, Any] | None = None) -> None:
+        """Tell another system after the commit, at least once."""
+        self.wake("muster_outbox")
+        self._consequences.add_message(topic, key, dict(payload or {}))
+
+    def wake(self, channel: Channel) -> None:
+        """NOTIFY with the commit. A hint: whoever listens also looks by itself."""
+        self._channels.add(channel)
+
+    def write_last(self, statement: Asked, refusals: Mapping[str, MusterError] = MappingProxyType({})) -> None:
+        """A change that nothing more in this unit asks for: it goes out at the exit, with what the unit leaves.
+
+        COMMIT follows in the same breath, so it fails by itself where it must not have effect. ``refusals``: constraint
+        → what its violation means, raised at the exit.
+        """
+        note_change(self.session)
+        self._last.append(statement)
+        self._refusals.update(refusals)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                with translated_errors():
+                    self._finish()
+        finally:
+            self.session.close()
+        translation = None if error is None else translation_of(error)
+        if translation is not None:
+            raise translation from error
+
+    def _finish(self) -> None:
+        self.session.flush()
+        self._assert_traces()
+        left = self._consequences.written(self._channels)
+        last = self._last if left is None else [*self._last, left]
+        if not self.dry_run:
+            failpoint(f"{self.action}.before_commit")
+        if last:
+            self._write(last)
+        if self.dry_run:
+            self.session.expunge_all()
+            self.session.rollback()
+            return
+        self.session.commit()
+        failpoint(f"{self.action}.after_commit")
+
+    def _write(self, last: Sequence[Asked]) -> None:
+        try:
+            ask_together(self.session, *last, commit=not self.dry_run)
+        except IntegrityError as error:
+            if refusal := self._refusals.get(violated_constraint(error) or ""):
+                raise refusal from error
+            raise
+
+    def _assert_traces(self) -> None:
+        if self._quiet or not has_changed_state(self.session):
+            return
+        if not self._consequences.has_traces:
+            raise AssertionError(f"I18: {self.action} changed state without an event or an audit entry")
+        if self.principal.role in PERSON_ROLES and not self._consequences.has_audit:
+            raise AssertionError(f"I18: {self.action} by {self.principal.name} changed state without an audit entry")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOfWorkFactory:
+    """Begins units of work on one database, under one clock and one source of ids."""
+
+    engine: Engine
+    clock: Callable[[], datetime] = utc_now
+    new_id: Callable[[str], str] = born_id
+
+    def begin(self, principal: Principal, action: str, *, dry_run: bool = False, quiet: bool = False) -> UnitOfWork:
+        """A unit of work by ``principal``. ``quiet``: leases, log pieces and positions, which leave no trace (I18).
+
+        ``action`` must have been declared with ``declare_action`` where its service is defined.
+        """
+        if not is_declared(f"{action}.before_commit"):
+            raise AssertionError(f'unit of work {action!r} has no failpoints: add declare_action("{action}")')
+        session = TrackedSession(self.engine, expire_on_commit=False)
+        return UnitOfWork(
+            session, principal, action, now=self.clock(), new_id=self.new_id, dry_run=dry_run, quiet=quiet
+        )
+
+    def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
+        with translated_errors():
+            return ask_alone(self.engine, statement, parameters)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A read-only transaction of one snapshot, for queries alone."""
+        options = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+        with translated_errors(), Session(self.engine, expire_on_commit=False, autoflush=False) as session:
+            session.connection(execution_options=options)
+            yield session
+
+
+def retrying(work: Callable[[], T], *, attempts: int = 5, sleep: Callable[[float], None] = time.sleep) -> T:
+    """Run ``work``, a whole unit of work, again when it met another on the same rows. Full jitter from 20 ms to 1 s.
+
+    Raises:
+        ContentionError: still so at the last of ``attempts``.
+    """
+    for tried in range(attempts - 1):
+        try:
+            return work()
+        except ContentionError:
+            sleep(_CHANCE.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**tried)))
+    return work()

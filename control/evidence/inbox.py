@@ -1,0 +1,55 @@
+"""The judge's inbox: what a stored signal says, be it an agent's event or what samples gave rise to."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from control.evidence.rows import signal_of
+from health.detectors.detector import Closing
+from health.detectors.registry import alarms, closings_of, judge_signal
+from muster.db.models import StoredSignal
+from muster.domain.evidence.findings import Finding, Source
+from muster.domain.ids import NodeId
+from muster.domain.policy.health import HealthPolicy
+
+Said = Finding | Closing
+"""A fault, or that one is over."""
+
+FINDING: Final = "finding"
+CLOSING: Final = "closing"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def said_by(rows: Sequence[StoredSignal], policy: HealthPolicy) -> list[Said]:
+    """What these signals say, in the order in which it happened."""
+    in_time = sorted(rows, key=lambda row: (row.at, row.signal_id))
+    return [said for row in in_time for said in _said_by(row, policy)]
+
+
+def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
+    if row.kind == FINDING:
+        return (msgspec.convert(row.values, Finding),)
+    if row.kind == CLOSING:
+        return (msgspec.convert(row.values, Closing),)
+    signal = signal_of(row)
+    return (*judge_signal(signal, policy), *closings_of(signal, policy))
+
+
+def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
+    """What a sample gave rise to, as a row for ``db.queries.telemetry.add_signals``."""
+    is_finding = isinstance(said, Finding)
+    return {
+        "node_id": node_id,
+        "signal_id": signal_id,
+        "gpu_uuid": said.gpu_uuid,
+        "kind": FINDING if is_finding else CLOSING,
+        "source": said.source.value if isinstance(said, Finding) else Source.NVML.value,
+        "code": None,
+        "at_ms": said.onset_ms if isinstance(said, Finding) else said.at_ms,
+        "received_at": received_at,
+        "text": said.summary if isinstance(said, Finding) else f"{said.fault_key} is over",
+        "values": _encode(said).decode(),
+        "is_open": False,
+        "is_alarming": isinstance(said, Finding) and alarms((said,)),
+    }

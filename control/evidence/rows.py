@@ -1,0 +1,226 @@
+"""Rows ↔ the plain data that ``health`` judges."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Row, case, func, not_, or_, select
+from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork
+from control.policy.policies import active_policy
+from health.detectors.repeats.rules import reach_of
+from health.evidence.index import PLACE_IN_GPU
+from health.evidence.suppression import WEIGHS_FROM, WEIGHTLESS, Heard, outlasted
+from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
+from muster.db.pipeline.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
+from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity, Source
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.states import BurnInOutcome, Contact
+from muster.domain.times import to_ms, to_time
+
+REMEMBERED: Final = timedelta(days=400)
+"""Older evidence weighs nothing under any policy that is taken."""
+REMEMBERED_OF_A_FAULT: Final = 1000
+INFO_OF_A_FAULT: Final = 32
+"""Or as many as a rule about repetitions asks for, where that is more."""
+MOVES_REMEMBERED: Final = 100
+BURN_INS_REMEMBERED: Final = 20
+
+
+def signal_of(row: StoredSignal) -> GpuSignal:
+    return GpuSignal(
+        signal_id=row.signal_id,
+        kind=EventKind(row.kind),
+        source=Source(row.source),
+        at_ms=to_ms(row.at),
+        node_id=row.node_id,
+        gpu_uuid=row.gpu_uuid,
+        code=row.code,
+        text=row.text,
+        values=row.values,
+    )
+
+
+def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
+    return Evidence(
+        id=row.id,
+        detector=row.detector,
+        version=row.detector_version,
+        fault_key=row.fault_key,
+        gpu_uuid=row.gpu_uuid,
+        node_id=row.node_id,
+        severity=Severity(row.severity),
+        trust=row.trust,
+        sources=tuple(Source(source) for source in row.sources),
+        onset_ms=to_ms(row.onset_at),
+        last_seen_ms=to_ms(row.last_seen_at),
+        counts_for_ms=row.counts_for_ms,
+        summary=row.summary,
+        threatens_correctness=row.threatens_correctness,
+        is_dismissed=row.dismissed_at is not None,
+        is_suspended=row.is_suspended,
+        values=row.values,
+    )
+
+
+def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
+    """As new, with its event. It goes out with the session's next flush, all that a pass found in one go."""
+    row = EvidenceRow(
+        id=evidence.id,
+        gpu_uuid=evidence.gpu_uuid,
+        node_id=evidence.node_id,
+        detector=evidence.detector,
+        detector_version=evidence.version,
+        fault_key=evidence.fault_key,
+        severity=int(evidence.severity),
+        trust=evidence.trust,
+        sources=[str(source) for source in evidence.sources],
+        onset_at=to_time(evidence.onset_ms),
+        last_seen_at=to_time(evidence.last_seen_ms),
+        counts_for_ms=evidence.counts_for_ms,
+        summary=evidence.summary,
+        threatens_correctness=evidence.threatens_correctness,
+        values=dict(evidence.values),
+        created_at=unit.now,
+    )
+    unit.session.add(row)
+    subject, subject_id = ("gpu", row.gpu_uuid) if row.gpu_uuid is not None else ("node", row.node_id)
+    payload = {
+        "evidence_id": row.id,
+        "fault_key": row.fault_key,
+        "severity": evidence.severity.name.lower(),
+        "trust": row.trust,
+        "source": row.sources[0],
+        "onset_at": row.onset_at.isoformat(),
+        "reason": row.summary,
+    }
+    unit.emit("evidence.found", subject, str(subject_id), payload=payload)
+    return row
+
+
+def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
+    """Write what joining or closing made of it."""
+    row.sources = [str(source) for source in evidence.sources]
+    row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
+    row.counts_for_ms, row.values = evidence.counts_for_ms, dict(evidence.values)
+
+
+def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> Sequence[EvidenceRow]:
+    """What is remembered of these GPUs, and of these nodes as such, by onset: no more than the rules look at.
+
+    What is INFO weighs nothing, so it is there for rules about repetitions alone: none looks back further than the
+    longest window, nor for more times than the greatest count, of one fault in one place. Of what weighs the newest
+    ``REMEMBERED_OF_A_FAULT``: so many bursts of one fault take a score to 0 by themselves.
+    """
+    reach = reach_of(active_policy(unit.session).health)
+    is_info = EvidenceRow.severity == int(Severity.INFO)
+    within = case((is_info, unit.now - timedelta(seconds=reach.window_s)), else_=unit.now - REMEMBERED)
+    about_nodes = EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(list(nodes))
+    in_gpu = [EvidenceRow.values[name] for name in PLACE_IN_GPU]
+    newest = func.row_number().over(
+        partition_by=[EvidenceRow.gpu_uuid, EvidenceRow.node_id, EvidenceRow.fault_key, is_info, *in_gpu],
+        order_by=(EvidenceRow.last_seen_at.desc(), EvidenceRow.id.desc()),
+    )
+    told = (
+        select(EvidenceRow.id, newest.label("number"))
+        .where(or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > within)
+        .subquery("told")
+    )
+    most = case((is_info, max(INFO_OF_A_FAULT, reach.times + 1)), else_=REMEMBERED_OF_A_FAULT)
+    query = select(EvidenceRow).join(told, told.c.id == EvidenceRow.id).where(told.c.number <= most)
+    return unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id)).all()
+
+
+def is_pending() -> ColumnElement[bool]:
+    """Of evidence in a query: it weighs only once it has lasted."""
+    found: ColumnElement[bool] = EvidenceRow.values.has_key(WEIGHS_FROM)
+    return found
+
+
+def weighs() -> ColumnElement[bool]:
+    """Of evidence in a query: it is neither set aside nor pending."""
+    is_weightless: ColumnElement[bool] = EvidenceRow.values.has_any(array(sorted(WEIGHTLESS)))
+    return not_(is_weightless)
+
+
+def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:
+    """What is pending and has lasted is so no more."""
+    pending = [(row, evidence_of(row)) for row in rows]
+    heard = _heard_of(unit, {row.node_id for row, _ in pending})
+    for row, evidence in pending:
+        settled = outlasted(evidence, to_ms(unit.now), heard[row.node_id])
+        if settled is not evidence:
+            change_evidence(row, settled)
+
+
+def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, Heard]:
+    if not node_ids:
+        return {}
+    query = select(Node.id, Node.last_heartbeat_at, Node.boot_id).where(Node.id.in_(node_ids))
+    return {
+        node_id: Heard(None if at is None else to_ms(at), boot_id)
+        for node_id, at, boot_id in unit.session.execute(query)
+    }
+
+
+def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
+    """What another GPU of the finding's node showed last of the same fault: a rule that tells a program from a GPU asks
+    whether any did within its window.
+    """
+    query = select(EvidenceRow).where(
+        EvidenceRow.node_id == finding.node_id,
+        EvidenceRow.gpu_uuid != finding.gpu_uuid,
+        EvidenceRow.fault_key == finding.fault_key,
+        EvidenceRow.last_seen_at > unit.now - REMEMBERED,
+    )
+    newest = query.order_by(EvidenceRow.last_seen_at.desc(), EvidenceRow.id.desc()).limit(1)
+    return [evidence_of(row) for row in unit.session.scalars(newest)]
+
+
+def case_from(
+    gpu: Gpu | GpuRecord,
+    evidence: Iterable[Evidence],
+    moves: Sequence[GpuStandingChange | StandingChangeRecord],
+    burn_ins: Iterable[Row[Any] | BurnInRecord],
+    contact: Contact,
+    abandoned_at: datetime | None,
+) -> GpuCase:
+    """Of what is about this GPU alone; moves, and burn-ins that were decided, the newest first.
+
+    ``abandoned_at``: when one of its burn-ins last was.
+    """
+    return GpuCase(
+        gpu_uuid=gpu.uuid,
+        standing=gpu.standing,
+        since_ms=to_ms(moves[0].at) if moves else 0,
+        evidence=tuple(evidence),
+        origin=gpu.origin_standing,
+        moves=tuple(_move_of(change) for change in reversed(moves) if change.origin is not None),
+        burn_ins=tuple(reversed([_burn_in_of(row) for row in burn_ins])),
+        is_heard=contact is Contact.LIVE,
+        could_not_burn_in_ms=None if abandoned_at is None else to_ms(abandoned_at),
+    )
+
+
+def _burn_in_of(row: Row[Any] | BurnInRecord) -> BurnInResult:
+    return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
+
+
+def _move_of(change: GpuStandingChange | StandingChangeRecord) -> Move:
+    return Move(
+        gpu_uuid=change.gpu_uuid,
+        from_standing=change.origin or change.target,
+        to_standing=change.target,
+        at_ms=to_ms(change.at),
+        reason=MoveReason(change.move_reason) if change.move_reason else MoveReason.CONDEMNED,
+        actor=RULE if change.actor.startswith("system:") else change.actor,
+        evidence_ids=tuple(EvidenceId(each) for each in change.evidence_ids),
+        words=change.reason,
+    )
+
+
+def contact_of(session: Session, nodes: Iterable[NodeId]) -> dict[NodeId, Contact]:
+    return dict(session.execute(select(Node.id, Node.contact).where(Node.id.in_(list(nodes)))).all())

@@ -1,0 +1,89 @@
+"""Cohorts, to read: which GPUs may be mixed, where they stand, and how far their figures lie apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import distinct, func, select
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.failure_rates import fleet_rate
+from control.policy.policies import active_policy
+from health.cohort.cohorts import attributes_of
+from muster.db.models import Gpu
+from muster.db.queries.cohorts import Spread, spreads_of
+from muster.domain.errors import NotFoundError
+from muster.domain.principals import Permission
+from muster.domain.states import Standing
+from scheduler.holds.spares import protected_tiers, spares_needed
+
+READ: Final = declare_action("cohort.read")
+MOST: Final = 1000
+"""A fleet has tens of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """``attributes``: what is equal of all its GPUs; None for what is not known of them.
+
+    ``num_spare_nodes``: so many of its nodes are kept free for gangs that lose some; None: none are kept by it.
+    """
+
+    key: str
+    attributes: Mapping[str, str | None]
+    standings: Mapping[Standing, int]
+    num_nodes: int
+    num_spare_nodes: int | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(self.standings.values())
+
+
+@dataclass(frozen=True, slots=True)
+class CohortDetail:
+    """``tolerance``: the part of the median that a GPU's figure may lie from it."""
+
+    cohort: Cohort
+    spreads: Sequence[Spread]
+    tolerance: float
+
+
+def list_cohorts(unit: UnitOfWork) -> Sequence[Cohort]:
+    """By key."""
+    unit.principal.require(Permission.GPU_READ)
+    query = select(Gpu.cohort_key).distinct().order_by(Gpu.cohort_key).limit(MOST)
+    return _cohorts(unit, unit.session.scalars(query).all())
+
+
+def detail_of(unit: UnitOfWork, key: str) -> CohortDetail:
+    """Raises ``NotFoundError``: no GPU is of that cohort."""
+    unit.principal.require(Permission.GPU_READ)
+    found = _cohorts(unit, [key])
+    if not found[0].standings:
+        raise NotFoundError("no GPU is of that cohort")
+    return CohortDetail(found[0], spreads_of(unit.session, key), active_policy(unit.session).health.cohort.tolerance)
+
+
+def _cohorts(unit: UnitOfWork, keys: Sequence[str]) -> list[Cohort]:
+    standings: dict[str, dict[Standing, int]] = {key: {} for key in keys}
+    of_these = Gpu.cohort_key.in_(keys)
+    counted = select(Gpu.cohort_key, Gpu.standing, func.count()).where(of_these)
+    for key, standing, count in unit.session.execute(counted.group_by(Gpu.cohort_key, Gpu.standing)):
+        standings[key][standing] = count
+    nodes = select(Gpu.cohort_key, func.count(distinct(Gpu.node_id))).where(of_these).group_by(Gpu.cohort_key)
+    num_nodes: dict[str, int] = dict(unit.session.execute(nodes).all())
+    spares = _spares(unit, {key: (num_nodes.get(key, 0), sum(standings[key].values())) for key in keys})
+    return [Cohort(key, attributes_of(key), standings[key], num_nodes.get(key, 0), spares.get(key)) for key in keys]
+
+
+def _spares(unit: UnitOfWork, sizes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """By cohort, of its nodes and GPUs; the planner keeps as many, or more where other tiers mix cohorts.
+
+    None where all tiers do that spares are for: then they are counted by what those mix.
+    """
+    policy = active_policy(unit.session)
+    if policy.recovery.spares.confidence is None or None not in protected_tiers(policy):
+        return {}
+    rate = fleet_rate(unit.session, policy)
+    return {key: spares_needed(*size, rate, policy.recovery.spares) for key, size in sizes.items()}

@@ -1,0 +1,132 @@
+"""Cordons: owned, reasoned, expiring records that keep a node or a GPU out of new placements. What runs, runs on."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, or_, select
+
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from muster.db.models import Cordon, Gpu, Node
+from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission
+from muster.identity import new_id
+
+CREATE: Final = declare_action("cordon.create")
+RELEASE: Final = declare_action("cordon.release")
+READ: Final = declare_action("cordon.read")
+BY_PERSON: Final = "by_person"
+
+
+def create(
+    unit: UnitOfWork,
+    *,
+    reason: str,
+    node_id: NodeId | None = None,
+    gpu_uuid: GpuUuid | None = None,
+    until: datetime | None = None,
+) -> Cordon:
+    """Set one on exactly one of node and GPU. Several can stand; the place is schedulable when none is left.
+
+    Raises:
+        ValidationFailedError: no place or two, no such place, or an end that has passed.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    if (node_id is None) == (gpu_uuid is None):
+        raise ValidationFailedError.at("/node_id", "one_place", "name either node_id or gpu_uuid")
+    if node_id is not None and unit.session.get(Node, node_id) is None:
+        raise ValidationFailedError.at("/node_id", "unknown_node", "there is no such node")
+    if gpu_uuid is not None and unit.session.get(Gpu, gpu_uuid) is None:
+        raise ValidationFailedError.at("/gpu_uuid", "unknown_gpu", "there is no such GPU")
+    if until is not None and until <= unit.now:
+        raise ValidationFailedError.at("/until", "past", "must lie in the future")
+    cordon = stand(unit, BY_PERSON, reason, node_id=node_id, gpu_uuid=gpu_uuid, until=until)
+    unit.audit("cordon.create", "cordon", cordon.id, reason=reason)
+    unit.session.flush()
+    return cordon
+
+
+def stand(
+    unit: UnitOfWork,
+    reason_code: str,
+    reason: str,
+    *,
+    node_id: NodeId | None = None,
+    gpu_uuid: GpuUuid | None = None,
+    until: datetime | None = None,
+    starts_at: datetime | None = None,
+) -> Cordon:
+    """One more, by whoever the unit acts for. The caller has found the place."""
+    cordon = Cordon(
+        id=new_id("cordon"),
+        node_id=node_id,
+        gpu_uuid=gpu_uuid,
+        reason_code=reason_code,
+        reason=reason,
+        owner=unit.principal.name,
+        starts_at=starts_at,
+        until=until,
+        created_at=unit.now,
+    )
+    unit.session.add(cordon)
+    _tell(unit, cordon, "cordoned", reason)
+    return cordon
+
+
+def end(unit: UnitOfWork, cordon: Cordon, reason: str | None, *, at: datetime | None = None) -> None:
+    """One that stands does so no more, since ``at`` where it ended before now. The caller holds it."""
+    cordon.released_at, cordon.released_by = at or unit.now, unit.principal.name
+    _tell(unit, cordon, "uncordoned", reason)
+
+
+def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> Cordon:
+    """End it now. Releasing twice is the same as once.
+
+    Raises:
+        NotFoundError: there is no such cordon.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    cordon = unit.session.get(Cordon, cordon_id, with_for_update={"key_share": True})
+    if cordon is None:
+        raise NotFoundError
+    if cordon.released_at is None:
+        end(unit, cordon, reason)
+        unit.audit("cordon.release", "cordon", cordon.id, reason=reason)
+        unit.session.flush()
+    return cordon
+
+
+def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
+    """Those that stand now or will, the newest first."""
+    unit.principal.require(Permission.NODE_READ)
+    query = select(Cordon).where(or_(those_that_stand(unit.now), those_to_come(unit.now)))
+    return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
+
+
+def those_that_stand(now: datetime) -> ColumnElement[bool]:
+    """Of a cordon in a query."""
+    return and_(
+        Cordon.released_at.is_(None),
+        or_(Cordon.until.is_(None), Cordon.until > now),
+        or_(Cordon.starts_at.is_(None), Cordon.starts_at <= now),
+    )
+
+
+def those_to_come(now: datetime) -> ColumnElement[bool]:
+    """Of a cordon in a query: it stands from a later time on."""
+    return and_(Cordon.released_at.is_(None), Cordon.starts_at > now)
+
+
+def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:
+    subject, subject_id = ("node", cordon.node_id) if cordon.node_id is not None else ("gpu", cordon.gpu_uuid)
+    payload = {
+        "cordon_id": cordon.id,
+        "reason_code": cordon.reason_code,
+        "reason": reason,
+        "until": None if cordon.until is None else cordon.until.isoformat(),
+    }
+    if cordon.starts_at is not None:
+        payload["starts_at"] = cordon.starts_at.isoformat()
+    unit.emit(f"{subject}.{what}", subject, str(subject_id), payload=payload)
+    unit.wake(SCHEDULER_CHANNEL)

@@ -1,0 +1,64 @@
+"""The drift report: who differs from most GPUs of its model, in driver, firmware settings, links or network."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from control.core.unit_of_work import UnitOfWork
+from control.fleet.node_names import names_of
+from control.policy.policies import active_policy
+from health.cohort.cohorts import Attribute
+from health.cohort.drift import Alike, Drift, drifts_of
+from health.cohort.reported_attributes import attributes_told
+from muster.db.queries.drift import AlikeRow, alike_rows, host_texts, ports
+from muster.domain.gpu.cohort_attributes import SET_UP
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """``node_names``: of every node that a drift names."""
+
+    drifts: Sequence[Drift]
+    node_names: Mapping[NodeId, str]
+
+
+def drift_report(unit: UnitOfWork) -> DriftReport:
+    """By model and attribute, what keeps the most GPUs out of a gang first. Retired GPUs are not looked at."""
+    unit.principal.require(Permission.GPU_READ)
+    networks = network_of_nodes(ports(unit.session, unit.now))
+    hosts = host_texts(unit.session, unit.now)
+    groups = [
+        _alike(row, networks.get(row.node_id), hosts.get(row.node_id, "")) for row in alike_rows(unit.session, unit.now)
+    ]
+    policy = active_policy(unit.session)
+    drifts = drifts_of(groups, policy.health.cohort, {name: policy.homogeneity(name) for name in policy.tiers})
+    named = {node for drift in drifts for other in drift.others for node in other.nodes}
+    return DriftReport(drifts, names_of(unit, named))
+
+
+def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[NodeId, str]:
+    """The class of each node's network, such as ``8 × 400 Gb/s InfiniBand``: of ports that have a rate."""
+    counted: dict[NodeId, Counter[str]] = {}
+    for node_id, values in found:
+        rate = values.get("rate_gbps")
+        if rate:
+            kind = "Ethernet" if values.get("is_ethernet") else "InfiniBand"
+            counted.setdefault(node_id, Counter())[f"{rate:g} Gb/s {kind}"] += 1
+    return {
+        node_id: ", ".join(f"{count} × {name}" for name, count in sorted(classes.items()))
+        for node_id, classes in counted.items()
+    }
+
+
+def _alike(row: AlikeRow, network: str | None, host_text: str) -> Alike:
+    attributes: dict[str, Attribute] = {
+        "memory_bytes": row.memory_bytes,
+        "compute_capability": row.compute_capability,
+        "driver_version": row.driver_version,
+    }
+    told = attributes_told(row.state, row.text, network, host_text)
+    attributes |= {name: told.get(name) for name in SET_UP}
+    return Alike(row.model, row.node_id, row.num_gpus, attributes)

@@ -1,0 +1,172 @@
+"""What went wrong with a GPU, which jobs it hit, and what was done about it: the answer an operator opens the page for.
+
+Read from the rows that the decisions left, never from words kept beside them.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from muster.db.models import (
+    Allocation,
+    AllocationGpu,
+    Attempt,
+    Checkpoint,
+    Event,
+    EvidenceRow,
+    Gpu,
+    GpuStandingChange,
+    Job,
+    Node,
+)
+from muster.db.queries.holdings import IS_OR_WAS_TAKEN
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
+from muster.domain.principals import Permission
+from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
+
+READ: Final = declare_action("story.read")
+FELL_TO: Final = (Standing.SUSPECT, Standing.QUARANTINED)
+TAINTED: Final = f"checkpoint.{CheckpointStatus.TAINTED.lower()}"
+BACK_AT: Final = (Standing.PROBATION, Standing.HEALTHY)
+LOOKED_AT: Final = 400
+"""The newest moves that are looked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class HitJob:
+    """An attempt that ran on the GPU as it fell. ``next_number``: the attempt that took its work up again."""
+
+    job_id: JobId
+    job_name: str
+    job_state: JobState
+    tenant_id: TenantId
+    attempt_id: AttemptId
+    number: int
+    cause: Cause | None
+    num_tainted: int
+    next_number: int | None
+    resumed_step: int | None
+    resumed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """``is_over``: the GPU serves again since ``back_at``. ``evidence``: what the move was decided on."""
+
+    gpu: Gpu
+    node_name: str
+    move: GpuStandingChange
+    evidence: Sequence[EvidenceRow]
+    hit: Sequence[HitJob]
+    later: Sequence[GpuStandingChange]
+
+    @property
+    def back_at(self) -> datetime | None:
+        return next((move.at for move in self.later if move.target in BACK_AT), None)
+
+    @property
+    def is_over(self) -> bool:
+        return self.back_at is not None and self.gpu.standing not in FELL_TO
+
+
+def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[Story]:
+    """The newest first, at most one for each fall. A tenant reads those that hit a job of its own."""
+    unit.principal.require(Permission.JOB_READ)
+    session = unit.session
+    query = (
+        select(GpuStandingChange, Gpu, Node.name)
+        .join(Gpu, Gpu.uuid == GpuStandingChange.gpu_uuid)
+        .join(Node, Node.id == Gpu.node_id)
+        .where(GpuStandingChange.target.in_(FELL_TO))
+        .order_by(GpuStandingChange.id.desc())
+        .limit(LOOKED_AT)
+    )
+    if gpu_uuid is not None:
+        query = query.where(GpuStandingChange.gpu_uuid == gpu_uuid)
+    own = None if unit.principal.sees_all_tenants else unit.principal.tenant_id
+    found: list[Story] = []
+    for move, gpu, node_name in session.execute(query).all():
+        hit = _hit(session, move, own)
+        if own is None or hit:
+            found.append(Story(gpu, node_name, move, _evidence(session, move), hit, _later(session, move)))
+        if len(found) == limit:
+            break
+    return found
+
+
+def _later(session: Session, move: GpuStandingChange) -> Sequence[GpuStandingChange]:
+    """Up to its next fall, the oldest first."""
+    query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == move.gpu_uuid, GpuStandingChange.id > move.id)
+    later = session.scalars(query.order_by(GpuStandingChange.id).limit(20)).all()
+    end = next((number for number, each in enumerate(later) if each.target in FELL_TO), len(later))
+    return later[:end]
+
+
+def _evidence(session: Session, move: GpuStandingChange) -> Sequence[EvidenceRow]:
+    query = select(EvidenceRow).where(EvidenceRow.id.in_(move.evidence_ids))
+    return session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id)).all()
+
+
+def _hit(session: Session, move: GpuStandingChange, own: TenantId | None) -> Sequence[HitJob]:
+    """Attempts that held the GPU at its fall, and ended by it or run on."""
+    query = (
+        select(Attempt, Job)
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(
+            AllocationGpu.gpu_uuid == move.gpu_uuid,
+            IS_OR_WAS_TAKEN,
+            Attempt.placed_at <= move.at,
+            or_(Attempt.ended_at.is_(None), Attempt.ended_at >= move.at),
+        )
+        .order_by(Attempt.placed_at)
+    )
+    if own is not None:
+        query = query.where(Attempt.tenant_id == own)
+    rows = session.execute(query).all()
+    tainted = _num_tainted(session, [attempt.id for attempt, _ in rows])
+    return [_hit_job(session, attempt, job, tainted[attempt.id]) for attempt, job in rows]
+
+
+def _hit_job(session: Session, attempt: Attempt, job: Job, num_tainted: int) -> HitJob:
+    query = select(Attempt).where(Attempt.job_id == job.id, Attempt.number > attempt.number)
+    following = session.scalar(query.order_by(Attempt.number).limit(1))
+    resumed = None
+    if following is not None:
+        resumed = session.scalar(
+            select(Event)
+            .where(Event.subject_type == "attempt", Event.subject_id == following.id, Event.kind == "attempt.resumed")
+            .order_by(Event.serial)
+            .limit(1)
+        )
+    return HitJob(
+        job_id=job.id,
+        job_name=job.name,
+        job_state=job.state,
+        tenant_id=job.tenant_id,
+        attempt_id=attempt.id,
+        number=attempt.number,
+        cause=attempt.cause or attempt.ending_cause,
+        num_tainted=num_tainted,
+        next_number=None if following is None else following.number,
+        resumed_step=None if resumed is None else resumed.payload.get("step"),
+        resumed_at=None if resumed is None else resumed.at,
+    )
+
+
+def _num_tainted(session: Session, attempt_ids: Sequence[AttemptId]) -> dict[AttemptId, int]:
+    """By their events: retention may have taken the generation since."""
+    query = (
+        select(Checkpoint.attempt_id, func.count(func.distinct(Checkpoint.id)))
+        .join(Event, (Event.subject_type == "checkpoint") & (Event.subject_id == Checkpoint.id))
+        .where(Checkpoint.attempt_id.in_(attempt_ids), Event.kind == TAINTED)
+        .group_by(Checkpoint.attempt_id)
+    )
+    return defaultdict(int, {AttemptId(attempt_id): num for attempt_id, num in session.execute(query)})

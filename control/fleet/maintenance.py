@@ -1,0 +1,138 @@
+"""Maintenance windows: somebody works on a node from then until then, so what is found there meanwhile weighs nothing.
+
+A window is a cordon that stands from its start to its end: nothing new comes to the node. What runs, runs on, or where
+the window says so leaves before it starts: then who would still run so long before is not placed there (``closings``),
+and who runs there by then is given notice (``control.hosts.maintenance_evacuation``).
+Unlike a drain's, it suspends every rule about the node and its GPUs (``health.evidence.merge``). Releasing the cordon
+ends it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet import cordons
+from control.fleet.node_names import find_node
+from control.policy.policies import active_policy
+from muster.db.models import Cordon, Gpu
+from muster.domain.errors import ValidationFailedError
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+from muster.domain.times import to_ms
+from scheduler.fleet.maintenance_end import reopenings_of
+
+DECLARE: Final = declare_action("node.maintenance")
+REASON_CODE: Final = "maintenance"
+LONGEST: Final = timedelta(days=30)
+"""What lasts longer is no window: retire the GPUs, or drain the node."""
+LOOKS_BACK: Final = timedelta(days=30)
+"""How long ago a window may have ended of which a late report may still tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From ``from_ms`` up to, and without, ``until_ms``."""
+
+    from_ms: int
+    until_ms: int
+
+    def holds(self, at_ms: int) -> bool:
+        return self.from_ms <= at_ms < self.until_ms
+
+
+def declare(
+    unit: UnitOfWork,
+    text: str,
+    *,
+    reason: str,
+    until: datetime,
+    starts_at: datetime | None = None,
+    evacuate_lead_s: float | None = None,
+) -> Cordon:
+    """A window on the node whose id or name is ``text``, from ``starts_at`` (now, if it is None) until ``until``.
+
+    ``evacuate_lead_s``: so long before it starts who runs there is told to save and leave; None: what runs, runs on.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ValidationFailedError: it begins in the past, ends before it begins, lasts longer than ``LONGEST``, or programs
+            would have less time to leave than the policy gives an evacuated job.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    node = find_node(unit, text)
+    if starts_at is not None and starts_at < unit.now:
+        raise ValidationFailedError.at("/starts_at", "past", "must not lie in the past; leave it out for now")
+    begins = starts_at or unit.now
+    if until <= begins:
+        raise ValidationFailedError.at("/until", "before_start", "must lie in the future and after starts_at")
+    if until - begins > LONGEST:
+        raise ValidationFailedError.at("/until", "too_long", f"at most {LONGEST.days} days after it starts")
+    _require_lead(unit, evacuate_lead_s)
+    cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until, starts_at=begins)
+    if evacuate_lead_s is not None:
+        cordon.evacuate_at = max(begins - timedelta(seconds=evacuate_lead_s), min(unit.now, begins))
+    unit.audit("node.maintenance", "node", node.id, reason=reason, detail={"cordon_id": cordon.id})
+    unit.session.flush()
+    return cordon
+
+
+def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
+    """The cordons of its windows that stand or are to come, the next first."""
+    unit.principal.require(Permission.NODE_READ)
+    is_ahead = (Cordon.released_at.is_(None), Cordon.until > unit.now)
+    query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code == REASON_CODE, *is_ahead)
+    return unit.session.scalars(query.order_by(func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.id)).all()
+
+
+def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:
+    least_s = active_policy(unit.session).evacuation.grace_s
+    if lead_s is not None and lead_s < least_s:
+        detail = f"must be at least {least_s:g}: the policy gives a job that long to save and leave"
+        raise ValidationFailedError.at("/evacuate_lead_s", "less_than_policy", detail)
+
+
+def closings(session: Session, now: datetime) -> dict[NodeId, int]:
+    """Of each node with a window that is to be empty: from when on who is there is told to leave, in ms."""
+    query = (
+        select(Cordon.node_id, func.min(Cordon.evacuate_at))
+        .where(Cordon.evacuate_at.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
+        .group_by(Cordon.node_id)
+    )
+    return {NodeId(node_id): to_ms(at) for node_id, at in session.execute(query) if node_id is not None}
+
+
+def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
+    """Of each node with a cordon that ends by itself, and none without an end: when the work on it is over, in ms."""
+    is_ahead = (Cordon.node_id.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
+    query = select(Cordon.node_id, func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.until)
+    timed = session.execute(query.where(*is_ahead)).all()
+    if not timed:
+        return {}
+    stands = (Cordon.until.is_(None), Cordon.released_at.is_(None))
+    of_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *stands)
+    of_gpus = select(Gpu.node_id).join(Cordon, Cordon.gpu_uuid == Gpu.uuid).where(*stands)
+    endless = {*session.scalars(of_nodes), *session.scalars(of_gpus)}
+    return reopenings_of(
+        (NodeId(node_id), to_ms(from_at), to_ms(until))
+        for node_id, from_at, until in timed
+        if node_id is not None and node_id not in endless
+    )
+
+
+def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:
+    """Those that stand or stood within ``LOOKS_BACK``, by node; one that was released ended then."""
+    query = select(Cordon.node_id, Cordon.starts_at, Cordon.created_at, Cordon.until, Cordon.released_at).where(
+        Cordon.node_id.in_(list(node_ids)), Cordon.reason_code == REASON_CODE, Cordon.until > unit.now - LOOKS_BACK
+    )
+    found: defaultdict[NodeId, list[Window]] = defaultdict(list)
+    for node_id, starts_at, created_at, until, released_at in unit.session.execute(query):
+        ends = [to_ms(end) for end in (until, released_at) if end is not None]
+        if node_id is not None:
+            found[node_id].append(Window(to_ms(starts_at or created_at), min(ends)))
+    return {node_id: tuple(windows) for node_id, windows in found.items()}

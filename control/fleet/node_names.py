@@ -1,0 +1,32 @@
+"""A node by its id or by its name: people type the one that they have."""
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
+
+from control.core.unit_of_work import UnitOfWork
+from muster.db.models import Node
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+
+
+def is_node(column: InstrumentedAttribute[NodeId], text: str) -> ColumnElement[bool]:
+    """That ``column`` is the node whose id or name is ``text``; true of none where there is no such node."""
+    return column.in_(select(Node.id).where(or_(Node.id == text, Node.name == text)))
+
+
+def find_node(unit: UnitOfWork, text: str) -> Node:
+    """The node whose id or name is ``text``. Raises ``NotFoundError``."""
+    unit.principal.require(Permission.NODE_READ)
+    found = unit.session.scalar(select(Node).where(or_(Node.id == text, Node.name == text)))
+    if found is None:
+        raise NotFoundError("there is no such node")
+    return found
+
+
+def names_of(unit: UnitOfWork, ids: Collection[NodeId]) -> Mapping[NodeId, str]:
+    """Of those that exist."""
+    unit.principal.require(Permission.NODE_READ)
+    return dict(unit.session.execute(select(Node.id, Node.name).where(Node.id.in_(ids))).all())

@@ -1,0 +1,66 @@
+"""A GPU's burn-ins beside the newest figures of its cohort."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from control.core.unit_of_work import UnitOfWork
+from control.health.burn_ins.read import list_burn_ins
+from control.policy.policies import active_policy
+from muster.db.models import BurnIn, Gpu
+from muster.db.queries.cohorts import Spread, spreads_of
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRate:
+    """``spread``: of the cohort, the GPU itself among it; None where no other figure of that name is the newest.
+
+    ``is_outlier``: further from the median than the policy's tolerance.
+    """
+
+    measure: str
+    value: float
+    spread: Spread | None
+    is_outlier: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedBurnIn:
+    row: BurnIn
+    rates: Sequence[ComparedRate]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``cohort_key``: the cohort that the GPU is of now; with it every burn-in is compared, however old."""
+
+    cohort_key: str
+    burn_ins: Sequence[ComparedBurnIn]
+
+
+def compare(unit: UnitOfWork, uuid: GpuUuid, *, before: tuple[datetime, str] | None = None, limit: int) -> Comparison:
+    """The newest order first. ``before``: where the last page ended, by time and id.
+
+    Raises:
+        NotFoundError: there is no such GPU.
+    """
+    rows = list_burn_ins(unit, gpu_uuid=uuid, before=before, limit=limit)
+    gpu = unit.session.get(Gpu, uuid)
+    if gpu is None:
+        raise NotFoundError("there is no such GPU")
+    spreads = {spread.measure: spread for spread in spreads_of(unit.session, gpu.cohort_key)}
+    tolerance = active_policy(unit.session).health.cohort.tolerance
+    compared = [ComparedBurnIn(row, _rates_of(row, spreads, tolerance)) for row in rows]
+    return Comparison(gpu.cohort_key, compared)
+
+
+def _rates_of(row: BurnIn, spreads: dict[str, Spread], tolerance: float) -> list[ComparedRate]:
+    rates: dict[str, float] = (row.figures or {}).get("rates", {})
+    return [_compared(measure, value, spreads.get(measure), tolerance) for measure, value in sorted(rates.items())]
+
+
+def _compared(measure: str, value: float, spread: Spread | None, tolerance: float) -> ComparedRate:
+    is_outlier = spread is not None and abs(value - spread.median) > tolerance * abs(spread.median)
+    return ComparedRate(measure, value, spread, is_outlier)

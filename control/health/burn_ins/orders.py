@@ -1,0 +1,150 @@
+"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, and what is
+SUSPECT by what shows under load alone, or by that on repetitions which want a diagnosis.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import Exists, exists, func, or_, select, union_all
+
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.fleet.gpu_locks import lock_gpus
+from control.health.cases import cases_of
+from control.policy.policies import active_policy
+from health.standing.proof_under_load import unproved
+from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
+from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import NOTHING_RUNS, BurnInState, Standing
+from muster.identity import new_id
+
+ORDER: Final = declare_action("burn_in.order")
+INTAKE: Final = declare_action("burn_in.intake")
+OPEN: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
+INTAKE_REASON: Final = "intake: the GPU is UNPROVEN"
+DIAGNOSED: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
+"""The standings in which a repetition orders a burn-in."""
+BATCH: Final = 200
+
+
+def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
+    """A person's. It waits while an allocation holds the GPU, and is given to its host's agent then.
+
+    Raises:
+        NotFoundError: there is no such GPU.
+        ConflictError: one is open already, or the GPU is in repair, retired or in MIG mode.
+    """
+    unit.principal.require(Permission.GPU_WRITE)
+    gpus = lock_gpus(unit, [gpu_uuid])
+    if not gpus:
+        raise NotFoundError
+    gpu = gpus[0]
+    if gpu.standing in NOTHING_RUNS:
+        message = f"{gpu.uuid} is {gpu.standing}"
+        raise ConflictError(message, suggestion="Finish its repair, or reinstate it: a burn-in follows by itself.")
+    if gpu.is_mig_enabled:
+        message = f"{gpu.uuid} is in MIG mode, and a burn-in needs the whole GPU"
+        raise ConflictError(message, suggestion="Turn MIG mode off first.")
+    opened = unit.session.scalar(select(BurnIn).where(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN)))
+    if opened is not None:
+        message = f"{opened.id} of {gpu.uuid} is {opened.state} already"
+        raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=opened.id)
+    made = _add(unit, gpu, reason)
+    unit.audit("burn_in.order", "gpu", gpu.uuid, reason=reason, detail={"burn_in_id": made.id})
+    unit.session.flush()
+    return made
+
+
+def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
+    """One for each UNPROVEN GPU that has had none since it became so. Returns how many.
+
+    A person's override answers for a GPU while it is in force: jobs may run there, and no rule takes it from them.
+    """
+
+    def once() -> int:
+        with units.begin(principal, INTAKE) as unit:
+            unit.principal.require(Permission.SYSTEM_RUN)
+            due = _unproven(unit)
+            gpus = lock_gpus(unit, due) if due else []
+            still_due = set(_unproven(unit, only=due)) if gpus else set()
+            for gpu in gpus:
+                if gpu.uuid in still_due:
+                    _add(unit, gpu, INTAKE_REASON)
+            return len(still_due)
+
+    return retrying(once)
+
+
+def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUuid, str]) -> None:
+    """One for each of ``gpus`` (locked) of which a repetition was found that asks for it (``health.burn_in.asked_by``).
+
+    ``asked``: GPU → the finding in words. A finding that goes on is no new one, so it asks once. Nothing is taken from
+    the GPU: it waits while an allocation holds it. What is UNPROVEN is burnt in anyway, and a person's override answers
+    for its GPU.
+    """
+    wanted = [gpu for gpu in gpus if gpu.uuid in asked and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
+    if not wanted:
+        return
+    uuids = [gpu.uuid for gpu in wanted]
+    opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN))
+    overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), _is_overridden(unit))
+    taken = set(unit.session.scalars(union_all(opened, overridden)))
+    for gpu in wanted:
+        if gpu.uuid not in taken:
+            _add(unit, gpu, f"diagnosis: {asked[gpu.uuid]}")
+
+
+def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
+    """One for each of ``gpus`` (locked, judged) that is SUSPECT by what shows under load alone, and has none on its way
+    (``health.standing.proof_under_load``). It waits while an allocation holds the GPU, as ``order_diagnoses`` has it.
+    """
+    suspects = [gpu for gpu in gpus if gpu.standing is Standing.SUSPECT]
+    if not suspects:
+        return
+    unit.session.flush()
+    waiting = {uuid: unproved(case, policy) for uuid, case in cases_of(unit, suspects).items()}
+    words = {uuid: "; ".join(dict.fromkeys(each.summary for each in found)) for uuid, found in waiting.items() if found}
+    order_diagnoses(unit, suspects, {uuid: f"it shows under load alone: {each}" for uuid, each in words.items()})
+
+
+def _is_overridden(unit: UnitOfWork) -> Exists:
+    return exists().where(
+        GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now
+    )
+
+
+def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUuid]:
+    again_s = active_policy(unit.session).health.burn_in.again_s
+    since = select(func.max(GpuStandingChange.at)).where(GpuStandingChange.gpu_uuid == Gpu.uuid).scalar_subquery()
+    could_not_run = BurnIn.state == BurnInState.ABANDONED
+    had_one = exists().where(
+        BurnIn.gpu_uuid == Gpu.uuid,
+        or_(
+            BurnIn.state.in_(OPEN),
+            (BurnIn.ordered_at >= since) & (~could_not_run | (BurnIn.ended_at > unit.now - timedelta(seconds=again_s))),
+        ),
+    )
+    query = select(Gpu.uuid).where(
+        Gpu.standing == Standing.UNPROVEN, ~Gpu.is_mig_enabled, ~had_one, ~_is_overridden(unit)
+    )
+    if only is not None:
+        query = query.where(Gpu.uuid.in_(only))
+    return list(unit.session.scalars(query.order_by(Gpu.uuid).limit(BATCH)).all())
+
+
+def _add(unit: UnitOfWork, gpu: Gpu, reason: str) -> BurnIn:
+    made = BurnIn(
+        id=new_id("burn_in"),
+        gpu_uuid=gpu.uuid,
+        node_id=gpu.node_id,
+        state=BurnInState.ORDERED,
+        reason=reason,
+        ordered_by=unit.principal.name,
+        ordered_at=unit.now,
+    )
+    unit.session.add(made)
+    unit.emit("gpu.burn_in_ordered", "gpu", gpu.uuid, payload={"burn_in_id": made.id, "reason": reason})
+    return made

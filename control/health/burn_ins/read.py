@@ -1,0 +1,52 @@
+"""Burn-ins, to read."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select, tuple_
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.node_names import is_node
+from muster.db.models import BurnIn
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid
+from muster.domain.principals import Permission
+from muster.domain.states import BurnInOutcome, BurnInState
+
+READ: Final = declare_action("burn_in.read")
+
+
+def list_burn_ins(
+    unit: UnitOfWork,
+    *,
+    gpu_uuid: GpuUuid | None = None,
+    node: str | None = None,
+    states: Sequence[BurnInState] = (),
+    outcomes: Sequence[BurnInOutcome] = (),
+    before: tuple[datetime, str] | None = None,
+    limit: int,
+) -> Sequence[BurnIn]:
+    """The newest order first. ``node``: its id or name. ``before``: where the last page ended, by time and id."""
+    unit.principal.require(Permission.GPU_READ)
+    query = select(BurnIn)
+    if gpu_uuid is not None:
+        query = query.where(BurnIn.gpu_uuid == gpu_uuid)
+    if node is not None:
+        query = query.where(is_node(BurnIn.node_id, node))
+    if states:
+        query = query.where(BurnIn.state.in_(states))
+    if outcomes:
+        query = query.where(BurnIn.outcome.in_(outcomes))
+    if before is not None:
+        query = query.where(tuple_(BurnIn.ordered_at, BurnIn.id) < before)
+    return unit.session.scalars(query.order_by(BurnIn.ordered_at.desc(), BurnIn.id.desc()).limit(limit)).all()
+
+
+def get(unit: UnitOfWork, burn_in_id: str) -> BurnIn:
+    """Raises NotFoundError: there is no such burn-in."""
+    unit.principal.require(Permission.GPU_READ)
+    found = unit.session.get(BurnIn, burn_in_id)
+    if found is None:
+        raise NotFoundError
+    return found

@@ -1,0 +1,117 @@
+"""GPUs before the judge: all that the rules ask of them, in a few statements however many they are."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Subquery, func, or_, select, true
+from sqlalchemy.orm import aliased
+
+from control.core.unit_of_work import UnitOfWork
+from control.evidence.rows import (
+    BURN_INS_REMEMBERED,
+    MOVES_REMEMBERED,
+    case_from,
+    contact_of,
+    evidence_about,
+    evidence_of,
+)
+from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
+from health.standing.gpu_case import GpuCase
+from muster.db.models import BurnIn, Gpu, GpuStandingChange, Repair
+from muster.domain.evidence.findings import Evidence
+from muster.domain.ids import GpuUuid
+from muster.domain.states import BurnInOutcome, BurnInState
+
+
+def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
+    """Of each GPU, in the order given."""
+    uuids = [gpu.uuid for gpu in gpus]
+    told = _told_of(unit, uuids)
+    contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
+    wanted = select(Gpu.uuid, Gpu.serial).where(Gpu.uuid.in_(uuids)).subquery("wanted")
+    abandoned = _abandoned_of(unit, uuids)
+    moves, burn_ins, repairs = _moves_of(unit, wanted), _burn_ins_of(unit, wanted), _repairs_of(unit, wanted)
+    return {
+        gpu.uuid: with_repairs(
+            case_from(
+                gpu,
+                told[gpu.uuid],
+                moves[gpu.uuid],
+                burn_ins[gpu.uuid],
+                contacts[gpu.node_id],
+                abandoned.get(gpu.uuid),
+            ),
+            repairs[gpu.uuid],
+        )
+        for gpu in gpus
+    }
+
+
+def _told_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, list[Evidence]]:
+    found = defaultdict[GpuUuid, list[Evidence]](list)
+    for row in evidence_about(unit, uuids, ()):
+        if row.gpu_uuid is not None:
+            found[row.gpu_uuid].append(evidence_of(row))
+    return found
+
+
+def _moves_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[GpuStandingChange]]:
+    """The newest first, no more than are remembered of each."""
+    newest = (
+        select(GpuStandingChange)
+        .where(GpuStandingChange.gpu_uuid == wanted.c.uuid)
+        .order_by(GpuStandingChange.id.desc())
+        .limit(MOVES_REMEMBERED)
+        .lateral("newest")
+    )
+    change = aliased(GpuStandingChange, newest)
+    found = defaultdict[GpuUuid, list[GpuStandingChange]](list)
+    query = select(change).select_from(wanted).join(newest, true()).order_by(change.id.desc())
+    for row in unit.session.scalars(query):
+        found[row.gpu_uuid].append(row)
+    return found
+
+
+def _burn_ins_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Row[*tuple[Any, ...]]]]:
+    """Those that were decided, the newest first."""
+    newest = (
+        select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome, BurnIn.ordered_at)
+        .where(BurnIn.gpu_uuid == wanted.c.uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
+        .order_by(BurnIn.ordered_at.desc())
+        .limit(BURN_INS_REMEMBERED)
+        .lateral("newest")
+    )
+    found = defaultdict[GpuUuid, list[Row[*tuple[Any, ...]]]](list)
+    query = select(wanted.c.uuid, newest.c.began_at, newest.c.ended_at, newest.c.outcome)
+    for row in unit.session.execute(query.join(newest, true()).order_by(newest.c.ordered_at.desc())):
+        found[row.uuid].append(row)
+    return found
+
+
+def _abandoned_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, datetime]:
+    """When a burn-in of each was last ABANDONED, of those of which one ever was."""
+    query = (
+        select(BurnIn.gpu_uuid, func.max(BurnIn.ended_at))
+        .where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state == BurnInState.ABANDONED)
+        .group_by(BurnIn.gpu_uuid)
+    )
+    return {uuid: at for uuid, at in unit.session.execute(query) if at is not None}
+
+
+def _repairs_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Repair]]:
+    """Of each board, by its serial where it has one: the newest first."""
+    newest = (
+        select(Repair)
+        .where(or_(Repair.gpu_uuid == wanted.c.uuid, Repair.serial == wanted.c.serial))
+        .order_by(Repair.began_at.desc(), Repair.id)
+        .limit(REPAIRS_REMEMBERED)
+        .lateral("newest")
+    )
+    repair = aliased(Repair, newest)
+    found = defaultdict[GpuUuid, list[Repair]](list)
+    query = select(wanted.c.uuid, repair).join(newest, true()).order_by(repair.began_at.desc(), repair.id)
+    for uuid, row in unit.session.execute(query):
+        found[uuid].append(row)
+    return found

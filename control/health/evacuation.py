@@ -1,0 +1,167 @@
+"""Evacuation: what runs on a GPU that takes nothing any more is stopped, and goes on elsewhere.
+
+Found from what stands in the database, not from a message: a quarantine whose evacuation was interrupted is carried
+out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
+fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the
+breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves. Nor does it wait where it comes
+later: whatever stops the attempt already, it has to leave as soon as by such a finding from the start. What a person
+has taken out by an override is left in the same way. So is an attempt stopped that runs elsewhere and went on from a
+tainted checkpoint (``descent``): it goes on from the newest one that is not.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.fleet.overrides import taken_out
+from control.health.cases import cases_of
+from control.health.placement_holds import MAY_COMPUTE_WRONG
+from control.health.tainting import taint_users, tainted_from
+from control.health.transitions import OUT
+from control.policy.policies import active_policy
+from health.standing.gpu_case import condemning_of
+from health.standing.standing import decide
+from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, GpuStandingChange
+from muster.domain.ids import AttemptId, EvidenceId, GpuUuid
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Principal
+from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, StopReason
+from muster.domain.times import to_ms
+
+EVACUATE: Final = declare_action("judge.evacuate")
+
+
+def to_be_left(now: datetime) -> ColumnElement[bool]:
+    """Of a GPU in a query: it is out, or a person has taken it out, or it may compute wrong."""
+    return or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG, taken_out(now))
+
+
+def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
+    """Each attempt that holds a GPU which is to be left, or is tainted, and that nothing as urgent stops yet. How many.
+
+    One that fails does not keep the others: its fault is raised when all have had their turn.
+    """
+    with units.read() as session:
+        attempt_ids = session.scalars(_to_be_looked_at(units.clock())).all()
+    faults: list[Exception] = []
+    num_stopped = 0
+    for attempt_id in attempt_ids:
+        try:
+            num_stopped += retrying(lambda attempt_id=attempt_id: _evacuate(units, principal, attempt_id))  # type: ignore[misc]  # bound at once
+        except Exception as fault:  # noqa: BLE001  # raised below, whatever it is
+            fault.add_note(f"evacuating {attempt_id}")
+            faults.append(fault)
+    if faults:
+        raise faults[0]
+    return num_stopped
+
+
+def _to_be_looked_at(now: datetime) -> Select[AttemptId]:
+    """What is stopped as urgently already only where its results may be wrong: then it may have too much time."""
+    urgent = [reason for reason in StopReason if STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]]
+    holds = (
+        select(Allocation.attempt_id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
+        .where(AllocationGpu.state == AllocationState.HELD, to_be_left(now))
+    )
+    doubted = select(EvidenceRow.gpu_uuid).where(EvidenceRow.threatens_correctness, EvidenceRow.dismissed_at.is_(None))
+    is_tainted = Attempt.tainted_since.is_not(None)
+    return select(Attempt.id).where(
+        Attempt.state != AttemptState.ENDED,
+        Attempt.ending_cause.is_(None),
+        or_(
+            and_(
+                or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
+                or_(is_tainted, Attempt.id.in_(holds)),
+            ),
+            and_(Attempt.stop_reason.in_(urgent), or_(is_tainted, Attempt.id.in_(holds.where(Gpu.uuid.in_(doubted))))),
+        ),
+    )
+
+
+def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> bool:
+    """Whether it was asked to leave, or to leave sooner."""
+    with units.begin(principal, EVACUATE) as unit:
+        loaded = lock_attempt(unit, attempt_id)
+        out = _gpus_out(unit, loaded)
+        is_tainted = loaded.attempt.tainted_since is not None
+        if loaded.attempt.state is AttemptState.ENDED or not (out or is_tainted):
+            return False
+        policy = active_policy(unit.session)
+        threats = [row for row in _grounds(unit, out) if row.threatens_correctness]
+        onset = min((row.onset_at for row in threats), default=None)
+        threatens_correctness = is_tainted or onset is not None
+        grace_s = policy.evacuation.correctness_grace_s if threatens_correctness else policy.evacuation.grace_s
+        grace = timedelta(seconds=grace_s)
+        if _is_stopped_as_urgently(loaded.attempt) and (
+            not threatens_correctness or _is_settled(loaded.attempt, unit.now + grace, onset, policy)
+        ):
+            return False
+        payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": threatens_correctness}
+        if onset is not None:
+            payload["tainted"] = taint_users(unit, out, onset, policy, beside=[loaded.attempt.id])
+        tenant_id = loaded.attempt.tenant_id
+        unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+        stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
+        return True
+
+
+def _is_stopped_as_urgently(attempt: Attempt) -> bool:
+    reason = attempt.stop_reason
+    return reason is not None and STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]
+
+
+def _is_settled(attempt: Attempt, deadline: datetime, onset: datetime | None, policy: Policy) -> bool:
+    """Whether it has to leave by ``deadline`` or sooner, and is doubted from the threat's ``onset`` on."""
+    if attempt.stop_deadline_at is None or attempt.stop_deadline_at > deadline:
+        return False
+    if onset is None:
+        return True
+    return attempt.tainted_since is not None and attempt.tainted_since <= tainted_from(onset, policy)
+
+
+def _gpus_out(unit: UnitOfWork, loaded: LoadedAttempt) -> list[GpuUuid]:
+    query = (
+        select(Gpu.uuid)
+        .join(AllocationGpu, AllocationGpu.gpu_uuid == Gpu.uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == loaded.attempt.id, to_be_left(unit.now))
+        .order_by(Gpu.uuid)
+    )
+    return list(unit.session.scalars(query).all())
+
+
+def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]:
+    """The evidence that took out what is out, that came since, and on which what is not would be, but for the breaker.
+
+    What a person has taken out has none but the latter: its results are in doubt only if evidence says so.
+    """
+    newest = (
+        select(GpuStandingChange.evidence_ids)
+        .join(Gpu, Gpu.uuid == GpuStandingChange.gpu_uuid)
+        .where(Gpu.uuid.in_(gpus), Gpu.standing.in_(OUT), GpuStandingChange.target.in_(OUT))
+        .ext(distinct_on(GpuStandingChange.gpu_uuid))
+        .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
+    )
+    cited = [EvidenceId(each) for ids in unit.session.scalars(newest) for each in ids]
+    cited += _condemning(unit, gpus)
+    return unit.session.scalars(select(EvidenceRow).where(EvidenceRow.id.in_(cited))).all()
+
+
+def _condemning(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]:
+    """What the rules would take out on now what is not out, and what they would if it were not out yet."""
+    rows = unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(gpus))).all()
+    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    found: list[EvidenceId] = []
+    for case in cases_of(unit, rows).values():
+        if case.standing in OUT:
+            found += [each.id for each in condemning_of(case)]
+        elif (move := decide(case, now_ms, policy)) is not None:
+            found += move.evidence_ids
+    return found

@@ -1,0 +1,188 @@
+"""What persons did that changed evidence or standing, what burn-ins found, and what rules found by more hosts."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Select, or_, select
+
+from control.core.unit_of_work import UnitOfWork
+from control.fleet.maintenance import REASON_CODE
+from control.health.export.readings import Heard
+from control.health.node_holds import MAINTENANCE_CODES
+from health import burn_in
+from health.detectors.registry import DETECTORS
+from health.standing.gpu_case import MoveReason
+from muster.db.models import (
+    BurnIn,
+    Cordon,
+    Event,
+    EvidenceRow,
+    Gpu,
+    GpuOverride,
+    GpuStandingChange,
+    Node,
+    Repair,
+)
+from muster.domain.evidence.findings import Severity, Source
+from muster.domain.evidence.repairs import RepairOutcome
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.states import BurnInOutcome
+from muster.domain.times import to_ms
+from muster.wire import health_records as wire
+
+_RANK: Final = 2
+_PERSONS: Final = (MoveReason.RETIRED, MoveReason.REINSTATED, MoveReason.TAKEN_OUT)
+_NO_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def acts_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> Iterator[Heard]:
+    """Each by the time of its transaction."""
+    for told in (_dismissals, _repairs, _moves, _overrides, _burn_ins, _windows, _breaker, _found_elsewhere):
+        for at, record in told(unit, node.id, begin, end):
+            yield Heard(to_ms(at), _RANK, (record,))
+
+
+Told = Iterator[tuple[datetime, wire.Record]]
+
+
+def _dismissals(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    at = EvidenceRow.dismissed_at
+    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid.in_(_gpus_of(node_id)), at >= begin, at < end)
+    for row in unit.session.scalars(query.order_by(at, EvidenceRow.id)):
+        if row.dismissed_at is not None and row.gpu_uuid is not None:
+            yield (
+                row.dismissed_at,
+                wire.Dismissal(
+                    node_id=node_id,
+                    gpu_uuid=row.gpu_uuid,
+                    at_ms=to_ms(row.dismissed_at),
+                    by=row.dismissed_by or "a person",
+                    reason=row.dismiss_reason or "no reason was recorded",
+                    fault=row.fault_key,
+                    onset_ms=to_ms(row.onset_at),
+                    last_seen_ms=to_ms(row.last_seen_at),
+                ),
+            )
+
+
+def _repairs(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    is_begun = (Repair.began_at >= begin) & (Repair.began_at < end)
+    is_ended = (Repair.ended_at >= begin) & (Repair.ended_at < end)
+    query = select(Repair).where(Repair.gpu_uuid.in_(_gpus_of(node_id)), or_(is_begun, is_ended))
+    for row in unit.session.scalars(query.order_by(Repair.began_at, Repair.id)):
+        about = {"node_id": node_id, "gpu_uuid": row.gpu_uuid, "by": row.started_by, "fault_group": row.fault_group}
+        if begin <= row.began_at < end:
+            at_ms = to_ms(row.began_at)
+            yield row.began_at, wire.RepairBegan(**about, at_ms=at_ms, reason=row.reason, action=row.action)
+        if row.ended_at is not None and begin <= row.ended_at < end:
+            ended = wire.RepairEnded(
+                **about,
+                at_ms=to_ms(row.ended_at),
+                reason=row.words or "the repair ended",
+                began_ms=to_ms(row.began_at),
+                outcome=row.outcome or RepairOutcome.FAILED,
+            )
+            yield row.ended_at, ended
+
+
+def _moves(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    change = GpuStandingChange
+    query = select(change).where(
+        change.gpu_uuid.in_(_gpus_of(node_id)), change.at >= begin, change.at < end, change.move_reason.in_(_PERSONS)
+    )
+    for row in unit.session.scalars(query.order_by(change.id)):
+        about = {"node_id": node_id, "gpu_uuid": row.gpu_uuid, "by": row.actor, "reason": row.reason}
+        yield row.at, wire.Moving(**about, at_ms=to_ms(row.at), to=row.target)
+
+
+def _overrides(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    at = GpuOverride.created_at
+    query = select(GpuOverride).where(GpuOverride.gpu_uuid.in_(_gpus_of(node_id)), at >= begin, at < end)
+    for row in unit.session.scalars(query.order_by(at, GpuOverride.id)):
+        until_ms = to_ms(min(row.until, row.ended_at or row.until))
+        about = {"node_id": node_id, "gpu_uuid": row.gpu_uuid, "by": row.actor, "reason": row.reason}
+        over = wire.Override(**about, at_ms=to_ms(row.created_at), standing=row.standing, until_ms=until_ms)
+        yield row.created_at, over
+
+
+def _burn_ins(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    query = select(BurnIn).where(
+        BurnIn.gpu_uuid.in_(_gpus_of(node_id)),
+        BurnIn.judged_at >= begin,
+        BurnIn.judged_at < end,
+        BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]),
+    )
+    for row in unit.session.scalars(query.order_by(BurnIn.judged_at, BurnIn.id)):
+        if row.judged_at is not None:
+            yield row.judged_at, burn_in_of(unit, row)
+
+
+def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> wire.BurnIn:
+    """``with_reasons``: what failed, of which a replay makes the evidence anew."""
+    ended = row.ended_at or row.ordered_at
+    is_wrong = select(EvidenceRow.id).where(
+        EvidenceRow.gpu_uuid == row.gpu_uuid,
+        EvidenceRow.fault_key == f"{burn_in.NAME}:wrong_result",
+        EvidenceRow.onset_at == ended,
+    )
+    return wire.BurnIn(
+        node_id=row.node_id,
+        gpu_uuid=row.gpu_uuid,
+        began_ms=to_ms(row.began_at or row.ordered_at),
+        ended_ms=to_ms(ended),
+        has_passed=row.outcome is BurnInOutcome.PASSED,
+        reasons=tuple(row.reasons) if with_reasons else (),
+        is_wrong=with_reasons and unit.session.scalar(is_wrong) is not None,
+    )
+
+
+def _windows(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    """Told when they begin; one that was released before its end was over then."""
+    query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code.in_(MAINTENANCE_CODES))
+    for row in unit.session.scalars(query.order_by(Cordon.created_at, Cordon.id)):
+        at = row.starts_at or row.created_at
+        until = min(each for each in (row.until, row.released_at, _NO_END) if each is not None)
+        if begin <= at < end and until > at:
+            window = wire.Maintenance(
+                node_id=node_id, at_ms=to_ms(at), until_ms=to_ms(until), is_drain=row.reason_code != REASON_CODE
+            )
+            yield at, window
+
+
+def _breaker(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    query = select(Event.at, Event.payload).where(Event.kind == "breaker.closed", Event.at >= begin, Event.at < end)
+    for at, payload in unit.session.execute(query.order_by(Event.serial)):
+        yield at, wire.BreakerClosed(node_id=node_id, at_ms=to_ms(at), scope=str(payload["scope"]))
+
+
+def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+    """Such as by comparison with peers: what no record of this node alone could say again."""
+    at = EvidenceRow.created_at
+    query = select(EvidenceRow).where(
+        EvidenceRow.node_id == node_id,
+        at >= begin,
+        at < end,
+        EvidenceRow.detector.not_in([*DETECTORS, burn_in.NAME]),
+    )
+    for row in unit.session.scalars(query.order_by(at, EvidenceRow.id)):
+        finding = wire.Finding(
+            node_id=node_id,
+            at_ms=to_ms(row.onset_at),
+            detector=row.detector,
+            version=row.detector_version,
+            fault=row.fault_key,
+            severity=Severity(row.severity).name,
+            summary=row.summary,
+            gpu_uuid=row.gpu_uuid,
+            source=Source(row.sources[0]),
+            trust=row.trust,
+            counts_for_ms=row.counts_for_ms,
+            threatens_correctness=row.threatens_correctness,
+            values=row.values,
+        )
+        yield row.created_at, finding
+
+
+def _gpus_of(node_id: NodeId) -> Select[GpuUuid]:
+    return select(Gpu.uuid).where(Gpu.node_id == node_id)

@@ -1,0 +1,193 @@
+"""One GPU with all that an operator asks about it: score, evidence, what would bring it back, who runs there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from control.core.unit_of_work import UnitOfWork
+from control.evidence.rows import BURN_INS_REMEMBERED, MOVES_REMEMBERED, REMEMBERED, case_from, evidence_of
+from control.fleet.gpu_admission import TierAdmission, admission_of
+from control.health.cases import cases_of
+from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
+from control.policy.policies import active_policy, stored_policy
+from health.evidence.evidence import is_condemning, is_open
+from health.remedy.remedy import Remedy, remedy_of
+from health.scoring.no_points import why_no_points
+from health.scoring.score import Score
+from health.standing.gpu_case import GpuCase, Move, proof_ms_of, score_of
+from health.standing.standing import decide
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
+from muster.db.pipeline.records import (
+    CordonRecord,
+    EvidenceRecord,
+    GpuRecord,
+    OverrideRecord,
+    RepairRecord,
+    StandingChangeRecord,
+)
+from muster.db.queries.gpu_documents import GPU, GpuView, Holder, Place
+from muster.domain.errors import NotFoundError
+from muster.domain.evidence.repairs import known_verbs
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.principals import Permission
+from muster.domain.times import to_ms
+
+MOVES_SHOWN: Final = 10
+REPAIRS_SHOWN: Final = 10
+EVIDENCE_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedEvidence:
+    """``points``: what it takes off the score now. ``is_open``: a standing fault that nobody has seen to be over.
+
+    ``why_no_points``: in words; None where it takes something off.
+    """
+
+    row: EvidenceRow | EvidenceRecord
+    points: float
+    is_condemning: bool
+    is_open: bool
+    why_no_points: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDetail:
+    """``evidence`` and ``moves``: the newest first. ``admission``: to each tier, with what would bring it back.
+
+    ``remedy``: what is due about it. ``attempts_max``: repairs of one group of faults that its board gets.
+    ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
+    """
+
+    gpu: GpuRecord
+    node: Place
+    score: Score
+    standing_since: datetime | None
+    evidence: Sequence[WeighedEvidence]
+    admission: Sequence[TierAdmission]
+    proposed: Move | None
+    remedy: Remedy | None
+    attempts_max: int
+    overrides: Sequence[OverrideRecord]
+    cordons: Sequence[CordonRecord]
+    holder: Holder | None
+    repairs: Sequence[RepairRecord]
+    moves: Sequence[StandingChangeRecord]
+
+
+def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
+    """What ``queries.gpu_documents.GPU`` is asked with, beside ``now``."""
+    return {
+        "uuid": uuid,
+        "remembered": REMEMBERED,
+        "num_shown": EVIDENCE_SHOWN,
+        "num_repairs": REPAIRS_REMEMBERED,
+        "num_moves": MOVES_REMEMBERED,
+        "num_burn_ins": BURN_INS_REMEMBERED,
+    }
+
+
+def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
+    """Raises ``NotFoundError``: there is no such GPU."""
+    unit.principal.require(Permission.GPU_READ)
+    unit.session.flush()
+    return detail_from(GPU.ask(unit.session, {**asked_of(uuid), "now": unit.now}), unit.now)
+
+
+def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
+    """What the rules make of it at ``now``. Raises ``NotFoundError``: nothing was found."""
+    if found is None:
+        raise NotFoundError("there is no such GPU")
+    case = _case_of(found)
+    whole_policy, now_ms = _policy_of(found), to_ms(now)
+    policy = whole_policy.health
+    score = score_of(case, policy, now_ms)
+    return GpuDetail(
+        gpu=found.gpu,
+        node=found.node,
+        score=score,
+        standing_since=found.moves[0].at if found.moves else None,
+        evidence=_weighed_by(case, score, found.shown, policy, now_ms),
+        admission=admission_of(found, case, whole_policy, now_ms),
+        proposed=decide(case, now_ms, policy),
+        remedy=remedy_of(case, known_verbs(found.node.repair_verbs), now_ms, policy),
+        attempts_max=policy.repair.attempts_max,
+        overrides=found.overrides,
+        cordons=found.cordons,
+        holder=found.holder,
+        repairs=found.repairs[:REPAIRS_SHOWN],
+        moves=found.moves[:MOVES_SHOWN],
+    )
+
+
+def _case_of(found: GpuView) -> GpuCase:
+    evidence = map(evidence_of, found.evidence)
+    case = case_from(found.gpu, evidence, found.moves, found.burn_ins, found.node.contact, found.abandoned_at)
+    return with_repairs(case, found.repairs)
+
+
+def _policy_of(found: GpuView) -> Policy:
+    return DEFAULT_POLICY if found.policy is None else stored_policy(found.policy.version, bytes(found.policy.document))
+
+
+def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
+    """Every move of its standing, the newest first. ``before``: those older than that one.
+
+    Raises:
+        NotFoundError: there is no such GPU.
+    """
+    unit.principal.require(Permission.GPU_READ)
+    require_there(unit, uuid)
+    query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
+    if before is not None:
+        query = query.where(GpuStandingChange.id < before)
+    return unit.session.scalars(query.order_by(GpuStandingChange.id.desc()).limit(limit)).all()
+
+
+def evidence_about_gpu(
+    unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: EvidenceId | None = None
+) -> Sequence[WeighedEvidence]:
+    """The newest first; ``before``: those older than that one. Raises ``NotFoundError``: there is no such GPU."""
+    unit.principal.require(Permission.GPU_READ)
+    case = cases_of(unit, [require_there(unit, uuid)])[uuid]
+    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(EvidenceRow.id < before)
+    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    rows = unit.session.scalars(query).all()
+    return _weighed_by(case, score_of(case, policy, now_ms), rows, policy, now_ms)
+
+
+def _weighed_by(
+    case: GpuCase,
+    score: Score,
+    rows: Sequence[EvidenceRow] | Sequence[EvidenceRecord],
+    policy: HealthPolicy,
+    now_ms: int,
+) -> list[WeighedEvidence]:
+    shares, proof_ms = dict(score.shares), proof_ms_of(case)
+    told = {row.id: evidence_of(row) for row in rows}
+    why = why_no_points(told.values(), score, policy, now_ms, proof_ms)
+    return [
+        WeighedEvidence(
+            row=row,
+            points=shares.get(row.id, 0.0),
+            is_condemning=is_condemning(told[row.id], proof_ms),
+            is_open=is_open(told[row.id]),
+            why_no_points=why.get(row.id),
+        )
+        for row in rows
+    ]
+
+
+def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
+    """Raises ``NotFoundError``: there is no such GPU."""
+    gpu = unit.session.get(Gpu, uuid)
+    if gpu is None:
+        raise NotFoundError("there is no such GPU")
+    return gpu

@@ -1,0 +1,93 @@
+"""GPUs of one gang beside each other, once a minute: who is apart from its peers becomes evidence.
+
+What was seen in the rounds before is kept in memory alone: a process that starts anew looks for a window's length
+before it says anything, and two that run side by side find the same fault, which is one evidence.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import numpy as np
+import structlog
+
+from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
+from control.health.judge import judge_findings
+from control.policy.policies import active_policy
+from control.telemetry.codec import CodecError
+from control.telemetry.node_readings import unpack_readings
+from health.cohort.peers import METRICS, Memory, Round, judge_round
+from muster.db.queries.peers import WorkingNode, working_nodes
+from muster.domain.evidence.findings import Finding
+from muster.domain.gpu.metrics import INDEX
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Principal
+from muster.domain.times import to_ms
+
+JUDGE: Final = declare_action("judge.peers")
+FRESH: Final = timedelta(seconds=60)
+"""Readings that came longer ago are of no round: peers are compared at one time."""
+FINDINGS_MAX: Final = 200
+"""In one transaction."""
+_COLUMNS: Final = [INDEX[metric.name] for metric in METRICS]
+_log = structlog.get_logger(__name__)
+
+
+class PeerRounds:
+    """Of one process: what its rounds remember."""
+
+    def __init__(self, units: UnitOfWorkFactory, principal: Principal) -> None:
+        self._units = units
+        self._principal = principal
+        self._memory = Memory()
+        self._gangs: dict[tuple[str, str], int] = {}
+
+    def once(self) -> int:
+        """One round. Returns how many findings it told; none while the policy has it off."""
+        now = self._units.clock()
+        with self._units.read() as session:
+            policy = active_policy(session).health
+            nodes = working_nodes(session, now - FRESH) if policy.peers.is_on and policy.peers.mode != "off" else []
+        memory, findings = judge_round(self._memory, self._round(nodes, to_ms(now)), policy)
+        for first in range(0, len(findings), FINDINGS_MAX):
+            retrying(partial(self._tell, findings[first : first + FINDINGS_MAX]))
+        self._memory = memory
+        return len(findings)
+
+    def _tell(self, findings: Sequence[Finding]) -> None:
+        with self._units.begin(self._principal, JUDGE, quiet=True) as unit:
+            judge_findings(unit, findings)
+
+    def _round(self, nodes: list[WorkingNode], at_ms: int) -> Round:
+        gpus: list[GpuUuid] = []
+        node_ids: list[NodeId] = []
+        names: list[tuple[str, str]] = []
+        values = []
+        for node in nodes:
+            try:
+                known, matrix, lost = unpack_readings(node.readings)
+            except CodecError as error:
+                _log.error("gpu_readings_unreadable", node_id=node.node_id, fault=str(error))
+                continue
+            row_of = {name: row for row, name in enumerate(known) if not lost[row]}
+            for uuid, attempt_id, cohort in zip(node.gpu_uuids, node.attempt_ids, node.cohort_keys, strict=True):
+                if uuid in row_of and matrix.shape[1] > max(_COLUMNS):
+                    gpus.append(uuid)
+                    node_ids.append(node.node_id)
+                    names.append((attempt_id, cohort))
+                    values.append(matrix[row_of[uuid], _COLUMNS])
+        self._gangs = _numbered(names, self._gangs)
+        gangs = np.array([self._gangs[name] for name in names], dtype=np.int64)
+        return Round(at_ms, gpus, node_ids, gangs, np.array(values).reshape(len(gpus), len(METRICS)))
+
+
+def _numbered(names: list[tuple[str, str]], known: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """A number a gang, the same as long as it runs, and none that another had in the round before."""
+    found = {name: known[name] for name in dict.fromkeys(names) if name in known}
+    following = max(known.values(), default=-1) + 1
+    for name in dict.fromkeys(names):
+        if name not in found:
+            found[name] = following
+            following += 1
+    return found

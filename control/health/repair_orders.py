@@ -1,0 +1,259 @@
+"""Repairs that the agent of a GPU's host does: ordered by a person, given once, ended by the agent's report.
+
+A report ends a repair by the same rules as a person's word: done is UNPROVEN and a burn-in follows, failed is
+QUARANTINED.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import select, update
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.gpu_locks import lock_gpus
+from control.health import around
+from control.health.burn_ins.polling import ask_again_s
+from control.health.cases import cases_of
+from control.health.judge import policy_version
+from control.health.transitions import make_audited
+from control.policy.policies import active_policy
+from health.standing import interventions
+from health.standing.gpu_case import Move
+from health.standing.interventions import RefusedMoveError
+from muster.db.models import Cordon, Gpu, Node, Repair
+from muster.domain.errors import (
+    ConflictError,
+    NotFoundError,
+    UnauthenticatedError,
+    UpgradeRequiredError,
+    ValidationFailedError,
+)
+from muster.domain.evidence.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb, known_verbs
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.principals import Permission
+from muster.domain.times import to_ms
+from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
+
+ASK: Final = declare_action("repair.ask")
+REPORT: Final = declare_action("repair.report")
+AGAIN_S: Final = 10.0
+"""A verb is done, and its GPU still tells of the fault: its next samples may say that it is over."""
+LEAST_S: Final = 300.0
+DIAGNOSIS_LEAST_S: Final = 1800.0
+"""An order is given with that much of its time left, or half of all where that is less. The longest that NVIDIA names
+for `dcgmi diag -r 3` is half an hour."""
+LOST: Final = "its agent asked anew without having told how it went"
+
+
+def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
+    """None: a person does it. Raises ValidationFailedError: no agent can."""
+    if by is RepairBy.PERSON:
+        return None
+    if action not in VERBS:
+        accepted = ", ".join(VERBS)
+        raise ValidationFailedError.at("/action", "needs_hands", f"{action} needs hands; an agent does: {accepted}")
+    return VERBS[action]
+
+
+def verbs_of(unit: UnitOfWork, nodes: Sequence[NodeId]) -> dict[NodeId, frozenset[RepairVerb]]:
+    """What each node's agent may do, of what this release knows."""
+    query = select(Node.id, Node.repair_verbs).where(Node.id.in_(nodes))
+    return {node_id: known_verbs(verbs) for node_id, verbs in unit.session.execute(query)}
+
+
+def lock_host(unit: UnitOfWork, uuid: GpuUuid) -> None:
+    """All GPUs of its node, in id order, before any one of them: a placement locks them too before it looks."""
+    node_id = select(Gpu.node_id).where(Gpu.uuid == uuid).scalar_subquery()
+    lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id)).all())
+
+
+def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
+    """That ``verb`` disturbs nothing on the host, and nothing there disturbs it. The caller holds the locks.
+
+    Raises:
+        ConflictError: a job or a burn-in is on the host, for verbs that all its GPUs feel; or another such repair.
+    """
+    if verb in HOST_SCOPE:
+        _require_no_job(unit, gpu, verb)
+        _require_no_burn_in(unit, gpu, verb)
+    others = _open_of(gpu.node_id).where(Repair.gpu_uuid != gpu.uuid)
+    for other in unit.session.scalars(others):
+        if verb in HOST_SCOPE or other.verb in HOST_SCOPE:
+            raise ConflictError(
+                f"{other.id} ({other.verb}) of {other.gpu_uuid} is open on the same host",
+                suggestion="Wait until it has ended: `muster gpu show` says how far it is.",
+            )
+
+
+def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
+    """The asking node's next order. Whoever asks does nothing: what it was given and did not report has failed.
+
+    What it reported as done, and still tells of its fault, waits on, and holds up no other GPU's repair.
+    """
+    node_id = _node_of(unit, request.protocol)
+    _keep_verbs(unit, node_id, request.verbs)
+    policy = active_policy(unit.session).health
+    answer_again_s = ask_again_s(unit, policy.burn_in)
+    found = unit.session.scalars(_open_of(node_id)).all()
+    if not found:
+        return RepairAskAnswer(ask_again_s=answer_again_s)
+    gpus = {gpu.uuid: gpu for gpu in lock_gpus(unit, [row.gpu_uuid for row in found])}
+    query = _open_of(node_id).where(Repair.gpu_uuid.in_(gpus)).with_for_update(of=Repair)
+    rows = unit.session.scalars(query.execution_options(populate_existing=True)).all()
+    for row in rows:
+        if row.taken_at is not None and not _waits(row, request):
+            _fail(unit, gpus[row.gpu_uuid], row, LOST, policy)
+    for row in rows:
+        if row.taken_at is None:
+            why_not = _why_not_now(unit, gpus[row.gpu_uuid], row, policy)
+            if why_not is None:
+                return RepairAskAnswer(order=_give(unit, row, request, policy), ask_again_s=answer_again_s)
+            _fail(unit, gpus[row.gpu_uuid], row, why_not, policy)
+    return RepairAskAnswer(ask_again_s=answer_again_s)
+
+
+def _keep_verbs(unit: UnitOfWork, node_id: NodeId, told: Sequence[str]) -> None:
+    """What the host's settings allow its agent: what a remedy is proposed by, and what a rule may order there."""
+    verbs = sorted(set(told))
+    were = unit.session.scalars(select(Node.repair_verbs).where(Node.id == node_id)).one()
+    if were == verbs:
+        return
+    change = update(Node).where(Node.id == node_id).values(repair_verbs=verbs)
+    unit.session.execute(change.execution_options(synchronize_session=False))
+    unit.emit("node.repair_verbs", "node", node_id, payload={"repair_verbs": verbs, "were": list(were)})
+
+
+def _waits(row: Repair, request: RepairAsk) -> bool:
+    """Whether its verb ended by its agent's word, as ``_finish`` noted, and the agent still holds it."""
+    return row.words is not None and row.id in request.waiting
+
+
+def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) -> str | None:
+    """A verb that has no time left to end is not begun, nor one that would hurt what came to its host meanwhile."""
+    limit_s = policy.repair.limit_s(row.action)
+    left_s = (row.began_at - unit.now).total_seconds() + limit_s
+    least_s = DIAGNOSIS_LEAST_S if row.verb is RepairVerb.DIAGNOSIS else LEAST_S
+    if left_s < min(least_s, limit_s / 2):
+        return f"its agent asked for it {max(0.0, left_s):.0f} s before its time was over: too late to begin"
+    if row.verb is None or row.verb not in HOST_SCOPE:
+        return None
+    try:
+        _require_no_job(unit, gpu, row.verb)
+    except ConflictError as conflict:
+        return str(conflict)
+    if row.cordon_id is None or unit.session.get_one(Cordon, row.cordon_id).released_at is not None:
+        return f"the cordon that keeps work off its host was released, and a {row.verb} is felt by all of it"
+    return None
+
+
+def report(unit: UnitOfWork, repair_id: str, said: RepairReport) -> RepairAnswer:
+    """How it went. A repeated report, and one of a repair that has ended otherwise, have no effect.
+
+    Raises:
+        NotFoundError: the node has no such repair.
+        ValidationFailedError: a simulated verb for a real GPU or the other way round, or a reboot within the same boot.
+    """
+    node_id = _node_of(unit, said.protocol)
+    found = unit.session.execute(
+        select(Repair.gpu_uuid, Gpu.node_id).join(Gpu, Gpu.uuid == Repair.gpu_uuid).where(Repair.id == repair_id)
+    ).one_or_none()
+    if found is None or found.node_id != node_id:
+        raise NotFoundError
+    (gpu,) = lock_gpus(unit, [found.gpu_uuid])
+    row = unit.session.get_one(Repair, repair_id, with_for_update=True, populate_existing=True)
+    if row.ended_at is not None or row.taken_at is None:
+        return RepairAnswer(is_taken=False)
+    _require_true(gpu, row, said)
+    policy = active_policy(unit.session).health
+    if said.outcome == "done":
+        return _finish(unit, gpu, row, said.words, policy)
+    _fail(unit, gpu, row, said.words, policy)
+    return RepairAnswer(is_taken=True)
+
+
+def _require_true(gpu: Gpu, row: Repair, said: RepairReport) -> None:
+    if said.is_simulated != gpu.is_simulated:
+        kind = "simulated" if gpu.is_simulated else "real"
+        raise ValidationFailedError.at("/is_simulated", "other_kind", f"{gpu.uuid} is enrolled as {kind}")
+    is_same_boot = said.boot_id == row.taken_boot_id and not said.is_simulated
+    if row.verb is RepairVerb.REBOOT and said.outcome == "done" and is_same_boot:
+        message = "a reboot is done when its agent comes back in another boot, and this is the boot it was ordered in"
+        raise ValidationFailedError.at("/boot_id", "same_boot", message)
+
+
+def _give(unit: UnitOfWork, row: Repair, request: RepairAsk, policy: HealthPolicy) -> RepairOrder:
+    row.taken_at, row.taken_boot_id = unit.now, request.boot_id
+    unit.emit("gpu.repair_taken", "gpu", row.gpu_uuid, payload=_payload(row, boot_id=request.boot_id))
+    left = row.began_at + timedelta(seconds=policy.repair.limit_s(row.action)) - unit.now
+    return RepairOrder(
+        repair_id=row.id,
+        gpu_uuid=row.gpu_uuid,
+        verb=str(row.verb),
+        deadline_s=max(0.0, left.total_seconds()),
+    )
+
+
+def _finish(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthPolicy) -> RepairAnswer:
+    """Done, unless its fault still stands by the agent's own word: then it waits, and its words say for what."""
+    case = cases_of(unit, [gpu])[gpu.uuid]
+    try:
+        move = interventions.finish_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), words=words)
+        interventions.require_faults_over(case, policy)
+    except RefusedMoveError as refused:
+        waits = f"{words}; it waits: {refused}"
+        if row.words != waits:
+            row.words = waits
+            unit.emit("gpu.repair_waits", "gpu", gpu.uuid, payload=_payload(row, reason=str(refused)))
+        return RepairAnswer(is_taken=False, again_s=AGAIN_S)
+    _make(unit, gpu, row, move, "gpu.repair.finish", policy)
+    return RepairAnswer(is_taken=True)
+
+
+def _fail(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthPolicy) -> None:
+    case = cases_of(unit, [gpu])[gpu.uuid]
+    move = interventions.fail_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), words=words)
+    _make(unit, gpu, row, move, "gpu.repair.fail", policy)
+
+
+def _make(unit: UnitOfWork, gpu: Gpu, row: Repair, move: Move, action: str, policy: HealthPolicy) -> None:
+    make_audited(unit, gpu, move, action, policy, policy_version(unit), reason=move.words, **_payload(row))
+
+
+def _payload(row: Repair, **more: Any) -> dict[str, Any]:
+    return {"repair_id": row.id, "verb": row.verb, **more}
+
+
+def _open_of(node_id: NodeId) -> Any:
+    """Repairs by the agent of this node that have not ended, the oldest first."""
+    query = select(Repair).join(Gpu, Gpu.uuid == Repair.gpu_uuid)
+    is_open = (Gpu.node_id == node_id) & Repair.ended_at.is_(None) & Repair.verb.is_not(None)
+    return query.where(is_open).order_by(Repair.began_at, Repair.id)
+
+
+def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
+    found = around.holder(unit, Gpu.node_id == gpu.node_id)
+    if found is not None:
+        raise ConflictError(
+            f"{found.job_id} holds {found.gpu_uuid}, and a {verb} is felt by every GPU of its host",
+            suggestion="Drain the node first: `muster node drain`.",
+            job_id=found.job_id,
+        )
+
+
+def _require_no_burn_in(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
+    found = around.burn_in(unit, around.running_on(gpu.node_id))
+    if found is not None:
+        message = f"{found.id} runs on {found.gpu_uuid}, and a {verb} is felt by every GPU of its host"
+        raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=found.id)
+
+
+def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
+    unit.principal.require(Permission.HOST_REPORT)
+    if unit.principal.node_id is None:
+        raise UnauthenticatedError
+    if protocol != REPAIR_PROTOCOL:
+        message = f"protocol {protocol} came; {REPAIR_PROTOCOL} is spoken here"
+        raise UpgradeRequiredError(message, spoken=REPAIR_PROTOCOL)
+    return unit.principal.node_id

@@ -1,0 +1,188 @@
+"""Repairs that a rule starts: the remedy that is due, by the agent of the GPU's host, as far as the policy lets it.
+
+Found from what stands in the database, so a round that was cut short is carried on by the next, and any number of
+processes may look: each start is one unit under the locks of the host's GPUs and the breaker's row, and asks there
+again. What failed or timed out is QUARANTINED again, and the next remedy of its ladder is due. Where nothing but a
+person brings a GPU on, one incident says so as long as that is so; nobody's ticket is started. While the policy names
+no verb (the default) rules start nothing and ask nobody.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Select, select
+
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.fleet.gpu_locks import lock_gpus
+from control.fleet.overrides import taken_out
+from control.health.around import around_of
+from control.health.cases import cases_of
+from control.health.judge import policy_version
+from control.health.repair_orders import lock_host, verbs_of
+from control.health.repairs import begin_repair, tell_of_repairs
+from control.health.transitions import make_audited
+from control.incidents import incidents
+from control.policy.policies import active_policy
+from health.remedy.remedy import Remedy, named, remedy_of
+from health.remedy.remedy_start import needs_person, waits_for
+from health.standing import interventions
+from health.standing.gpu_case import RULE, GpuCase
+from muster.db.models import Gpu, Incident
+from muster.domain.evidence.findings import Severity
+from muster.domain.evidence.incidents import IncidentKind
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import Standing
+from muster.domain.times import to_ms
+
+LOOK: Final = declare_action("judge.look_for_repairs")
+START: Final = declare_action("judge.start_repair")
+ASK: Final = declare_action("judge.ask_for_repair")
+KIND: Final = IncidentKind.REPAIR_DUE
+BATCH: Final = 200
+
+
+def start_repairs_once(units: UnitOfWorkFactory, principal: Principal) -> int:
+    """Starts what is due and may start, the longest quarantined first, and keeps the incidents. How many it started.
+
+    One that fails does not keep the others: its fault is raised when all have had their turn.
+    """
+    with units.read() as session:
+        may_start = bool(active_policy(session).health.repair.starts_by_rule)
+        asked_about = set(session.scalars(_open_incidents()))
+        out = session.scalars(_quarantined()).all() if may_start else []
+    left = sorted(asked_about.difference(out))
+    due, told = list[GpuUuid](), list[GpuUuid](map(GpuUuid, left))
+    for some in _batches(out):
+        by_rule, changed = _look(units, principal, some, asked_about)
+        due += by_rule
+        told += changed
+    works: list[Callable[[], int]] = [lambda uuid=uuid: _start(units, principal, uuid) for uuid in due]  # type: ignore[misc]  # bound at once
+    works += [lambda some=some: _keep_incidents(units, principal, some) for some in _batches(told)]  # type: ignore[misc]  # bound at once
+    return _all_of(works)
+
+
+def _all_of(works: Sequence[Callable[[], int]]) -> int:
+    faults: list[Exception] = []
+    total = 0
+    for work in works:
+        try:
+            total += retrying(work)
+        except Exception as fault:  # noqa: BLE001  # raised below, whatever it is
+            faults.append(fault)
+    if faults:
+        raise faults[0]
+    return total
+
+
+def _quarantined() -> Select[GpuUuid]:
+    query = select(Gpu.uuid).where(Gpu.standing == Standing.QUARANTINED)
+    return query.order_by(Gpu.standing_since.nulls_first(), Gpu.uuid)
+
+
+def _open_incidents() -> Select[str]:
+    return select(Incident.subject_id).where(Incident.kind == KIND, Incident.closed_at.is_(None))
+
+
+def _batches(uuids: Sequence[GpuUuid]) -> Iterator[Sequence[GpuUuid]]:
+    return (uuids[start : start + BATCH] for start in range(0, len(uuids), BATCH))
+
+
+def _look(
+    units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid], asked_about: set[str]
+) -> tuple[list[GpuUuid], list[GpuUuid]]:
+    """Of these, without a lock: those that a rule may mend, and those whose incident is to open or close."""
+    with units.begin(principal, LOOK, quiet=True) as unit:
+        unit.principal.require(Permission.SYSTEM_RUN)
+        found = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(uuids)))}
+        words = _whom_to_ask(unit, [found[uuid] for uuid in uuids if uuid in found])
+    by_rule = [uuid for uuid, (remedy, why) in words.items() if why is None and remedy is not None]
+    changed = [uuid for uuid, (_, why) in words.items() if (why is not None) != (uuid in asked_about)]
+    return by_rule, changed
+
+
+def _whom_to_ask(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, tuple[Remedy | None, str | None]]:
+    """Of each: what is due, and why a person has to see to it; None where a rule may, or a person holds it already."""
+    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    verbs = verbs_of(unit, [gpu.node_id for gpu in gpus])
+    cases, uuids = cases_of(unit, gpus), [gpu.uuid for gpu in gpus]
+    held = set(unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids), taken_out(unit.now))))
+    asks = bool(policy.repair.starts_by_rule)
+    found = dict[GpuUuid, tuple[Remedy | None, str | None]]()
+    for gpu in gpus:
+        remedy = remedy_of(cases[gpu.uuid], verbs[gpu.node_id], now_ms, policy)
+        why = needs_person(cases[gpu.uuid], remedy, now_ms, policy)
+        found[gpu.uuid] = remedy, why if asks and gpu.uuid not in held else None
+    return found
+
+
+def _start(units: UnitOfWorkFactory, principal: Principal, uuid: GpuUuid) -> int:
+    with units.begin(principal, START) as unit:
+        lock_host(unit, uuid)
+        gpu = unit.session.get_one(Gpu, uuid)
+        if gpu.standing is not Standing.QUARANTINED:
+            return 0
+        policy = active_policy(unit.session).health
+        case = cases_of(unit, [gpu])[uuid]
+        remedy = remedy_of(case, verbs_of(unit, [gpu.node_id])[gpu.node_id], to_ms(unit.now), policy)
+        if remedy is None or needs_person(case, remedy, to_ms(unit.now), policy) is not None:
+            return 0
+        around = around_of(unit, gpu, remedy, policy)
+        if waits_for(case, remedy, around, to_ms(unit.now), policy) is not None:
+            return 0
+        _begin(unit, gpu, case, remedy, policy)
+        return 1
+
+
+def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: HealthPolicy) -> None:
+    reason = f"due by rule: {remedy.words}"
+    group, now_ms = remedy.fault_group, to_ms(unit.now)
+    move = interventions.start_repair(case, group, actor=RULE, reason=reason, now_ms=now_ms, policy=policy)
+    repair = begin_repair(unit, gpu, remedy.action, group, reason, remedy.verb)
+    tell_of_repairs(unit, gpu, policy)
+    detail = {
+        "repair_id": repair.id,
+        "repair_action": remedy.action,
+        "fault_group": group,
+        "verb": remedy.verb,
+        "asked_by": remedy.asked_by,
+        "evidence_ids": list(remedy.evidence_ids),
+    }
+    make_audited(unit, gpu, move, "gpu.repair.start", policy, policy_version(unit), reason=reason, **detail)
+
+
+def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid]) -> int:
+    """Incidents about exactly those of ``uuids`` that nothing but a person brings on. None is a repair."""
+    with units.begin(principal, ASK, quiet=True) as unit:
+        gpus = lock_gpus(unit, uuids)
+        words = _whom_to_ask(unit, gpus)
+        standing = {found.subject_id: found for found in incidents.open_about(unit, KIND, list(uuids))}
+        for gpu in gpus:
+            (remedy, why), incident = words[gpu.uuid], standing.get(gpu.uuid)
+            if why is not None and incident is None:
+                _ask(unit, gpu, remedy, why)
+            elif why is None and incident is not None:
+                incidents.close_incident(unit, incident, reason=_over(gpu))
+    return 0
+
+
+def _over(gpu: Gpu) -> str:
+    return "no person is asked for it any more" if gpu.standing is Standing.QUARANTINED else f"it is {gpu.standing}"
+
+
+def _ask(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None, why: str) -> None:
+    payload: dict[str, Any] = {
+        "severity": Severity.CONDEMNING.name.lower(),
+        "gpu_uuid": gpu.uuid,
+        "serial": gpu.serial,
+        "node_id": gpu.node_id,
+        "quarantined_at": None if gpu.standing_since is None else gpu.standing_since.isoformat(),
+        "remedy": None if remedy is None else remedy.action,
+        "fault_group": None if remedy is None else remedy.fault_group,
+        "evidence_ids": [] if remedy is None else list(remedy.evidence_ids),
+        "to_do": f"`muster gpu show {gpu.uuid}` has the evidence. `muster gpu repair {gpu.uuid} start` begins what is "
+        "due, `muster burnin run` proves the GPU as it is, `muster gpu dismiss` says that its evidence is wrong.",
+    }
+    due = "wants a person" if remedy is None else f"wants a person for its {named(remedy.action)}"
+    incidents.open_incident(unit, KIND, "gpu", gpu.uuid, f"{gpu.uuid} {due}: {why}", payload)

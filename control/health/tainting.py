@@ -1,0 +1,84 @@
+"""Whose checkpoints a GPU that computed wrong may have falsified: every job's that was on it since its fault began.
+
+What has ended by the time of the judgement is tainted with the move that takes the GPU out, in its transaction; what
+runs there still as it is stopped (``evacuation``), with whatever it may yet commit on its way out. What went on from
+such a checkpoint is tainted with it, wherever it runs (``descent``).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, or_, select, update
+
+from control.checkpoints.checkpoints import taint
+from control.checkpoints.taint_lineage import taint_descendants
+from control.core.unit_of_work import UnitOfWork
+from muster.db.models import Allocation, AllocationGpu, Attempt
+from muster.db.queries.holdings import IS_OR_WAS_TAKEN
+from muster.domain.ids import AttemptId, GpuUuid, JobId
+from muster.domain.policy.document import Policy
+from muster.domain.states import AttemptState
+
+
+def tainted_from(onset: datetime, policy: Policy) -> datetime:
+    """From when on results of a GPU are doubted whose fault began at ``onset``."""
+    return onset - timedelta(seconds=policy.training.taint_margin_s)
+
+
+def taint_users(
+    unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy, *, beside: Sequence[AttemptId] = ()
+) -> int:
+    """Taint what every job that was on these GPUs since then has committed, heard of or not. Returns how many rows.
+
+    ``beside``: attempts that are among them whatever the allocations say.
+    """
+    return _taint(unit, gpus, tainted_from(onset, policy), beside, are_ended=False)
+
+
+def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime], policy: Policy) -> int:
+    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them.
+
+    ``onsets``: GPU → since when it has its fault.
+    """
+    if not onsets:
+        return 0
+    since = {gpu: tainted_from(onset, policy) for gpu, onset in onsets.items()}
+    used = (  # a storm takes out hundreds at once, and most ran nothing: that is asked of all in one statement
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(AllocationGpu.gpu_uuid.in_(since), IS_OR_WAS_TAKEN, _held_since(min(since.values())))
+        .distinct()
+    )
+    gpus = sorted(GpuUuid(uuid) for uuid in unit.session.scalars(used))
+    return sum(_taint(unit, [gpu], since[gpu], (), are_ended=True) for gpu in gpus)
+
+
+def _held_since(since: datetime) -> ColumnElement[bool]:
+    """Of an allocation in a query: it was held at ``since``, or later."""
+    return or_(Allocation.released_at.is_(None), Allocation.released_at > since)
+
+
+def _taint(
+    unit: UnitOfWork, gpus: Sequence[GpuUuid], since: datetime, beside: Sequence[AttemptId], *, are_ended: bool
+) -> int:
+    query = (
+        select(Allocation.job_id, Allocation.attempt_id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(AllocationGpu.gpu_uuid.in_(gpus), IS_OR_WAS_TAKEN, _held_since(since))
+        .distinct()
+    )
+    if are_ended:
+        query = query.join(Attempt, Attempt.id == Allocation.attempt_id).where(
+            or_(Attempt.state == AttemptState.ENDED, Attempt.ending_cause.is_not(None))
+        )
+    were_there = unit.session.execute(query).all()
+    attempt_ids = sorted({AttemptId(row.attempt_id) for row in were_there} | set(beside))
+    if not attempt_ids:
+        return 0
+    unit.session.execute(
+        update(Attempt)
+        .where(Attempt.id.in_(attempt_ids), or_(Attempt.tainted_since.is_(None), Attempt.tainted_since > since))
+        .values(tainted_since=since)
+    )
+    job_ids = sorted({JobId(row.job_id) for row in were_there})
+    return taint(unit, job_ids, since=since) + taint_descendants(unit, job_ids)

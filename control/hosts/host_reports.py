@@ -1,0 +1,188 @@
+"""What a host says of its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from control.attempts import gpu_blame, start_checks
+from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
+from control.attempts.mapping import attempt_life, spec_of
+from control.attempts.quick_checks import take_quick_check
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts.protocol import node_of, own_attempt
+from control.policy.policies import active_policy
+from muster.db.models import AttemptHost, Node, PlacementLook
+from muster.domain.errors import StaleFenceError, ValidationFailedError
+from muster.domain.exit.exits import GpuFault, classify, parse_exit_record
+from muster.domain.ids import AttemptId, Fence, NodeId
+from muster.domain.job.preflight import LookState
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle.model import Timers, Verdict
+from muster.domain.policy.document import Policy
+from muster.domain.states import Cause, HostPartState
+from muster.domain.strict import require_clean_document
+from muster.wire.host import TELLS_MEETINGS, HostReport, ReportAnswer, ReportBatch
+
+REPORT: Final = declare_action("host.report")
+
+_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
+_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason", "device_files", "device_files_reason")
+"""Of an exit record: as whom, in which group of the kernel's and why in none, and what kept it from others' GPUs."""
+
+_GPUS_UNPROVED: Final = "gpu_processes_unknown"
+"""Of a proof: why nobody could say what computes on the GPUs. The host is clean as far as anybody can tell."""
+_MOST_WHY: Final = 500
+
+
+def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
+    """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
+
+    Raises:
+        StaleFenceError: a report's fence is not this attempt's, or the host holds no part of it.
+        ValidationFailedError: an exit record that cannot be read.
+    """
+    node_id = node_of(unit, batch.protocol)
+    policy = active_policy(unit.session)
+    loaded = own_attempt(unit, attempt_id, node_id)
+    if loaded is None or any(item.fence != loaded.attempt.fence for item in batch.reports):
+        raise StaleFenceError
+    accepted = 0
+    for item in batch.reports:
+        accepted += _take_report(unit, loaded, node_id, item, policy)
+    start_checks.move_on(unit, loaded, policy)
+    go = _is_told_to_go(loaded, node_id, policy)
+    meets = start_checks.orders_for(loaded.attempt, node_id)
+    return ReportAnswer(accepted=accepted, go=go, meets=meets, takes=(TELLS_MEETINGS,))
+
+
+def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
+    """Most reports are of hosts that wait for nobody, and a large gang's whole life is much to look at."""
+    part = loaded.host(node_id)
+    if part is None or not part.awaits_go or loaded.attempt.go_at is None:
+        return False
+    life = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
+    return attempts.is_told_to_go(life, node_id)
+
+
+def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:
+    part = loaded.host(node_id)
+    if part is None:
+        return 0
+    before, fence = part.state, Fence(item.fence)
+    if item.kind == "ready":
+        return _take_ready(unit, loaded, part, item, policy)
+    if item.kind == "met":
+        return start_checks.take(unit, loaded, node_id, item.record)
+    if item.kind == "started":
+        event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
+    elif item.kind == "exited":
+        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item, policy))
+        if before in _MAY_RUN:
+            part.exit_record = item.record
+            take_quick_check(unit, loaded, node_id, item.record, policy)
+    else:
+        if not _says_clean(item.record):
+            _note_unclean(unit, loaded, part, item)
+            return 0
+        event = attempts.Cleaned(node_id, fence, item.boot_id)
+    step_attempt(unit, loaded, event, policy)
+    if part.state is before:
+        return 0
+    payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
+    payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
+    if item.kind == "cleaned":
+        part.clean_proof = item.record  # in the place of one that said what was left
+        payload |= _unproved_in(item.record)
+    kind = f"attempt.host_{part.state.lower()}"
+    unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
+    return 1
+
+
+def _says_clean(record: Mapping[str, Any]) -> bool:
+    try:
+        require_clean_document(record)
+    except ValueError as error:
+        message = f"the proof cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    is_clean = record.get("clean", True)
+    if not isinstance(is_clean, bool):
+        message = f"the proof cannot be read: clean is {is_clean!r}; true or false is accepted"
+        raise ValidationFailedError(message)
+    return is_clean
+
+
+def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport) -> None:
+    """A late word, after the proof or of a boot that is gone, is of what is no more."""
+    if part.state is HostPartState.CLEAN or part.boot_id not in {None, item.boot_id}:
+        return
+    why = str(item.record.get("why", "something of the job is left"))[:_MOST_WHY]
+    if part.clean_proof is None:
+        part.clean_proof = dict(item.record)
+        payload = {"job_id": loaded.job.id, "node_id": part.node_id, "reason": why}
+        kind, tenant_id = "attempt.host_unclean", loaded.attempt.tenant_id
+        unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+    cordon_unclean(unit, loaded, part.node_id, why)
+
+
+def _unproved_in(record: Mapping[str, Any]) -> dict[str, str]:
+    why = record.get(_GPUS_UNPROVED)
+    return {} if why is None else {_GPUS_UNPROVED: str(why)[:_MOST_WHY]}
+
+
+def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport, policy: Policy) -> int:
+    if part.ready_at is not None:
+        return 0
+    try:
+        require_clean_document(item.record)
+    except ValueError as error:
+        message = f"what was looked at cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    start_checks.join(unit, loaded, part.node_id, item.record)
+    step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)
+    if part.ready_at is None:
+        return 0
+    payload = {"job_id": loaded.job.id, "node_id": part.node_id, "looked_at": item.record.get("looked_at")}
+    unit.emit("attempt.host_ready", "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
+    return 1
+
+
+def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> Verdict:
+    try:
+        require_clean_document(item.record)
+        record = parse_exit_record(item.record)
+    except ValueError as error:
+        message = f"the exit record cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    has_data_elsewhere = record.lacks is not None and _has_data_elsewhere(unit, loaded, node_id)
+    stop, attempt = loaded.attempt.stop_reason, loaded.attempt
+    is_open = attempt.ending_cause is None or attempt.ending_is_cascade
+    faults = gpu_blame.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
+    known = gpu_blame.known_on(faults, node_id, policy)
+    verdict = classify(record, stop, has_data_elsewhere=has_data_elsewhere, faults=known)
+    if verdict.is_cascade and stop is None and (elsewhere := _first_fault(faults)) is not None:
+        node_id, fault = elsewhere
+        proof = f"{fault.words} on {fault.gpu_uuid}, which others missed: {verdict.proof}"
+        return Verdict(Cause.GPU_FAULT, proof, node_id=node_id)
+    where = _name_in_gang(unit, loaded, node_id) if item.record.get("spawn_error") else ""
+    return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade, is_reported=verdict.is_reported)
+
+
+def _first_fault(faults: gpu_blame.Faults) -> tuple[NodeId, GpuFault] | None:
+    found = [(node_id, fault) for node_id, of_host in faults.items() for fault in of_host]
+    return min(found, key=lambda each: each[1].onset_ms, default=None)
+
+
+def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> bool:
+    """Another host of the attempt is ready, or one that looked since the attempt before found all that is needed."""
+    if any(part.ready_at is not None for part in loaded.hosts if part.node_id != node_id):
+        return True
+    look = unit.session.get(PlacementLook, loaded.job.id)
+    return look is not None and look.state is LookState.FIT and look.after_attempt >= loaded.attempt.number - 1
+
+
+def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:
+    """Which host of several could not start, in front of what it lacked."""
+    if len(loaded.hosts) == 1:
+        return ""
+    return f"{unit.session.scalar(select(Node.name).where(Node.id == node_id))}: "

@@ -1,0 +1,127 @@
+"""Probes between hosts: who is to probe whom, and what they told by pair of racks.
+
+An agent's answers are asked with a key that is made of the installation's own secret, the node and the round, so that
+nothing secret is stored. A responder takes the keys of a few rounds, so that it and its peers need not ask at once.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import delete, update
+from sqlalchemy.dialects.postgresql import insert
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts.probe_responders import AnsweringRacks
+from health.pairwise.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
+from muster.db.models import Node, PairProbeResponder
+from muster.db.queries.pair_probes import RackPairRow, between_racks, responders
+from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
+
+ASK: Final = declare_action("pair_probe.ask")
+READ: Final = declare_action("pair_probe.read")
+TOLD_WITHIN: Final = timedelta(seconds=2 * ROUND_S)
+"""Whose agent has not asked for so long answers no probes any more."""
+ASKED_WITHIN: Final = timedelta(seconds=ROUND_S + 3 * BURST_EVERY_S)
+"""An agent that answers asks once a round; one that has not may be back without a port: nothing is told of it."""
+HEARD_WITHIN: Final = timedelta(seconds=90)
+"""Whose agent has reported nothing for so long is away."""
+HEARD_BEFORE_TOLD: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
+"""The same before anything is told of it: less than lies between the newest burst and the word of it. A host that was
+away in that burst is silent still, then, or has asked anew."""
+KEYS_BEFORE: Final = 1
+KEYS_AFTER: Final = 3
+_racks: Final = AnsweringRacks()
+
+
+def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbeAnswer:
+    """Whom the asking node is to probe in this round. Begin the unit ``quiet``: where an agent answers leaves no trace.
+
+    Raises:
+        UpgradeRequiredError: another protocol.
+    """
+    node_id = _node_of(unit, request.protocol)
+    node = unit.session.get(Node, node_id)
+    if node is None:
+        raise NotFoundError
+    number = round_at(unit.now.timestamp())
+    heard_since = unit.now - HEARD_WITHIN
+    _note_responder(unit, node_id, request)
+    peers: tuple[PairProbePeer, ...] = ()
+    if request.port is not None:
+        told_since = unit.now - TOLD_WITHIN
+        racks = _racks.around(unit.session, node, unit.now, told_since=told_since, heard_since=heard_since)
+        wanted = peers_of(node_id, racks, number)
+        found = responders(unit.session, wanted, told_since=told_since, heard_since=heard_since)
+        peers = tuple(
+            PairProbePeer(
+                node_id=each.node_id,
+                session=each.session,
+                address=each.address,
+                port=each.port,
+                key=key_of(secret_key, each.node_id, number),
+            )
+            for each in (found[peer] for peer in wanted if peer in found)
+        )
+    numbers = range(number - KEYS_BEFORE, number + KEYS_AFTER + 1)
+    return PairProbeAnswer(
+        address=node.address,
+        keys=tuple(key_of(secret_key, node_id, each) for each in numbers),
+        peers=peers,
+        withheld=_withheld(unit, request.probed),
+        burst=BURST,
+        burst_every_s=BURST_EVERY_S,
+        ask_again_s=ROUND_S - unit.now.timestamp() % ROUND_S,
+    )
+
+
+def rack_pairs(unit: UnitOfWork, *, hours: int, limit: int) -> list[RackPairRow]:
+    """By pair of racks, the greatest loss first."""
+    unit.principal.require(Permission.NODE_READ)
+    return between_racks(unit.session, unit.now, timedelta(hours=hours), limit)
+
+
+def key_of(secret_key: bytes, node_id: NodeId, round_number: int) -> str:
+    """With what this node's answers are asked in that round: 64 hexadecimal digits."""
+    return hmac.new(secret_key, f"pair probe|{node_id}|{round_number}".encode(), hashlib.sha256).hexdigest()
+
+
+def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) -> None:
+    if request.port is None:  # an agent that begins anew answers nobody yet
+        mine = PairProbeResponder.node_id == node_id
+        unit.session.execute(delete(PairProbeResponder).where(mine, PairProbeResponder.session != request.session))
+        return
+    told = {"session": request.session, "port": request.port, "told_at": unit.now, "boot_id": request.boot_id}
+    found = unit.session.execute(
+        update(PairProbeResponder).where(PairProbeResponder.node_id == node_id).values(told).returning(1)
+    ).first()
+    if found is None:
+        new = insert(PairProbeResponder).values(node_id=node_id, **told)
+        unit.session.execute(new.on_conflict_do_update(index_elements=["node_id"], set_=told))
+
+
+def _withheld(unit: UnitOfWork, probed: Sequence[ProbedPeer]) -> tuple[str, ...]:
+    nodes = [NodeId(each.node_id) for each in probed]
+    since = {"told_since": unit.now - ASKED_WITHIN, "heard_since": unit.now - HEARD_BEFORE_TOLD}
+    found = responders(unit.session, nodes, **since)
+    same = {each.node_id for each in found.values()}
+    return tuple(
+        each.node_id
+        for each in probed
+        if each.node_id not in same or found[NodeId(each.node_id)].session != each.session
+    )
+
+
+def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
+    unit.principal.require(Permission.HOST_REPORT)
+    if unit.principal.node_id is None:
+        raise UnauthenticatedError
+    if protocol != PAIR_PROBE_PROTOCOL:
+        message = f"protocol {protocol} came; {PAIR_PROBE_PROTOCOL} is spoken here"
+        raise UpgradeRequiredError(message, spoken=PAIR_PROBE_PROTOCOL)
+    return unit.principal.node_id

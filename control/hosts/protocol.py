@@ -1,0 +1,267 @@
+"""The server's end of the host protocol: heartbeat, claim, report, logs. A node speaks about itself only (I16)."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import structs
+from sqlalchemy import Row, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from control.attempts import start_checks
+from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
+from control.attempts.mapping import attempt_life, hearing_of, spec_of
+from control.attempts.orders import order_of, quick_check_s, words_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.placement import preflight
+from control.policy.policies import active_policy
+from control.reclaim.victims import tell_victims
+from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
+from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
+from muster.domain.ids import AttemptId, Fence, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle.contact import hear, next_beat_s
+from muster.domain.lifecycle.model import AttemptLife, Timers
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Permission
+from muster.domain.states import Contact, HostPartState
+from muster.domain.times import to_ms
+from muster.wire.host import (
+    PROTOCOL_VERSION,
+    TAKEN_IN_BEATS,
+    TELLS_MEETINGS,
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    LogAnswer,
+    LogBatch,
+    StopOrder,
+    UnclaimedAttempt,
+)
+
+HEARTBEAT: Final = declare_action("host.heartbeat")
+CLAIM: Final = declare_action("host.claim")
+LOGS: Final = declare_action("host.logs")
+
+_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
+
+
+def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
+    unit.principal.require(Permission.HOST_REPORT)
+    if protocol != PROTOCOL_VERSION:
+        message = f"protocol {protocol} came; {PROTOCOL_VERSION} is spoken here"
+        raise UpgradeRequiredError(message, spoken=PROTOCOL_VERSION)
+    if unit.principal.node_id is None:
+        raise NotFoundError
+    return unit.principal.node_id
+
+
+def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
+    """Renew the host's leases and tell it what to claim, to stop and to forget. A stale beat renews nothing."""
+    node_id = node_of(unit, request.protocol)
+    policy = active_policy(unit.session)
+    asked = select(Node, preflight.any_on(node_id, unit.now)).where(Node.id == node_id)
+    found = unit.session.execute(asked.with_for_update(key_share=True, of=Node)).one_or_none()
+    if found is None:
+        raise NotFoundError
+    node, is_to_look = found
+    hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
+    if hearing is None:
+        heartbeat_s = _next_beat_s(policy, node_id, request.seq)
+        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_BEATS)
+    _note_contact(unit, node)
+    unit.session.execute(
+        update(Node)
+        .where(Node.id == node_id)
+        .values(
+            boot_id=hearing.boot_id,
+            heartbeat_seq=hearing.seq,
+            past_boot_ids=list(hearing.past_boots),
+            last_heartbeat_at=unit.now,
+            lease_renewed_at=unit.now,
+            contact=Contact.LIVE,
+            **({"knows": list(request.knows)} if list(request.knows) != node.knows else {}),
+        )
+        .execution_options(synchronize_session=False)
+    )
+    parts = _open_parts(unit, node_id)
+    _note_listed(unit, node_id, request, parts, policy)
+    tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in _MAY_RUN], policy)
+    preflight.hear(unit, node_id, request.looks)
+    to_look_at = preflight.open_on(unit, node_id, policy) if is_to_look else ()
+    return structs.replace(_answer(unit, node_id, request, parts, policy), looks=to_look_at)
+
+
+def _note_contact(unit: UnitOfWork, node: Node) -> None:
+    if node.contact is not Contact.LIVE:
+        unit.emit("node.live", "node", node.id, payload={"from": node.contact, "to": Contact.LIVE})
+
+
+def _open_parts(unit: UnitOfWork, node_id: NodeId) -> Sequence[Row[AttemptHost, Attempt, Job]]:
+    return unit.session.execute(
+        select(AttemptHost, Attempt, Job)
+        .join(Attempt, Attempt.id == AttemptHost.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
+        .order_by(Attempt.fence)
+    ).all()
+
+
+def _note_listed(
+    unit: UnitOfWork,
+    node_id: NodeId,
+    request: HeartbeatRequest,
+    parts: Sequence[Row[AttemptHost, Attempt, Job]],
+    policy: Policy,
+) -> None:
+    """A part that its host no longer lists has its lease renewed no more."""
+    listed = {held.attempt_id for held in request.held}
+    for part, attempt, _ in parts:
+        is_listed = attempt.id in listed
+        is_news = (
+            part.state in _MAY_RUN and part.boot_id == request.boot_id and is_listed == (part.omitted_at is not None)
+        )
+        if is_news:
+            loaded = lock_attempt(unit, attempt.id)
+            step_attempt(unit, loaded, attempts.Listed(node_id, request.boot_id, is_listed), policy)
+            unit.emit(
+                "attempt.listed" if is_listed else "attempt.omitted",
+                "attempt",
+                attempt.id,
+                tenant_id=attempt.tenant_id,
+                payload={"node_id": node_id, "boot_id": request.boot_id},
+            )
+
+
+def _answer(
+    unit: UnitOfWork,
+    node_id: NodeId,
+    request: HeartbeatRequest,
+    parts: Sequence[Row[AttemptHost, Attempt, Job]],
+    policy: Policy,
+) -> HeartbeatAnswer:
+    timers = Timers.of(policy)
+    now_ms = to_ms(unit.now)
+    lives = {attempt.id: _life(attempt, part, job, timers) for part, attempt, job in parts}
+    unclaimed = tuple(
+        UnclaimedAttempt(attempt_id=life.attempt_id, fence=life.fence)
+        for life in lives.values()
+        if attempts.is_unclaimed_on(life, node_id)
+    )
+    stops: list[StopOrder] = []
+    forget: list[str] = []
+    for item in request.held:
+        life = lives.get(AttemptId(item.attempt_id))
+        if life is None or life.fence != item.fence:
+            # Clean here as far as the server knows, or never ours: what still runs of it is stopped, then forgotten.
+            forget += [item.attempt_id] if item.phase == "clean" else []
+            order = None if item.phase in {"exited", "clean"} else ("stale", 0)
+        else:
+            order = attempts.stop_order(life, node_id, now_ms)
+        if order is not None and item.phase not in {"exited", "clean"}:
+            reason, kill_after_ms = order
+            stop = StopOrder(
+                attempt_id=item.attempt_id, fence=item.fence, reason=reason, kill_after_s=kill_after_ms / 1000
+            )
+            stops.append(stop)
+    return HeartbeatAnswer(
+        lease_s=policy.contact.agent_lease_s,
+        heartbeat_s=_next_beat_s(policy, node_id, request.seq),
+        unclaimed=unclaimed,
+        stops=tuple(stops),
+        forget=tuple(forget),
+        go=tuple(life.attempt_id for life in lives.values() if attempts.is_told_to_go(life, node_id)),
+        meets=tuple(order for _, attempt, _ in parts for order in start_checks.orders_for(attempt, node_id)),
+        takes=(*TAKEN_IN_BEATS, TELLS_MEETINGS),
+    )
+
+
+def _next_beat_s(policy: Policy, node_id: NodeId, seq: int) -> float:
+    contact = policy.contact
+    return next_beat_s(contact.heartbeat_s, contact.heartbeat_jitter_fraction, node_id, seq)
+
+
+def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLife:
+    """The attempt with this host's part alone: enough for what one host is told."""
+    return attempt_life(attempt, [part], spec_of(job), timers)
+
+
+def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
+    """Claim before start: only the current fence, in the node's current boot, is granted an order."""
+    node_id = node_of(unit, request.protocol)
+    policy = active_policy(unit.session)
+    loaded = own_attempt(unit, attempt_id, node_id)
+    if loaded is None:
+        return ClaimAnswer(granted=False, refusal="this host holds no part of that attempt")
+    boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
+    if boot_id != request.boot_id:
+        return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
+    start_checks.await_meetings(unit, loaded, policy)
+    part = loaded.host(node_id)
+    was_claimed = part is not None and part.state in _MAY_RUN
+    event = attempts.ClaimAsked(
+        node_id,
+        Fence(request.fence),
+        request.boot_id,
+        request.nonce,
+        can_wait="ready" in request.knows,
+        is_checked=quick_check_s(loaded.job, policy) > 0,
+        lacks=tuple(sorted(words_of(spec_of(loaded.job)).difference(request.knows))),
+    )
+    for command in step_attempt(unit, loaded, event, policy):
+        if isinstance(command, attempts.Grant):
+            payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
+            tenant_id = loaded.attempt.tenant_id
+            # A host whose answer was lost asks again: its lease counts anew, yet it has claimed once.
+            kind = "attempt.host_claim_repeated" if was_claimed else "attempt.host_claimed"
+            unit.emit(kind, "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
+            order = order_of(unit, loaded, node_id, policy)
+            return ClaimAnswer(granted=True, order=order, lease_s=policy.contact.agent_lease_s)
+        if isinstance(command, attempts.Refuse):
+            return ClaimAnswer(granted=False, refusal=command.why)
+    return ClaimAnswer(granted=False, refusal="the attempt cannot be claimed")
+
+
+def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
+    try:
+        loaded = lock_attempt(unit, attempt_id)
+    except NotFoundError:
+        return None
+    return loaded if loaded.host(node_id) is not None else None
+
+
+def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
+    """Keep pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: logs leave no events.
+
+    Raises:
+        StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
+    """
+    node_id = node_of(unit, batch.protocol)
+    owner = unit.session.execute(
+        select(Attempt.tenant_id, Attempt.job_id)
+        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
+        .where(Attempt.id == attempt_id, Attempt.fence == batch.fence, AttemptHost.node_id == node_id)
+    ).one_or_none()
+    if owner is None:
+        raise StaleFenceError
+    if not batch.chunks:
+        return LogAnswer(stored=0)
+    # One writer a job at a time: pieces become visible in the order of their positions, so a follower skips none.
+    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(owner.job_id, 0))))
+    rows: list[dict[str, Any]] = [
+        {
+            "attempt_id": attempt_id,
+            "node_id": node_id,
+            "stream": chunk.stream,
+            "byte_offset": chunk.offset,
+            "tenant_id": owner.tenant_id,
+            "job_id": owner.job_id,
+            "content": chunk.content,
+            "received_at": unit.now,
+        }
+        for chunk in batch.chunks
+    ]
+    stored = unit.session.execute(
+        insert(LogChunk).values(rows).on_conflict_do_nothing().returning(LogChunk.byte_offset)
+    ).all()
+    return LogAnswer(stored=len(stored))

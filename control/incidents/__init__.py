@@ -1,0 +1,1 @@
+"""Incidents: what needs a person, opened and closed by rules."""

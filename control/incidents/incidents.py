@@ -1,0 +1,115 @@
+"""Incidents: opened and closed by rules in their own units of work, read by operators, and closed by them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.incidents import storage_blame
+from control.policy.policies import active_policy
+from muster.db.models import Incident
+from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
+from muster.domain.principals import Permission
+from muster.identity import new_id
+
+CLOSE: Final = declare_action("incident.close")
+READ: Final = declare_action("incident.read")
+_OPEN: Final = Incident.closed_at.is_(None)
+
+
+def open_incident(
+    unit: UnitOfWork,
+    kind: IncidentKind,
+    subject_type: str,
+    subject_id: str,
+    summary: str,
+    payload: Mapping[str, Any],
+) -> Incident:
+    """One about ``subject_id``. Whether one is open already is the caller's to ask, under the subject's lock."""
+    incident = Incident(
+        id=new_id("incident"),
+        kind=kind,
+        subject_type=subject_type,
+        subject_id=subject_id,
+        summary=summary,
+        payload=dict(payload),
+        opened_at=unit.now,
+    )
+    unit.session.add(incident)
+    told = {**payload, "kind": kind, "subject_type": subject_type, "subject_id": subject_id, "reason": summary}
+    unit.emit("incident.opened", "incident", incident.id, payload=told)
+    return incident
+
+
+def close_incident(unit: UnitOfWork, incident: Incident, *, reason: str | None) -> None:
+    """A rule's, or the part of a person's act that leaves the audit entry. The caller holds the incident."""
+    incident.closed_at, incident.closed_by, incident.close_reason = unit.now, unit.principal.name, reason
+    told = {"kind": incident.kind, "subject_id": incident.subject_id, "reason": reason}
+    unit.emit("incident.closed", "incident", incident.id, payload=told)
+
+
+def open_about(unit: UnitOfWork, kind: IncidentKind, subject_ids: Collection[str]) -> Sequence[Incident]:
+    """The open ones of a kind about any of these, locked in the order of their ids."""
+    query = select(Incident).where(_OPEN, Incident.kind == kind, Incident.subject_id.in_(list(subject_ids)))
+    return unit.session.scalars(query.order_by(Incident.id).with_for_update()).all()
+
+
+def list_incidents(
+    unit: UnitOfWork,
+    *,
+    state: IncidentState | None = None,
+    kinds: Sequence[IncidentKind] = (),
+    subject_id: str | None = None,
+    before: str | None = None,
+    limit: int,
+) -> Sequence[Incident]:
+    """The newest first. ``before``: the id where the last page ended."""
+    unit.principal.require(Permission.INCIDENT_READ)
+    query = select(Incident)
+    if state is not None:
+        query = query.where(_OPEN if state is IncidentState.OPEN else Incident.closed_at.is_not(None))
+    if kinds:
+        query = query.where(Incident.kind.in_(kinds))
+    if subject_id is not None:
+        query = query.where(Incident.subject_id == subject_id)
+    if before is not None:
+        query = query.where(Incident.id < before)
+    return unit.session.scalars(query.order_by(Incident.id.desc()).limit(limit)).all()
+
+
+def get(unit: UnitOfWork, incident_id: str) -> Incident:
+    """Raises NotFoundError: there is no such incident."""
+    unit.principal.require(Permission.INCIDENT_READ)
+    found = unit.session.get(Incident, incident_id)
+    if found is None:
+        raise NotFoundError
+    return found
+
+
+def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
+    """A person has seen to it. Closing twice is the same as once.
+
+    Raises:
+        NotFoundError: there is no such incident.
+        ConflictError: a rule closes its kind, with what it is about.
+    """
+    unit.principal.require(Permission.INCIDENT_WRITE)
+    kind = unit.session.scalar(select(Incident.kind).where(Incident.id == incident_id))
+    if kind in storage_blame.BLAMED_BY:
+        storage_blame.take_turn(unit)
+    incident = unit.session.get(Incident, incident_id, with_for_update=True)
+    if incident is None:
+        raise NotFoundError
+    if incident.closed_at is not None:
+        return incident
+    way = CLOSED_BY_RULE.get(incident.kind)
+    if way is not None:
+        raise ConflictError(f"an incident {incident.kind} is not closed by hand", suggestion=way, kind=incident.kind)
+    if incident.kind in storage_blame.BLAMED_BY:
+        storage_blame.forgive(unit, incident.kind, incident.subject_id, active_policy(unit.session).training.storage)
+    close_incident(unit, incident, reason=reason)
+    unit.audit("incident.close", "incident", incident.id, reason=reason, detail={"kind": incident.kind})
+    unit.session.flush()
+    return incident

@@ -1,0 +1,1 @@
+"""Jobs as their tenants use and read them."""

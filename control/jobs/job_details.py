@@ -1,0 +1,250 @@
+"""One job in full, as its page shows it: each attempt with what began it, what ended it, and what that cost.
+
+Read from the rows and events that the decisions left. What grows without bound (attempts, hosts, checkpoints) is
+read up to a limit that the answer names.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import func, select, tuple_
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import aliased
+
+from control.attempts import suspects
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import jobs
+from control.reclaim.views import ReclaimView, list_reclaims
+from muster.db.models import (
+    Allocation,
+    AllocationGpu,
+    Attempt,
+    AttemptHost,
+    Checkpoint,
+    Event,
+    EvidenceRow,
+    GpuStandingChange,
+    Job,
+    Node,
+    StopRequest,
+    Tenant,
+    TrainingStep,
+)
+from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
+from muster.domain.principals import Permission
+from muster.domain.states import CheckpointStatus, Standing
+
+ATTEMPTS_SHOWN: Final = 20
+HOSTS_NAMED: Final = 4
+RECLAIMS_SHOWN: Final = 50
+CHECKPOINTS_SHOWN: Final = 100
+EVENTS_SHOWN: Final = 60
+_TOLD: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
+_OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Evacuation:
+    """Why an attempt was taken off its GPUs; ``grounds``: the evidence that each one's move was decided on."""
+
+    at: datetime
+    gpus: Sequence[GpuUuid]
+    threatens_correctness: bool
+    grounds: Sequence[EvidenceRow]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDetail:
+    """``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before."""
+
+    attempt: Attempt
+    node_names: Sequence[str]
+    racks: Sequence[str]
+    num_gpus: int
+    num_kept: int
+    stops: Sequence[StopRequest]
+    placed: Event | None
+    resumed: Event | None
+    ended_training: Event | None
+    evacuation: Evacuation | None
+    reclaim: ReclaimView | None
+    steps: tuple[int, int] | None
+    num_checkpoints: int
+    num_tainted: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """``attempts``: the newest, in the order of their numbers; ``num_attempts``: all. ``promised``: reclaims for it."""
+
+    job: Job
+    tenant_name: str
+    attempts: Sequence[AttemptDetail]
+    num_attempts: int
+    promised: Sequence[ReclaimView]
+    is_suspected: bool
+
+
+def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -> JobDetail:
+    """Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
+    job = jobs.get(unit, job_id)
+    query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(limit)
+    rows = list(reversed(unit.session.scalars(query).all()))
+    reclaims = list_reclaims(unit, job_id=job.id, limit=RECLAIMS_SHOWN)
+    return JobDetail(
+        job=job,
+        tenant_name=unit.session.get_one(Tenant, job.tenant_id).name,
+        attempts=_Attempts(unit, job, rows, reclaims).details(),
+        num_attempts=rows[-1].number if rows else 0,
+        promised=[view for view in reclaims if view.reclaim.beneficiary_job_id == job.id],
+        is_suspected=suspects.open_suspicion_of(unit, job.id) is not None,
+    )
+
+
+class _Attempts:
+    """What several attempts need, each kind of row by one statement."""
+
+    def __init__(self, unit: UnitOfWork, job: Job, rows: Sequence[Attempt], reclaims: Sequence[ReclaimView]) -> None:
+        self._session = unit.session
+        self._job = job
+        self._rows = rows
+        self._ids = [row.id for row in rows]
+        self._reclaims = {view.reclaim.victim_attempt_id: view for view in reversed(reclaims)}
+
+    def details(self) -> list[AttemptDetail]:
+        hosts, kept, stops = self._hosts(), self._num_kept(), self._stops()
+        events, steps, checkpoints = self._events(), self._steps(), self._checkpoints()
+        found = []
+        for row in self._rows:
+            told = events.get(row.id, {})
+            evacuating = told.get("attempt.evacuating")
+            found.append(
+                AttemptDetail(
+                    attempt=row,
+                    node_names=[name for name, _ in hosts.get(row.id, ())],
+                    racks=sorted({rack for _, rack in hosts.get(row.id, ()) if rack is not None}),
+                    num_gpus=kept.get(row.id, (0, 0))[0],
+                    num_kept=kept.get(row.id, (0, 0))[1],
+                    stops=stops.get(row.id, ()),
+                    placed=told.get("attempt.placed"),
+                    resumed=told.get("attempt.resumed"),
+                    ended_training=told.get("attempt.training_ended"),
+                    evacuation=None if evacuating is None else self._evacuation(evacuating),
+                    reclaim=self._reclaims.get(row.id),
+                    steps=steps.get(row.id),
+                    num_checkpoints=checkpoints.get(row.id, (0, 0))[0],
+                    num_tainted=checkpoints.get(row.id, (0, 0))[1],
+                )
+            )
+        return found
+
+    def _hosts(self) -> dict[AttemptId, list[tuple[str, str | None]]]:
+        query = (
+            select(AttemptHost.attempt_id, Node.name, Node.rack)
+            .join(Node, Node.id == AttemptHost.node_id)
+            .where(AttemptHost.attempt_id.in_(self._ids), AttemptHost.node_rank < HOSTS_NAMED)
+            .order_by(AttemptHost.node_rank)
+        )
+        found: dict[AttemptId, list[tuple[str, str | None]]] = {}
+        for attempt_id, name, rack in self._session.execute(query):
+            found.setdefault(attempt_id, []).append((name, rack))
+        return found
+
+    def _num_kept(self) -> dict[AttemptId, tuple[int, int]]:
+        """GPUs of each attempt, and how many of them the attempt before it held too."""
+        before, earlier, gpus_before = aliased(Attempt), aliased(Allocation), aliased(AllocationGpu)
+        query = (
+            select(Attempt.id, func.count(AllocationGpu.gpu_uuid), func.count(gpus_before.gpu_uuid))
+            .join(Allocation, Allocation.attempt_id == Attempt.id)
+            .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+            .outerjoin(before, (before.job_id == Attempt.job_id) & (before.number == Attempt.number - 1))
+            .outerjoin(earlier, earlier.attempt_id == before.id)
+            .outerjoin(
+                gpus_before,
+                (gpus_before.allocation_id == earlier.id) & (gpus_before.gpu_uuid == AllocationGpu.gpu_uuid),
+            )
+            .where(Attempt.id.in_(self._ids))
+            .group_by(Attempt.id)
+        )
+        return {AttemptId(attempt_id): (num, kept) for attempt_id, num, kept in self._session.execute(query)}
+
+    def _stops(self) -> dict[AttemptId, list[StopRequest]]:
+        query = select(StopRequest).where(StopRequest.attempt_id.in_(self._ids)).order_by(StopRequest.created_at)
+        found: dict[AttemptId, list[StopRequest]] = {}
+        for row in self._session.scalars(query):
+            found.setdefault(row.attempt_id, []).append(row)
+        return found
+
+    def _events(self) -> dict[str, dict[str, Event]]:
+        """Of each attempt the newest event of each kind that its story is told by."""
+        query = (
+            select(Event)
+            .where(Event.subject_type == "attempt", Event.subject_id.in_(self._ids), Event.kind.in_(_TOLD))
+            .ext(distinct_on(Event.subject_id, Event.kind))
+            .order_by(Event.subject_id, Event.kind, Event.serial.desc())
+        )
+        found: dict[str, dict[str, Event]] = {}
+        for event in self._session.scalars(query):
+            found.setdefault(event.subject_id, {})[event.kind] = event
+        return found
+
+    def _steps(self) -> dict[AttemptId, tuple[int, int]]:
+        """First and last step of each, from the ends of its index."""
+        own = TrainingStep.attempt_id == Attempt.id
+        first = select(func.min(TrainingStep.step)).where(own).correlate(Attempt).scalar_subquery()
+        last = select(func.max(TrainingStep.step)).where(own).correlate(Attempt).scalar_subquery()
+        query = select(Attempt.id, first, last).where(Attempt.id.in_(self._ids))
+        return {AttemptId(row[0]): (row[1], row[2]) for row in self._session.execute(query) if row[1] is not None}
+
+    def _checkpoints(self) -> dict[AttemptId, tuple[int, int]]:
+        """Generations of each, and those committed since its results may be false, whatever became of them since."""
+        is_tainted = Checkpoint.committed_at >= Attempt.tainted_since
+        query = (
+            select(Checkpoint.attempt_id, func.count(), func.count().filter(is_tainted))
+            .join(Attempt, Attempt.id == Checkpoint.attempt_id)
+            .where(Checkpoint.attempt_id.in_(self._ids), Checkpoint.status != CheckpointStatus.WRITING)
+            .group_by(Checkpoint.attempt_id)
+        )
+        return {AttemptId(attempt_id): (num, tainted) for attempt_id, num, tainted in self._session.execute(query)}
+
+    def _evacuation(self, event: Event) -> Evacuation:
+        gpus = [GpuUuid(uuid) for uuid in event.payload.get("gpus", ())]
+        return Evacuation(
+            at=event.at,
+            gpus=gpus,
+            threatens_correctness=bool(event.payload.get("threatens_correctness")),
+            grounds=self._grounds(gpus, event.at),
+        )
+
+    def _grounds(self, gpus: Sequence[GpuUuid], at: datetime) -> Sequence[EvidenceRow]:
+        """What each GPU's standing was decided on then. None for one that a person took out, or the breaker kept in."""
+        newest = (
+            select(GpuStandingChange.target, GpuStandingChange.evidence_ids)
+            .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.at <= at)
+            .ext(distinct_on(GpuStandingChange.gpu_uuid))
+            .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
+        )
+        rows = self._session.execute(newest).all()
+        cited = [EvidenceId(each) for target, ids in rows if target in _OUT for each in ids]
+        query = select(EvidenceRow).where(EvidenceRow.id.in_(cited))
+        return self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id)).all()
+
+
+def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[Checkpoint]:
+    """Generations of a visible job, the one being written first, then those committed last."""
+    job = jobs.get(unit, job_id)
+    query = select(Checkpoint).where(Checkpoint.job_id == job.id)
+    return unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit)).all()
+
+
+def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> Sequence[Event]:
+    """What happened to a visible job and to its newest attempts, the newest first."""
+    unit.principal.require(Permission.EVENT_READ)
+    job = jobs.get(unit, job_id)
+    query = select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(ATTEMPTS_SHOWN)
+    subjects: list[tuple[str, Any]] = [("job", job.id)]
+    subjects += [("attempt", attempt_id) for attempt_id in unit.session.scalars(query)]
+    found = select(Event).where(tuple_(Event.subject_type, Event.subject_id).in_(subjects))
+    return unit.session.scalars(found.order_by(Event.serial.desc()).limit(limit)).all()

@@ -1,0 +1,123 @@
+"""A job's logs as a page reads them: which streams there are, the end of one, what comes after, and when it is over."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, select
+
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import jobs
+from muster.db.models import Attempt, AttemptHost, LogChunk, Node
+from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.principals import Permission
+from muster.domain.states import TERMINAL_JOB_STATES, HostPartState
+
+LAUNCHER: Final = "launcher"
+STREAMS_SHOWN: Final = 2_000
+CHUNKS_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """Which pieces are meant; None asks nothing. ``stream``: a rank's number, or ``launcher``."""
+
+    attempt_id: str | None = None
+    node_id: str | None = None
+    stream: str | None = None
+
+
+EVERYTHING: Final = LogFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class LogStream:
+    """What one rank of one attempt, or a host's launcher, has printed."""
+
+    attempt_id: AttemptId
+    number: int
+    node_id: NodeId
+    node_name: str
+    stream: str
+
+
+def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) -> Sequence[LogStream]:
+    """The streams of a visible job that hold something: by attempt, then launchers first, then by rank."""
+    job = _readable(unit, job_id)
+    told = (
+        select(LogChunk.attempt_id, LogChunk.node_id, LogChunk.stream)
+        .where(LogChunk.attempt_id.in_(select(Attempt.id).where(Attempt.job_id == job)), *conditions_of(wanted))
+        .distinct()
+        .limit(STREAMS_SHOWN)
+        .subquery()
+    )
+    query = (
+        select(told.c.attempt_id, Attempt.number, told.c.node_id, Node.name, told.c.stream)
+        .join(Attempt, Attempt.id == told.c.attempt_id)
+        .join(Node, Node.id == told.c.node_id)
+    )
+    found = [LogStream(*row) for row in unit.session.execute(query)]
+    return sorted(found, key=lambda one: (one.number, one.stream != LAUNCHER, _rank(one.stream), one.node_name))
+
+
+def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunk]:
+    """The newest pieces in the order of their arrival: as many as fit, and one at least."""
+    query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *conditions_of(wanted))
+    found: list[LogChunk] = []
+    room = max_bytes
+    for chunk in unit.session.scalars(query.order_by(LogChunk.position.desc()).limit(CHUNKS_SHOWN)):
+        if found and len(chunk.content) > room:
+            break
+        found.append(chunk)
+        room -= len(chunk.content)
+    return found[::-1]
+
+
+def chunks_after(
+    unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, after: int, limit: int = 16
+) -> Sequence[LogChunk]:
+    """Pieces behind position ``after`` in the order of their arrival."""
+    job = _readable(unit, job_id)
+    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *conditions_of(wanted))
+    return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()
+
+
+def chunks_of(
+    unit: UnitOfWork, job_id: JobId, one: LogStream, *, after: int = -1, limit: int = 16
+) -> Sequence[LogChunk]:
+    """Pieces of one stream behind byte ``after``, as they were printed."""
+    job, wanted = _readable(unit, job_id), LogFilter(one.attempt_id, one.node_id, one.stream)
+    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *conditions_of(wanted))
+    return unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)).all()
+
+
+def is_over(unit: UnitOfWork, job_id: JobId) -> bool:
+    """The job has ended and no host has a word left to deliver: hosts deliver logs before they say that they ended."""
+    job = jobs.get(unit, job_id)
+    if job.state not in TERMINAL_JOB_STATES:
+        return False
+    query = (
+        select(AttemptHost.attempt_id)
+        .join(Attempt, Attempt.id == AttemptHost.attempt_id)
+        .where(Attempt.job_id == job.id, AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN]))
+        .limit(1)
+    )
+    return unit.session.scalar(query) is None
+
+
+def _readable(unit: UnitOfWork, job_id: JobId) -> JobId:
+    unit.principal.require(Permission.LOG_READ)
+    return jobs.get(unit, job_id).id
+
+
+def conditions_of(wanted: LogFilter) -> Iterator[ColumnElement[bool]]:
+    if wanted.attempt_id is not None:
+        yield LogChunk.attempt_id == wanted.attempt_id
+    if wanted.node_id is not None:
+        yield LogChunk.node_id == wanted.node_id
+    if wanted.stream is not None:
+        yield LogChunk.stream == wanted.stream
+
+
+def _rank(stream: str) -> int:
+    return int(stream) if stream.isascii() and stream.isdigit() else -1

@@ -1,0 +1,261 @@
+"""What would become of a job: where it would start, who would give way, or why it waits and until when.
+
+The planner answers, on the snapshot that its next cycle would have; so a job that is submitted before anything changes
+is placed as its plan says. Nothing is written.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import func, select, tuple_
+
+from control.attempts.mapping import spec_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.jobs import jobs
+from control.placement.preflight import without_a_look
+from control.placement.queue_head import InThought
+from control.placement.scheduling import question, why_not_asked
+from control.placement.shared_what_if import Planned, planned_together
+from control.placement.wait_verdicts import WITHOUT_A_LOOK
+from control.placement.waiting import stop_grace_s
+from control.policy.policies import active_policy
+from muster.db.models import Job, Node
+from muster.domain.errors import ConflictError
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job.plan_words import Mood, reason_words
+from muster.domain.job.spec import JobSpec
+from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.principals import Permission
+from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
+from muster.identity import new_id
+from scheduler.explain.answer import Change
+from scheduler.fleet.topology import FleetState
+from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
+from scheduler.queue.order import expected_s
+from scheduler.solve.alignment import Alignment, alignment_of
+from scheduler.solve.recovery import replan
+from scheduler.solve.solver import parts_of, place, request_of
+
+PLAN: Final = declare_action("job.plan")
+EXPLAIN: Final = declare_action("job.explain")
+AHEAD_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHost:
+    node_id: NodeId
+    node_name: str
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Who would be asked to give way; an elastic one may keep GPUs and go on. Whose it is only operators read."""
+
+    job_id: JobId
+    tenant_id: TenantId
+    tier: str
+    num_gpus: int
+    notice_s: float
+    cost_gpu_s: float
+    num_kept_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """One that waits before another. ``num_gpus``: at least. Whose it is only who may know it reads."""
+
+    job_id: JobId
+    tenant_id: TenantId
+    tier: str
+    num_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
+    what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
+    ``ahead``: the first of those before it. ``expected_run_s``: by what it has its place in the queue, and
+    ``expected_from``; None of one that is not looked at. ``alignment``: how the ranks of one that starts at once stand.
+    ``mood``: whether what it tells of is done, or would be.
+    """
+
+    outcome: PlanOutcome
+    verdict: Verdict | None = None
+    starts_at: datetime | None = None
+    hosts: tuple[PlannedHost, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    num_ahead: int = 0
+    gpus_ahead: int = 0
+    ahead: tuple[Before, ...] = ()
+    earliest_at: datetime | None = None
+    latest_at: datetime | None = None
+    changes: tuple[Change, ...] = ()
+    expected_run_s: float | None = None
+    expected_from: ExpectedFrom | None = None
+    alignment: Alignment | None = None
+    mood: Mood = Mood.ASKED
+
+
+def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
+    """What would become of the job if it were submitted now.
+
+    Raises:
+        ValidationFailedError: as ``jobs.submit`` does.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = jobs.owner_of(unit, tenant_id)
+    is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
+    jobs.require_possible(unit, spec)
+    policy = active_policy(unit.session)
+    thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
+    asked = _asked(unit, beside=thought)
+    found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
+    if asked is None or found is None:
+        far = WaitReason.FAR_BEHIND
+        unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_words(far, Mood.ASKED), far, (Reason(far),)))
+        return _with_all_before(unit, unseen, thought.at, thought.job_id)
+    told = _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
+    if is_sum:  # which has no number of hosts that it could be told to change
+        told = replace(told, changes=tuple(one for one in told.changes if one.field != "shape.nodes"))
+    return told
+
+
+def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
+    """What the next cycle would do with a job that waits, and why it waits if that is what it does.
+
+    Raises:
+        ConflictError: it does not wait.
+    """
+    unit.principal.require(Permission.JOB_READ)
+    job = jobs.get(unit, job_id)
+    _require_waiting(job)
+    if job.state in WITHOUT_A_LOOK:
+        return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
+    planned = planned_together(unit.session, lambda: _asked(unit))
+    found = None if planned is None else next((one for one in planned.asked.queue if one.job_id == job.id), None)
+    if planned is None or found is None:
+        unit.session.refresh(job)  # it may have been placed since
+        _require_waiting(job)
+        reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
+        unseen = _not_looked_at(job, reason)
+        return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
+    spec = spec_of(job)
+    told = _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
+    return told if told.victims else replace(told, mood=Mood.DONE)  # whoever would give way has had no notice yet
+
+
+def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
+    """As a cycle is asked."""
+    return question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
+
+
+def _require_waiting(job: Job) -> None:
+    if job.state is not JobState.QUEUED and job.state not in WITHOUT_A_LOOK:
+        message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
+        raise ConflictError(message)
+
+
+def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
+    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)), mood=Mood.DONE)
+
+
+def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: JobId) -> JobPlan:
+    """The scheduler looks at the oldest of each kind: of all that wait for longer it is not known who goes first."""
+    shape = Job.spec["shape"]
+    nodes = func.coalesce(shape["min_nodes"].as_integer(), shape["nodes"].as_integer())
+    is_before = tuple_(Job.created_at, Job.id) < tuple_(since, job_id)
+    query = select(func.count(), func.coalesce(func.sum(nodes * shape["gpus_per_node"].as_integer()), 0))
+    count, num_gpus = unit.session.execute(query.where(Job.state == JobState.QUEUED, is_before)).one()
+    return replace(found, num_ahead=count, gpus_ahead=num_gpus)
+
+
+def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
+    asked, decided = planned.asked, planned.decided
+    placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
+    if placed is not None:
+        hosts = _hosts(unit, placed.parts)
+        alignment = alignment_of(planned.state, job.tier, spec, asked.policy.placement, placed.parts)
+        return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=hosts, alignment=alignment)
+    found = planned.answer(job, grace_s)
+
+    def moment(at_ms: int | None) -> datetime | None:
+        # Of the plan's own time: others may have asked for it a moment before.
+        return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+
+    return replace(
+        _outcome(unit, job, asked, decided),
+        verdict=found.verdict,
+        num_ahead=len(found.ahead),
+        gpus_ahead=found.gpus_ahead,
+        ahead=tuple(Before(one.job_id, one.tenant_id, one.tier, one.fewest_gpus) for one in found.ahead[:AHEAD_SHOWN]),
+        earliest_at=None if found.starts is None else moment(found.starts.earliest_ms),
+        latest_at=None if found.starts is None else moment(found.starts.latest_ms),
+        changes=found.changes,
+        expected_run_s=expected_s(job, asked.policy),
+        expected_from=_expected_from(job),
+    )
+
+
+def _expected_from(job: WaitingJob) -> ExpectedFrom:
+    if job.expected_s is not None:
+        return ExpectedFrom.WALL_TIME
+    return ExpectedFrom.POLICY if job.predicted_s is None else ExpectedFrom.HISTORY
+
+
+def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) -> JobPlan:
+    """What is done for a job that waits: GPUs reclaimed, now or before, a place held, or nothing."""
+    standing = [item for item in asked.workload.reclaims if item.beneficiary == job.job_id]
+    if standing:
+        due_ms = max(item.deadline_ms for item in standing)
+        starts_at = unit.now + timedelta(milliseconds=max(due_ms - asked.workload.now_ms, 0))
+        hosts = _hosts(unit, _parts_on(standing[0].held, job, asked))
+        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts)
+    reclaims = [item for item in decided.reclaims if item.beneficiary == job.job_id]
+    if reclaims:
+        starts_at = unit.now + timedelta(seconds=max(item.notice_s for item in reclaims))
+        hosts = _hosts(unit, _parts(reclaims[0].held, asked.gpus))
+        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts, victims=_victims(reclaims, asked))
+    held = next((item for item in decided.holds if item.job_id == job.job_id), None)
+    if held is None:
+        return JobPlan(PlanOutcome.WAITS)
+    starts_at = unit.now + timedelta(milliseconds=held.until_ms - asked.workload.now_ms)
+    return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, asked.gpus)))
+
+
+def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, asked: Question) -> Parts:
+    """By rank, as the job will start on these GPUs, once they are free: what is stored of them has no order."""
+    own = set(uuids)
+    views = [replace(gpu, facts=replace(gpu.facts, is_held=False)) for gpu in asked.gpus if gpu.uuid in own]
+    state, request = FleetState(views, asked.policy), request_of(job).at_least()
+    chosen = (replan(state, request, job.keep) if job.keep else None) or place(state, request)
+    return _parts(uuids, asked.gpus) if chosen is None else parts_of(state, job.tier, chosen)
+
+
+def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
+    """``uuids`` by node, in their order."""
+    node_of = {gpu.uuid: gpu.node_id for gpu in gpus}
+    parts: dict[NodeId, list[GpuUuid]] = {}
+    for uuid in uuids:
+        parts.setdefault(node_of[uuid], []).append(uuid)
+    return tuple((node_id, tuple(own)) for node_id, own in parts.items())
+
+
+def _hosts(unit: UnitOfWork, parts: Parts) -> tuple[PlannedHost, ...]:
+    rows = unit.session.execute(select(Node.id, Node.name).where(Node.id.in_([node_id for node_id, _ in parts])))
+    names = {node_id: name for node_id, name in rows}  # noqa: C416  # rows are no pairs to the type checker
+    return tuple(PlannedHost(node_id, names[node_id], uuids) for node_id, uuids in parts)
+
+
+def _victims(reclaims: Sequence[Reclaim], asked: Question) -> tuple[Victim, ...]:
+    running = {attempt.attempt_id: attempt for attempt in asked.workload.running}
+
+    def victim(item: Reclaim) -> Victim:
+        attempt = running[item.victim]
+        cost_gpu_s = round(item.cost_gpu_s, 1)
+        of_job = (attempt.job_id, attempt.tenant_id, attempt.tier)
+        return Victim(*of_job, len(item.gpus), item.notice_s, cost_gpu_s, len(item.keeps))
+
+    return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))

@@ -1,0 +1,230 @@
+"""Jobs as their tenants use them: submit, read, cancel, logs."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import func, select, tuple_
+
+from control.attempts import suspects
+from control.attempts.attempts import lock_job, step_job
+from control.attempts.mapping import emit_job
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.core.visibility import may_see
+from control.fleet.inventory import count_gpus
+from control.policy.policies import active_policy
+from muster.db.models import Job, LogChunk, Node, Tenant
+from muster.db.queries.job_documents import JOB, AttemptView, JobView
+from muster.domain.errors import (
+    ConflictError,
+    NotFoundError,
+    PreconditionFailedError,
+    ValidationFailedError,
+)
+from muster.domain.ids import JobId, TenantId
+from muster.domain.job.spec import JobSpec
+from muster.domain.lifecycle import job as jobs
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import TERMINAL_JOB_STATES, JobState
+from muster.identity import new_id
+from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
+
+SUBMIT: Final = declare_action("job.submit")
+CANCEL: Final = declare_action("job.cancel")
+RELEASE: Final = declare_action("job.release")
+READ: Final = declare_action("job.read")
+LARGEST_HOST_GPUS: Final = 8
+"""Before any host is enrolled."""
+
+
+def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
+    """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
+
+    Raises:
+        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = owner_of(unit, tenant_id)
+    spec = settled(unit, spec)
+    require_possible(unit, spec)
+    job = Job(
+        id=JobId(new_id("job")),
+        tenant_id=owner,
+        name=spec.name,
+        tier=spec.tier,
+        state=JobState.QUEUED,
+        state_reason="waiting for the scheduler",
+        spec=spec.model_dump(mode="json"),
+        submitted_by=unit.principal.name,
+        created_at=unit.now,
+        updated_at=unit.now,
+    )
+    unit.session.add(job)
+    emit_job(unit, job, None)
+    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
+    if has_tp_across_nodes(spec):
+        detail["tp_across_nodes"] = True
+    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+    return job
+
+
+def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
+    own = unit.principal.tenant_id
+    if own is not None:
+        if asked not in {None, own}:
+            raise ValidationFailedError.at("/tenant_id", "foreign_tenant", "a tenant submits for itself only")
+        return own
+    if asked is None:
+        raise ValidationFailedError.at("/tenant_id", "missing", "an operator names the tenant that the job is for")
+    if unit.session.get(Tenant, asked) is None:
+        raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
+    return asked
+
+
+def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
+    """With the shape as nodes × GPUs, by the largest hosts that are enrolled."""
+    if spec.shape.gpus is None:
+        return spec
+    largest = unit.session.scalar(select(func.max(Node.num_gpus))) or LARGEST_HOST_GPUS
+    return spec.model_copy(update={"shape": spec.shape.settled(max(largest, 1))})
+
+
+def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
+    """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
+    policy = active_policy(unit.session)
+    if spec.tier not in policy.tiers:
+        raise ValidationFailedError.at(
+            "/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}"
+        )
+    for fault in faults_of(spec, policy.placement):
+        raise ValidationFailedError.at(*fault)
+    num_gpus = count_gpus(unit.session)
+    least = spec.shape.sizes[0] * spec.shape.gpus_per_node
+    if num_gpus and least > num_gpus:
+        raise ValidationFailedError.at(
+            "/shape", "larger_than_fleet", f"asks for {least} GPUs; the fleet has {num_gpus}"
+        )
+
+
+def get(unit: UnitOfWork, job_id: JobId) -> Job:
+    """Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
+    unit.principal.require(Permission.JOB_READ)
+    job = unit.session.get(Job, job_id)
+    if job is None or not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    return job
+
+
+def list_jobs(
+    unit: UnitOfWork,
+    *,
+    states: Sequence[JobState] = (),
+    tenant_id: TenantId | None = None,
+    name: str | None = None,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> Sequence[Job]:
+    """Newest first; ``before`` is the (created_at, id) of the last job of the page before."""
+    unit.principal.require(Permission.JOB_READ)
+    query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
+    if not unit.principal.sees_all_tenants:
+        query = query.where(Job.tenant_id == unit.principal.tenant_id)
+    if tenant_id is not None:
+        query = query.where(Job.tenant_id == tenant_id)
+    if states:
+        query = query.where(Job.state.in_(states))
+    if name is not None:
+        query = query.where(Job.name == name)
+    if before is not None:
+        query = query.where(tuple_(Job.created_at, Job.id) < tuple_(*before))
+    return unit.session.scalars(query).all()
+
+
+def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expected_version: int | None = None) -> Job:
+    """Cancel: at once while it waits, else when its programs have stopped. Cancelling twice is the same as once.
+
+    Raises:
+        NotFoundError: no such job, or another tenant's.
+        ConflictError: the job has ended by itself.
+        PreconditionFailedError: it is not at ``expected_version`` any more.
+    """
+    unit.principal.require(Permission.JOB_CANCEL)
+    job = lock_job(unit, job_id)
+    if not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    if expected_version is not None and job.version != expected_version:
+        raise PreconditionFailedError(current_version=job.version)
+    if job.state is JobState.CANCELLED or (
+        job.cancel_requested_at is not None and job.state not in TERMINAL_JOB_STATES
+    ):
+        return job
+    if job.state in TERMINAL_JOB_STATES:
+        message = f"the job has ended already: {job.state}"
+        raise ConflictError(message, suggestion="There is nothing to cancel.")
+    unit.audit("job.cancel", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"state": job.state})
+    unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
+    step_job(unit, job, jobs.CancelAsked(), active_policy(unit.session))
+    unit.session.flush()
+    return job
+
+
+def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Job:
+    """Out of HELD, back into the queue. A suspect program is released by an operator alone, also once it is cancelled.
+
+    Raises:
+        NotFoundError: no such job, or another tenant's.
+        ForbiddenError: its program is suspected, and whoever asks does not decide about GPUs.
+        ConflictError: nothing holds it.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    job = lock_job(unit, job_id)
+    if not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    suspicion = suspects.open_suspicion_of(unit, job.id)
+    if suspicion is not None:
+        unit.principal.require(Permission.GPU_WRITE)
+        suspects.close_suspicion(unit, suspicion, reason=reason)
+    elif job.state is not JobState.HELD:
+        message = f"nothing holds this job: it is {job.state}"
+        raise ConflictError(message, suggestion="Only what is HELD can be released.")
+    unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
+    unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
+    step_job(unit, job, jobs.ReleaseAsked(), active_policy(unit.session))
+    unit.session.flush()
+    return job
+
+
+def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
+    """Every attempt of a visible job, the first one first, with hosts and GPUs."""
+    unit.principal.require(Permission.JOB_READ)
+    unit.session.flush()
+    return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
+
+
+def seen_by(principal: Principal, found: JobView | None) -> JobView:
+    """``found``, where ``principal`` may see it. Raises ``NotFoundError`` as ``get`` does."""
+    if found is None or not may_see(principal, found.job.tenant_id):
+        raise NotFoundError
+    return found
+
+
+def log_chunks(
+    unit: UnitOfWork,
+    job_id: JobId,
+    *,
+    after: int = 0,
+    limit: int = 100,
+    stream: str | None = None,
+    attempt_id: str | None = None,
+) -> Sequence[LogChunk]:
+    """Pieces of a visible job's logs in the order of their arrival, behind position ``after``."""
+    unit.principal.require(Permission.LOG_READ)
+    job = get(unit, job_id)
+    query = select(LogChunk).where(LogChunk.job_id == job.id, LogChunk.position > after)
+    if stream is not None:
+        query = query.where(LogChunk.stream == stream)
+    if attempt_id is not None:
+        query = query.where(LogChunk.attempt_id == attempt_id)
+    return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()

@@ -1,0 +1,110 @@
+"""Reading what is known of a job's training: ranks, steps, checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, ColumnElement, cast, func, select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import jobs
+from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
+from muster.domain.ids import AttemptId, JobId
+
+
+def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[Checkpoint]:
+    """Every generation of a visible job, the newest step first."""
+    job = jobs.get(unit, job_id)
+    query = select(Checkpoint).where(Checkpoint.job_id == job.id)
+    return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())).all()
+
+
+def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRank]:
+    """The newest word of each rank, or of the first ``limit``, of a visible job's newest attempt that spoke."""
+    job = jobs.get(unit, job_id)
+    newest = (
+        select(TrainingRank.attempt_id)
+        .join(Attempt, Attempt.id == TrainingRank.attempt_id)
+        .where(Attempt.job_id == job.id)
+        .order_by(Attempt.fence.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
+    return unit.session.scalars(query).all()
+
+
+def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStep]:
+    """Steps of a visible job behind step ``after``; one that was trained again after a resume is as trained last."""
+    job = jobs.get(unit, job_id)
+    query = (
+        select(TrainingStep)
+        .join(Attempt, Attempt.id == TrainingStep.attempt_id)
+        .where(TrainingStep.job_id == job.id, TrainingStep.step > after)
+        .ext(distinct_on(TrainingStep.step))
+        .order_by(TrainingStep.step, Attempt.fence.desc())
+        .limit(limit)
+    )
+    return unit.session.scalars(query).all()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Steps of one attempt as rank 0 told them, thinned evenly to at most what was asked for; the last is kept."""
+
+    number: int
+    steps: Sequence[TrainingStep]
+
+
+def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) -> Sequence[Curve]:
+    """The curves of a visible job's newest attempts, the oldest first, with about ``points`` steps among them.
+
+    Each point is one look-up in an index, whatever the number of steps that were trained.
+    """
+    job = jobs.get(unit, job_id)
+    newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(attempts)
+    rows = list(reversed(unit.session.scalars(newest).all()))
+    curves = []
+    for row in rows:
+        steps = _thinned(unit, row.id, points=points // len(rows))
+        if steps:
+            curves.append(Curve(row.number, steps))
+    return curves
+
+
+def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStep]:
+    """About ``points`` of the steps with a pace, of a visible job's newest attempt that spoke, the oldest first."""
+    job = jobs.get(unit, job_id)
+    has_steps = select(TrainingStep.step).where(TrainingStep.attempt_id == Attempt.id).exists()
+    newest = select(Attempt.id).where(Attempt.job_id == job.id, has_steps).order_by(Attempt.number.desc()).limit(1)
+    attempt_id = unit.session.scalar(newest)
+    if attempt_id is None:
+        return ()
+    return _thinned(unit, attempt_id, TrainingStep.pace.is_not(None), points=points)
+
+
+def _thinned(
+    unit: UnitOfWork, attempt_id: AttemptId, *conditions: ColumnElement[bool], points: int
+) -> Sequence[TrainingStep]:
+    """The steps of an attempt of which ``conditions`` hold, evenly over its length, and the last of them."""
+    wanted = (TrainingStep.attempt_id == attempt_id, *conditions)
+    first, last = unit.session.execute(
+        select(func.min(TrainingStep.step), func.max(TrainingStep.step)).where(*wanted)
+    ).one()
+    if first is None:
+        return ()
+    stride = max(-(-(last - first + 1) // max(points, 1)), 1)
+    series = func.generate_series(*(cast(each, BigInteger) for each in (first, last, stride)))
+    bucket = series.table_valued("step").render_derived(name="bucket")
+    nearest = (
+        select(TrainingStep.step)
+        .where(*wanted, TrainingStep.step >= bucket.c.step, TrainingStep.step < bucket.c.step + stride)
+        .order_by(TrainingStep.step)
+        .limit(1)
+        .correlate_except(TrainingStep)
+        .scalar_subquery()
+    )
+    found = unit.session.scalars(select(nearest).select_from(bucket))
+    chosen = {step for step in found if step is not None}
+    query = select(TrainingStep).where(TrainingStep.attempt_id == attempt_id, TrainingStep.step.in_(chosen | {last}))
+    return unit.session.scalars(query.order_by(TrainingStep.step)).all()

@@ -1,0 +1,343 @@
+"""Elastic jobs: they go on with another number of hosts, as a new attempt, by the scheduler's word or their tenant's.
+
+The attempt is asked to stop for ``resize``, and in the same transaction all that its next one will run on is held for
+its job: its own GPUs, and those that it grows by. The hold ends when the job is placed, or waits no more.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.orm import Session
+
+from control.attempts.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
+from control.attempts.mapping import grace_ms, spec_of
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.core.visibility import may_see
+from control.fleet.inventory import gpu_views
+from control.placement import holds
+from control.placement.waiting import nodes_at_fault
+from control.policy.policies import active_policy
+from control.tenants.quotas import quota_refusal
+from health.cohort.cohorts import may_be_mixed
+from health.standing.admission import refusal_of
+from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
+from muster.db.queries.holdings import IS_TAKEN
+from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.job.elastic import Sizes, sizes_of
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, Standing, StopReason
+from scheduler.model import ElasticGang, Growth, OwnHold
+from scheduler.solve.job_rules import rule_of
+
+GROW: Final = declare_action("elastic.grow")
+RESIZE: Final = declare_action("job.resize")
+LET_GO: Final = declare_action("elastic.let_go")
+IS_ELASTIC: Final[ColumnElement[bool]] = or_(
+    Job.spec["shape"]["min_nodes"].astext.is_not(None), Job.spec["shape"]["max_nodes"].astext.is_not(None)
+)
+_NODES: Final = Job.spec["shape"]["nodes"].as_integer()
+_HAS_ROOM: Final[ColumnElement[bool]] = Attempt.num_nodes < func.coalesce(
+    Job.wanted_nodes, Job.spec["shape"]["max_nodes"].as_integer(), _NODES
+)
+_HAS_SURPLUS: Final[ColumnElement[bool]] = Attempt.num_nodes > func.coalesce(
+    Job.spec["shape"]["min_nodes"].as_integer(), _NODES
+)
+_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+_SOON: Final = timedelta(seconds=10)
+"""Who waits longer for its next try than so lets go of what is held for it."""
+_NOT_RECLAIMED_FOR: Final = ~exists().where(
+    Reclaim.beneficiary_job_id == GpuHold.job_id, Reclaim.hold_ended_at.is_(None)
+)
+
+
+class GrowthLostError(ConflictError):
+    """The snapshot no longer holds: nobody was asked to stop. The next cycle plans anew."""
+
+    code, status, title = "growth_lost", 409, "What runs has changed since the growth was planned"
+
+
+def sizes(job: Job) -> Sizes:
+    return sizes_of(spec_of(job).shape, job.wanted_nodes)
+
+
+def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
+    """Of each attempt that runs, that nothing stops, and that may have more or fewer hosts than it has."""
+    rank_order = (AllocationGpu.node_rank, AllocationGpu.local_index)
+    query = (
+        select(
+            Attempt.id,
+            Job,
+            func.array_agg(aggregate_order_by(AllocationGpu.node_id, *rank_order)),
+            func.array_agg(aggregate_order_by(AllocationGpu.gpu_uuid, *rank_order)),
+        )
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(_may_change_size(_HAS_ROOM, _HAS_SURPLUS))
+        .group_by(Attempt.id, Job.id)
+    )
+    found = session.execute(query).all()
+    avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
+    gangs, placement = {}, active_policy(session).placement
+    for attempt_id, job, nodes, uuids in found:
+        shape, topology, range_of = spec_of(job).shape, spec_of(job).topology, sizes(job)
+        parts: dict[NodeId, list[GpuUuid]] = {}
+        for node_id, uuid in zip(nodes, uuids, strict=True):
+            parts.setdefault(node_id, []).append(uuid)
+        gangs[attempt_id] = ElasticGang(
+            parts=tuple((node_id, tuple(part)) for node_id, part in parts.items()),
+            min_nodes=range_of.fewest,
+            max_nodes=range_of.most,
+            gpus_per_node=shape.gpus_per_node,
+            required_level=topology.required,
+            preferred_level=topology.preferred,
+            avoid_nodes=avoided.get(job.id, frozenset()),
+            rule=rule_of(spec_of(job), placement),
+        )
+    return gangs
+
+
+def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
+    """It runs, nothing stops it, and one of these holds of its size."""
+    return and_(
+        Attempt.state == AttemptState.RUNNING,
+        Attempt.stop_reason.is_(None),
+        Attempt.ending_cause.is_(None),
+        IS_ELASTIC,
+        or_(*sizes),
+    )
+
+
+def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
+    """Whether an attempt may, by its size and its dwell, and a GPU is idle: else no cycle is worth its snapshot."""
+    since = now - timedelta(seconds=policy.elastic.grow_after_s)
+    is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= since)
+    query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
+    if session.scalar(query.limit(1)) is None:
+        return False
+    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
+    idle = select(Gpu.uuid).where(Gpu.standing.not_in(_OUT), ~is_held)
+    return session.scalar(idle.limit(1)) is not None
+
+
+def own_holds(session: Session) -> list[OwnHold]:
+    """What is held for jobs that change their size."""
+    query = (
+        select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
+        .join(GpuHold, GpuHold.job_id == Job.id)
+        .where(_NOT_RECLAIMED_FOR)
+        .group_by(Job.id)
+    )
+    return [
+        OwnHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
+        for job_id, uuids, tenant_id, tier in session.execute(query)
+    ]
+
+
+def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:
+    """The attempt is asked to save and leave, and its larger place is held for its job.
+
+    Raises:
+        GrowthLostError: something is no longer as the plan saw it.
+    """
+    unit.principal.require(Permission.SYSTEM_RUN)
+    loaded = lock_attempt(unit, growth.attempt_id)
+    _require_as_planned(loaded, growth)
+    wanted = sorted(uuid for _, part in growth.parts for uuid in part)
+    own = _gpus_of(unit, loaded.attempt.id)
+    _require_place(unit, loaded.job, wanted, own, policy)
+    refusal = quota_refusal(unit, loaded.job.tenant_id, loaded.job.tier, len(wanted) - len(own))
+    if refusal is not None:
+        raise GrowthLostError(refusal)
+    _change_size(unit, loaded, wanted, len(growth.parts), "GPUs are idle that it can use", policy)
+
+
+def _require_as_planned(loaded: LoadedAttempt, growth: Growth) -> None:
+    attempt = loaded.attempt
+    if attempt.state is not AttemptState.RUNNING or attempt.stop_reason is not None or attempt.ending_cause is not None:
+        raise GrowthLostError(f"{attempt.id} is ending or being stopped already")
+    if len(loaded.hosts) != growth.from_nodes or len(growth.parts) > sizes(loaded.job).most:
+        raise GrowthLostError(f"{attempt.id} is of another size now, or may not be so large")
+
+
+def _require_place(
+    unit: UnitOfWork, job: Job, wanted: Sequence[GpuUuid], own: Collection[GpuUuid], policy: Policy
+) -> None:
+    """One cohort, admitted, promised to nobody, and free or its own."""
+    _lock_gpus(unit, wanted)
+    views = gpu_views(unit.session, unit.now, policy.health, only=wanted)
+    homogeneity = policy.homogeneity(job.tier)
+    if len(views) != len(wanted) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
+        raise GrowthLostError("the GPUs that it would grow to are no longer one cohort")
+    if promised := holds.promised(unit, wanted):
+        raise GrowthLostError(f"{promised[0]} is held for a job already")
+    for view in views:
+        facts = replace(view.facts, is_held=view.facts.is_held and view.uuid not in own)
+        refusal = refusal_of(facts, policy.tier(job.tier))
+        if refusal is not None:
+            raise GrowthLostError(f"{view.uuid} would not come to {job.id}: {refusal}")
+
+
+def _lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
+    unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids)).order_by(Gpu.uuid).with_for_update(key_share=True))
+
+
+def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[GpuUuid]:
+    """In rank order."""
+    query = (
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == attempt_id)
+        .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
+    )
+    return list(unit.session.scalars(query))
+
+
+def _change_size(
+    unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], to_nodes: int, why: str, policy: Policy
+) -> None:
+    holds.hold(unit, loaded.job, gpus)
+    payload = {"job_id": loaded.job.id, "from_nodes": len(loaded.hosts), "to_nodes": to_nodes, "reason": why}
+    tenant_id = loaded.attempt.tenant_id
+    unit.emit("attempt.resizing", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+    own_s = grace_ms(spec_of(loaded.job), Timers.of(policy)) / 1000
+    grace = timedelta(seconds=max(policy.elastic.grace_s, own_s))
+    words = f"goes on with {to_nodes} instead of {len(loaded.hosts)} hosts: {why}"
+    stop_attempt(unit, loaded, StopReason.RESIZE, policy, grace=grace, detail=words)
+
+
+def resize(
+    unit: UnitOfWork, job_id: JobId, nodes: int, *, reason: str | None = None, expected_version: int | None = None
+) -> Job:
+    """From now on the job wishes for ``nodes`` hosts, and takes no more. Asking twice is the same as once.
+
+    With more hosts than that it saves and goes on with those; with fewer it grows as GPUs are idle.
+
+    Raises:
+        NotFoundError: no such job, or another tenant's.
+        ConflictError: the job has ended.
+        ValidationFailedError: it is not elastic, or not so.
+        PreconditionFailedError: it is not at ``expected_version`` any more.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    job = lock_job(unit, job_id)
+    if not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    if expected_version is not None and job.version != expected_version:
+        raise PreconditionFailedError(current_version=job.version)
+    if job.state in TERMINAL_JOB_STATES:
+        message = f"the job has ended already: {job.state}"
+        raise ConflictError(message, suggestion="There is nothing to resize.")
+    if fault := _size_fault(job, nodes):
+        raise ValidationFailedError.at("/nodes", *fault)
+    _wish(unit, job, nodes, reason, {})
+    return job
+
+
+def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:
+    """A program asks for another number of hosts of its own job, whose row is locked: as its tenant may, and no more.
+
+    What cannot be is told in the job's events: the training goes on as it is.
+    """
+    unit.principal.require(Permission.HOST_REPORT)
+    job, attempt = loaded.job, loaded.attempt
+    if why := _why_not_by_program(unit.session, loaded, nodes):
+        told = {"nodes": nodes, "attempt_id": attempt.id, "reason": why}
+        unit.emit("job.resize_refused", "job", job.id, tenant_id=job.tenant_id, payload=told)
+        return
+    _wish(unit, job, nodes, "its program asked for it", {"attempt_id": attempt.id})
+
+
+def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> str | None:
+    job, attempt = loaded.job, loaded.attempt
+    if job.state in TERMINAL_JOB_STATES:
+        return f"the job has ended already: {job.state}"
+    newer = select(Attempt.id).where(Attempt.job_id == job.id, Attempt.fence > attempt.fence)
+    if session.scalar(newer.limit(1)) is not None:
+        return "the word came late: a newer attempt goes on with the job"
+    fault = _size_fault(job, nodes)
+    return None if fault is None else fault[1]
+
+
+def _wish(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, asked_by: Mapping[str, str]) -> None:
+    """Of a locked job, and a number that it takes."""
+    if job.wanted_nodes == nodes:
+        return
+    before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
+    told = {"nodes": nodes, "before": before, "reason": reason, **asked_by}
+    unit.audit("job.resize", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail=told)
+    unit.emit("job.resize_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    loaded = live_attempt_of(unit, job)
+    if loaded is not None and len(loaded.hosts) > nodes:
+        _shrink(unit, loaded, nodes, active_policy(unit.session))
+    unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+
+
+def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
+    """Its code, and in words; None for a number that the job takes."""
+    shape = spec_of(job).shape
+    if not shape.is_elastic:
+        return (
+            "not_elastic",
+            f"the job has {shape.nodes} hosts and no other number: `min_nodes` or `max_nodes` make one elastic",
+        )
+    if nodes not in shape.sizes:
+        return "out_of_range", f"must be from {shape.sizes[0]} to {shape.sizes[-1]}, as the job was submitted"
+    return None
+
+
+def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy) -> None:
+    """Its first hosts are held for it, but for what is promised to another. What leaves already is not asked again."""
+    if loaded.attempt.stop_reason is not None or loaded.attempt.ending_cause is not None:
+        return
+    per_node = spec_of(loaded.job).shape.gpus_per_node
+    kept = sorted(_gpus_of(unit, loaded.attempt.id)[: nodes * per_node])
+    _lock_gpus(unit, kept)
+    promised = set(holds.promised(unit, kept))
+    free = [uuid for uuid in kept if uuid not in promised]
+    _change_size(unit, loaded, free, nodes, "a smaller size was asked for", policy)
+
+
+def let_go_of_idle(units: UnitOfWorkFactory, principal: Principal) -> list[JobId]:
+    """End the holds of jobs that neither leave for another size nor wait: ended, held, or placed some other way."""
+    with units.read() as session:
+        idle = session.scalars(select(GpuHold.job_id).where(_NOT_RECLAIMED_FOR).distinct().order_by(GpuHold.job_id))
+        job_ids = [job_id for job_id in idle if not _still_needs(session, job_id, units.clock())]
+    return [
+        job_id
+        for job_id in job_ids
+        if retrying(lambda job_id=job_id: _let_go(units, principal, job_id))  # type: ignore[misc]  # bound at once
+    ]
+
+
+def _still_needs(session: Session, job_id: JobId, now: datetime) -> bool:
+    leaving = exists().where(
+        Attempt.job_id == Job.id, Attempt.state != AttemptState.ENDED, Attempt.stop_reason.is_not(None)
+    )
+    waits = or_(Job.state == JobState.QUEUED, and_(Job.state == JobState.RECOVERING, _is_tried_again_soon(now)))
+    query = select(Job.id).where(Job.id == job_id, or_(waits, and_(Job.state == JobState.ACTIVE, leaving)))
+    return session.scalar(query) is not None
+
+
+def _is_tried_again_soon(now: datetime) -> ColumnElement[bool]:
+    """Not one that ended otherwise than it was asked to, and has a pause before its next try."""
+    return or_(Job.next_try_at.is_(None), Job.next_try_at <= now + _SOON)
+
+
+def _let_go(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bool:
+    with units.begin(principal, LET_GO) as unit:
+        unit.principal.require(Permission.SYSTEM_RUN)
+        job = lock_job(unit, job_id)
+        if _still_needs(unit.session, job_id, unit.now):
+            return False
+        why = "the job that it was for waits no more"
+        holds.let_go_and_tell(unit, job, why)
+        return True

@@ -1,0 +1,68 @@
+"""What is held for a beneficiary, from the notice on until it is placed or waits no more. Under its job's lock."""
+
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import delete, exists, select
+
+from control.attempts.attempts import lock_job
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from muster.db.models import GpuHold, Job, Reclaim
+from muster.domain.ids import GpuUuid, JobId
+from muster.domain.principals import Permission
+from scheduler.model import Lapse
+
+LAPSE: Final = declare_action("reclaim.lapse")
+PLACED: Final = "the job that it was for has been placed"
+
+
+def hold(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
+    for uuid in sorted(gpus):
+        unit.session.add(GpuHold(gpu_uuid=uuid, job_id=job.id, created_at=unit.now))
+
+
+def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
+    """These and no others: what the job keeps since it was interrupted stays held so far as it is among them."""
+    own = set(unit.session.scalars(select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)))
+    if rest := own.difference(gpus):
+        unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id, GpuHold.gpu_uuid.in_(rest)))
+    hold(unit, job, set(gpus) - own)
+
+
+def promised(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
+    """Which of these GPUs are held for a job other than ``but_for``. Asked under the locks of the GPUs."""
+    query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
+    return list(unit.session.scalars(query if but_for is None else query.where(GpuHold.job_id != but_for)))
+
+
+def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
+    """Hold nothing more for a job that keeps waiting, or waits no more."""
+    unit.principal.require(Permission.SYSTEM_RUN)
+    let_go_and_tell(unit, lock_job(unit, lapsed.beneficiary), lapsed.why)
+
+
+def let_go_and_tell(unit: UnitOfWork, job: Job, why: str) -> None:
+    """As ``let_go``; told as a reclaim's end only where GPUs were reclaimed for the job."""
+    reclaimed = exists().where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
+    kind = "job.reclaim_lapsed" if unit.session.scalar(select(reclaimed)) else "job.hold_lapsed"
+    if let_go(unit, job, why):
+        payload = {"job_id": job.id, "reason": why}
+        unit.emit(kind, "job", job.id, tenant_id=job.tenant_id, payload=payload)
+
+
+def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
+    """Whether anything was held for the locked job. Its victims that were not told yet may then be let off.
+
+    Also what was held without a reclaim, for a job that changes its size.
+    """
+    query = select(Reclaim).where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
+    reclaims = unit.session.scalars(query.order_by(Reclaim.id).execution_options(populate_existing=True)).all()
+    for reclaim in reclaims:
+        reclaim.hold_ended_at, reclaim.hold_ended_why = unit.now, why
+    unit.session.flush()
+    held = select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)
+    if not reclaims and unit.session.scalar(held.limit(1)) is None:
+        return False
+    unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id))
+    unit.wake(SCHEDULER_CHANNEL)
+    return True

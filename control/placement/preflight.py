@@ -1,0 +1,323 @@
+"""The look before placement: one host sees whether what a waiting job needs is there, before any GPU is held for it.
+
+It travels as all does: asked in a unit of work, listed by the host's heartbeat until it has answered (a ring hurries
+that), answered in its heartbeats until they list it no more. The number of the look is the fence: a late answer of a
+host that is not asked any more has no effect.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from control.attempts.attempts import lock_job, ring, step_job
+from control.attempts.mapping import spec_of
+from control.attempts.orders import look_order_of, words_of
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.fleet.cordons import those_that_stand
+from control.placement.queue_head import MAX_QUEUE
+from control.placement.wait_verdicts import note_waiting
+from control.placement.waiting import nodes_at_fault
+from control.policy.policies import active_policy
+from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementLook
+from muster.db.pipeline.packed_arrays import within
+from muster.domain.exit.causes import CAUSE_RULES, Avoid
+from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.job.preflight import Ask, Decision, GiveUp, Look, LookState, MayBePlaced, Waits, decide
+from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.lifecycle import job as jobs
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import Cause, Contact, JobState, Standing
+from muster.domain.times import to_ms
+from muster.wire.host import LookOrder, LookReport
+from scheduler.model import Verdict, Waiting
+
+ASK: Final = declare_action("looks.ask")
+NOTE_WAITING: Final = declare_action("looks.note_waiting")
+LOOKS: Final = "look"
+"""The word of hosts that can."""
+_Decided = tuple[Job, int, Decision]
+"""A job, the number of its look (0 for none), and what comes of it."""
+_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+_HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE)
+_SEEN: Final = (LookState.FIT, LookState.GIVEN_UP)
+_MOST_LISTED: Final = 16
+"""A host looks at one job at a time; several are listed only where decisions crossed."""
+
+
+def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
+    """Ask hosts about the jobs that wait and were not looked at. Returns those that are placed without a look."""
+    with units.read() as session:
+        policy = active_policy(session)
+        decided, names = _decided(session, policy, units.clock())
+    words = [(job, _words(what, names)) for job, _, what in decided if isinstance(what, Waits)]
+    waiting = [Waiting(job.id, Verdict(why, WaitReason.LOOK)) for job, why in words if job.state_reason != why]
+    for job, number, what in decided:
+        if isinstance(what, Ask | GiveUp):
+            _commit(units, principal, job.id, what, number, policy)
+    if waiting:
+        with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
+            note_waiting(unit, waiting)
+    return _placed_unlooked(decided)
+
+
+def without_a_look(session: Session, now: datetime) -> frozenset[JobId]:
+    """What ``see_to`` would return now; nobody is asked."""
+    return _placed_unlooked(_decided(session, active_policy(session), now)[0])
+
+
+def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
+    return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
+
+
+def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], dict[NodeId, str]]:
+    """Of each job at the head of those that nobody has looked at; and what the hosts are called."""
+    rows = _head_of_unseen(session, policy)
+    if not rows:
+        return [], {}
+    able = _Able(session, [job for job, _ in rows], now)
+    found = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
+    return found, able.names
+
+
+def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:
+    """Which jobs of the queue are not to be placed: also one that came since hosts were asked. ``without``: a look."""
+    conditions = _unseen(policy)
+    if not queue or conditions is None:
+        return frozenset()
+    query = select(Job.id).outerjoin(PlacementLook, PlacementLook.job_id == Job.id).where(*conditions)
+    return frozenset(session.scalars(query.where(within(Job.id, queue)))).difference(without)
+
+
+def _commit(
+    units: UnitOfWorkFactory, principal: Principal, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy
+) -> None:
+    """``was``: the number of the look that was decided upon, 0 for none."""
+
+    def commit() -> None:
+        with units.begin(principal, ASK, quiet=True) as unit:
+            _carry_out(unit, job_id, decision, was, policy)
+
+    retrying(commit)
+
+
+def _words(waits: Waits, names: dict[NodeId, str]) -> str:
+    if waits.on is None:
+        return "waits for a host that looks whether what it needs is there"
+    return f"being looked at on {names.get(waits.on, waits.on)}"
+
+
+def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
+    """Which jobs are to be looked at. One that something is held for waits for no look: the hold would lapse."""
+    least = policy.dispatch.look_from_nodes
+    if least is None:
+        return None
+    nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
+    is_seen = PlacementLook.state.in_(_SEEN)
+    return (
+        Job.state == JobState.QUEUED,
+        nodes >= least,
+        ~exists().where(GpuHold.job_id == Job.id),
+        or_(PlacementLook.job_id.is_(None), ~is_seen, _has_lacked_since()),
+    )
+
+
+def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
+    """The oldest first, and no more of them than the queue's own head."""
+    conditions = _unseen(policy)
+    if conditions is None:
+        return []
+    query = (
+        select(Job, PlacementLook)
+        .outerjoin(PlacementLook, PlacementLook.job_id == Job.id)
+        .where(*conditions)
+        .order_by(Job.created_at, Job.id)
+        .limit(MAX_QUEUE)
+    )
+    return [(job, look) for job, look in session.execute(query).all()]
+
+
+def _has_lacked_since() -> ColumnElement[bool]:
+    """An attempt has ended after the look because a host lacked something, its own fault or the program's."""
+    was_refused = exists().where(
+        AttemptHost.attempt_id == Attempt.id, AttemptHost.exit_record["spawn_fault"].astext == "program"
+    )
+    is_for_want = or_(Attempt.cause.in_(_HOSTS_FAULT), and_(Attempt.cause == Cause.USER_ERROR, was_refused))
+    return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementLook.after_attempt, is_for_want)
+
+
+class _Able:
+    """Which hosts could look at which job: heard, not cordoned, with GPUs enough that are not out, with its words."""
+
+    def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
+        num_usable = select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(_OUT)).scalar_subquery()
+        is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
+        query = select(Node.id, Node.name, Node.knows, num_usable).where(
+            Node.contact == Contact.LIVE, Node.knows.contains([LOOKS]), ~is_cordoned
+        )
+        found = session.execute(query.order_by(Node.id)).all()
+        self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus in found]
+        self.names = {node_id: name for node_id, name, _, _ in found}
+        self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
+        self.busy = set(session.scalars(select(PlacementLook.node_id).where(_is_open(now))))
+        self._free = self.names.keys() - self.busy
+
+    @property
+    def are_all_busy(self) -> bool:
+        return bool(self.names) and not self._free
+
+    def take(self, node_id: NodeId) -> None:
+        self.busy.add(node_id)
+        self._free.discard(node_id)
+
+    def of(self, job: Job) -> list[NodeId]:
+        spec, avoided = spec_of(job), self._at_fault.get(job.id, frozenset())
+        words = words_of(spec)
+        return [
+            node_id
+            for node_id, knows, num_gpus in self._nodes
+            if words <= knows and num_gpus >= spec.shape.gpus_per_node and node_id not in avoided
+        ]
+
+
+def _decision(job: Job, row: PlacementLook | None, able: _Able, now: datetime) -> Decision:
+    """While every host looks already, the rest of the queue is not gone through: the next cycle begins at its head."""
+    if able.are_all_busy:
+        is_looked_at = row is not None and row.state is LookState.ASKED and row.deadline_at > now
+        return Waits(row.node_id if row is not None and is_looked_at else None)
+    look = None
+    if row is not None:
+        tried = tuple(NodeId(node_id) for node_id in row.tried)
+        look = Look(row.state, row.node_id, to_ms(row.deadline_at), tried)
+    is_out_of_date = row is not None and row.state in _SEEN  # such a job is read again for no other reason
+    decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
+    if isinstance(decision, Ask):
+        able.take(decision.node_id)
+    return decision
+
+
+def _carry_out(unit: UnitOfWork, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy) -> None:
+    unit.principal.require(Permission.SYSTEM_RUN)
+    job, row = lock_job(unit, job_id), _row_of(unit, job_id)
+    if job.state is not JobState.QUEUED or was != (0 if row is None else row.number):
+        return  # the next cycle decides anew
+    if isinstance(decision, Ask):
+        _ask(unit, job, row, decision, policy)
+    elif row is not None:
+        _give_up(unit, job, row, decision)
+
+
+def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementLook | None:
+    return unit.session.get(PlacementLook, job_id, populate_existing=True)
+
+
+def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy: Policy) -> None:
+    last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
+    deadline_at = unit.now + timedelta(seconds=policy.dispatch.look_within_s)
+    asked: dict[str, Any] = {
+        "state": LookState.ASKED,
+        "node_id": ask.node_id,
+        "tried": list(ask.tried),
+        "after_attempt": last or 0,
+        "asked_at": unit.now,
+        "deadline_at": deadline_at,
+        "answered_at": None,
+        "why": "",
+    }
+    if row is None:
+        row = PlacementLook(job_id=job.id, number=1, **asked)
+        unit.session.add(row)
+    else:
+        row.number += 1
+        for name, value in asked.items():
+            setattr(row, name, value)
+    name = unit.session.get_one(Node, ask.node_id).name
+    job.state_reason, job.updated_at = f"being looked at on {name}", unit.now
+    told = {"node_id": ask.node_id, "number": row.number, "deadline_at": deadline_at.isoformat()}
+    unit.emit("job.look_asked", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    ring(unit, ask.node_id, AttemptId(row.look_id))
+    unit.session.flush()
+
+
+def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -> None:
+    last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
+    row.state, row.answered_at, row.after_attempt = LookState.GIVEN_UP, unit.now, last or 0
+    why = f"none of {len(decision.tried)} hosts could tell whether what it needs is there; it is placed all the same"
+    told = {"tried": list(decision.tried), "last": row.why, "reason": why}
+    unit.emit("job.look_given_up", "job", job.id, tenant_id=job.tenant_id, payload=told)
+
+
+def hear(unit: UnitOfWork, node_id: NodeId, reports: Sequence[LookReport]) -> None:
+    """What a host has found. What it says again, or of a look that is another host's by now, has no effect, and takes
+    no lock: a node may say what it likes of jobs that are none of its own.
+    """
+    for job_id, report in sorted(((_job_of(report), report) for report in reports), key=itemgetter(0)):
+        row = _row_of(unit, job_id)
+        if row is None or not _is_awaited(row, node_id, report):
+            continue
+        job = lock_job(unit, job_id)
+        unit.session.refresh(row)  # what was read before the lock may be stale
+        if job.state is JobState.QUEUED and _is_awaited(row, node_id, report):
+            _take(unit, job, row, report)
+
+
+def _job_of(report: LookReport) -> JobId:
+    return JobId(report.look_id.rpartition("-")[2])
+
+
+def _is_awaited(row: PlacementLook, node_id: NodeId, report: LookReport) -> bool:
+    return row.state is LookState.ASKED and (row.look_id, row.node_id) == (report.look_id, node_id)
+
+
+def _take(unit: UnitOfWork, job: Job, row: PlacementLook, report: LookReport) -> None:
+    row.answered_at, row.why = unit.now, report.why
+    told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.looked_at), "reason": report.why}
+    unit.emit("job.looked_at", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    if report.found == "unable":
+        row.deadline_at = unit.now  # the next host, at once
+    elif report.found == "fit":
+        row.state, job.state_reason = LookState.FIT, "waiting for the scheduler"
+        job.updated_at = unit.now
+    else:
+        row.state = LookState.UNFIT
+        name = unit.session.get_one(Node, row.node_id).name
+        why = f"{Cause.USER_ERROR}: {name} looked before any GPU was taken: {report.why}"
+        step_job(unit, job, jobs.HoldAsked(f"{why}; release the job once that is mended"), active_policy(unit.session))
+    unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+
+
+def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[LookOrder, ...]:
+    """What the host is to look at now."""
+    query = (
+        select(PlacementLook, Job)
+        .join(Job, Job.id == PlacementLook.job_id)
+        .where(
+            PlacementLook.node_id == node_id,
+            _is_open(unit.now),
+            Job.state == JobState.QUEUED,
+        )
+        .order_by(PlacementLook.asked_at)
+        .limit(_MOST_LISTED)
+    )
+    return tuple(
+        LookOrder(
+            order=look_order_of(unit, job, look.look_id, look.number, policy),
+            within_s=(look.deadline_at - unit.now).total_seconds(),
+        )
+        for look, job in unit.session.execute(query)
+    )
+
+
+def any_on(node_id: NodeId, now: datetime) -> ColumnElement[bool]:
+    """To be asked with the node's row: nearly every heartbeat needs nothing more."""
+    return exists().where(PlacementLook.node_id == node_id, _is_open(now))
+
+
+def _is_open(now: datetime) -> ColumnElement[bool]:
+    """Of a job that was cancelled or placed meanwhile too, until its time is over."""
+    return and_(PlacementLook.state == LookState.ASKED, PlacementLook.deadline_at > now)

@@ -1,0 +1,98 @@
+"""Whom a cycle looks at where more wait than it takes: the oldest of each kind, and of each tenant and tier as many.
+
+Jobs of one kind fit or fail together, so the oldest of it speak for the others: ten thousand that cannot start hide
+nobody who can, be it of another kind, tier or tenant. Within one kind, and where one tenant's jobs are all of different
+kinds, the oldest go first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from muster.db.models import Job
+from muster.db.pipeline.packed_arrays import within
+from muster.domain.ids import JobId, TenantId
+from muster.domain.job.spec import JobSpec
+from muster.domain.policy.document import Policy
+from muster.domain.states import JobState
+
+MAX_QUEUE: Final = 10_000
+
+# A kind: what decides where a gang may go, and by the logarithm of its wall time whether it may pass another.
+_RANKED: Final = text(
+    """
+    WITH waiting AS (
+        SELECT id, tenant_id, tier, created_at, spec FROM jobs WHERE state = 'QUEUED'
+        UNION ALL
+        SELECT id, tenant_id, tier, created_at, spec::jsonb
+        FROM unnest(CAST(:ids AS text[]), CAST(:tenants AS text[]), CAST(:tiers AS text[]),
+            CAST(:moments AS timestamptz[]), CAST(:specs AS text[]))
+            AS in_thought (id, tenant_id, tier, created_at, spec)
+    ), of_kind AS (
+        SELECT id, tenant_id, tier, created_at, row_number() OVER (
+            PARTITION BY tenant_id, tier, spec->'shape', spec->'topology', spec->'layout', spec->'node_labels',
+                round(ln(coalesce((spec->>'wall_time_s')::float, 0) + 1))
+            ORDER BY created_at, id
+        ) AS number
+        FROM waiting
+    ), of_line AS (
+        SELECT id, tier, created_at, row_number() OVER (
+            PARTITION BY tenant_id, tier ORDER BY number, created_at, id
+        ) AS number
+        FROM of_kind
+    )
+    SELECT id FROM of_line LEFT JOIN unnest(CAST(:by_priority AS text[])) WITH ORDINALITY AS tiers (name, place)
+        ON tiers.name = of_line.tier
+    ORDER BY number, place NULLS LAST, created_at, id
+    LIMIT :most
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InThought:
+    """A job that nobody has submitted: it has the place that it would have."""
+
+    job_id: JobId
+    tenant_id: TenantId
+    spec: JobSpec
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """``jobs``: the oldest first. ``sees_thought``: whether the one in thought would be looked at."""
+
+    jobs: list[Job]
+    sees_thought: bool = True
+
+
+def queue_head(session: Session, policy: Policy, thought: InThought | None = None) -> Head:
+    """At most ``MAX_QUEUE`` jobs of those that are QUEUED."""
+    queued = select(Job).where(Job.state == JobState.QUEUED).order_by(Job.created_at, Job.id)
+    num_others = 0 if thought is None else 1
+    rows = list(session.scalars(queued.limit(MAX_QUEUE + 1 - num_others)))
+    if len(rows) + num_others <= MAX_QUEUE:
+        return Head(rows)
+    seen = {row.id for row in session.execute(_RANKED, _asked(policy, () if thought is None else (thought,)))}
+    oldest = [job for job in rows if job.id in seen]
+    others = session.scalars(queued.where(within(Job.id, sorted(seen.difference(job.id for job in oldest)))))
+    jobs = sorted((*oldest, *others), key=lambda job: (job.created_at, job.id))
+    return Head(jobs, thought is None or thought.job_id in seen)
+
+
+def _asked(policy: Policy, thoughts: Sequence[InThought]) -> Mapping[str, Any]:
+    tiers = sorted(policy.tiers, key=lambda name: (-policy.tiers[name].priority, name))
+    return {
+        "ids": [each.job_id for each in thoughts],
+        "tenants": [each.tenant_id for each in thoughts],
+        "tiers": [each.spec.tier for each in thoughts],
+        "moments": [each.at for each in thoughts],
+        "specs": [each.spec.model_dump_json() for each in thoughts],
+        "by_priority": tiers,
+        "most": MAX_QUEUE,
+    }

@@ -1,0 +1,48 @@
+"""Jobs that had to leave a GPU or a node: their good GPUs are theirs again once proved clean, which takes a moment.
+
+Nobody takes them meanwhile (``control.attempts.resume_holds``).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import exists, or_, select
+from sqlalchemy.orm import Session
+
+from control.placement.elastic import IS_ELASTIC
+from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
+from muster.db.pipeline.packed_arrays import within
+from muster.db.queries.holdings import IS_TAKEN
+from muster.domain.exit.causes import KEEPS_ITS_GPUS
+from muster.domain.ids import JobId
+from muster.domain.states import Cause, Contact
+
+_HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
+PATIENCE: Final = timedelta(seconds=10)
+"""A host that proves nothing clean in that time keeps no job waiting: it takes others."""
+
+
+def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datetime) -> frozenset[JobId]:
+    """Which of these had to leave just now, and have GPUs that are still being proved clean.
+
+    An elastic one whatever its end was, or it would go on smaller than it must. No host that is silent is waited for.
+    """
+    cleaning = exists().where(
+        AllocationGpu.allocation_id == Allocation.id,
+        IS_TAKEN,
+        Node.id == AllocationGpu.node_id,
+        Node.contact == Contact.LIVE,
+    )
+    query = (
+        select(Attempt.job_id)
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(
+            within(Attempt.job_id, job_ids),
+            or_(Attempt.cause.in_(_HAD_TO_LEAVE), IS_ELASTIC),
+            Attempt.ended_at > now - PATIENCE,
+            cleaning,
+        )
+    )
+    return frozenset(session.scalars(query))

@@ -1,0 +1,202 @@
+"""What runs, what is promised and what was lost, as the planner wants it: a handful of queries, whatever the fleet."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
+from sqlalchemy.orm import Session
+
+from control.tenants.tenancy import tenancy
+from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
+from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.tenants import NUM_GPUS
+from muster.domain.exit.causes import GOES_ON_THERE
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
+from muster.domain.policy.document import Policy
+from muster.domain.states import AttemptState, CheckpointStatus, ReclaimState
+from muster.domain.times import to_ms
+from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, Shape, StandingReclaim, Workload
+from scheduler.quota.tenancy import Tenancy
+
+DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
+TAKEN: Final = (ReclaimState.RELEASED, ReclaimState.FORCED)
+
+
+def workload(
+    session: Session,
+    now: datetime,
+    policy: Policy,
+    *,
+    tenants: Collection[TenantId] | None = None,
+    elastic: Mapping[AttemptId, ElasticGang] | None = None,
+    own_holds: Sequence[OwnHold] = (),
+    may_grow: bool = False,
+    others_wait: bool = False,
+) -> Workload:
+    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may change its size.
+
+    ``may_grow``: whether anybody may be larger by now.
+    """
+    since = now - timedelta(seconds=policy.reclaim.window_s)
+    gangs = elastic or {}
+    return Workload(
+        now_ms=to_ms(now),
+        running=tuple(
+            replace(attempt, elastic=gangs.get(attempt.attempt_id))
+            for attempt in _running(session, now, policy, tenants)
+        ),
+        reclaims=tuple(_standing(session, tenants)),
+        losses=tuple(_losses(session, now, since, tenants)),
+        peak_gpus=_peaks(session, since, tenants),
+        tenancy=Tenancy() if tenants is not None else tenancy(session),
+        holds=tuple(own_holds),
+        cleaning=() if tenants is not None else _cleaning(session),
+        may_grow=may_grow,
+        others_wait=others_wait,
+    )
+
+
+def beneficiaries(session: Session) -> list[JobId]:
+    """The jobs that something is held for."""
+    return list(session.scalars(select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()))
+
+
+def _running(
+    session: Session, now: datetime, policy: Policy, tenants: Collection[TenantId] | None
+) -> list[RunningAttempt]:
+    saved = (
+        select(func.max(Checkpoint.committed_at))
+        .where(Checkpoint.job_id == Attempt.job_id, Checkpoint.status.in_(DURABLE))
+        .scalar_subquery()
+    )
+    query = (
+        select(
+            Attempt.id,
+            Attempt.job_id,
+            Attempt.tenant_id,
+            Allocation.tier,
+            Attempt.running_at,
+            Attempt.stop_reason,
+            Attempt.stop_deadline_at,
+            Attempt.wall_deadline_at,
+            Attempt.ending_cause,
+            Attempt.num_nodes,
+            Job.spec["topology"]["required"].as_string().label("required_level"),
+            Job.spec["wall_time_s"].as_float().label("wall_time_s"),
+            Job.spec["stop_grace_s"].as_float().label("stop_grace_s"),
+            saved.label("saved_at"),
+            func.array_agg(AllocationGpu.gpu_uuid).label("gpus"),
+        )
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(Attempt.state != AttemptState.ENDED, _is_of(Attempt.tenant_id, tenants))
+        .group_by(Attempt.id, Allocation.tier, Job.id)
+    )
+    return [_attempt(row, now, policy) for row in session.execute(query)]
+
+
+def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
+    ends_at = _ends_at(row, now, policy)
+    return RunningAttempt(
+        attempt_id=row.id,
+        job_id=row.job_id,
+        tenant_id=row.tenant_id,
+        tier=row.tier,
+        gpus=tuple(sorted(row.gpus)),
+        started_ms=to_ms(row.running_at or now),
+        saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
+        ends_ms=None if ends_at is None else to_ms(ends_at),
+        is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
+        asked=_asked(row),
+    )
+
+
+def _asked(row: Any) -> Shape | None:
+    """None of an attempt from before attempts had a size of their own."""
+    return Shape(row.num_nodes, len(row.gpus) // row.num_nodes, row.required_level) if row.num_nodes else None
+
+
+def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
+    """At the latest: by its stop's deadline, or by its wall time, from its start on, and the grace after it.
+
+    None of one whose job goes on with what is good of it: nobody else shall count on that.
+    """
+    if row.stop_reason in GOES_ON_THERE:
+        return None
+    if row.stop_deadline_at is not None or row.wall_time_s is None:
+        return row.stop_deadline_at  # type: ignore[no-any-return]  # a column of moments
+    grace = timedelta(seconds=policy.dispatch.stop_grace_s if row.stop_grace_s is None else row.stop_grace_s)
+    deadline: datetime = row.wall_deadline_at or now + timedelta(seconds=row.wall_time_s)
+    return deadline + grace
+
+
+def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
+    """Of attempts that have ended: their hosts prove that nothing of them is left."""
+    query = (
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .join(Attempt, Attempt.id == Allocation.attempt_id)
+        .where(IS_TAKEN, Attempt.state == AttemptState.ENDED)
+        .order_by(AllocationGpu.gpu_uuid)
+    )
+    return tuple(session.scalars(query))
+
+
+def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
+    """Of each job that something is held for: every reclaim that made room for it, and all that is held."""
+    held = (
+        select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
+    )
+    query = select(
+        Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held, Reclaim.keeps
+    ).where(Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants))
+    return [
+        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())), tuple(keeps or ()))
+        for victim, beneficiary, deadline_at, gpus, keeps in session.execute(query)
+    ]
+
+
+def _losses(
+    session: Session, now: datetime, since: datetime, tenants: Collection[TenantId] | None
+) -> list[ReclaimLoss]:
+    """What was lost in the window; a victim that is on its way out for nobody any more is as good as lost."""
+    is_over = and_(Reclaim.state.in_(TAKEN), Reclaim.settled_at > since)
+    leaves_for_nobody = and_(Reclaim.state == ReclaimState.NOTIFIED, Reclaim.hold_ended_at.is_not(None))
+    query = select(Reclaim.victim_tenant_id, Reclaim.num_gpus, Reclaim.settled_at).where(
+        or_(is_over, leaves_for_nobody), _is_of(Reclaim.victim_tenant_id, tenants)
+    )
+    return [
+        ReclaimLoss(tenant_id, num_gpus, to_ms(settled_at or now))
+        for tenant_id, num_gpus, settled_at in session.execute(query)
+    ]
+
+
+def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
+    """The most GPUs that each tenant's allocations held at one time since then."""
+    in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
+    spans = (
+        select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
+        .where(in_window, _is_of(Allocation.tenant_id, tenants))
+        .cte("spans")
+    )
+    changes = union_all(
+        select(spans.c.tenant_id, func.greatest(spans.c.created_at, since).label("at"), spans.c.size.label("by")),
+        select(spans.c.tenant_id, spans.c.released_at, -spans.c.size).where(spans.c.released_at.is_not(None)),
+    ).subquery()
+    running_sum = func.sum(changes.c.by).over(partition_by=changes.c.tenant_id, order_by=(changes.c.at, changes.c.by))
+    sums = select(changes.c.tenant_id, running_sum.label("total")).subquery()
+    query = select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
+    return {TenantId(tenant_id): int(total) for tenant_id, total in session.execute(query)}
+
+
+def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[bool]:
+    return true() if tenants is None else column.in_(tenants)
+
+
+def has_promises(session: Session) -> bool:
+    """Whether anything is held, or waits to be withdrawn."""
+    is_open = or_(Reclaim.hold_ended_at.is_(None), Reclaim.state == ReclaimState.NOTIFIED)
+    return bool(session.scalar(select(exists().where(is_open))))

@@ -1,0 +1,1 @@
+"""The active policy, its versions, and what is derived from it in rows."""

@@ -1,0 +1,59 @@
+"""The cohort that stands in a GPU's row: by the attributes of the active policy, whenever it was enrolled."""
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.orm import Session
+
+from health.cohort.cohorts import Attribute, agreed_of, cohort_key, presumed
+from muster.db.models import Gpu
+from muster.domain.gpu.cohort_attributes import ENROLLED
+from muster.domain.policy.health import CohortPolicy
+from muster.domain.states import Standing
+
+KeyOf = Callable[[Mapping[str, Attribute]], str]
+
+
+def hold_policy(session: Session) -> None:
+    """No other policy becomes active until this transaction ends: one that did would not see GPUs enrolled here."""
+    session.execute(text("LOCK TABLE policy_versions IN SHARE MODE"))
+
+
+def attributes_of_gpu(gpu: Gpu) -> dict[str, Attribute]:
+    return {**gpu.attributes, **{name: getattr(gpu, name) for name in ENROLLED}}
+
+
+def keying(session: Session, policy: CohortPolicy) -> KeyOf:
+    """Attributes → key, with what is not known presumed by all GPUs that stand in the database and are not retired."""
+    alike = select(Gpu.model, Gpu.attributes).where(Gpu.standing != Standing.RETIRED).distinct()
+    agreed = agreed_of((row.model, row.attributes) for row in session.execute(alike))
+
+    def key_of(attributes: Mapping[str, Attribute]) -> str:
+        return cohort_key(presumed(attributes, agreed.get(str(attributes.get("model")), {})), policy)
+
+    return key_of
+
+
+def lock_all(session: Session) -> None:
+    """Every GPU, in the order of their UUIDs."""
+    every = select(Gpu.uuid).order_by(Gpu.uuid).with_for_update(key_share=True).subquery()
+    session.execute(select(func.count()).select_from(every))
+
+
+def rekey(session: Session, policy: CohortPolicy) -> int:
+    """Write the key of each GPU anew. Returns how many changed. The caller has stored the policy already."""
+    lock_all(session)
+    key_of = keying(session, policy)
+    columns = [*(getattr(Gpu, name) for name in ENROLLED), Gpu.attributes]
+    num_changed = 0
+    for *values, told in session.execute(select(*columns).distinct()).all():
+        key = key_of({**told, **dict(zip(ENROLLED, values, strict=True))})
+        alike = [column == value for column, value in zip(columns, (*values, told), strict=True)]
+        changed = (
+            update(Gpu)
+            .where(*alike, Gpu.cohort_key != key)
+            .values(cohort_key=key, version=Gpu.version + 1)
+            .execution_options(synchronize_session=False)
+        )
+        num_changed += session.execute(changed).rowcount  # type: ignore[attr-defined]  # a cursor's result
+    return num_changed

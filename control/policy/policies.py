@@ -1,0 +1,79 @@
+"""The active policy: one row of ``policy_versions``, validated once in each process that reads it."""
+
+import functools
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import Text, cast, select, text
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.policy.cohorts import rekey
+from muster.db.models import PolicyVersion
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.strict import STORED
+
+ACTIVATE: Final = declare_action("policy.activate")
+_log = structlog.get_logger(__name__)
+
+
+def active_policy(session: Session) -> Policy:
+    """The active policy, or the defaults while none is stored. A row that no longer validates is said and passed by."""
+    query = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
+    found = session.execute(query).one_or_none()
+    return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
+
+
+def stored_policy(version: int, document: str | bytes) -> Policy:
+    """The policy that is stored as this JSON, or the defaults where it no longer validates, which is said."""
+    try:
+        return _validated(document)
+    except ValidationError as error:
+        _log.error("policy_unusable", version=version, faults=error.errors(include_input=False, include_url=False))
+        return DEFAULT_POLICY
+
+
+@functools.lru_cache(maxsize=8)
+def _validated(document: str | bytes) -> Policy:
+    """Each text once: policies are immutable, and validating one takes longer than most of what it is asked for."""
+    return Policy.model_validate_json(document, strict=False, context=STORED)
+
+
+def hold_versions(session: Session) -> None:
+    """Nobody else makes a policy active until this transaction ends.
+
+    Rows stay free: whoever holds a GPU writes moves that name a policy, and a new policy's cohorts wait for GPUs.
+    """
+    session.execute(text("LOCK TABLE policy_versions IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
+    """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Returns its version."""
+    hold_versions(unit.session)
+    before = active_policy(unit.session)
+    for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active)):
+        row.is_active = False
+    unit.session.flush()
+    row = PolicyVersion(
+        document=policy.model_dump(mode="json"),
+        is_active=True,
+        created_at=unit.now,
+        created_by=unit.principal.name,
+        reason=reason,
+    )
+    unit.session.add(row)
+    unit.session.flush()
+    unit.emit("policy.activated", "policy", str(row.version), payload={"version": row.version, "reason": reason})
+    unit.audit("policy.activate", "policy", str(row.version), reason=reason)
+    if set(before.health.cohort.attributes) != set(policy.health.cohort.attributes):
+        _rekey(unit, policy, row.version, reason)
+    return row.version
+
+
+def _rekey(unit: UnitOfWork, policy: Policy, version: int, reason: str) -> None:
+    num_gpus = rekey(unit.session, policy.health.cohort)
+    detail = {"version": version, "attributes": list(policy.health.cohort.attributes), "num_gpus": num_gpus}
+    unit.emit("policy.cohorts_rekeyed", "policy", str(version), payload=detail)
+    unit.audit("policy.rekey_cohorts", "policy", str(version), reason=reason, detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)

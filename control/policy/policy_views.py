@@ -1,0 +1,129 @@
+"""The policy before persons: what is active and since when, every version, and making a candidate the active one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+from sqlalchemy import func, select
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.policy.policies import active_policy, hold_versions, store_policy
+from muster.db.models import Job, PolicyVersion
+from muster.domain.errors import ConflictError, FieldFault, NotFoundError, PreconditionFailedError
+from muster.domain.policy.differences import Difference, differences
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.principals import Permission
+from muster.domain.states import TERMINAL_JOB_STATES
+from muster.domain.strict import STORED
+
+READ: Final = declare_action("policy.read")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """``policy``: its document with every default filled in, or None where it no longer validates.
+
+    ``row`` is None for the built-in defaults, which are in force until a first version is stored.
+    """
+
+    row: PolicyVersion | None
+    policy: Policy | None
+
+    @property
+    def version(self) -> int | None:
+        return None if self.row is None else self.row.version
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A candidate against the active policy. ``obstacles``: why it cannot become active as things are."""
+
+    active_version: int | None
+    differences: Sequence[Difference]
+    obstacles: Sequence[FieldFault]
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    view: PolicyView
+    differences: Sequence[Difference]
+
+
+def active(unit: UnitOfWork) -> PolicyView:
+    unit.principal.require(Permission.POLICY_READ)
+    row = _active_row(unit)
+    return PolicyView(None, DEFAULT_POLICY) if row is None else _view(row)
+
+
+def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) -> Sequence[PolicyVersion]:
+    """The newest first. ``before``: the version where the last page ended."""
+    unit.principal.require(Permission.POLICY_READ)
+    query = select(PolicyVersion).order_by(PolicyVersion.version.desc()).limit(limit)
+    if before is not None:
+        query = query.where(PolicyVersion.version < before)
+    return unit.session.scalars(query).all()
+
+
+def get(unit: UnitOfWork, version: int) -> PolicyView:
+    """Raises ``NotFoundError``: there is no such version."""
+    unit.principal.require(Permission.POLICY_READ)
+    row = unit.session.get(PolicyVersion, version)
+    if row is None:
+        raise NotFoundError("there is no such version of the policy")
+    return _view(row)
+
+
+def compare(unit: UnitOfWork, candidate: Policy) -> Comparison:
+    """What would change, were ``candidate`` the active policy."""
+    unit.principal.require(Permission.POLICY_READ)
+    row = _active_row(unit)
+    found = differences(active_policy(unit.session), candidate)
+    return Comparison(None if row is None else row.version, found, _obstacles(unit, candidate))
+
+
+def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version: int | None = None) -> Activated:
+    """Make ``policy`` the active one, for every decision from the commit on.
+
+    Raises:
+        PreconditionFailedError: another version than ``expected_version`` is active.
+        ConflictError: it lacks a tier in which jobs wait or run.
+    """
+    unit.principal.require(Permission.POLICY_WRITE)
+    hold_versions(unit.session)
+    row = _active_row(unit)
+    version = None if row is None else row.version
+    if expected_version is not None and expected_version != version:
+        raise PreconditionFailedError(current_version=version)
+    obstacles = _obstacles(unit, policy)
+    if obstacles:
+        words = "; ".join(fault.detail for fault in obstacles)
+        raise ConflictError(words, suggestion="Keep the tier until its jobs have ended.", faults=tuple(obstacles))
+    found = differences(active_policy(unit.session), policy)
+    stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
+    return Activated(PolicyView(stored, policy), found)
+
+
+def _active_row(unit: UnitOfWork) -> PolicyVersion | None:
+    return unit.session.scalar(select(PolicyVersion).where(PolicyVersion.is_active))
+
+
+def _view(row: PolicyVersion) -> PolicyView:
+    try:
+        return PolicyView(row, Policy.model_validate(row.document, strict=False, context=STORED))
+    except ValidationError:
+        return PolicyView(row, None)
+
+
+def _obstacles(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
+    """Tiers that the policy lacks, and in which jobs have not ended: nobody could place or reclaim them."""
+    query = (
+        select(Job.tier, func.count())
+        .where(Job.state.not_in(TERMINAL_JOB_STATES), Job.tier.not_in(policy.tiers))
+        .group_by(Job.tier)
+        .order_by(Job.tier)
+    )
+    return [
+        FieldFault(f"/tiers/{tier}", "tier_in_use", f"{count} jobs of the tier {tier} have not ended")
+        for tier, count in unit.session.execute(query)
+    ]

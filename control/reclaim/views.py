@@ -1,0 +1,95 @@
+"""Reading reclaims. A tenant sees those that take from it or give to it, and of the other side what it must know."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+from sqlalchemy.orm import aliased
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from muster.db.models import Job, Reclaim
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import JobId, ReclaimId
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import ReclaimState
+
+READ: Final = declare_action("reclaim.read")
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimView:
+    """A reclaim with the sides that its reader may know by name. ``shows_choice``: which sets of victims there were."""
+
+    reclaim: Reclaim
+    victim_job_name: str
+    beneficiary_job_name: str
+    shows_victim: bool
+    shows_beneficiary: bool
+    shows_choice: bool
+
+
+def list_reclaims(
+    unit: UnitOfWork,
+    *,
+    states: Sequence[ReclaimState] = (),
+    job_id: JobId | None = None,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> list[ReclaimView]:
+    """Newest first. ``job_id``: on either side, as far as the reader may know it there."""
+    principal = unit.principal
+    principal.require(Permission.JOB_READ)
+    query = _with_names().order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
+    if not principal.sees_all_tenants:
+        own = principal.tenant_id
+        query = query.where(or_(Reclaim.victim_tenant_id == own, Reclaim.beneficiary_tenant_id == own))
+    if job_id is not None:
+        query = query.where(_of_job(principal, job_id))
+    if states:
+        query = query.where(Reclaim.state.in_(states))
+    if before is not None:
+        query = query.where(tuple_(Reclaim.notified_at, Reclaim.id) < tuple_(*before))
+    return [_seen_by(principal, *row) for row in unit.session.execute(query)]
+
+
+def get(unit: UnitOfWork, reclaim_id: ReclaimId) -> ReclaimView:
+    """Raises ``NotFoundError`` for a missing reclaim and for one of other tenants alike."""
+    unit.principal.require(Permission.JOB_READ)
+    row = unit.session.execute(_with_names().where(Reclaim.id == reclaim_id)).one_or_none()
+    view = None if row is None else _seen_by(unit.principal, *row)
+    if view is None or not (view.shows_victim or view.shows_beneficiary):
+        raise NotFoundError
+    return view
+
+
+def _with_names() -> Select[Reclaim, str, str]:
+    victim, beneficiary = aliased(Job), aliased(Job)
+    return (
+        select(Reclaim, victim.name, beneficiary.name)
+        .join(victim, victim.id == Reclaim.victim_job_id)
+        .join(beneficiary, beneficiary.id == Reclaim.beneficiary_job_id)
+    )
+
+
+def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, beneficiary_job_name: str) -> ReclaimView:
+    sees_all = principal.sees_all_tenants
+    return ReclaimView(
+        reclaim,
+        victim_job_name,
+        beneficiary_job_name,
+        shows_victim=sees_all or reclaim.victim_tenant_id == principal.tenant_id,
+        shows_beneficiary=sees_all or reclaim.beneficiary_tenant_id == principal.tenant_id,
+        shows_choice=sees_all,
+    )
+
+
+def _of_job(principal: Principal, job_id: JobId) -> ColumnElement[bool]:
+    """A tenant must not learn by asking whether a foreign job is on the other side."""
+    as_victim, as_beneficiary = Reclaim.victim_job_id == job_id, Reclaim.beneficiary_job_id == job_id
+    if not principal.sees_all_tenants:
+        own = principal.tenant_id
+        as_victim &= Reclaim.victim_tenant_id == own
+        as_beneficiary &= Reclaim.beneficiary_tenant_id == own
+    return or_(as_victim, as_beneficiary)

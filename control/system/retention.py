@@ -1,0 +1,62 @@
+"""What is kept, and for how long. Jobs, attempts and the audit chain stay; what only explains them goes by age.
+
+In small batches, so that no lock is held for long; a round that did not finish goes on in the next.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, delete, not_, or_, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute
+
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.incidents.storage_blame import is_standing, take_turn
+from control.policy.policies import active_policy
+from muster.db.models import Event, IdempotencyKey, LogChunk, OutboxMessage, StorageFault
+from muster.domain.principals import system_principal
+
+ACTION: Final = declare_action("retention.sweep")
+BATCH: Final = 2_000
+_PRINCIPAL: Final = system_principal("retention")
+
+
+def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
+    """Drop what is past its time, at most ``batch`` rows of each kind. Returns how many of each went."""
+    with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:
+        kept = active_policy(unit.session).retention
+        before_events = unit.now - timedelta(days=kept.events_days)
+        before_messages = unit.now - timedelta(days=kept.outbox_days)
+        over = or_(OutboxMessage.sent_at < before_messages, OutboxMessage.dead_at < before_messages)
+        hours = active_policy(unit.session).limits.idempotency_hours
+        swept = {
+            # Only what has its position: an event that no consumer could have read yet is never dropped.
+            "events": _drop(unit, Event.id, (Event.at < before_events) & Event.position.is_not(None), batch),
+            "outbox": _drop(unit, OutboxMessage.id, over, batch),
+            "logs": _drop(
+                unit, LogChunk.position, LogChunk.received_at < unit.now - timedelta(days=kept.logs_days), batch
+            ),
+            "idempotency_keys": _drop_keys(unit, unit.now - timedelta(hours=hours)),
+        }
+    with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:  # holds nothing while it waits for its turn
+        return {**swept, "storage_faults": _drop_storage_faults(unit, batch)}
+
+
+def _drop(unit: UnitOfWork, key: InstrumentedAttribute[Any], is_over: ColumnElement[bool], batch: int) -> int:
+    doomed = select(key).where(is_over).order_by(key).limit(batch).scalar_subquery()
+    statement = delete(key.class_).where(key.in_(doomed)).returning(key).execution_options(synchronize_session=False)
+    return len(unit.session.execute(statement).all())
+
+
+def _drop_keys(unit: UnitOfWork, moment: datetime) -> int:
+    statement = delete(IdempotencyKey).where(IdempotencyKey.created_at < moment).returning(IdempotencyKey.key)
+    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())
+
+
+def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
+    """Those that stand no more: events tell what was."""
+    take_turn(unit)
+    policy = active_policy(unit.session).training.storage
+    key = (StorageFault.place, StorageFault.node_id, StorageFault.job_id)
+    doomed = select(*key).where(not_(is_standing(unit.now, policy))).order_by(*key).limit(batch)
+    statement = delete(StorageFault).where(tuple_(*key).in_(doomed)).returning(StorageFault.place)
+    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())

@@ -1,0 +1,82 @@
+"""What an operator watches of the control plane itself: whether hosts are heard, and what waits where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.health import breakers
+from control.health.breakers import BreakerView
+from muster import __version__
+from muster.db import migrate
+from muster.db.listening import is_lock_held
+from muster.db.queries import system
+from muster.db.queries.system import Contacts, Ingest, Waiting
+from muster.domain.principals import Permission
+
+READ: Final = declare_action("system.read")
+INGEST_WINDOW: Final = timedelta(minutes=1)
+SCHEDULER_LOCK: Final = "scheduler"
+"""Whoever holds it runs the cycles; the scheduler's loop takes it by this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFigures:
+    """``events_position`` and ``audit_position``: the last ones given out. ``schema_needed``: by this version.
+
+    ``is_scheduler_active``: some process holds the scheduler's lock now. ``now``: of which instant all this is.
+    """
+
+    now: datetime
+    version: str
+    database_version: str
+    schema_revision: str
+    schema_needed: str
+    api_alive_at: datetime | None
+    accepting_since: datetime | None
+    contacts: Contacts
+    ingest: Ingest
+    outbox: Waiting
+    num_dead_messages: int
+    events: Waiting
+    events_position: int
+    audit: Waiting
+    audit_position: int
+    signals: Waiting
+    num_signals_set_aside: int
+    queue: Waiting
+    is_scheduler_active: bool
+    breakers: Sequence[BreakerView]
+
+
+def figures(unit: UnitOfWork) -> SystemFigures:
+    unit.principal.require(Permission.METRICS_READ)
+    connection = unit.session.connection()
+    revision, database_version = system.versions(connection)
+    alive_at, accepting_since = system.cluster(connection)
+    outbox, num_dead = system.outbox(connection)
+    signals, num_set_aside = system.unjudged_signals(connection)
+    heads = system.sequence_heads(connection)
+    return SystemFigures(
+        now=unit.now,
+        version=__version__,
+        database_version=database_version,
+        schema_revision=revision,
+        schema_needed=migrate.head(),
+        api_alive_at=alive_at,
+        accepting_since=accepting_since,
+        contacts=system.contacts(connection, unit.now),
+        ingest=system.ingest(connection, unit.now - INGEST_WINDOW),
+        outbox=outbox,
+        num_dead_messages=num_dead,
+        events=system.unsequenced_events(connection),
+        events_position=heads["events"],
+        audit=system.unsealed_entries(connection),
+        audit_position=heads["audit"],
+        signals=signals,
+        num_signals_set_aside=num_set_aside,
+        queue=system.queued_jobs(connection),
+        is_scheduler_active=is_lock_held(connection, SCHEDULER_LOCK),
+        breakers=breakers.list_breakers(unit),
+    )

@@ -1,0 +1,262 @@
+"""Group commit: reports that come within milliseconds of each other are one transaction, answered after its commit.
+
+One thread with one connection. A report waits for its group and for the disk, and for nothing else; where the database
+does not answer, it is refused for now and its agent keeps it.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from msgspec import Struct
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from control.core.unit_of_work import UnitOfWorkFactory, declare_action
+from control.fleet.gpu_claims import GpuClaimedError, tell_of_claim
+from control.telemetry.flush import accept, flush
+from control.telemetry.judging import SampleJudge
+from control.telemetry.reports import AcceptedReport, IncomingReport, OnFlushed, Outcome
+from control.telemetry.unreadable import UnreadableReadings
+from muster.db.errors import sqlstate, translated_errors, translation_of
+from muster.db.pipeline.packed_arrays import register
+from muster.domain.errors import InternalError, MusterError, RateLimitedError, UnavailableError, ValidationFailedError
+from muster.domain.principals import system_principal
+from muster.failpoints import failpoint
+
+FLUSH: Final = declare_action("telemetry.flush")
+
+TELEMETRY: Final = system_principal("telemetry")
+CLAIM_TOLD_S: Final = 600.0
+"""How long one host's claim of another's GPUs is not looked into again: its agent reports every few seconds."""
+
+Deliver = Callable[[Outcome], None]
+Claim = tuple[str, tuple[str, ...]]
+"""The node that claims, and what."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs and events; what waits is bounded, a node and in
+    all.
+    """
+
+    pause_s: float = 0.02
+    group_rows: int = 2_048
+    waiting_reports: int = 4_096
+    waiting_per_node: int = 8
+
+
+class _Waiting(Struct, frozen=True):
+    incoming: IncomingReport
+    deliver: Deliver
+
+    @property
+    def num_rows(self) -> int:
+        return max(1, len(self.incoming.report.gpus) + len(self.incoming.report.events))
+
+
+class Intake:
+    """``submit`` from any thread. Outcomes are delivered in the flusher's thread, after the commit.
+
+    Samples are judged in the group's own transaction (``judging``). ``on_flushed`` hears of each group after its
+    commit; ``wake`` is set after each commit that brought signals.
+    """
+
+    def __init__(
+        self, units: UnitOfWorkFactory, *, limits: IntakeLimits | None = None, on_flushed: OnFlushed | None = None
+    ) -> None:
+        self.wake = threading.Event()
+        self.num_reports = 0
+        self.num_duplicates = 0
+        self.num_groups = 0
+        self.num_unknown_gpus = 0
+        self.num_unknown_kinds = 0
+        self._units = units
+        self._limits = limits or IntakeLimits()
+        self._on_flushed = on_flushed
+        self._claims_told: dict[Claim, float] = {}
+        self.unreadable = UnreadableReadings(units, TELEMETRY)
+        self.judge = SampleJudge()
+        self._news = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._num_rows = 0
+        self._per_node: Counter[str] = Counter()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+
+    # --- what comes in
+
+    def submit(self, incoming: IncomingReport, deliver: Deliver) -> None:
+        """Put a report into the next group.
+
+        Raises:
+            RateLimitedError: this node has as many on the way as it may.
+            UnavailableError: more waits than the database takes, or the process is ending.
+        """
+        one = _Waiting(incoming, deliver)
+        with self._news:
+            if self._is_stopping or len(self._waiting) >= self._limits.waiting_reports:
+                raise UnavailableError("more telemetry waits than can be stored just now", retry_after_s=2)
+            if self._per_node[incoming.node_id] >= self._limits.waiting_per_node:
+                raise RateLimitedError("this node has too many reports on the way", retry_after_s=1)
+            self._per_node[incoming.node_id] += 1
+            was_empty = not self._waiting
+            self._waiting.append(one)
+            self._num_rows += one.num_rows
+            if was_empty or self._num_rows >= self._limits.group_rows:
+                self._news.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """What waits is still stored and answered."""
+        with self._news:
+            self._is_stopping = True
+            self._news.notify()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    # --- the flusher's thread
+
+    def _run(self) -> None:
+        while True:
+            group = self._next_group()
+            if not group:
+                self._drop_connection()
+                return
+            self._take(group)
+
+    def _next_group(self) -> list[_Waiting]:
+        """What has come in; empty only at the end."""
+        with self._news:
+            while not self._waiting and not self._is_stopping:
+                self._news.wait()
+            closes_at = time.monotonic() + self._limits.pause_s
+            while self._num_rows < self._limits.group_rows and not self._is_stopping:
+                rest_s = closes_at - time.monotonic()
+                if rest_s <= 0:
+                    break
+                self._news.wait(rest_s)
+            return self._cut()
+
+    def _cut(self) -> list[_Waiting]:
+        """At most twice a group's rows at once: a catch-up after an outage must not grow one statement without end."""
+        num_rows, count = 0, 0
+        for one in self._waiting:
+            if count and num_rows + one.num_rows > 2 * self._limits.group_rows:
+                break
+            num_rows, count = num_rows + one.num_rows, count + 1
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._num_rows -= num_rows
+        return group
+
+    def _take(self, group: list[_Waiting]) -> None:
+        outcomes, has_signals = self._store(group)
+        with self._news:
+            self._per_node.subtract(one.incoming.node_id for one in group)
+            self._per_node += Counter()
+        for one, outcome in zip(group, outcomes, strict=True):
+            one.deliver(outcome)
+        accepted = [outcome for outcome in outcomes if isinstance(outcome, AcceptedReport)]
+        self.num_groups += 1
+        self.num_reports += len(accepted)
+        self.num_duplicates += sum(1 for outcome in outcomes if not isinstance(outcome, AcceptedReport | MusterError))
+        self.num_unknown_gpus += sum(len(outcome.unknown_gpus) for outcome in accepted)
+        if has_signals:
+            self.wake.set()
+        self._tell(accepted)
+        self._tell_of_claims(group, outcomes)
+        stored = (isinstance(outcome, AcceptedReport) for outcome in outcomes)
+        self.unreadable.tell(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
+
+    def _tell_of_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
+        """After the commit and the answers. A host that goes on is told of again once ``CLAIM_TOLD_S`` is over."""
+        for one, outcome in zip(group, outcomes, strict=True):
+            if not isinstance(outcome, GpuClaimedError):
+                continue
+            claim, now_s = (one.incoming.node_id, outcome.gpu_uuids), time.monotonic()
+            if now_s - self._claims_told.get(claim, -CLAIM_TOLD_S) < CLAIM_TOLD_S:
+                continue
+            try:
+                tell_of_claim(self._units, TELEMETRY, outcome, one.incoming.node_id)
+            except Exception:  # noqa: BLE001  # what tells must never stop what stores
+                _log.exception("gpu_claim_not_told", node_id=one.incoming.node_id, gpu_uuids=outcome.gpu_uuids)
+            else:
+                self._claims_told = {claim: now_s, **self._claims_still_told(now_s)}
+
+    def _claims_still_told(self, now_s: float) -> dict[Claim, float]:
+        return {claim: told_s for claim, told_s in self._claims_told.items() if now_s - told_s < CLAIM_TOLD_S}
+
+    def _tell(self, accepted: list[AcceptedReport]) -> None:
+        if self._on_flushed is None or not accepted:
+            return
+        try:
+            self._on_flushed(accepted)
+        except Exception:  # noqa: BLE001  # what judges must never stop what stores
+            _log.exception("telemetry_hook_failed", reports=len(accepted))
+
+    def _store(self, group: list[_Waiting]) -> tuple[list[Outcome], bool]:
+        """Once more on a fresh connection where it has gone; one by one where a report cannot be stored."""
+        try:
+            try:
+                return self._commit(group)
+            except UnavailableError:
+                self._drop_connection()
+                return self._commit(group)
+        except UnavailableError as error:
+            self._drop_connection()
+            _log.warning("telemetry_not_stored", reports=len(group), fault=error.detail)
+            return [UnavailableError(retry_after_s=2)] * len(group), False
+        except Exception as error:  # noqa: BLE001  # the thread's edge: one report's fault is no other's
+            self._drop_connection()
+            if len(group) > 1:
+                parts = [self._store([one]) for one in group]
+                return [outcome for outcomes, _ in parts for outcome in outcomes], any(has for _, has in parts)
+            _log.exception("telemetry_failed", node_id=group[0].incoming.node_id)
+            return [_fault_of(error)], False
+
+    def _commit(self, group: list[_Waiting]) -> tuple[list[Outcome], bool]:
+        with translated_errors():
+            self.judge.read_policy(self._units)
+            connection = self._connected()
+            with connection.begin():
+                found = flush(connection, [one.incoming for one in group], self._units.clock(), self.judge)
+                failpoint(f"{FLUSH}.before_commit")
+        failpoint(f"{FLUSH}.after_commit")
+        self.num_unknown_kinds += found.num_unknown_kinds
+        return accept(found, self.judge), found.num_signals > 0
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._units.engine.connect()
+            driver = self._connection.connection.driver_connection
+            if driver is None:
+                raise UnavailableError(retry_after_s=2)
+            register(driver)
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            connection.invalidate()
+            connection.close()
+        except Exception as error:  # noqa: BLE001  # it is gone either way
+            translation = translation_of(error)
+            _log.warning("telemetry_connection_lost", fault=str(translation or error))
+
+
+def _fault_of(error: Exception) -> MusterError:
+    """What the database refuses as data is the report's fault; anything else is ours."""
+    if isinstance(error, DBAPIError) and (sqlstate(error) or "").startswith("22"):
+        return ValidationFailedError("a value of this report cannot be stored")
+    return InternalError()

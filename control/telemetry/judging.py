@@ -1,0 +1,260 @@
+"""Samples are judged as they are stored: in the flush's own transaction, under the node's row.
+
+So a sample has effect once, whichever API process takes it and whoever dies when; and what it is judged against is the
+sample before it in the database. Most samples say nothing and cost a few comparisons. One that raises or closes a
+finding leaves a row in the judge's inbox, and the rest is the judge's.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from sqlalchemy import Connection
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.evidence.inbox import Said, sample_row
+from control.policy.policies import active_policy
+from control.telemetry.boots import BootBook
+from control.telemetry.node_readings import known_in
+from control.telemetry.reports import FreshReport
+from health.detectors.detector import NO_OWN_HEAT, OwnHeat, own_heat_in
+from health.detectors.load import heat
+from health.detectors.past import (
+    UNKNOWN,
+    Look,
+    Past,
+    Watched,
+    is_quiet,
+    judged,
+    look_of,
+    readings_that_tell,
+    watched_in,
+)
+from health.detectors.registry import alarms, judge_signal
+from muster.db.queries import telemetry as statements
+from muster.db.queries.drift import TOLD_WITHIN
+from muster.db.queries.telemetry import LockedNode
+from muster.domain.evidence.findings import Finding, GpuSample, GpuSignal
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.times import to_ms
+from muster.wire.telemetry import GpuReport
+
+POLICY_HOLDS_S: Final = 5.0
+LIMITS_HOLD_S: Final = 60.0
+"""How long this process believes what it read of a GPU's model and own maxima."""
+LIKE_EVENTS_MAX: Final = 1_024
+"""Of how many kinds of events it is remembered whether they alarm."""
+NO_MEMORY: Final = "null"
+_encode: Final = msgspec.json.Encoder().encode
+_log = structlog.get_logger(__name__)
+
+
+HeatLimits = tuple[str, OwnHeat]
+"""What a GPU's limits of heat hang on: its model, and the maxima that it tells itself."""
+UNKNOWN_LIMITS: Final[HeatLimits] = ("", NO_OWN_HEAT)
+Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], Look]
+"""GPUs, what each told, and how it was looked at when that was nothing."""
+
+
+@dataclass(slots=True)
+class SeenNode:
+    """A node as its newest current report left it. ``watched``: the counters of that report's GPUs."""
+
+    boot_order: int
+    seq: int
+    watched: dict[str, Watched]
+    pasts: dict[str, Past]
+    """What is remembered of a GPU beyond its counters, or carries them over a poll that failed."""
+    quiet: Quiet | None = None
+    """The last report in full, where it said nothing: one that tells the same says nothing either."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Of one group: rows for the inbox, and how each node stands after it."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    nodes: dict[str, SeenNode] = field(default_factory=dict)
+
+    def memory_of(self, node_id: str) -> str:
+        """As JSON, for the node's row."""
+        seen = self.nodes.get(node_id)
+        return NO_MEMORY if seen is None or not seen.pasts else _encode(seen.pasts).decode()
+
+
+class SampleJudge:
+    """Of one process. What it keeps saves reading and is never believed before the node's row agrees."""
+
+    def __init__(self) -> None:
+        self.num_failed = 0
+        self._policy = DEFAULT_POLICY.health
+        self._look = look_of(self._policy)
+        self._policy_read_at: float | None = None
+        self._seen: dict[str, SeenNode] = {}
+        self._limits: dict[str, tuple[float, HeatLimits]] = {}
+        self._alarming: dict[tuple[object, ...], bool] = {}
+
+    def read_policy(self, units: UnitOfWorkFactory) -> None:
+        """Outside of any transaction. Raises ``UnavailableError``."""
+        if self._policy_read_at is not None and time.monotonic() - self._policy_read_at < POLICY_HOLDS_S:
+            return
+        with units.read() as session:
+            policy = active_policy(session).health
+        if policy != self._policy:
+            self._policy, self._look = policy, look_of(policy)
+            self._alarming.clear()
+        self._policy_read_at = time.monotonic()
+
+    def judge(
+        self,
+        connection: Connection,
+        current: Sequence[FreshReport],
+        nodes: Mapping[str, LockedNode],
+        books: Mapping[str, BootBook],
+        now: datetime,
+    ) -> Verdict:
+        """``current``: reports that move latest state, in the order in which each node sent them."""
+        verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes))
+
+        def limits_of(uuid: str) -> HeatLimits:
+            read_at, limits = self._limits.get(uuid, (-math.inf, UNKNOWN_LIMITS))
+            if time.monotonic() - read_at >= LIMITS_HOLD_S:
+                state = statements.state_of(connection, uuid, now - TOLD_WITHIN)
+                limits = statements.model_of(connection, uuid), own_heat_in(state)
+                self._limits[uuid] = time.monotonic(), limits
+            return limits
+
+        for fresh in current:
+            node_id = fresh.incoming.node_id
+            try:
+                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._look, now, limits_of)
+            except Exception:  # noqa: BLE001  # what judges must never stop what stores
+                self.num_failed += 1
+                _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
+                verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
+        for name, seen in verdict.nodes.items():
+            seen.boot_order, seen.seq = books[name].order, books[name].seq
+        return verdict
+
+    def is_alarming(self, signal: GpuSignal) -> bool:
+        """Whether what an event is about takes nothing new from now on, even before the judge has come to it.
+
+        In a storm thousands say the same of other GPUs: which one it is and when it was decide nothing here.
+        """
+        values = tuple(signal.values.items())
+        alike = signal.kind, signal.source, signal.code, signal.text, signal.gpu_uuid is None, values
+        known = self._alarming.get(alike)
+        if known is not None:
+            return known
+        if len(self._alarming) >= LIKE_EVENTS_MAX:
+            self._alarming.clear()
+        try:
+            is_alarming = alarms(judge_signal(signal, self._policy))
+        except Exception:  # noqa: BLE001  # what judges must never stop what stores: the judge sets it aside
+            self.num_failed += 1
+            _log.exception("event_not_judged", node_id=signal.node_id, signal_id=signal.signal_id)
+            return False
+        self._alarming[alike] = is_alarming
+        return is_alarming
+
+    def keep(self, verdict: Verdict) -> None:
+        """Once it is committed."""
+        self._seen |= verdict.nodes
+
+    def _as_they_stand(
+        self, connection: Connection, current: Sequence[FreshReport], nodes: Mapping[str, LockedNode]
+    ) -> dict[str, SeenNode]:
+        """Each node before this group: as this process remembers it where that is still so, else from the database."""
+        found: dict[str, SeenNode] = {}
+        missing: set[str] = set()
+        for fresh in current:
+            node_id = fresh.incoming.node_id
+            if node_id not in found:
+                found[node_id] = self._remembered(nodes[node_id])
+            known = found[node_id].watched
+            if not known.keys() >= set(fresh.gpu_uuids):
+                missing.add(node_id)
+        if missing:
+            for name, row in statements.readings_of(connection, missing).items():
+                stored = {uuid: watched_in(each.values) for uuid, each in known_in(row).items()}
+                found[name].watched = stored | found[name].watched
+        return found
+
+    def _remembered(self, node: LockedNode) -> SeenNode:
+        seen = self._seen.get(node.node_id)
+        if seen is not None and (seen.boot_order, seen.seq) == (node.boot_order, node.seq):
+            return SeenNode(seen.boot_order, seen.seq, seen.watched, dict(seen.pasts), seen.quiet)
+        return SeenNode(node.boot_order, node.seq, {}, _pasts_in(node))
+
+
+def _pasts_in(node: LockedNode) -> dict[str, Past]:
+    """Of the GPUs that are still this node's. A memory that cannot be read is given up, and said."""
+    if not node.judge_memory:  # of nearly all, and msgspec makes anew each time what reads such a type
+        return {}
+    try:
+        pasts = msgspec.convert(node.judge_memory, dict[str, Past])
+    except msgspec.ValidationError as error:
+        _log.error("judge_memory_unreadable", node_id=node.node_id, fault=str(error))
+        return {}
+    return {uuid: past for uuid, past in pasts.items() if uuid in node.gpu_uuids}
+
+
+def _judge_report(
+    seen: SeenNode,
+    fresh: FreshReport,
+    policy: HealthPolicy,
+    look: Look,
+    now: datetime,
+    limits_of: Callable[[str], HeatLimits],
+) -> list[dict[str, Any]]:
+    """Rows for the inbox; ``seen`` moves on. ``limits_of``: asked of a GPU that is hot."""
+    rows: list[dict[str, Any]] = []
+    told = [readings_that_tell(gpu.values) for gpu in fresh.gpus]
+    if _is_as_quiet(seen.quiet, fresh, told, look):
+        return rows
+    before, seen.watched = seen.watched, {}
+    seen.quiet = fresh.gpu_uuids, told, look
+    for gpu in fresh.gpus:
+        uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
+        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, look):
+            seen.quiet = None
+            past = seen.pasts.pop(uuid, None) or Past(watched)
+            limits = limits_of(uuid) if heat.is_hot(gpu.values, look.heat) else UNKNOWN_LIMITS
+            after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now), *limits)
+            rows += (_row(each, fresh, now) for each in said)
+            watched = after.watched
+            if not after.has_counters_alone or watched != watched_in(gpu.values):
+                seen.pasts[uuid] = after
+        seen.watched[uuid] = watched
+    return rows
+
+
+def _is_as_quiet(quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[float | None, ...]], look: Look) -> bool:
+    if quiet is None or quiet[2] is not look or quiet[1] != told or quiet[0] != fresh.gpu_uuids:
+        return False
+    limits = look.heat
+    return True not in [gpu.is_lost or heat.is_hot(gpu.values, limits) for gpu in fresh.gpus]
+
+
+def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:
+    told_ms = fresh.incoming.placed_ms
+    return GpuSample(GpuUuid(gpu.uuid), told_ms, tuple(gpu.values), gpu.is_lost, frozenset(gpu.from_dcgm))
+
+
+def _row(said: Said, fresh: FreshReport, now: datetime) -> dict[str, Any]:
+    """Its name says which report it came from, so it is one row however often that is taken."""
+    report = fresh.incoming.report
+    what = said.fault_key if isinstance(said, Finding) else f"{said.fault_key}/over"
+    name = f"sample/{report.boot_id}/{report.seq:020d}/{said.gpu_uuid}/{what}"
+    return sample_row(said, fresh.incoming.node_id, name, now)
+
+
+def _counters(gpus: Sequence[GpuReport]) -> dict[str, Watched]:
+    return {gpu.uuid: watched_in(gpu.values) for gpu in gpus}

@@ -1,0 +1,48 @@
+"""How long history is kept, and the one round that a keeper makes: compact what has settled, drop what is over."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, delete, or_, select, tuple_
+
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.policy.policies import active_policy
+from control.telemetry.compaction import compact_once
+from muster.db.models import StoredSignal, TelemetryChunk, TelemetryGap, TelemetryPlace
+from muster.domain.principals import system_principal
+
+SWEEP: Final = declare_action("telemetry.sweep")
+BATCH: Final = 2_000
+_PRINCIPAL: Final = system_principal("telemetry")
+
+
+def keep_once(units: UnitOfWorkFactory) -> dict[str, int]:
+    """Returns how many hours were compacted, and how many rows of each kind went."""
+    return {"compacted": compact_once(units), **sweep_once(units)}
+
+
+def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
+    """Drop chunks, gaps and judged signals past ``retention.telemetry_days``, at most ``batch`` of each."""
+    with units.begin(_PRINCIPAL, SWEEP, quiet=True) as unit:
+        before = unit.now - timedelta(days=active_policy(unit.session).retention.telemetry_days)
+        chunk, gap, signal, place = TelemetryChunk, TelemetryGap, StoredSignal, TelemetryPlace
+        # What ends one of an unknown kind nobody knows; an agent that still means it tells it anew.
+        is_over = or_(signal.is_open.is_(False), signal.judge_fault.is_not(None))
+        is_judged = signal.judged_at.is_not(None) & is_over
+        return {
+            "chunks": _drop(unit, (chunk.node_id, chunk.hour, chunk.schema), chunk.hour < before, batch),
+            "gaps": _drop(
+                unit, (gap.node_id, gap.boot_id, gap.report_seq, gap.ordinal), gap.received_at < before, batch
+            ),
+            "signals": _drop(
+                unit, (signal.node_id, signal.signal_id), is_judged & (signal.received_at < before), batch
+            ),
+            "places": _drop(unit, (place.gpu_uuid, place.node_id), place.last_hour < before, batch),
+        }
+
+
+def _drop(unit: UnitOfWork, keys: Sequence[Any], is_over: ColumnElement[bool], batch: int) -> int:
+    doomed = select(*keys).where(is_over).limit(batch)
+    statement = delete(keys[0].class_).where(tuple_(*keys).in_(doomed)).returning(keys[0])
+    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())

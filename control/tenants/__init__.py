@@ -1,0 +1,1 @@
+"""Tenants with their keys, persons, sessions and quotas."""

@@ -1,0 +1,132 @@
+"""Quotas: what a tenant is guaranteed in a tier, what it may borrow, and its ceiling (I6); of it and all below it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select, text
+
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.incidents import incidents
+from control.policy.policies import active_policy
+from control.tenants.tenancy import limit_refusal, quota_of
+from muster.db.models import Quota as QuotaRow
+from muster.db.models import Tenant
+from muster.db.queries.tenants import held_in_tier, lock_below
+from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.evidence.incidents import IncidentKind
+from muster.domain.ids import JobId, TenantId
+from muster.domain.principals import Permission
+from scheduler.explain.explain import limit_held
+from scheduler.quota.tenancy import Quota
+
+SET: Final = declare_action("quota.set")
+READ: Final = declare_action("quota.read")
+BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFound:
+    """``held_gpus``: by the tenant and all below it, now."""
+
+    row: QuotaRow
+    held_gpus: int
+
+
+def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *, reason: str) -> QuotaFound:
+    """From now on no placement passes it. A limit below what is held opens an incident and stops nothing.
+
+    Raises:
+        NotFoundError: there is no such tenant.
+        ValidationFailedError: the policy does not define the tier, or more is guaranteed than the ceiling allows.
+    """
+    unit.principal.require(Permission.TENANT_WRITE)
+    if unit.session.get(Tenant, tenant_id) is None:
+        raise NotFoundError
+    _require_possible(unit, tier, wanted)
+    row = _locked(unit, tenant_id, tier)
+    before = None if row is None else quota_of(row)
+    if row is None:
+        row = QuotaRow(tenant_id=tenant_id, tier=tier, ceiling_gpus=wanted.ceiling, updated_at=unit.now)
+        unit.session.add(row)
+    row.guaranteed_gpus, row.borrowable_gpus, row.ceiling_gpus = wanted.guaranteed, wanted.borrowable, wanted.ceiling
+    row.updated_at = unit.now
+    detail = {"tier": tier, "from": None if before is None else _told(before), "to": _told(wanted), "reason": reason}
+    unit.emit("tenant.quota_set", "tenant", tenant_id, tenant_id=tenant_id, payload=detail)
+    unit.audit("quota.set", "tenant", tenant_id, tenant_id=tenant_id, reason=reason, detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)
+    held = held_in_tier(unit.session, tenant_id, tier)
+    tell_of_holdings(unit, row, held)
+    unit.session.flush()
+    return QuotaFound(row, held)
+
+
+def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
+    """The row, whose lock each placement of the tenant takes that finds it; None: none of its placements can commit
+    before this unit that has not by now, and who moves a tenant waits too.
+    """
+    row = unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
+    if row is not None:
+        return row
+    unit.session.execute(text("LOCK TABLE tenants IN ROW EXCLUSIVE MODE"))
+    lock_below(unit.session, tenant_id)
+    return unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
+
+
+def _require_possible(unit: UnitOfWork, tier: str, wanted: Quota) -> None:
+    tiers = active_policy(unit.session).tiers
+    if tier not in tiers:
+        detail = f"the policy defines: {', '.join(sorted(tiers))}"
+        raise ValidationFailedError.at("/tier", "unknown_tier", detail)
+    if wanted.ceiling is not None and wanted.guaranteed > wanted.ceiling:
+        detail = (
+            f"{wanted.guaranteed} GPUs are guaranteed, and the ceiling is {wanted.ceiling}: at most that many can be"
+        )
+        raise ValidationFailedError.at("/guaranteed_gpus", "above_ceiling", detail)
+
+
+def _told(quota: Quota) -> dict[str, int | None]:
+    return {
+        "guaranteed_gpus": quota.guaranteed,
+        "borrowable_gpus": quota.borrowable,
+        "ceiling_gpus": quota.ceiling,
+    }
+
+
+def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
+    """A tenant's quotas, by tier. Raises ``NotFoundError`` for a missing tenant and for another one alike."""
+    unit.principal.require(Permission.TENANT_READ)
+    is_visible = unit.principal.sees_all_tenants or unit.principal.tenant_id == tenant_id
+    if not is_visible or unit.session.get(Tenant, tenant_id) is None:
+        raise NotFoundError
+    rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
+    return [QuotaFound(row, held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]
+
+
+def quota_refusal(
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+) -> str | None:
+    """I6 under the quotas' locks: why ``num_gpus`` more would pass a limit of the tenant or of one above, or None.
+
+    ``kept_beside``: of a job that waits itself. What is held for others that wait counts as theirs already.
+    """
+    refused = limit_refusal(unit, tenant_id, tier, num_gpus, kept_beside=kept_beside)
+    return None if refused is None else limit_held(refused[0], tier, is_own=refused[1])
+
+
+def tell_of_holdings(unit: UnitOfWork, row: QuotaRow, held: int) -> None:
+    """An incident a tier, from the limit that lies below what is held to the one that does not."""
+    most = quota_of(row).most
+    about_tenant = incidents.open_about(unit, BELOW_HOLDINGS, [row.tenant_id])
+    opened = [each for each in about_tenant if each.payload["tier"] == row.tier]
+    if most is None or held <= most:
+        why = "there is no limit now" if most is None else f"the limit is {most} now"
+        for incident in opened:
+            incidents.close_incident(unit, incident, reason=why)
+        return
+    if opened:
+        return
+    name = unit.session.get_one(Tenant, row.tenant_id).name
+    summary = f"{name} holds {held} GPUs in the tier {row.tier}; its quota is now {most}"
+    payload = {"tenant_id": row.tenant_id, "tier": row.tier, "held": held, "ceiling_gpus": most}
+    incidents.open_incident(unit, BELOW_HOLDINGS, "tenant", row.tenant_id, summary, payload)

@@ -1,0 +1,87 @@
+"""The tree of tenants as the planner reads it, and its limits under lock, as a commit asks of them (I6)."""
+
+from collections.abc import Collection
+from datetime import datetime
+from itertools import pairwise
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork
+from muster.db.models import Quota as QuotaRow
+from muster.db.queries import tenants
+from muster.domain.errors import ConflictError
+from muster.domain.ids import JobId, TenantId
+from muster.domain.policy.document import Policy
+from scheduler.quota.tenancy import Holdings, Limit, Member, Quota, Tenancy
+
+Used = dict[tuple[TenantId, str], float]
+_USED: Final[WeakKeyDictionary[Engine, tuple[datetime, float, Used]]] = WeakKeyDictionary()
+
+
+class TreeChangedError(ConflictError):
+    """The tenant came under another one while its limits were being asked for."""
+
+    code, status, title = "tenant_tree_changed", 409, "The tenant has another place since"
+
+
+def quota_of(row: QuotaRow) -> Quota:
+    return Quota(row.guaranteed_gpus, row.borrowable_gpus, row.ceiling_gpus)
+
+
+def tenancy(session: Session) -> Tenancy:
+    """Without usage, which ``with_usage`` adds where somebody has to share."""
+    members = {tenant_id: Member(parent_id, weight) for tenant_id, parent_id, weight in tenants.placed(session)}
+    return Tenancy(members, {(row.tenant_id, row.tier): quota_of(row) for row in tenants.quotas(session)})
+
+
+def used(session: Session, now: datetime, policy: Policy) -> Used:
+    """Until the last full hour. What was used before then does not change, so a process asks once an hour."""
+    until = now.replace(minute=0, second=0, microsecond=0)
+    half_life_s = policy.queue.usage_half_life_s
+    bind = session.get_bind()
+    engine = bind.engine if isinstance(bind, Connection) else bind
+    known = _USED.get(engine)
+    if known is None or known[:2] != (until, half_life_s):
+        known = _USED[engine] = (until, half_life_s, tenants.used(session, until, half_life_s))
+    return known[2]
+
+
+def locked_holdings(
+    unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str, *, kept_beside: JobId | None = None
+) -> Holdings:
+    """What these tenants and those above them hold now, as far as a quota there is of it: its row stays locked.
+
+    ``kept_beside``: with what is kept for every other job that waits.
+
+    Raises:
+        TreeChangedError: one has come under another tenant meanwhile. Who moves one locks the same rows.
+    """
+    lines = {tenant_id: tenants.line(unit.session, tenant_id) for tenant_id in sorted(tenant_ids)}
+    concerned = {above for line in lines.values() for above in line}
+    query = select(QuotaRow).where(QuotaRow.tenant_id.in_(concerned), QuotaRow.tier == tier)
+    locked = query.order_by(QuotaRow.tenant_id).with_for_update(key_share=True)
+    rows = unit.session.scalars(locked.execution_options(populate_existing=True)).all()
+    if rows and any(tenants.line(unit.session, tenant_id) != line for tenant_id, line in lines.items()):
+        raise TreeChangedError(f"{min(lines)} has another place in the tree of tenants now")
+    members = {below: Member(above) for line in lines.values() for below, above in pairwise(line)}
+    holdings = Holdings(Tenancy(members, {(row.tenant_id, tier): quota_of(row) for row in rows}))
+    for row in rows:
+        held = tenants.held_in_tier(unit.session, row.tenant_id, tier)
+        kept = 0
+        if kept_beside is not None:
+            kept = tenants.kept_in_tier(unit.session, row.tenant_id, tier, beside=kept_beside)
+        holdings.set(row.tenant_id, tier, held, kept)
+    return holdings
+
+
+def limit_refusal(
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+) -> tuple[Limit, bool] | None:
+    """I6 under the quotas' locks: the limit that ``num_gpus`` more would pass, and whether it is the tenant's own."""
+    limit = locked_holdings(unit, [tenant_id], tier, kept_beside=kept_beside).limit(tenant_id, tier)
+    if limit is None or num_gpus <= limit.left:
+        return None
+    return limit, limit.tenant_id == tenant_id

@@ -1,0 +1,97 @@
+"""Tenants: the customers whose jobs, keys and events stay apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select, text
+
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.tenants.quotas import tell_of_holdings
+from muster.db.models import Quota, Tenant
+from muster.db.queries import tenants as tree
+from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
+from muster.domain.ids import TenantId
+from muster.domain.principals import Permission
+from muster.identity import new_id
+from scheduler.quota.tenancy import refusal_of_parent
+
+CREATE: Final = declare_action("tenant.create")
+READ: Final = declare_action("tenant.read")
+PLACE: Final = declare_action("tenant.place")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``parent_id``: None: under nobody. ``weight``: of its share of what is not guaranteed, among those beside it."""
+
+    parent_id: TenantId | None = None
+    weight: float = 1.0
+
+
+def create(unit: UnitOfWork, *, name: str) -> Tenant:
+    """Raises ``ConflictError`` when the name is taken."""
+    unit.principal.require(Permission.TENANT_WRITE)
+    if unit.session.scalar(select(Tenant.id).where(Tenant.name == name)) is not None:
+        message = f"a tenant named {name} exists already"
+        raise ConflictError(message)
+    tenant = Tenant(id=TenantId(new_id("tenant")), name=name, created_at=unit.now)
+    unit.session.add(tenant)
+    unit.emit("tenant.created", "tenant", tenant.id, tenant_id=tenant.id, payload={"name": name})
+    unit.audit("tenant.create", "tenant", tenant.id, tenant_id=tenant.id, detail={"name": name})
+    unit.session.flush()
+    return tenant
+
+
+def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) -> Tenant:
+    """Put a tenant, with all below it, under another or under nobody, and set its weight there.
+
+    Nothing that runs is stopped; where one above holds more than its limit by then, an incident opens.
+
+    Raises:
+        NotFoundError: there is no such tenant.
+        ValidationFailedError: there is no such parent, or the tree would have a circle or too many levels.
+    """
+    unit.principal.require(Permission.TENANT_WRITE)
+    unit.session.execute(text("LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE"))  # two moves could make a circle
+    tenant = unit.session.get(Tenant, tenant_id, populate_existing=True)
+    if tenant is None:
+        raise NotFoundError
+    if wanted.parent_id is not None:
+        _require_parent(unit, tenant_id, wanted.parent_id)
+    tree.lock_below(unit.session, tenant_id)
+    concerned = [*tree.below(unit.session, tenant_id), *tree.line(unit.session, tenant_id)]
+    before = {"parent_id": tenant.parent_id, "weight": tenant.weight}
+    tenant.parent_id, tenant.weight = wanted.parent_id, wanted.weight
+    unit.session.flush()
+    concerned += tree.line(unit.session, tenant_id)
+    detail = {
+        "from": before,
+        "to": {"parent_id": wanted.parent_id, "weight": wanted.weight},
+        "reason": reason,
+    }
+    unit.emit("tenant.placed", "tenant", tenant_id, tenant_id=tenant_id, payload=detail)
+    unit.audit("tenant.place", "tenant", tenant_id, tenant_id=tenant_id, reason=reason, detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)
+    rows = select(Quota).where(Quota.tenant_id.in_(concerned)).order_by(Quota.tenant_id, Quota.tier)
+    for row in unit.session.scalars(rows.with_for_update(key_share=True)).all():
+        tell_of_holdings(unit, row, tree.held_in_tier(unit.session, row.tenant_id, row.tier))
+    return tenant
+
+
+def _require_parent(unit: UnitOfWork, tenant_id: TenantId, parent_id: TenantId) -> None:
+    parents = tree.parents(unit.session)
+    if parent_id not in parents:
+        raise ValidationFailedError.at("/parent_id", "unknown_tenant", "there is no such tenant")
+    refusal = refusal_of_parent(parents, tenant_id, parent_id)
+    if refusal is not None:
+        raise ValidationFailedError.at("/parent_id", "no_tree", refusal)
+
+
+def list_tenants(unit: UnitOfWork) -> Sequence[Tenant]:
+    """Every tenant for an operator; a tenant sees itself."""
+    unit.principal.require(Permission.TENANT_READ)
+    query = select(Tenant).order_by(Tenant.name).limit(1000)
+    if not unit.principal.sees_all_tenants:
+        query = query.where(Tenant.id == unit.principal.tenant_id)
+    return unit.session.scalars(query).all()

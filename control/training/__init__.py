@@ -1,0 +1,1 @@
+"""What a job's ranks report: progress, checkpoints and saves that failed."""

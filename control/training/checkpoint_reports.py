@@ -1,0 +1,261 @@
+"""What ranks say of checkpoints becomes their rows. Reported, and under the fence of whoever says it.
+
+Which generation a job goes on from is no value of its own: it is the newest row that nothing speaks against
+(``checkpoints.resume_of``). Rows change under the lock of the job's row alone, which placement holds as it gives out a
+fence; so to ask whether a newer attempt has begun and to write what an older one says is one compare-and-set.
+"""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import select, tuple_
+
+from control.attempts.attempts import LoadedAttempt
+from control.attempts.mapping import spec_of
+from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
+from control.checkpoints.taint_lineage import fence_in, taint_descendants
+from control.core.unit_of_work import UnitOfWork
+from control.training.storage_faults import note_failed, note_saved
+from muster.db.models import Attempt, Checkpoint
+from muster.domain.ids import CheckpointId
+from muster.domain.job.spec import NodeLossRule
+from muster.domain.policy.document import Policy
+from muster.domain.states import AttemptState, CheckpointStatus
+from muster.domain.times import to_time
+from muster.identity import new_id
+from muster.wire.training import (
+    MOST_FAULTS,
+    AnyCheckpointMessage,
+    CheckpointDone,
+    CheckpointExpired,
+    CheckpointFound,
+    CheckpointPinned,
+    CheckpointRejected,
+    CheckpointScrubbed,
+    CheckpointUnreadable,
+    Lineage,
+)
+
+_NAME: Final = re.compile(r"step-[0-9]{1,18}/gen-[0-9]{1,20}")
+_STALE: Final = "it was committed under an older fence, when a newer attempt had begun"
+
+
+class CheckpointWords:
+    """Of one batch of one attempt, whose job is locked."""
+
+    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
+        self._unit = unit
+        self._loaded = loaded
+        self._policy = policy
+
+    def note(self, message: AnyCheckpointMessage, at: datetime) -> None:
+        match message:
+            case CheckpointDone():
+                self._note_done(message, at)
+            case CheckpointFound():
+                self._note_found(message, at)
+            case CheckpointRejected():
+                self._reject(message.generation, message.why or "it did not verify")
+            case CheckpointUnreadable():
+                self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
+            case CheckpointExpired():
+                self._expire(message.generation)
+            case _:
+                self._note_kept(message, at)
+
+    def _note_done(self, message: CheckpointDone, at: datetime) -> None:
+        """One that is being written, is committed, was read back equal, or came to nothing."""
+        row, attempt = self._row_of(message.generation), self._loaded.attempt
+        if message.status == "writing":
+            if row is None and attempt.state is not AttemptState.ENDED:
+                self._new_row(attempt, message)
+            return
+        if message.status == "failed":
+            self._note_failed(message, at)
+            return
+        if row is None or row.status is CheckpointStatus.WRITING:
+            row = row or self._new_row(attempt, message)
+            self._commit(row, attempt, message, at, save_s=message.seconds)
+            if message.place:
+                note_saved(self._unit, self._loaded, message.place, self._policy.training.storage)
+        if message.status == "verified":
+            self._note_verified(row, at)
+
+    def _note_found(self, message: CheckpointFound, at: datetime) -> None:
+        """One of an earlier attempt, which this one has read whole. Its commit may not have been heard of: who made it
+        died first. It is that attempt's, and what is known of that one's results holds for it.
+        """
+        maker = self._maker_of(message.generation)
+        if maker is None or self._is_overtaken(self._loaded.attempt, at):
+            return
+        row = self._row_of(message.generation)
+        if row is None or row.status is CheckpointStatus.WRITING:
+            row = row or self._new_row(maker, message)
+            self._commit(row, maker, message, at, found_by=self._loaded.attempt.id)
+        self._note_verified(row, at)
+
+    def note_begun(self, at: datetime) -> None:
+        """The attempt trains from now on: what an older one commits later counts for nothing. So several hosts need not
+        wait for the lease of a lost one, unless the job says so.
+        """
+        attempt = self._loaded.attempt
+        if attempt.training_began_at is not None:
+            return
+        attempt.training_began_at = at
+        if spec_of(self._loaded.job).on_node_loss is None and (attempt.num_nodes or 1) > 1:
+            attempt.on_node_loss = NodeLossRule.FENCED
+
+    def note_resumed(self, generation: str, at: datetime) -> None:
+        """It has chosen where to go on. What an older attempt was heard to have committed later, and this one has not
+        seen, counts for nothing either.
+        """
+        self.note_begun(at)
+        self._note_descent(generation)
+        own = self._loaded.attempt
+        seen = self._row_of(generation)
+        later = select(Checkpoint).where(
+            Checkpoint.job_id == own.job_id,
+            Checkpoint.fence < own.fence,
+            Checkpoint.status.in_(RESUMABLE),
+            Checkpoint.committed_at >= at,
+        )
+        if seen is not None:  # by the clocks of two hosts it may have been committed later all the same
+            later = later.where(tuple_(Checkpoint.step, Checkpoint.fence) > (seen.step, seen.fence))
+        for row in self._unit.session.scalars(later).all():
+            row.reason = _STALE
+            move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
+
+    def _note_descent(self, generation: str) -> None:
+        """Whose results it builds on. They may have become doubtful since its order was given."""
+        maker = self._maker_of(generation) if _NAME.fullmatch(generation) else None
+        if maker is None:
+            return
+        self._loaded.attempt.resumed_from = generation
+        lock = select(Attempt.id).where(Attempt.id == maker.id).with_for_update(key_share=True)
+        self._unit.session.execute(lock)  # whoever taints it meanwhile waits, and then sees who went on from it
+        taint_descendants(self._unit, [maker.job_id])
+
+    def _note_kept(self, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
+        row = self._row_of(message.generation)
+        if row is None:
+            return
+        if isinstance(message, CheckpointScrubbed):
+            row.scrubbed_at = at
+        elif message.is_pinned != (row.pin_held_at is not None):
+            row.pin_held_at = at if message.is_pinned else None
+            kind = "checkpoint.pin_held" if message.is_pinned else "checkpoint.pin_left"
+            self._tell(kind, {"generation": row.generation, "step": row.step})
+
+    def _reject(self, generation: str, why: str) -> None:
+        """Also said of one whose commit was never heard of: its host may have died with the word."""
+        row = self._row_of(generation)
+        if row is None:
+            self._tell("checkpoint.rejected", {"generation": generation, "reason": why})
+        elif row.status in RESUMABLE:
+            row.reason = why
+            move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
+
+    def _expire(self, generation: str) -> None:
+        row = self._row_of(generation)
+        if row is not None and row.status is not CheckpointStatus.EXPIRED:
+            move_checkpoint(self._unit, row, CheckpointStatus.EXPIRED)
+
+    def promote(self, step: int) -> None:
+        """Verified, and enough healthy steps after it: GOOD."""
+        reached = step - self._policy.training.good_after_steps
+        query = select(Checkpoint).where(
+            Checkpoint.attempt_id == self._loaded.attempt.id,
+            Checkpoint.status == CheckpointStatus.VERIFIED,
+            Checkpoint.step <= reached,
+        )
+        for row in self._unit.session.scalars(query).all():
+            move_checkpoint(self._unit, row, CheckpointStatus.GOOD)
+
+    def _note_failed(self, message: CheckpointDone, at: datetime) -> None:
+        drop_failed(self._unit.session, self._loaded.attempt, message.generation)
+        payload = {"generation": message.generation, "step": message.step, "why": message.why}
+        faults = message.faults[:MOST_FAULTS]
+        self._tell("checkpoint.failed", {**payload, "faults": list(faults)})
+        note_failed(self._unit, self._loaded, faults, at, self._policy.training.storage)
+
+    def _note_verified(self, row: Checkpoint, at: datetime) -> None:
+        if row.status is CheckpointStatus.COMMITTED:
+            move_checkpoint(self._unit, row, CheckpointStatus.VERIFIED)
+            row.verified_at = at
+
+    def _new_row(self, attempt: Attempt, message: CheckpointDone | CheckpointFound) -> Checkpoint:
+        row = Checkpoint(
+            id=CheckpointId(new_id("checkpoint")),
+            job_id=attempt.job_id,
+            attempt_id=attempt.id,
+            tenant_id=attempt.tenant_id,
+            fence=attempt.fence,
+            step=message.step,
+            generation=message.generation,
+            status=CheckpointStatus.WRITING,
+            manifest={},
+            created_at=self._unit.now,
+        )
+        self._unit.session.add(row)
+        self._unit.session.flush()
+        self._tell("checkpoint.writing", {"generation": row.generation, "step": row.step})
+        return row
+
+    def _commit(
+        self, row: Checkpoint, maker: Attempt, message: CheckpointDone | CheckpointFound, at: datetime, **facts: object
+    ) -> None:
+        """``maker``: whose program wrote it, which is not always who tells of it."""
+        row.status = CheckpointStatus.COMMITTED
+        row.manifest = {"sha256": message.manifest_sha256, "lineage": _lineage_of(message), **facts}
+        row.num_bytes = message.bytes
+        row.committed_at = committed_at = to_time(message.at_unix_ms) if message.at_unix_ms else at
+        self._unit.session.flush()
+        told = {"generation": row.generation, "step": row.step, "bytes": row.num_bytes}
+        is_own = maker.id == self._loaded.attempt.id
+        self._tell("checkpoint.committed", told if is_own else {**told, "made_by": maker.id})
+        if maker.tainted_since is not None and committed_at >= maker.tainted_since:
+            row.reason = tainted_words(maker.tainted_since)
+            move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
+        elif self._is_overtaken(maker, committed_at):
+            row.reason = _STALE
+            move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
+
+    def _is_overtaken(self, attempt: Attempt, at: datetime) -> bool:
+        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen.
+
+        Who tells of an older one's is no such attempt: it has seen that one, whatever the clocks of their hosts say.
+        """
+        newer = select(Attempt.id).where(
+            Attempt.job_id == attempt.job_id,
+            Attempt.fence > attempt.fence,
+            Attempt.id != self._loaded.attempt.id,
+            Attempt.training_began_at <= at,
+        )
+        return self._unit.session.scalar(newer.limit(1)) is not None
+
+    def _maker_of(self, generation: str) -> Attempt | None:
+        """The earlier attempt of this job whose fence stands in the name."""
+        own = self._loaded.attempt
+        fence = fence_in(generation)
+        if fence >= own.fence:
+            return None
+        return self._unit.session.scalar(select(Attempt).where(Attempt.job_id == own.job_id, Attempt.fence == fence))
+
+    def _row_of(self, generation: str) -> Checkpoint | None:
+        query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)
+        return self._unit.session.scalar(query)
+
+    def _tell(self, kind: str, payload: dict[str, Any]) -> None:
+        attempt = self._loaded.attempt
+        payload = {"job_id": attempt.job_id, **payload}
+        self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+
+def _lineage_of(message: CheckpointDone | CheckpointFound) -> dict[str, Any] | None:
+    """None where none was told, or none that fits."""
+    try:
+        return msgspec.structs.asdict(msgspec.convert(message.lineage, Lineage))
+    except msgspec.ValidationError:
+        return None

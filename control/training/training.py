@@ -1,0 +1,159 @@
+"""What ranks report of their training becomes progress, checkpoints and the timeline. Reported, so it judges no GPU.
+
+A host's lines have effect once: their offset moves in the same transaction. A line that fits nothing is counted.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from control.attempts.attempts import LoadedAttempt, lock_attempt
+from control.attempts.mapping import spec_of
+from control.attempts.reclaim_outcomes import hear_late_words
+from control.checkpoints.checkpoints import pinned_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.placement.elastic import resize_by_program
+from control.policy.policies import active_policy
+from control.training.checkpoint_reports import CheckpointWords
+from control.training.training_progress import Progress
+from muster.db.models import TrainingHost
+from muster.domain.errors import NotFoundError, StaleFenceError
+from muster.domain.ids import AttemptId, NodeId
+from muster.domain.job.checkpoint_interval import interval_in_words
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Permission
+from muster.domain.strict import require_clean_document
+from muster.domain.times import to_time
+from muster.wire.training import (
+    AnyCheckpointMessage,
+    AnyRankMessage,
+    CheckpointDone,
+    CheckpointInterval,
+    Hello,
+    Outcome,
+    Pace,
+    ResizeAsked,
+    Resumed,
+    StepDone,
+    TrainAnswer,
+    TrainBatch,
+    TrainLine,
+    Warned,
+)
+
+TAKE: Final = declare_action("training.take")
+_TRAINS: Final = (StepDone, CheckpointDone)
+"""By these, of rank 0, a program that says nothing of where it goes on has chosen it."""
+
+
+def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
+    """Take a host's lines from where the server stands. Begin the unit ``quiet``: steps leave no events.
+
+    Raises:
+        StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
+    """
+    unit.principal.require(Permission.HOST_REPORT)
+    node_id = unit.principal.node_id
+    loaded = _loaded(unit, attempt_id)
+    if node_id is None or loaded is None or loaded.host(node_id) is None or loaded.attempt.fence != batch.fence:
+        raise StaleFenceError
+    host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
+    if batch.offset != host.line_offset or batch.next_offset < batch.offset:
+        return TrainAnswer(offset=host.line_offset, pinned=pinned_of(unit.session, loaded.job.id))
+    unit.session.add(host)
+    taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
+    for line in batch.lines:
+        host.num_refused += not taker.take(line)
+    host.num_refused += batch.num_passed_over
+    host.line_offset = batch.next_offset
+    taker.store()
+    hear_late_words(unit, loaded.attempt)
+    pinned = pinned_of(unit.session, loaded.job.id)
+    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
+
+
+def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
+    try:
+        return lock_attempt(unit, attempt_id)
+    except NotFoundError:
+        return None
+
+
+class _Taker:
+    """One batch's lines: progress is gathered and stored once, checkpoints and outcomes as they come."""
+
+    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> None:
+        self._unit = unit
+        self._loaded = loaded
+        self._policy = policy
+        self._num_ranks = len(loaded.hosts) * spec_of(loaded.job).shape.num_ranks_per_node
+        self._progress = Progress(unit.session, loaded.attempt, node_id)
+        self._checkpoints = CheckpointWords(unit, loaded, policy)
+        self._wanted_nodes: int | None = None
+
+    def take(self, line: TrainLine) -> bool:
+        """Whether the line fitted anything."""
+        try:
+            require_clean_document(line.message)
+            message: AnyRankMessage = msgspec.convert(line.message, AnyRankMessage)
+        except (ValueError, msgspec.ValidationError):
+            return False
+        at = to_time(line.at_ms)
+        if line.rank is None or line.rank >= self._num_ranks:
+            return False
+        if line.rank == 0 and isinstance(message, _TRAINS):
+            self._checkpoints.note_begun(at)
+        if isinstance(message, AnyCheckpointMessage):
+            self._checkpoints.note(message, at)
+        else:
+            self._note(line.rank, message, at)
+        return True
+
+    def _note(self, rank: int, message: AnyRankMessage, at: datetime) -> None:
+        match message:
+            case Hello():
+                self._progress.note_hello(rank, message, at)
+            case StepDone():
+                self._progress.note_step(rank, message, at)
+            case Pace():
+                self._progress.note_pace(rank, message, at)
+            case Outcome():
+                self._note_outcome(rank, message, at)
+            case Warned() if self._progress.note_warning(rank, message, at):
+                self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
+            case Resumed() | ResizeAsked() | CheckpointInterval() if rank == 0:
+                self._note_of_first_rank(message, at)
+
+    def _note_of_first_rank(self, message: Resumed | ResizeAsked | CheckpointInterval, at: datetime) -> None:
+        """What rank 0 says for the whole job."""
+        if isinstance(message, Resumed):
+            self._checkpoints.note_resumed(message.generation, at)
+            self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+        elif isinstance(message, ResizeAsked):
+            self._wanted_nodes = message.num_nodes
+        else:
+            self._note_interval(message)
+
+    def _note_interval(self, message: CheckpointInterval) -> None:
+        found = msgspec.structs.asdict(message)
+        self._loaded.attempt.checkpoint_interval = found
+        self._tell("attempt.checkpoint_interval", {**found, "reason": interval_in_words(found)})
+
+    def _note_outcome(self, rank: int, message: Outcome, at: datetime) -> None:
+        self._progress.note_outcome(rank, message, at)
+        if rank == 0:
+            payload = {"exit": message.exit, "step": message.step, "message": message.message}
+            self._tell("attempt.training_ended", payload)
+
+    def _tell(self, kind: str, payload: dict[str, Any]) -> None:
+        attempt = self._loaded.attempt
+        payload = {"job_id": attempt.job_id, **payload}
+        self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+    def store(self) -> None:
+        self._progress.store()
+        if self._progress.newest_step is not None:
+            self._checkpoints.promote(self._progress.newest_step)
+        if self._wanted_nodes is not None:  # the newest word of the batch: a program that asks in a loop asks once
+            resize_by_program(self._unit, self._loaded, self._wanted_nodes)

@@ -1,0 +1,1 @@
+"""GPUs compared with others: cohorts, drift, peers of one gang."""

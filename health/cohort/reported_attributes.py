@@ -1,0 +1,29 @@
+"""Attributes of a GPU that its agent tells, as cohorts and the drift report compare them: all of them texts.
+
+Pure: from the newest ``GPU_STATE`` of the GPU, the class of its node's network, and what its host says in words.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.domain.evidence.state_readings import HOST_WORDS, words_in
+from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, STATES, WORDS
+
+
+def attributes_told(state: Mapping[str, Any], text: str, network: str | None, host_text: str = "") -> dict[str, str]:
+    """By the names of ``cohort_attributes.TOLD``; what was not told is not there.
+
+    ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.
+    """
+    words = words_in(text)
+    found = {name: f"{state[name]:.12g}" for name in STATES if state.get(name) is not None}
+    found |= {name: words[name] for name in WORDS if name in words}
+    of_host = words_in(host_text, HOST_WORDS)
+    found |= {name: of_host[name] for name in HOST if name in of_host}
+    if network is not None:
+        found[NETWORK] = network
+    if state.get(FABRIC_CLIQUE) is not None:
+        clique = f"{state[FABRIC_CLIQUE]:.12g}"
+        cluster = words.get("fabric_cluster")
+        found[FABRIC_CLIQUE] = clique if cluster is None else f"{cluster}/{clique}"
+    return found

@@ -1,0 +1,25 @@
+"""A corrupt InfoROM. Source: NVML's checksums; NVSentinel asks for a reset. What runs may end first."""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.readings import has
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.policy.health import HealthPolicy
+
+NAME: Final = "inforom"
+ABOUT: Final = About("the InfoROM's checksums do not hold", "NVML; NVSentinel's mapping of DCGM", Severity.DEGRADED)
+
+
+def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    if signal.values.get("inforom_valid", 1) != 0:
+        return NO_FINDINGS
+    words = "the InfoROM is corrupt: reset the GPU, replace it if that does not last"
+    return (signal_finding(NAME, signal, NAME, Severity.DEGRADED, policy, words),)
+
+
+def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+    return (NAME,) if has(signal, "inforom_valid") else ()
+
+
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)

@@ -1,0 +1,124 @@
+"""XIDs, by their own words and the catalogue. Source: ``health/xid/knowledge.json``.
+
+NVML and DCGM tell of an NVLink's error (74, 144 to 150) without its words, the kernel log with them: what these two
+alone tell weighs only after ``health.warm_up.words_wait_s``, and never if the words come before
+(``health.evidence.evidence.superseded_by``). Links train when hosts boot: their XIDs of that time are kept and weigh
+nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.evidence.suppression import WARM_UP, pending_until
+from health.xid.catalogue import entry_of
+from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading
+from health.xid.reading import RECOVERY_ACTION_CHANGED, ErrorReading, read_xid
+from health.xid.recovery import SEVERITY_OF, Action, action_of_xid_154
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
+from muster.domain.evidence.state_readings import DRIVER_BRANCH, SINCE_BOOT_S
+from muster.domain.policy.health import HealthPolicy
+
+NAME: Final = "xid"
+ABOUT: Final = About("an XID, as bad as docs/reference/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
+CODE: Final = "code"
+"""Key in ``values``: the XID."""
+HAS_WORDS: Final = "has_words"
+"""Key in ``values`` of an NVLink's error that was told in its own words."""
+ASKS_DIAGNOSIS: Final = "asks_diagnosis"
+"""Key in ``values`` of an NVLink's error whose own words ask for a field diagnosis, and for nothing more."""
+LINK: Final = "link"
+"""Key in ``values`` of an NVLink's error: which of the GPU's links."""
+_BIT: Final = "bit_"
+_TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
+_WORDLESS: Final = frozenset({Source.NVML, Source.DCGM})
+_OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
+"""NVIDIA's catalogue: a link's error, or one that did not train."""
+
+
+def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    """One finding for each XID. Of 154 the text decides: an action is a fault of its own, apart from a bare 154.
+
+    Of an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none);
+    how its words are laid out hangs on the driver's branch, where the event tells it.
+    """
+    if signal.code is None:
+        return NO_FINDINGS
+    entry = entry_of(signal.code)
+    fault, severity, summary = f"xid:{entry.code}", entry.severity, f"XID {entry.code}: {entry.name}"
+    branch = signal.values.get(DRIVER_BRANCH)
+    read = read_xid(entry.code, signal.text, driver_branch=None if branch is None else int(branch))
+    if read.link is not None:
+        severity, summary = _severity_of(read.link), f"{summary}: {_words_of(read.link)}"
+    asked = action_of_xid_154(signal.text) if entry.code == RECOVERY_ACTION_CHANGED else None
+    if asked is not None:
+        fault, severity, summary = f"{fault}:{asked}", SEVERITY_OF[asked], f"{summary}, to {asked}"
+    return (
+        signal_finding(
+            NAME,
+            signal,
+            fault,
+            severity,
+            policy,
+            summary,
+            threatens_correctness=entry.threatens_correctness,
+            values={CODE: float(entry.code), **_place_of(read), **_waits(signal, entry.code, read, policy)},
+        ),
+    )
+
+
+def is_of_links(values: Mapping[str, float]) -> bool:
+    """Whether these are values of an XID of an NVLink: one that broke, or one that did not train."""
+    return values.get("code") in _OF_LINKS
+
+
+def bit_key(register: int, bit: int) -> str:
+    """Key in ``values`` of a bit of an XID 74 that counts by how often it comes on one link."""
+    return f"{_BIT}{register}_{bit}"
+
+
+def is_bit_key(name: str) -> bool:
+    return name.startswith(_BIT)
+
+
+def is_of_another_link(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Whether both are values of an NVLink's error in its own words, each of a link of its own."""
+    if not (is_of_links(values) and HAS_WORDS in values and HAS_WORDS in others):
+        return False
+    return LINK in values and LINK in others and values[LINK] != others[LINK]
+
+
+def _place_of(read: ErrorReading) -> dict[str, float]:
+    """Where in the GPU: what rules about repetitions compare."""
+    found = {name: float(value) for name in ("gpc", "tpc", "link") if isinstance(value := read.decoded.get(name), int)}
+    if read.link is None:
+        return found
+    bits = {bit_key(each.register, each.bit): 1.0 for each in read.link.bits if each.repeated is not None}
+    asks = {ASKS_DIAGNOSIS: 1.0} if read.link.action is Action.FIELD_DIAGNOSIS else {}
+    return {**found, **bits, **asks, HAS_WORDS: 1.0}
+
+
+def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> dict[str, float]:
+    """What keeps an NVLink's error from weighing at once."""
+    since_boot_s = signal.values.get(SINCE_BOOT_S)
+    if code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s:
+        return {WARM_UP: 1.0}
+    if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source in _WORDLESS:
+        return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
+    return {}
+
+
+def _severity_of(link: LinkReading) -> Severity:
+    """What is to be passed over, and yet to be looked into by somebody, is watched."""
+    if link.action is Action.NONE and link.follow_up:
+        return Severity.WARNING
+    return SEVERITY_OF[link.action]
+
+
+def _words_of(link: LinkReading) -> str:
+    if link.bits:
+        return "; ".join(dict.fromkeys(bit.meaning for bit in link.bits))
+    return f"{link.unit}, {link.action}" + (f" ({link.follow_up})" if link.follow_up else "")
+
+
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.XID,), ABOUT)

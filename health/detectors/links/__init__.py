@@ -1,0 +1,1 @@
+"""NVLink, NVSwitch fabric and PCIe."""

@@ -1,0 +1,1 @@
+"""What shows while a GPU works or rests: clocks, heat, power."""

@@ -1,0 +1,1 @@
+"""Memory: ECC errors, remapped rows, retired pages."""

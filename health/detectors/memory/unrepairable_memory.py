@@ -1,0 +1,25 @@
+"""Memory that the driver calls unrepairable: like a remap that failed, the board is to be replaced. Source: NVML."""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.readings import has
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.policy.health import HealthPolicy
+
+NAME: Final = "unrepairable_memory"
+ABOUT: Final = About("the driver says that memory cannot be repaired", "NVML", Severity.CONDEMNING)
+
+
+def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    if not signal.values.get(NAME, 0) > 0:
+        return NO_FINDINGS
+    words = "the driver says that memory cannot be repaired: the board is to be replaced"
+    return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, words, threatens_correctness=True),)
+
+
+def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+    return (NAME,) if has(signal, NAME) else ()
+
+
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)

@@ -1,0 +1,1 @@
+"""The node: its GPUs together, its host and its neighbours."""

@@ -1,0 +1,33 @@
+"""What the kernel logs of the host itself (``health.host_log``): about the node, whatever its GPUs say.
+
+Source: the Linux kernel's own words; how bad each is, is ours. What has lost data, a device or a disk keeps new work
+off the node (a release ends it); what the kernel has got over, or waits for, is a warning.
+"""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.host_log import read_host
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.policy.health import HealthPolicy
+
+NAME: Final = "host_log"
+ABOUT: Final = About(
+    "the kernel tells of uncorrectable memory, a fatal PCIe error of a GPU or card, a disk or file system that is gone;"
+    " warns of disks that are reset, tasks that hang (warning)",
+    "Linux kernel; numbers of ours",
+    Severity.DEGRADED,
+)
+
+
+def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    fault = read_host(signal.text)
+    if fault is None:
+        return NO_FINDINGS
+    severity = Severity.DEGRADED if fault.kind.is_grave else Severity.WARNING
+    words = f"{fault.kind.words}{f' ({fault.place})' if fault.place else ''}"
+    key = f"{NAME}:{fault.kind.name}" + (f":{fault.place}" if fault.place else "")
+    return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
+
+
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_LOG,), ABOUT)

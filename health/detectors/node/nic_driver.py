@@ -1,0 +1,40 @@
+"""What the driver of a node's network cards says in the kernel log (``health.nic_log``).
+
+Source: NVSentinel's NIC monitor.
+
+A card whose firmware is dead keeps its ports up, so the node takes nothing new. What the driver only warns of holds the
+node when it comes again (``nic_driver_repeats``).
+"""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.nic_log import read_nic
+from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.policy.health import HealthPolicy
+
+NAME: Final = "nic_driver"
+ABOUT: Final = About(
+    "the driver of a network card says that its firmware or hardware failed; warns of heat, power, cable or queue"
+    " (warning)",
+    "NVSentinel NIC monitor; Linux mlx5_core",
+    Severity.DEGRADED,
+)
+
+
+def card_of(fault_key: str) -> str:
+    """Of a finding of this detector: the card's PCI address or interface."""
+    return fault_key.split(":", 2)[-1]
+
+
+def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    fault = read_nic(signal.text)
+    if fault is None:
+        return NO_FINDINGS
+    severity = Severity.DEGRADED if fault.kind.is_fatal else Severity.WARNING
+    words = f"network card {fault.place}: {fault.kind.words}"
+    key = f"{NAME}:{fault.kind.name}:{fault.place}"
+    return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
+
+
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.NIC_DRIVER,), ABOUT)

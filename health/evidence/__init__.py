@@ -1,0 +1,1 @@
+"""From findings to evidence: what is merged, indexed, repeated and suppressed."""

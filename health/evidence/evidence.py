@@ -1,0 +1,297 @@
+"""From findings to evidence: one fault is one evidence, however many sources tell it and however often it is stated."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from health.detectors.detector import Closing, Tells
+from health.detectors.gpu import xid
+from health.detectors.gpu.xid import CODE
+from health.detectors.node import gpu_count
+from health.detectors.registry import TELLS
+from health.detectors.repeats.repeat import BURST_MS, TIMES
+from health.evidence.index import Known
+from health.evidence.same_fault import are_one
+from health.evidence.suppression import (
+    CLOSED_AT,
+    MAINTENANCE,
+    OVERRULED,
+    SUPERSEDED,
+    WEIGHS_FROM,
+    again,
+    is_of_another_boot,
+    is_weightless,
+    set_aside_by,
+)
+from health.evidence.times import IDENTIFYING, is_another_time, is_of_its_burst
+from health.xid.reading import RECOVERY_ACTION_CHANGED
+from muster.domain.evidence.findings import Evidence, Finding, Severity, Source, Trust
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.policy.gpu_detectors import RepeatPolicy
+from muster.domain.policy.health import HealthPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``evidence`` as it stands now; ``is_new``: it was not there before."""
+
+    evidence: Evidence
+    is_new: bool
+
+
+def join(
+    finding: Finding, existing: Iterable[Evidence], policy: HealthPolicy, now_ms: int, new_id: EvidenceId
+) -> Joined:
+    """The evidence that ``finding`` belongs to: an existing one of the same fault nearby in time, else a new one.
+
+    ``existing``: evidence of the same GPU (or node), in any order. ``new_id`` is used only if it is new. A finding that
+    is worse than the evidence is new: joining never makes evidence worse. Times are milliseconds.
+    """
+    known = replace(finding, onset_ms=min(finding.onset_ms, now_ms))
+    near = [each for each in existing if _is_same_fault(known, each, policy)]
+    if near:
+        newest = max(near, key=lambda each: (each.last_seen_ms, each.id))
+        joined = _joined(newest, _as_of(newest, known))
+        if not _is_stale(known, policy, now_ms):  # it weighs though it was first told too late
+            joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
+        return Joined(joined, is_new=False)
+    return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
+
+
+def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
+    """All of ``known`` that ``finding`` might join, and little else: ``join`` finds the same in it as in the whole."""
+    onset_ms, found = min(finding.onset_ms, now_ms), list[Evidence]()
+    for shelf, detectors in known.faults_like(finding.fault_key):
+        reach_ms = _reach_ms({finding.detector, *detectors}, policy)
+        found += [each for each in known.on(shelf, onset_ms - reach_ms) if each.onset_ms <= onset_ms + reach_ms]
+    return found
+
+
+def _reach_ms(detectors: Collection[str], policy: HealthPolicy) -> int:
+    """How far apart a finding and evidence that it joins are at most, by any rule."""
+    windows_s = [_window_s(each, policy) for each in detectors]
+    others_s = policy.evidence.dcgm_window_s, policy.detectors.fatal_repeats.gap_s
+    return max(int(max(*windows_s, *others_s) * 1000), _words_wait_ms(policy), BURST_MS)
+
+
+def close(evidence: Evidence, closing: Closing) -> Evidence:
+    """The evidence, closed where ``closing`` is about it: it decays from then on."""
+    if not is_open(evidence) or evidence.fault_key != closing.fault_key or closing.at_ms < evidence.onset_ms:
+        return evidence
+    if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(closing.gpu_uuid, closing.node_id):
+        return evidence
+    if closing.found is not None and closing.found < evidence.values.get("expected", 0):
+        return evidence
+    seen_ms = max(evidence.last_seen_ms, closing.at_ms)
+    return replace(evidence, last_seen_ms=seen_ms, values={**evidence.values, CLOSED_AT: float(closing.at_ms)})
+
+
+def is_open(evidence: Evidence) -> bool:
+    """Whether nobody has seen its fault to be over. Evidence of a moment (an XID) is never closed, it decays."""
+    return CLOSED_AT not in evidence.values
+
+
+def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
+    """What was told while somebody worked on the node, and still stands when that is over: it weighs from now on."""
+    if MAINTENANCE not in evidence.values or not is_open(evidence) or not lasts(evidence.detector):
+        return evidence
+    values = {name: value for name, value in evidence.values.items() if name != MAINTENANCE}
+    return replace(evidence, values=values, last_seen_ms=max(evidence.last_seen_ms, now_ms))
+
+
+def place_of(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
+    """A GPU keeps its faults wherever it is plugged in; what is about no GPU is about its node."""
+    return gpu_uuid if gpu_uuid is not None else node_id
+
+
+def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
+    """Whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
+
+    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended.
+    """
+    return (
+        evidence.severity is Severity.CONDEMNING
+        and evidence.trust is Trust.MEASURED
+        and evidence.gpu_uuid is not None
+        and counts(evidence)
+        and (proof_ms is None or evidence.last_seen_ms >= proof_ms)
+    )
+
+
+def counts(evidence: Evidence) -> bool:
+    """Whether it weighs: nobody has taken it out of the judgement, and it is neither set aside nor pending."""
+    return not (evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values))
+
+
+def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """What NVML alone told of an NVLink's error, waiting for the words that the new ``evidence`` has."""
+    if xid.HAS_WORDS not in evidence.values:
+        return ()
+    wait_ms = _words_wait_ms(policy)
+    return tuple(
+        replace(each, values={**each.values, SUPERSEDED: 1.0})
+        for each in known
+        if WEIGHS_FROM in each.values
+        and SUPERSEDED not in each.values
+        and each.fault_key == evidence.fault_key
+        and each.gpu_uuid == evidence.gpu_uuid
+        and abs(each.onset_ms - evidence.onset_ms) <= wait_ms
+    )
+
+
+def lessened_by(finding: Finding, known: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """A count of GPUs that was worse until the ``finding``, which opens another: over just before it."""
+    if finding.detector != gpu_count.NAME:
+        return ()
+    over_ms = finding.onset_ms - 1
+    return tuple(
+        replace(each, values={**each.values, CLOSED_AT: float(over_ms)})
+        for each in known
+        if each.fault_key == finding.fault_key
+        and each.severity > finding.severity
+        and each.last_seen_ms <= over_ms
+        and is_open(each)
+    )
+
+
+def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
+    if evidence.trust is not finding.trust or not are_one(evidence.fault_key, finding.fault_key):
+        return False
+    if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(finding.gpu_uuid, finding.node_id):
+        return False
+    aside = set_aside_by(evidence.values)
+    if set_aside_by(finding.values) != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
+        return False
+    if xid.is_of_another_link(finding.values, evidence.values):
+        return False
+    if _is_words_apart(finding, evidence):
+        wait_ms = max(_words_wait_ms(policy), _late_ms(finding, evidence, policy))
+        return xid.HAS_WORDS in evidence.values and abs(finding.onset_ms - evidence.onset_ms) <= wait_ms
+    if finding.severity > evidence.severity or (finding.threatens_correctness and not evidence.threatens_correctness):
+        return False
+    late_ms = _late_ms(finding, evidence, policy)
+    if finding.onset_ms - late_ms > evidence.values.get(CLOSED_AT, finding.onset_ms) and not _hovers(evidence):
+        return False
+    window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
+    window_ms = max(int(window_s * 1000), late_ms)
+    is_near = evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+    return is_near or is_of_its_burst(finding, evidence, policy)
+
+
+def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
+    """Whether another source tells the very fault that the driver's word was about: the same source tells a new one."""
+    is_plain = not set_aside_by(finding.values)
+    return is_plain and finding.fault_key == evidence.fault_key and finding.source not in evidence.sources
+
+
+def _hovers(evidence: Evidence) -> bool:
+    """Whether it goes on when its fault comes again after it was over: a reading that hovers at its limit is one fault.
+
+    Not where a person or a suspicion took it out: what comes later is new. What is about a node holds it by turns; a
+    count of GPUs that holds nothing is one fault however often it flaps.
+    """
+    if evidence.is_dismissed or evidence.is_suspended:
+        return False
+    if evidence.detector == gpu_count.NAME:
+        return evidence.severity < Severity.DEGRADED
+    return evidence.gpu_uuid is not None and lasts(evidence.detector)
+
+
+def lasts(detector: str) -> bool:
+    """Whether its faults stand, and are told to be over."""
+    return TELLS.get(detector) in {Tells.STANDING, Tells.STATE}
+
+
+def _is_stale(finding: Finding, policy: HealthPolicy, now_ms: int) -> bool:
+    return now_ms - finding.onset_ms > policy.evidence.stale_action_s * 1000
+
+
+def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
+    """Whether one of the two is an NVLink's error that waits for its words, and the other has them."""
+    if finding.fault_key != evidence.fault_key or finding.detector != xid.NAME:
+        return False
+    waits = WEIGHS_FROM in finding.values, WEIGHS_FROM in evidence.values
+    has_words = xid.HAS_WORDS in finding.values, xid.HAS_WORDS in evidence.values
+    return (waits[0] and has_words[1]) or (waits[1] and has_words[0])
+
+
+def _words_wait_ms(policy: HealthPolicy) -> int:
+    return int(max(policy.warm_up.words_wait_s, policy.evidence.coalescing_s) * 1000)
+
+
+def _late_ms(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> int:
+    """How far apart the two may be told where DCGM alone tells one of them: it tells later than NVML and the log."""
+    is_late = (finding.source is Source.DCGM) is not (evidence.sources == (Source.DCGM,))
+    return int(policy.evidence.dcgm_window_s * 1000) if is_late else 0
+
+
+def _as_of(evidence: Evidence, finding: Finding) -> Finding:
+    """An XID that DCGM tells after others is no newer than what they told."""
+    if finding.detector != xid.NAME or finding.source is not Source.DCGM or evidence.sources == (Source.DCGM,):
+        return finding
+    return replace(finding, onset_ms=min(finding.onset_ms, evidence.last_seen_ms))
+
+
+def _window_s(detector: str, policy: HealthPolicy) -> float:
+    tells = TELLS.get(detector, Tells.MOMENT)
+    if tells is Tells.REPEAT:
+        rule: RepeatPolicy = getattr(policy.detectors, detector)
+        return rule.window_s
+    if tells is Tells.STATE or detector == gpu_count.NAME:
+        return policy.evidence.state_window_s
+    if tells is not Tells.MOMENT or detector in policy.evidence.standing_detectors:
+        return policy.evidence.standing_window_s
+    is_counter = detector in policy.evidence.counter_detectors
+    return policy.evidence.counter_window_s if is_counter else policy.evidence.coalescing_s
+
+
+def _joined(evidence: Evidence, finding: Finding) -> Evidence:
+    sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
+    values = _with_what_it_adds(evidence.values, finding.values)
+    if is_another_time(evidence, finding):
+        values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
+    is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
+    is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
+    if is_over or is_anew:
+        values = again(values, finding.values, finding.onset_ms)
+    return replace(
+        evidence,
+        sources=sources,
+        values=values,
+        onset_ms=min(evidence.onset_ms, finding.onset_ms),
+        last_seen_ms=max(evidence.last_seen_ms, finding.onset_ms),
+    )
+
+
+def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
+    """Values of one fault that a second source tells: its code and place, where the first had none.
+
+    Nothing where the two tell of different places. That an action is asked for (XID 154) is nobody's own code.
+    """
+    values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
+    if any(values.get(name, told[name]) != told[name] for name in IDENTIFYING if name in told):
+        return dict(known)
+    return {**known, **{name: value for name, value in told.items() if name not in {WEIGHS_FROM, *values}}}
+
+
+def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: EvidenceId) -> Evidence:
+    """History that comes late is kept and shown, but weighs nothing unless it condemns (I26)."""
+    is_acting = not _is_stale(finding, policy, now_ms) or (
+        finding.severity is Severity.CONDEMNING and finding.trust is Trust.MEASURED
+    )
+    return Evidence(
+        id=new_id,
+        detector=finding.detector,
+        version=finding.version,
+        fault_key=finding.fault_key,
+        gpu_uuid=finding.gpu_uuid,
+        node_id=finding.node_id,
+        severity=finding.severity,
+        trust=finding.trust,
+        sources=(finding.source,),
+        onset_ms=finding.onset_ms,
+        last_seen_ms=finding.onset_ms,
+        counts_for_ms=finding.counts_for_ms if is_acting else 0,
+        summary=finding.summary,
+        threatens_correctness=finding.threatens_correctness,
+        values=dict(finding.values),
+    )

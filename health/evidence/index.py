@@ -1,0 +1,177 @@
+"""What is known of one place (a GPU, or a node as such): its evidence, on shelves by what rules ask for.
+
+A rule about repetitions looks at one code within a day, a finding at its own fault within minutes: neither looks at all
+that is known, so that a GPU which is told of again and again costs no more for each word than a quiet one. Each shelf
+is in the order in which its evidence was last seen.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from health.detectors.gpu import gpu_lost, xid
+from health.evidence.same_fault import are_one, asked_in, shows_as
+from health.evidence.suppression import WEIGHS_FROM, is_weightless
+from health.xid.kernel_log import OFF_THE_BUS
+from muster.domain.evidence.findings import Evidence, Severity
+from muster.domain.ids import EvidenceId
+
+PLACE_IN_GPU: Final = ("gpc", "tpc", "link")
+"""Keys in ``values`` that say where in the GPU."""
+_WATCHED: Final = "watched"
+_FIRST_ID: Final = EvidenceId("")
+_are_one: Final = lru_cache(maxsize=65_536)(are_one)
+
+
+class Shelf(NamedTuple):
+    """``by``: what its evidence has in common (a fault as samples show it, a key, a code…), ``of``: which of it."""
+
+    by: str
+    of: object
+
+
+EVERYTHING: Final = Shelf("all", None)
+WORSE_THAN_INFO: Final = Shelf("worse than info", None)
+_SEVERE: Final = Shelf("severe", None)
+"""What is worse than a warning, and what was taken out of the judgement."""
+
+
+def of_fault(fault_key: str) -> Shelf:
+    return Shelf("key", fault_key)
+
+
+def of_code(code: int) -> Shelf:
+    return Shelf("code", code)
+
+
+def of_code_at(code: int, place: tuple[float | None, ...]) -> Shelf:
+    """``place``: by ``PLACE_IN_GPU``."""
+    return Shelf("place", (code, place))
+
+
+def of_detector(detector: str) -> Shelf:
+    return Shelf("detector", detector)
+
+
+def code_of(evidence: Evidence) -> int | None:
+    """The XID, whoever spoke first. A GPU that is lost fell off the bus, also where the log is not read."""
+    code = evidence.values.get(xid.CODE)
+    if code is None:
+        return OFF_THE_BUS if evidence.detector == gpu_lost.NAME else None
+    return int(code)
+
+
+def place_in_gpu(evidence: Evidence) -> tuple[float | None, ...]:
+    return tuple(map(evidence.values.get, PLACE_IN_GPU))
+
+
+class Known(Mapping[EvidenceId, Evidence]):
+    """Evidence of one place, by id. Evidence of an id that is there takes its place."""
+
+    __slots__ = ("_by_id", "_detectors", "_looked_at", "_pending", "_shelves", "_watched")
+
+    def __init__(self, evidence: Iterable[Evidence] = ()) -> None:
+        self._by_id: dict[EvidenceId, Evidence] = {}
+        self._shelves: dict[Shelf, list[tuple[int, EvidenceId]]] = {}
+        self._detectors: dict[str, set[str]] = {}
+        self._pending: set[EvidenceId] = set()
+        self._watched: dict[Shelf, None] = {}
+        self._looked_at = 0
+        for each in evidence:
+            self.put(each)
+
+    @property
+    def num_looked_at(self) -> int:
+        """How much evidence it has handed out, all in all: the work of those who asked."""
+        return self._looked_at
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[EvidenceId]:
+        """In the order in which it came to be known."""
+        return iter(tuple(self._by_id))
+
+    def __getitem__(self, evidence_id: EvidenceId) -> Evidence:
+        self._looked_at += 1
+        return self._by_id[evidence_id]
+
+    def put(self, evidence: Evidence) -> None:
+        before = self._by_id.get(evidence.id)
+        if before is evidence:
+            return
+        if before is not None:
+            for shelf in _shelves_of(before):
+                entries = self._shelves[shelf]
+                del entries[bisect_left(entries, (before.last_seen_ms, before.id))]
+        self._by_id[evidence.id] = evidence
+        for shelf in _shelves_of(evidence):
+            if shelf.by == _WATCHED:
+                self._watched[shelf] = None
+            insort(self._shelves.setdefault(shelf, []), (evidence.last_seen_ms, evidence.id))
+        self._detectors.setdefault(shows_as(evidence.fault_key), set()).add(evidence.detector)
+        if WEIGHS_FROM in evidence.values:
+            self._pending.add(evidence.id)
+        else:
+            self._pending.discard(evidence.id)
+
+    def pending(self) -> list[Evidence]:
+        """What weighs only once it has lasted."""
+        return [self._by_id[each] for each in sorted(self._pending)]
+
+    def on(self, shelf: Shelf, since_ms: int | None = None, until_ms: int | None = None) -> list[Evidence]:
+        """What stands there and was last seen from ``since_ms`` to ``until_ms``, both included, oldest first."""
+        entries = self._shelves.get(shelf)
+        if not entries:
+            return []
+        first = 0 if since_ms is None else bisect_left(entries, (since_ms, _FIRST_ID))
+        end = len(entries) if until_ms is None else bisect_left(entries, (until_ms + 1, _FIRST_ID))
+        self._looked_at += max(0, end - first)
+        return [self._by_id[each] for _, each in entries[first:end]]
+
+    def that_may_move(self) -> tuple[Evidence, ...]:
+        """All that a standing or a score looks at where INFO weighs nothing.
+
+        A fault that only warns weighs once, and begins a probation anew when it was last told: of those that decay
+        alike the newest alone.
+        """
+        newest = (entries[-1][1] for shelf in self._watched if (entries := self._shelves[shelf]))
+        found = self.on(_SEVERE) + [self._by_id[each] for each in newest]
+        self._looked_at += len(self._watched)
+        return tuple(found)
+
+    def faults_like(self, fault_key: str) -> list[tuple[Shelf, frozenset[str]]]:
+        """The shelves of faults that are one with this, each with the detectors that have told of it."""
+        return [
+            (Shelf("shown", key), frozenset(detectors))
+            for key, detectors in self._detectors.items()
+            if _are_one(key, fault_key)
+        ]
+
+    def words_of_the_driver(self, since_ms: int) -> list[Evidence]:
+        """Evidence that the driver asks for an action, last seen since then."""
+        keys = [key for key in self._detectors if asked_in(key) is not None]
+        return [each for key in keys for each in self.on(Shelf("shown", key), since_ms)]
+
+
+def _weighing_shelf(evidence: Evidence) -> Shelf:
+    is_out = evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values)
+    if evidence.severity > Severity.WARNING or is_out:
+        return _SEVERE
+    return Shelf(_WATCHED, (evidence.fault_key, evidence.trust, evidence.detector, evidence.counts_for_ms))
+
+
+def _shelves_of(evidence: Evidence) -> list[Shelf]:
+    shelves = [
+        EVERYTHING,
+        Shelf("shown", shows_as(evidence.fault_key)),
+        of_fault(evidence.fault_key),
+        of_detector(evidence.detector),
+    ]
+    code = code_of(evidence)
+    if code is not None:
+        shelves += [of_code(code), of_code_at(code, place_in_gpu(evidence))]
+    if evidence.severity > Severity.INFO:
+        shelves += [WORSE_THAN_INFO, _weighing_shelf(evidence)]
+    return shelves

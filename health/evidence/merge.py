@@ -1,0 +1,131 @@
+"""What it does to the evidence that a finding is noted: joining, what it replaces, and what its repetition means.
+
+Pure, and the same in the judge and in a replay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from health.detectors.gpu import xid
+from health.detectors.gpu.xid import CODE
+from health.detectors.links import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, p2p
+from health.detectors.modes import in_mode
+from health.detectors.node import gpu_count
+from health.detectors.repeats.cleanup_alone import explained_by
+from health.detectors.repeats.repeat import TIMES
+from health.detectors.repeats.rules import repeats_of
+from health.evidence.evidence import join, lessened_by, near, superseded_by
+from health.evidence.index import EVERYTHING, Known, of_fault
+from health.evidence.same_fault import asked_in
+from health.evidence.suppression import MAINTENANCE, aside
+from health.remedy.fault_precedence import overruled_by
+from muster.domain.evidence.findings import Evidence, Finding
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
+
+_OF_THE_NODE: Final = frozenset(
+    {
+        nvlink_count.NAME,
+        nvlink_down.NAME,
+        nvlink_down.TO_NOTHING,
+        p2p.NAME,
+        fabric_state.NAME,
+        fabric_health.NAME,
+        nvlink_errors.CRC,
+        nvlink_errors.WINDOWS,
+        nvlink_errors.RISES,
+    }
+)
+"""Rules about a GPU whose findings come of work on its node or fabric. So do the XIDs of NVLinks."""
+_COUNTED: Final = (TIMES, CODE)
+"""Keys in ``values`` whose change may make a repetition of it."""
+
+
+def _nothing_elsewhere() -> Iterable[Evidence]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known where a finding belongs.
+
+    ``known``: evidence of its GPU, or of its node where it is about none; it is written on. ``elsewhere``: asked
+    for evidence of the node's other GPUs only if a rule needs it. ``is_in_maintenance``: somebody works on the node.
+    ``is_in_window``: in a time that a person declared, so that nothing of the node is judged at all.
+    """
+
+    known: Known
+    elsewhere: Callable[[], Iterable[Evidence]] = _nothing_elsewhere
+    is_in_maintenance: bool = False
+    is_in_window: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """``before``: as it was, None where it is new."""
+
+    evidence: Evidence
+    before: Evidence | None
+
+    @property
+    def is_new(self) -> bool:
+        return self.before is None
+
+
+def note(
+    finding: Finding, place: Place, policy: HealthPolicy, now_ms: int, new_id: Callable[[], EvidenceId]
+) -> Iterator[Noted]:
+    """The evidence that is new or otherwise than before, in the order in which it became so."""
+    if place.is_in_window or (place.is_in_maintenance and _comes_of_work(finding)):
+        finding = aside(finding, MAINTENANCE)
+    known = place.known
+    if finding.detector == gpu_count.NAME:
+        yield from _kept(known, lessened_by(finding, known.on(of_fault(finding.fault_key))))
+    waiting = [finding]
+    while waiting:
+        found = waiting.pop(0)
+        evidence = join(found, near(found, known, policy, now_ms), policy, now_ms, new_id()).evidence
+        before = known.get(evidence.id)
+        if evidence == before:
+            continue
+        known.put(evidence)
+        yield Noted(evidence, before)
+        if before is None:
+            yield from _set_aside_by(evidence, known, policy)
+        if before is None or _may_repeat(before, evidence):
+            waiting += in_mode(repeats_of(evidence, known, place.elsewhere, policy), policy)
+
+
+def _may_repeat(before: Evidence, now: Evidence) -> bool:
+    """Whether what was told besides is something that is counted: another time, a code, or a bit of an XID 74."""
+    told = (*_COUNTED, *filter(xid.is_bit_key, now.values))
+    return any(before.values.get(key) != now.values.get(key) for key in told)
+
+
+def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterator[Noted]:
+    if xid.HAS_WORDS in newest.values:
+        yield from _kept(known, superseded_by(newest, known.on(of_fault(newest.fault_key)), policy))
+    yield from _kept(known, explained_by(newest, known, policy))
+    if asked_in(newest.fault_key) is not None:  # what it may speak of was seen no later than it was said, but not long
+        since_ms = newest.onset_ms - int(max(policy.evidence.dcgm_window_s, policy.evidence.counter_window_s) * 1000)
+        told = known.on(EVERYTHING, since_ms)
+        words = known.words_of_the_driver(since_ms)
+    else:
+        told, words = [newest], known.words_of_the_driver(newest.last_seen_ms)
+    if words:
+        together = {each.id: each for each in (*told, *words)}
+        yield from _kept(known, overruled_by(newest, together.values(), policy))
+
+
+def _kept(known: Known, changed: Iterable[Evidence]) -> Iterator[Noted]:
+    for each in changed:
+        before = known.get(each.id)
+        known.put(each)
+        yield Noted(each, before)
+
+
+def _comes_of_work(finding: Finding) -> bool:
+    if finding.gpu_uuid is None or finding.detector in _OF_THE_NODE:
+        return True
+    return finding.detector == xid.NAME and xid.is_of_links(finding.values)

@@ -1,0 +1,64 @@
+"""Which fault keys tell of one and the same fault: what the driver logs, and the reading in which it shows.
+
+Source: NVIDIA's XID catalogue and memory error guide. That the driver asks for an action after a fault is no fault of
+its own where the catalogue knows that action as the fault's remedy.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from health.detectors.gpu import gpu_lost, recovery_action, xid
+from health.detectors.links import fabric_health, fabric_state, nvlink_count, nvlink_down, p2p
+from health.detectors.memory import ecc_uncorrected, row_remap
+from health.xid.catalogue import entry_of
+from health.xid.reading import RECOVERY_ACTION_CHANGED
+from health.xid.recovery import Action
+
+_SHOWS_AS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("xid:48", "xid:94", "xid:95", "xid:140", "xid:171", "xid:172"), ecc_uncorrected.NAME),
+    "xid:63": row_remap.REMAPPED,
+    "xid:64": row_remap.FAILURE,
+    "xid:79": gpu_lost.NAME,
+}
+FABRIC: Final = "nvlink_fabric"
+_OF_THE_FABRIC: Final = frozenset(
+    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, p2p.NAME, fabric_state.NAME, fabric_health.NAME}
+)
+_XID: Final = f"{xid.NAME}:"
+_ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
+_ACTION_ASKED: Final = f"{recovery_action.NAME}:"
+
+
+def are_one(first: str, second: str) -> bool:
+    """Whether two fault keys, told of one GPU about the same time, are of one fault."""
+    first, second = shows_as(first), shows_as(second)
+    return first == second or _is_asked_for(first, second) or _is_asked_for(second, first)
+
+
+def shows_as(fault_key: str) -> str:
+    """The key under which a sample tells of the same fault; the key itself where no sample does."""
+    if fault_key.startswith(_ACTION_TOLD):
+        return _ACTION_ASKED + fault_key.removeprefix(_ACTION_TOLD)
+    return _SHOWS_AS.get(fault_key, fault_key)
+
+
+def asked_in(fault_key: str) -> Action | None:
+    """The action that the driver asks for in a fault of this key; None where it is no such fault."""
+    shown = shows_as(fault_key)
+    return Action(shown.removeprefix(_ACTION_ASKED)) if shown.startswith(_ACTION_ASKED) else None
+
+
+def weighs_as(fault_key: str) -> str:
+    """What faults that stand have in common where they weigh as one, though each is over by itself."""
+    return FABRIC if fault_key.partition(":")[0] in _OF_THE_FABRIC else fault_key
+
+
+def _is_asked_for(asked: str, fault: str) -> bool:
+    """Whether ``asked`` is an action that the driver asks for, and the remedy of ``fault``."""
+    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
+
+
+def _remedies_of(fault: str) -> frozenset[str]:
+    """The actions that the catalogue knows for a fault of this key; none where no XID tells of it."""
+    codes = [key for key, shown in _SHOWS_AS.items() if shown == fault] or [fault]
+    return frozenset(entry_of(int(key.removeprefix(_XID))).action for key in codes if key.startswith(_XID))

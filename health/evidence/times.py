@@ -1,0 +1,43 @@
+"""Several times of one fault in one evidence: which come together, and what counts as another time."""
+
+from typing import Final
+
+from health.detectors.detector import Tells
+from health.detectors.gpu import xid
+from health.detectors.registry import TELLS
+from health.detectors.repeats.repeat import BURST_MS
+from health.evidence.index import PLACE_IN_GPU
+from muster.domain.evidence.findings import Evidence, Finding, Severity
+from muster.domain.policy.health import HealthPolicy
+
+IDENTIFYING: Final = (xid.CODE, *PLACE_IN_GPU)
+"""Keys in ``values`` that say which fault it is, and where in the GPU."""
+
+
+def is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
+    """Whether it is an XID that a program brings about at will, told again by the same source of the same place.
+
+    Such evidence goes on for a burst's gap from its onset, and however long the next comes within 15 s, which every
+    rule takes for one time: it counts its times itself. So a job that crashes on and on leaves a row in three minutes,
+    not one for each time. What weighs, and what a person has answered, is left as it is.
+    """
+    if finding.detector != xid.NAME or finding.severity is not Severity.INFO or finding.source not in evidence.sources:
+        return False
+    if (evidence.detector, evidence.severity, evidence.node_id) != (xid.NAME, Severity.INFO, finding.node_id):
+        return False
+    if evidence.is_dismissed or evidence.is_suspended or evidence.fault_key != finding.fault_key:
+        return False
+    if any(evidence.values.get(name) != finding.values.get(name) for name in IDENTIFYING):
+        return False
+    gap_ms = int(policy.detectors.fatal_repeats.gap_s * 1000)
+    until_ms = max(evidence.onset_ms + gap_ms, evidence.last_seen_ms + BURST_MS)
+    return evidence.onset_ms <= finding.onset_ms <= until_ms
+
+
+def is_another_time(evidence: Evidence, finding: Finding) -> bool:
+    """Whether it is told besides, and counts: a rate again, or a program's XID after the pause that ends a burst."""
+    if TELLS.get(finding.detector) is Tells.RATE:
+        return finding.onset_ms > evidence.last_seen_ms
+    is_moment = finding.detector == evidence.detector == xid.NAME and evidence.severity is Severity.INFO
+    is_told_again = finding.source in evidence.sources and finding.onset_ms - evidence.last_seen_ms > BURST_MS
+    return is_moment and is_told_again

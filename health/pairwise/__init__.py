@@ -1,0 +1,1 @@
+"""Checks between hosts: all-gathers of small groups, and probes between racks."""

@@ -1,0 +1,171 @@
+"""Which hosts of a gang are bad, from all-gathers of small groups: who meets whom next, and what the rounds have shown.
+
+A group passes when all its hosts work: then each of them is *cleared*. A group that failed, or was slow beside the
+others of its round, says only that one of its hosts is bad. So the first round pairs neighbours (three, where their
+number is odd), and each later one puts every host in doubt beside a cleared one that it has not failed with. A host is
+named only when it failed in two groups in which all others are cleared, and passed in none: neither one bad path nor
+one noisy moment accuses anybody. Where no cleared host is free, those in doubt meet one another anew. A host that was
+not heard is asked again, and named when it was not heard in two rounds on end; nothing is said of who was with it.
+
+*Slow* is under a fraction of the median of the other groups of the same round, never under a fixed number: where most
+are slow alike, none is. A link between racks may be slow beside one inside, and racks are not known here, only the
+order of the hosts. So being slow puts a host in doubt, and proves something only where each other host of its group
+has done better by that fraction in a group at least as *wide*: one that spans theirs, or whose ends stand 4 hosts and
+a third of the gang apart, and so in two racks unless a rack holds more than that. Then the link between racks was in
+the better group too, and who is left to blame is the host. Idle cleared hosts are paired for that, far apart.
+
+Source of the idea: DLRover's node check (pairs of neighbours, then the fastest with the slowest; slow is over twice the
+median time), which cannot say which of a pair it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from health.pairwise.groups import next_groups
+from health.pairwise.proof import PROOFS, Group, Host, Known, Meeting, Order, paths_of, proofs_of
+
+_ALIKE_MIN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseLimits:
+    """``slow_fraction``: a rate under that part of the other groups' median is slow."""
+
+    rounds_max: int = 4
+    slow_fraction: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """How the all-gather of one group went.
+
+    ``rate_bytes_per_s``: what each host received from the others by second; None where it failed, and ``why`` says how.
+    ``silent``: hosts that were not heard at all; then nothing is said of the others.
+    """
+
+    hosts: Group
+    rate_bytes_per_s: float | None = None
+    why: str = ""
+    silent: frozenset[Host] = frozenset()
+
+
+Round = tuple[GroupResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What is known after some rounds. ``bad`` and ``undecided``: host → why.
+
+    ``paths``: two hosts that failed with each other, while each passed with others. ``next_groups``: of the next
+    round, disjoint; empty where another would decide nothing, or there have been enough.
+    ``is_speed_compared``: whether there was ever a second group to compare a rate with.
+    """
+
+    cleared: tuple[Host, ...] = ()
+    bad: Mapping[Host, str] = field(default_factory=dict)
+    undecided: Mapping[Host, str] = field(default_factory=dict)
+    paths: tuple[Group, ...] = ()
+    next_groups: tuple[Group, ...] = ()
+    is_speed_compared: bool = False
+
+
+def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimits) -> Assessment:
+    """What ``rounds`` have shown of ``hosts``, and who meets whom next.
+
+    ``hosts``: in the order of the topology, neighbours beside each other.
+
+    Raises:
+        ValueError: a host is named twice.
+    """
+    if len(set(hosts)) != len(hosts):
+        raise ValueError("pairwise check: a host is named twice; each must be named once")
+    order = Order.of(hosts)
+    meetings, is_compared = _judged(rounds, limits, order)
+    silent = _silent(rounds)
+    cleared = {host for each in meetings if each.fault is None for host in each.hosts} - silent.keys()
+    known = Known(order, limits.slow_fraction, meetings, cleared, silent)
+    bad: dict[Host, str] = {}
+    for host in hosts:
+        proofs = [] if host in cleared else proofs_of(host, known)
+        if len(proofs) >= PROOFS:
+            bad[host] = "; ".join(_in_words(host, meeting) for meeting in proofs)
+        elif len(silent.get(host, ())) >= PROOFS and cleared:
+            bad[host] = _silence(silent[host])
+    doubted = [host for host in hosts if host not in cleared and host not in bad]
+    return Assessment(
+        cleared=tuple(host for host in hosts if host in cleared),
+        bad=bad,
+        undecided={host: _doubt(host, known) for host in doubted},
+        paths=tuple(sorted(paths_of(known))),
+        next_groups=next_groups(hosts, known, doubted) if len(rounds) < limits.rounds_max else (),
+        is_speed_compared=is_compared,
+    )
+
+
+def _judged(rounds: Sequence[Round], limits: PairwiseLimits, order: Order) -> tuple[list[Meeting], bool]:
+    """Every group that says something, and whether any rate had another beside it.
+
+    A wide group is compared with the other wide ones of its round, where there are two or more.
+    """
+    meetings: list[Meeting] = []
+    is_compared = False
+    for number, groups in enumerate(rounds, start=1):
+        before = [each.rate for each in meetings if each.fault is None and each.rate is not None]
+        rated = [(group.hosts, group.rate_bytes_per_s) for group in groups if group.rate_bytes_per_s is not None]
+        for group in groups:
+            if group.silent:
+                continue
+            others = [(each, rate) for each, rate in rated if each != group.hosts]
+            alike = [rate for each, rate in others if order.is_wide(group.hosts) and order.is_wide(each)]
+            beside = (alike if len(alike) >= _ALIKE_MIN else [rate for _, rate in others]) or before
+            reference = median(beside) if beside else None
+            is_compared |= reference is not None and group.rate_bytes_per_s is not None
+            fault = _fault(group, reference, limits)
+            meetings.append(Meeting(number, group.hosts, group.rate_bytes_per_s, fault))
+    return meetings, is_compared
+
+
+def _silent(rounds: Sequence[Round]) -> dict[Host, list[int]]:
+    """The rounds in which a host was not heard since it last was."""
+    found: dict[Host, list[int]] = {}
+    for number, groups in enumerate(rounds, start=1):
+        for group in groups:
+            for host in group.hosts:
+                if host in group.silent:
+                    found.setdefault(host, []).append(number)
+                else:
+                    found.pop(host, None)
+    return found
+
+
+def _silence(numbers: Sequence[int]) -> str:
+    said = "round" if len(numbers) == 1 else "rounds"
+    return f"was not heard in {said} {', '.join(map(str, numbers))}"
+
+
+def _fault(group: GroupResult, reference: float | None, limits: PairwiseLimits) -> str | None:
+    rate = group.rate_bytes_per_s
+    if rate is None:
+        return group.why or "failed"
+    if reference is None or rate >= limits.slow_fraction * reference:
+        return None
+    return f"slow: {rate / 1e6:.3g} MB/s, where the others' median is {reference / 1e6:.3g} MB/s"
+
+
+def _in_words(host: Host, meeting: Meeting) -> str:
+    others = ", ".join(other for other in meeting.hosts if other != host)
+    return f"round {meeting.number} with {others}: {meeting.fault}"
+
+
+def _doubt(host: Host, known: Known) -> str:
+    if len(known.order.place) == 1:
+        return "there is no other host to meet"
+    own = [each for each in known.meetings if host in each.hosts]
+    said = [_in_words(host, each) for each in own]
+    if any(each.is_slow for each in own):
+        said.append("no host that it was slow with was shown to be faster as far away, so racks may be why")
+    if host in known.silent:
+        said.append(_silence(known.silent[host]))
+    return "; ".join(said) if said else "it has passed in no group yet"

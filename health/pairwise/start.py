@@ -1,0 +1,261 @@
+"""The pairwise check of a gang that is about to start: its rounds as plain data, and what follows from what was told.
+
+All hosts are ready and hold their GPUs. Each round's groups are decided from what was told before (``check``), so a
+control plane that comes back goes on where the last one was. A host that answers nothing in its round's time is silent.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Literal
+
+from health.detectors.detector import counts_for_ms
+from health.pairwise.check import Assessment, GroupResult, PairwiseLimits, assess
+from health.pairwise.proof import Host
+from muster.domain.evidence.findings import Finding, Severity, Source, Trust
+from muster.domain.ids import NodeId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.policy.start import PAIRWISE_LATE_S
+
+NAME: Final = "pairwise_check"
+VERSION: Final = 1
+_LATE_MS: Final = round(PAIRWISE_LATE_S * 1000)
+_LEAST: Final = 2
+
+
+class CheckState(StrEnum):
+    """``AWAITED``: not all hosts are ready. ``SKIPPED``: fewer than two of them can. ``FAILED``: hosts were named."""
+
+    AWAITED = "awaited"
+    MEETING = "meeting"
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+OPEN: Final = frozenset({CheckState.AWAITED, CheckState.MEETING})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that is met at ``address``. ``port``: of the store that it would hold next."""
+
+    node_id: NodeId
+    address: str
+    port: int
+    has_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A host's answer: received bytes a second, or None and ``why``. Called off it says nothing about itself.
+
+    ``is_unable``: it cannot meet anybody, such as without torch. ``is_own_fault``: its own process broke off.
+    """
+
+    rate_bytes_per_s: float | None = None
+    why: str = ""
+    is_called_off: bool = False
+    is_unable: bool = False
+    is_own_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMeeting:
+    """``port``: of the group's store, on its first host. ``failed_ms``: since when the others are called off."""
+
+    hosts: tuple[Host, ...]
+    port: int
+    said: Mapping[Host, Said] = field(default_factory=dict)
+    failed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartCheck:
+    """``hosts``: names, neighbours beside each other; those of ``members`` take part. The numbers are of the policy at
+    the first claim.
+    """
+
+    hosts: tuple[Host, ...]
+    round_s: float
+    gather_bytes: int
+    num_gathers: int
+    limits: PairwiseLimits
+    state: CheckState = CheckState.AWAITED
+    members: Mapping[Host, Member] = field(default_factory=dict)
+    rounds: tuple[tuple[GroupMeeting, ...], ...] = ()
+    round_since_ms: int = 0
+    why: str = ""
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """GPUs, where every host has some."""
+        return "cuda" if all(member.has_gpu for member in self.members.values()) else "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """A host that must not start. ``severity`` None: it cannot be told from another, and nothing is held against it."""
+
+    host: Host
+    why: str
+    severity: Severity | None
+
+
+def joined(check: StartCheck, host: Host, member: Member) -> StartCheck:
+    if check.state is not CheckState.AWAITED or host not in check.hosts:
+        return check
+    return replace(check, members={**check.members, host: member})
+
+
+def heard(check: StartCheck, host: Host, number: int, said: Said, port: int, now_ms: int) -> StartCheck:
+    """``number``: of the round that it speaks of. What is said twice, or of another round, has no effect. Who cannot
+    meet anybody is no member from then on.
+    """
+    if check.state is not CheckState.MEETING or number != len(check.rounds):
+        return check
+    group = next((each for each in check.rounds[-1] if host in each.hosts), None)
+    if group is None or host in group.said:
+        return check
+    failed_ms = group.failed_ms
+    if failed_ms is None and said.rate_bytes_per_s is None:
+        failed_ms = now_ms
+    told = replace(group, said={**group.said, host: said}, failed_ms=failed_ms)
+    last = tuple(told if each is group else each for each in check.rounds[-1])
+    members = {**check.members, host: replace(check.members[host], port=port)}
+    if said.is_unable:
+        del members[host]
+    return replace(check, members=members, rounds=(*check.rounds[:-1], last))
+
+
+def meeting_of(check: StartCheck, host: Host) -> GroupMeeting | None:
+    """What the host is to take part in now; None where it has answered, was called off, or has a rest."""
+    if check.state is not CheckState.MEETING:
+        return None
+    for group in check.rounds[-1]:
+        if host in group.hosts:
+            return None if host in group.said or group.failed_ms is not None else group
+    return None
+
+
+def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
+    """The first round once all are ready, the next one once a round is over, or the end. ``AWAITED``: all are ready.
+
+    ``heard_since_ms``: since when the control plane takes what hosts say without a gap; a round begins anew with it.
+    """
+    if check.state is CheckState.AWAITED and len(check.members) < _LEAST:
+        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts know how to meet")
+    if check.state is CheckState.MEETING and not _is_over(check, now_ms, heard_since_ms):
+        return check
+    if check.state not in OPEN:
+        return check
+    if len(check.members) < _LEAST:
+        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts can meet")
+    groups = assessment(check).next_groups
+    if groups:
+        meetings = tuple(GroupMeeting(hosts, check.members[hosts[0]].port) for hosts in groups)
+        rounds = (*check.rounds, meetings)
+        return replace(check, state=CheckState.MEETING, rounds=rounds, round_since_ms=now_ms)
+    blamed = blames(check)
+    state = CheckState.FAILED if blamed else CheckState.PASSED
+    return replace(check, state=state, why="; ".join(f"{each.host}: {each.why}" for each in blamed))
+
+
+def assessment(check: StartCheck) -> Assessment:
+    """What its rounds have shown so far."""
+    here = tuple(host for host in check.hosts if host in check.members)
+    return assess(here, [tuple(map(result_of, groups)) for groups in check.rounds], check.limits)
+
+
+def blames(check: StartCheck) -> tuple[Blame, ...]:
+    """Who must not start. One that is only slow beside others, and cannot be told from them, may.
+
+    Of hosts that failed with nobody to tell them apart, each; of two that fail with each other alone, the second.
+    """
+    found = assessment(check)
+    results = [result_of(group) for groups in check.rounds for group in groups]
+    failed = {host for groups in check.rounds for group in groups for host in _failed(group)}
+    named = [
+        Blame(host, why, Severity.DEGRADED if host in failed else Severity.WARNING) for host, why in found.bad.items()
+    ]
+    doubted = [
+        Blame(host, f"cannot be told from others: {why}", None)
+        for host, why in found.undecided.items()
+        if host in failed
+    ]
+    apart = [
+        Blame(second, f"fails with {first}, and passes with others: the path between them", None)
+        for first, second in found.paths
+        if any(set(each.hosts) == {first, second} and each.rate_bytes_per_s is None for each in results)
+    ]
+    return (*named, *doubted, *apart)
+
+
+def in_words(check: StartCheck) -> str:
+    """Why the start waits, or what was found."""
+    number, most = len(check.rounds), check.limits.rounds_max
+    words = {
+        CheckState.AWAITED: "its hosts meet in pairs once all are ready",
+        CheckState.MEETING: f"its hosts meet in pairs before the start: round {number} of at most {most}",
+        CheckState.PASSED: f"its hosts met in pairs, {number} {'round' if number == 1 else 'rounds'}: all may start",
+        CheckState.SKIPPED: f"its hosts did not meet in pairs: {check.why}",
+        CheckState.FAILED: f"its hosts met in pairs: {check.why}",
+    }
+    return words[check.state]
+
+
+def finding_of(blame: Blame, severity: Severity, node_id: NodeId, at_ms: int, policy: HealthPolicy) -> Finding:
+    """About the host, not its GPUs: of each host one GPU at most took part, and any part of the way may be bad."""
+    return Finding(
+        detector=NAME,
+        version=VERSION,
+        fault_key=f"{NAME}:{'failed' if severity is Severity.DEGRADED else 'slow'}",
+        gpu_uuid=None,
+        node_id=node_id,
+        severity=severity,
+        trust=Trust.MEASURED,
+        source=Source.PAIRWISE,
+        onset_ms=at_ms,
+        counts_for_ms=counts_for_ms(severity, policy, NAME),
+        summary=f"all-gathers with other hosts of a gang before its start: {blame.why}",
+    )
+
+
+def ids_of(check: StartCheck, blamed: Sequence[Blame]) -> tuple[NodeId, ...]:
+    return tuple(check.members[each.host].node_id for each in blamed)
+
+
+def _is_over(check: StartCheck, now_ms: int, heard_since_ms: int) -> bool:
+    """All have answered, or their time is over: after a failure in a group, the others' is only that of an answer."""
+    since_ms = max(check.round_since_ms, heard_since_ms)
+    until_ms = since_ms + round(check.round_s * 1000) + _LATE_MS
+    return all(_is_told(group, now_ms, until_ms, heard_since_ms) for group in check.rounds[-1])
+
+
+def _is_told(group: GroupMeeting, now_ms: int, until_ms: int, heard_since_ms: int) -> bool:
+    if group.said.keys() >= set(group.hosts) or now_ms >= until_ms:
+        return True
+    return group.failed_ms is not None and now_ms >= max(group.failed_ms, heard_since_ms) + _LATE_MS
+
+
+def _failed(group: GroupMeeting) -> Collection[Host]:
+    """Of a group that failed, whom that may be held against: not who was called off as another's own process broke."""
+    result = result_of(group)
+    if result.rate_bytes_per_s is not None:
+        return ()
+    if any(said.is_own_fault for said in group.said.values()):
+        return [host for host in group.hosts if host not in group.said or not group.said[host].is_called_off]
+    return result.silent or result.hosts
+
+
+def result_of(group: GroupMeeting) -> GroupResult:
+    """Who has not answered when its round is over was not heard, and neither was who cannot meet anybody."""
+    silent = frozenset(group.hosts) - group.said.keys() | {host for host, said in group.said.items() if said.is_unable}
+    rates = [said.rate_bytes_per_s for said in group.said.values() if said.rate_bytes_per_s is not None]
+    whys = [
+        f"{host}: {said.why or 'no figure'}"
+        for host, said in group.said.items()
+        if said.rate_bytes_per_s is None and not said.is_called_off
+    ]
+    is_whole = len(rates) == len(group.hosts)
+    return GroupResult(group.hosts, min(rates) if is_whole else None, "; ".join(whys), silent)

@@ -1,0 +1,1 @@
+"""Which remedy a fault needs, and who starts it."""

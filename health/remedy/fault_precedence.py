@@ -1,0 +1,86 @@
+"""Whose word decides what a fault asks for, where the driver's own is milder than the catalogue's row.
+
+The order is NVML's recovery action, the text of an XID 154, the catalogue (``xid.catalogue.action_of``). A worse word
+needs no rule: it is a fault that stands by itself. A milder one takes the XID's weight away, so that the word weighs in
+its place, and only where that is safe:
+
+- it was first said at the time of the XID or after it, within the window in which the two are one fault. What the
+  driver had said before, and did not change, is no word about this fault;
+- it asks for a drain. "None" is what a driver says that has not noticed, and a number that we do not know says nothing;
+- the XID asks for a reset or reboot, threatens no result, shows in no reading, and is of no link, whose own words say
+  more. Hands on the hardware are nothing that a driver asks for.
+
+Source: NVIDIA's XID catalogue (154); NVML field 230.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from health.detectors.gpu import recovery_action, xid
+from health.evidence.evidence import counts
+from health.evidence.same_fault import asked_in, shows_as
+from health.evidence.suppression import OVERRULED_BY_154, OVERRULED_BY_NVML, WARM_UP
+from health.xid.catalogue import action_of, entry_of
+from health.xid.reading import RECOVERY_ACTION_CHANGED
+from health.xid.recovery import OF_THE_DRIVER, SEVERITY_OF
+from muster.domain.evidence.findings import Evidence, Severity, Source, Trust
+from muster.domain.policy.health import HealthPolicy
+
+
+def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """Those of ``known`` (of one GPU, ``newest`` among them) whose weight the driver's milder word takes away.
+
+    ``newest``: what opened now, the word or the XID: which of them arrives first makes no difference.
+    """
+    place = [each for each in known if each.gpu_uuid is not None and each.gpu_uuid == newest.gpu_uuid]
+    words = [newest] if asked_in(newest.fault_key) is not None else []
+    words += [each for each in place if asked_in(each.fault_key) is not None and each.id != newest.id]
+    found = list[Evidence]()
+    for fault in place:
+        pairs = [word for word in words if newest.id in {fault.id, word.id} and _decides(word, fault, policy)]
+        if pairs:
+            key = OVERRULED_BY_NVML if any(_is_nvml(word) for word in pairs) else OVERRULED_BY_154
+            found.append(replace(fault, values={**fault.values, key: 1.0}))
+    return tuple(found)
+
+
+def _decides(word: Evidence, fault: Evidence, policy: HealthPolicy) -> bool:
+    if not (_may_be_overruled(fault) and counts(word) and word.trust is Trust.MEASURED):
+        return False
+    if asked_in(fault.fault_key) is not None and not _outranks(word, fault):
+        return False
+    asked = asked_in(word.fault_key)
+    code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
+    decided = action_of(code, nvml=asked) if _is_nvml(word) else action_of(code, xid_154=asked)
+    is_of_it = 0 <= word.onset_ms - fault.last_seen_ms <= int(_window_s(word, policy) * 1000)
+    return is_of_it and decided is asked and SEVERITY_OF[decided] < fault.severity
+
+
+def _may_be_overruled(fault: Evidence) -> bool:
+    """Whether it is an XID whose condemnation is the catalogue's (or the log's) and nobody's reading."""
+    if fault.detector != xid.NAME or fault.severity is not Severity.CONDEMNING or fault.threatens_correctness:
+        return False
+    if not counts(fault) or fault.trust is not Trust.MEASURED or WARM_UP in fault.values:
+        return False
+    asked = asked_in(fault.fault_key)
+    if asked is not None:
+        return asked in OF_THE_DRIVER
+    code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
+    is_shown = shows_as(fault.fault_key) != fault.fault_key
+    return entry_of(code).action in OF_THE_DRIVER and not is_shown and not xid.is_of_links(fault.values)
+
+
+def _window_s(word: Evidence, policy: HealthPolicy) -> float:
+    """How long after the fault it may be said: a sample comes later than the log, an exporter's reading later still."""
+    if not _is_nvml(word):
+        return policy.evidence.coalescing_s
+    return policy.evidence.dcgm_window_s if word.sources == (Source.DCGM,) else policy.evidence.counter_window_s
+
+
+def _is_nvml(word: Evidence) -> bool:
+    return word.detector == recovery_action.NAME
+
+
+def _outranks(word: Evidence, told: Evidence) -> bool:
+    """Whether NVML's ``word`` stands over what the log told alone: once NVML has said the same, it is its own."""
+    return _is_nvml(word) and Source.NVML not in told.sources

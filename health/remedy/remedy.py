@@ -1,0 +1,182 @@
+"""Which remedy is due about a GPU: the action, whose word asks for it, who does it, and what comes after it.
+
+Of what stands against a GPU the worst decides (``requested_remedy``). A remedy that was tried within the policy's
+window for the same group of faults is not due again, whether it failed or did not last: the next of its ladder is.
+Behind the last stands the replacement of the board, as it does once the attempts are used up. What names no remedy (an
+unknown XID, a low score, a failed burn-in) gets one diagnosis at most, and is otherwise a person's to decide.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from health.remedy.fault_groups import BUS, fault_group_of
+from health.remedy.requested_remedy import Asked, asking
+from health.standing.gpu_case import GpuCase, PastRepair, condemning_of
+from health.standing.retirement import attempts_of, is_used_up, used_up_group
+from muster.domain.evidence.repairs import VERBS, AskedBy, RepairAction, RepairBy, RepairVerb
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import Standing
+
+_LADDER: Final = (RepairAction.RESET, RepairAction.REBOOT, RepairAction.FIELD_DIAGNOSIS)
+_BUS_LADDER: Final = (
+    RepairAction.RESET,
+    RepairAction.REBOOT,
+    RepairAction.POWER_CYCLE,
+    RepairAction.FIELD_DIAGNOSIS,
+)
+"""What has fallen off the bus may need its power taken away, which takes hands."""
+_RANK: Final = {action: rank for rank, action in enumerate((*_BUS_LADDER, RepairAction.SWAP))}
+_AS_GOOD_AS: Final[Mapping[RepairAction, RepairAction]] = {
+    RepairAction.DRIVER_RELOAD: RepairAction.RESET,
+    RepairAction.POWER_CYCLE: RepairAction.REBOOT,
+}
+"""A remedy that no ladder, or not each, has → the one that need not be tried after it."""
+_ASKED: Final[Mapping[AskedBy, str]] = {
+    AskedBy.NVML: "the driver asks for it by NVML's recovery action",
+    AskedBy.XID_154: "the driver asks for it by XID 154",
+    AskedBy.CATALOGUE: "NVIDIA's XID catalogue asks for it",
+    AskedBy.RULE: "by rule",
+}
+_UNNAMED: Final = "nothing that was found names a remedy"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What is due about one GPU, and why.
+
+    ``verb``: what the agent of its host does, where ``by`` is the agent; ``who``: the same in words. ``evidence_ids``:
+    what asks for it. ``num_tried``: repairs of ``fault_group`` that count already. ``then``: what comes next should it
+    fail or not last, in order; ``swap`` is the replacement of the board, which is proposed to a person.
+    """
+
+    action: RepairAction
+    asked_by: AskedBy
+    by: RepairBy
+    verb: RepairVerb | None
+    who: str
+    fault_group: str
+    why: str
+    evidence_ids: tuple[EvidenceId, ...]
+    num_tried: int
+    then: tuple[RepairAction, ...]
+
+    @property
+    def words(self) -> str:
+        """For people to read, in one line."""
+        return f"{named(self.action)} by {self.who}: {self.why} ({_ASKED[self.asked_by]})"
+
+
+def remedy_of(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
+    """What is due about a GPU that is SUSPECT or QUARANTINED; None where nothing is but watching it.
+
+    ``verbs``: what the agent of its host may do, by the host's own settings.
+    """
+    if gpu.standing not in {Standing.SUSPECT, Standing.QUARANTINED}:
+        return None
+    found = [(asked, _due(asked, gpu, now_ms, policy)) for asked in asking(gpu, now_ms, policy)]
+    if found:
+        asked, action = max(found, key=lambda each: (_RANK[each[1]], -each[0].evidence.onset_ms, each[0].evidence.id))
+        if action is RepairAction.SWAP or _used_up(gpu, now_ms, policy) is None:
+            return _of_what_asks(asked, action, gpu, verbs, now_ms, policy)
+    return _unnamed(gpu, verbs, now_ms, policy)
+
+
+def named(action: RepairAction) -> str:
+    return action.replace("_", " ")
+
+
+def _due(asked: Asked, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> RepairAction:
+    """The rung of its ladder above all that were tried."""
+    if asked.action is RepairAction.SWAP or is_used_up(gpu, asked.group, now_ms, policy):
+        return RepairAction.SWAP
+    rungs = _rungs(asked)
+    tried = {each.action for each in attempts_of(gpu, asked.group, now_ms, policy)}
+    tried |= {_AS_GOOD_AS[each] for each in tried if each in _AS_GOOD_AS}
+    above = max((number + 1 for number, rung in enumerate(rungs) if rung in tried), default=0)
+    return rungs[above] if above < len(rungs) else RepairAction.SWAP
+
+
+def _rungs(asked: Asked) -> tuple[RepairAction, ...]:
+    ladder = _BUS_LADDER if asked.group == BUS else _LADDER
+    return ladder[ladder.index(asked.action) :]
+
+
+def _of_what_asks(
+    asked: Asked,
+    action: RepairAction,
+    gpu: GpuCase,
+    verbs: Collection[RepairVerb],
+    now_ms: int,
+    policy: HealthPolicy,
+) -> Remedy:
+    attempts = attempts_of(gpu, asked.group, now_ms, policy)
+    is_asked = action is asked.action
+    why = asked.evidence.summary if is_asked else f"{asked.evidence.summary}; {_in_vain(asked.group, attempts)}"
+    by, verb, who = _doer(action, verbs)
+    return Remedy(
+        action=action,
+        asked_by=asked.by if is_asked else AskedBy.RULE,
+        by=by,
+        verb=verb,
+        who=who,
+        fault_group=asked.group,
+        why=why,
+        evidence_ids=(asked.evidence.id,),
+        num_tried=len(attempts),
+        then=_then(asked, action, len(attempts), policy),
+    )
+
+
+def _then(asked: Asked, action: RepairAction, num_tried: int, policy: HealthPolicy) -> tuple[RepairAction, ...]:
+    """As far as the attempts go once this one is used, then the replacement."""
+    if action is RepairAction.SWAP:
+        return ()
+    rungs = _rungs(asked)
+    left = max(0, policy.repair.attempts_max - num_tried - 1)
+    return (*rungs[rungs.index(action) + 1 :][:left], RepairAction.SWAP)
+
+
+def _in_vain(group: str, attempts: Collection[PastRepair]) -> str:
+    tried = " and ".join(dict.fromkeys(named(each.action) for each in attempts))
+    return f"{tried or 'a repair'} for {group} did not last"
+
+
+def _doer(action: RepairAction, verbs: Collection[RepairVerb]) -> tuple[RepairBy, RepairVerb | None, str]:
+    verb = VERBS.get(action)
+    if verb is None:
+        return RepairBy.PERSON, None, "a person, since it takes hands"
+    if verb not in verbs:
+        return RepairBy.PERSON, None, f"a person, since its host does not allow its agent {verb}"
+    return RepairBy.AGENT, verb, f"its agent ({verb})"
+
+
+def _used_up(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None:
+    """Of what is QUARANTINED: the fault group for which a rule proposes its retirement."""
+    return used_up_group(gpu, now_ms, policy) if gpu.standing is Standing.QUARANTINED else None
+
+
+def _unnamed(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
+    """The replacement of a board whose repairs are used up; else one diagnosis of what is QUARANTINED."""
+    if gpu.standing is not Standing.QUARANTINED:
+        return None
+    used_up = _used_up(gpu, now_ms, policy)
+    group = used_up or fault_group_of(gpu)
+    attempts = attempts_of(gpu, group, now_ms, policy)
+    action = RepairAction.FIELD_DIAGNOSIS if used_up is None else RepairAction.SWAP
+    if used_up is None and any(each.action is action for each in attempts):
+        return None
+    by, verb, who = _doer(action, verbs)
+    return Remedy(
+        action=action,
+        asked_by=AskedBy.RULE,
+        by=by,
+        verb=verb,
+        who=who,
+        fault_group=group,
+        why=_UNNAMED if used_up is None else _in_vain(group, attempts),
+        evidence_ids=tuple(each.id for each in condemning_of(gpu)),
+        num_tried=len(attempts),
+        then=(),
+    )

@@ -1,0 +1,83 @@
+"""Whether a rule starts the remedy that is due, and if not, what it waits for or why a person has to.
+
+A rule orders verbs of a host's agent, nothing else: where only a person can act it says so (``needs_person``), and
+starts no ticket in anybody's name. It never disturbs what runs, never goes past the attempts of a board, the caps of
+the policy or an open breaker, and never where a person holds the GPU or its host.
+"""
+
+from dataclasses import dataclass
+
+from health.remedy.remedy import Remedy
+from health.standing.gpu_case import GpuCase
+from health.standing.retirement import retirement_of
+from muster.domain.evidence.repairs import HOST_SCOPE, RepairAction, RepairBy
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What there is around a GPU, in words; None where there is nothing.
+
+    ``holder``: what holds it. ``host_holder``: what holds or is promised any GPU of its host. ``burn_in``: one of it
+    that is not decided. ``host_burn_in``: one that runs on its host. ``open_repair``: any other on its host.
+    ``held_back``: a person's word, or a cordon that stands or begins before the repair would have ended.
+    ``open_scope``: of the breaker, one that counts it. ``num_fleet``, ``num_rack``: agents' repairs that are open.
+    """
+
+    holder: str | None = None
+    host_holder: str | None = None
+    burn_in: str | None = None
+    host_burn_in: str | None = None
+    open_repair: str | None = None
+    held_back: str | None = None
+    open_scope: str | None = None
+    num_fleet: int = 0
+    num_rack: int = 0
+
+
+def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: HealthPolicy) -> str | None:
+    """Why nothing but a person brings a QUARANTINED GPU on, in words; None where a rule may, now or later.
+
+    None too where its retirement is proposed or made by a rule already: that says it.
+    """
+    if gpu.standing is not Standing.QUARANTINED or retirement_of(gpu, now_ms, policy) is not None:
+        return None
+    if remedy is None:
+        return "nothing that was found names a remedy, and it was diagnosed: look at its evidence, or burn it in"
+    if remedy.action is RepairAction.SWAP:
+        return f"{remedy.words}: have the board replaced and retire it"
+    if remedy.by is RepairBy.PERSON:
+        return remedy.words
+    if remedy.verb not in policy.repair.starts_by_rule:
+        return f"{remedy.words}; no rule may start it (health.repair.starts_by_rule)"
+    return None
+
+
+def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy: HealthPolicy) -> str | None:
+    """Why a rule does not start ``remedy`` now, in words; None: it does."""
+    if gpu.standing is not Standing.QUARANTINED:
+        return f"it is {gpu.standing}"
+    if remedy.verb is None or remedy.verb not in policy.repair.starts_by_rule:
+        return f"no rule may start {remedy.action}"
+    if not gpu.is_heard:
+        return "its host is not heard"
+    if retirement_of(gpu, now_ms, policy) is not None:
+        return "it is past repair"
+    return around.held_back or _busy(remedy, around) or _full(around, policy)
+
+
+def _busy(remedy: Remedy, around: Around) -> str | None:
+    is_felt_by_all = remedy.verb in HOST_SCOPE
+    on_host = (around.host_holder or around.host_burn_in) if is_felt_by_all else None
+    return around.holder or around.burn_in or around.open_repair or on_host
+
+
+def _full(around: Around, policy: HealthPolicy) -> str | None:
+    if around.open_scope is not None:
+        return f"the breaker's scope {around.open_scope} is open"
+    if around.num_fleet >= policy.repair.by_rule_fleet_max:
+        return f"{around.num_fleet} repairs by agents are open in the fleet"
+    if around.num_rack >= policy.repair.by_rule_rack_max:
+        return f"{around.num_rack} repairs by agents are open in its rack"
+    return None

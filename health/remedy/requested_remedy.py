@@ -1,0 +1,154 @@
+"""What the faults of a GPU ask for, and by whose word: the driver's, the catalogue's, or a rule of ours.
+
+Of an XID that asks for a reset or a reboot the driver's own word decides before the catalogue
+(``xid.catalogue.action_of``): NVML's recovery action, then the text of an XID 154, where either was said since the
+fault began. What is neither is a rule of ours: a row remap that waits and a corrupt InfoROM ask for a reset, a GPU that
+is lost for a reboot. What names nothing here asks for nothing: no unknown code resets or reboots anything.
+
+Sources: NVIDIA's XID catalogue and memory error guide; DCGM and NVSentinel's mapping of it for what is no XID.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
+from health.detectors.links import fabric_state, nvlink_count, nvlink_down
+from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
+from health.detectors.repeats import gsp_repeats, link_bit_repeats
+from health.evidence.evidence import counts, is_open, lasts
+from health.evidence.same_fault import asked_in
+from health.evidence.suppression import OVERRULED
+from health.remedy.fault_groups import group_of
+from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of
+from health.standing.interventions import quarantining_move
+from health.standing.retirement import asks_for_replacement
+from health.xid.catalogue import action_of, entry_of
+from health.xid.nvlink import NVLINK5_CODES
+from health.xid.recovery import OF_THE_DRIVER, Action
+from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.evidence.repairs import AskedBy, RepairAction
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import Standing
+
+_REPAIRS: Final[Mapping[Action, RepairAction]] = {
+    Action.DRAIN_AND_RESET: RepairAction.RESET,
+    Action.RESET_GPU: RepairAction.RESET,
+    Action.REBOOT_NODE: RepairAction.REBOOT,
+    Action.FIELD_DIAGNOSIS: RepairAction.FIELD_DIAGNOSIS,
+    Action.REPLACE: RepairAction.SWAP,
+}
+"""What is done to a board. A job that is restarted, links that are drained and what is watched are no repair."""
+_RULES: Final[Mapping[str, Action]] = {
+    **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
+    **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
+    **dict.fromkeys((gpu_lost.NAME, gsp_repeats.REBOOT), Action.REBOOT_NODE),
+    **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME), Action.FIELD_DIAGNOSIS),
+}
+"""Fault key, or detector, of what is no XID → what it asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``group``: of the fault that it mends; attempts count by it."""
+
+    evidence: Evidence
+    action: RepairAction
+    by: AskedBy
+    group: str
+
+
+def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]:
+    """What of a GPU's evidence asks for a repair: of what condemns it, else of all that stands against it."""
+    live = [each for each in gpu.evidence if _is_live(each, gpu, now_ms, policy)]
+    condemning = condemning_of(gpu)
+    for told in ([each for each in live if each in condemning], live):
+        found = tuple(asked for each in told if (asked := _asked(each, live)) is not None)
+        if found:
+            hints = (each for each in live if each.fault_key == gsp_repeats.REBOOT and each not in told)
+            return (*found, *(asked for each in hints if (asked := _asked(each, live)) is not None))
+    return ()
+
+
+def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
+    """Whether it stands against the GPU: measured by us, not over, and told since the newest proof.
+
+    What no longer weighs stands as long as the quarantine that was for it.
+    """
+    is_hint = evidence.fault_key == gsp_repeats.REBOOT
+    is_bad = evidence.severity >= Severity.DEGRADED or is_hint
+    if not (is_bad and counts(evidence) and evidence.trust is Trust.MEASURED and is_open(evidence)):
+        return False
+    proof_ms = proof_ms_of(gpu)
+    if proof_ms is not None and evidence.last_seen_ms < proof_ms:
+        return False
+    stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
+    if stands or is_hint or evidence.severity is Severity.CONDEMNING:
+        return True
+    return now_ms < evidence.last_seen_ms + evidence.counts_for_ms or evidence.id in _quarantined_for(gpu)
+
+
+def _quarantined_for(gpu: GpuCase) -> tuple[EvidenceId, ...]:
+    move = quarantining_move(gpu) if gpu.standing is Standing.QUARANTINED else None
+    return () if move is None else move.evidence_ids
+
+
+def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
+    word = word_of(evidence, live)
+    action = None if word is None else _REPAIRS.get(word[0])
+    if word is None or action is None:
+        return None
+    is_drivers = asked_in(evidence.fault_key) is not None
+    return Asked(evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else group_of(evidence))
+
+
+def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy] | None:
+    """What it asks for, and whose word that is; None: nobody has one. ``live``: what stands against its GPU."""
+    asked = asked_in(evidence.fault_key)
+    if asked is not None:
+        return asked, _speaker(evidence)
+    code = evidence.values.get(xid.CODE)
+    if code is not None and evidence.detector == xid.NAME:
+        return _of_xid(int(code), evidence, live)
+    if asks_for_replacement(evidence):
+        return Action.REPLACE, AskedBy.RULE
+    if code is not None and entry_of(int(code)).action in _REPAIRS:
+        return _of_xid(int(code), evidence, live)
+    action = _RULES.get(evidence.fault_key) or _RULES.get(evidence.detector)
+    return None if action is None else (action, AskedBy.RULE)
+
+
+def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy]:
+    action = _in_the_catalogue(code, evidence)
+    if action not in OF_THE_DRIVER:
+        return action, AskedBy.CATALOGUE
+    said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.values) else _REPAIRS
+    since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
+    nvml = [each for each in since if _speaker(each) is AskedBy.NVML]
+    if since:
+        word = max(nvml or since, key=lambda each: (each.last_seen_ms, each.id))
+        told = asked_in(word.fault_key)
+        return action_of(code, nvml=told if nvml else None, xid_154=None if nvml else told), _speaker(word)
+    return action, AskedBy.NVML if recovery_action.ASKED in evidence.values else AskedBy.CATALOGUE
+
+
+def _in_the_catalogue(code: int, evidence: Evidence) -> Action:
+    """Of an NVLink's error its own words decided how bad it is, and so what it asks for."""
+    if xid.ASKS_DIAGNOSIS in evidence.values:
+        return Action.FIELD_DIAGNOSIS
+    if code in NVLINK5_CODES and evidence.severity is Severity.CONDEMNING:
+        return Action.RESET_GPU
+    return entry_of(code).action
+
+
+def _speaker(word: Evidence) -> AskedBy:
+    is_nvml = word.detector == recovery_action.NAME or recovery_action.ASKED in word.values
+    return AskedBy.NVML if is_nvml else AskedBy.XID_154
+
+
+def _group_of_word(word: Evidence, live: Collection[Evidence]) -> str:
+    """Of what the driver asks an action for: the oldest fault that condemns and is no such word itself."""
+    faults = [each for each in live if asked_in(each.fault_key) is None and each.severity is Severity.CONDEMNING]
+    oldest = min(faults, key=lambda each: (each.onset_ms, each.id), default=word)
+    return group_of(oldest)

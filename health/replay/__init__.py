@@ -1,0 +1,1 @@
+"""Judgement played again over recorded reports."""

@@ -1,0 +1,63 @@
+"""What a replay knows of a node as such: the evidence about it, which of that keeps new work off it, and the times
+that persons declared for work on it.
+"""
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from health.evidence.index import WORSE_THAN_INFO, Known
+from health.evidence.suppression import outlasted, weighs_from_ms
+from health.replay.stream import Maintained
+from health.standing.node_hold import held_until_ms, holding, looks_back_ms
+from muster.domain.evidence.findings import Evidence
+from muster.domain.ids import EvidenceId, NodeId
+from muster.domain.policy.health import HealthPolicy
+
+
+@dataclass(slots=True)
+class ReplayedNode:
+    """``held_by``: as it was settled last. ``look_ms``: when time alone may change that, None: it does not."""
+
+    known: Known = field(default_factory=Known)
+    held_by: tuple[EvidenceId, ...] = ()
+    look_ms: int | None = None
+
+    def settle(self, policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...] | None:
+        """What holds it from now on, where that is other evidence than before; else None.
+
+        What waits until it has lasted is taken to stand: a record says when it is over.
+        """
+        for each in self.known.pending():
+            self.known.put(outlasted(each, now_ms))
+        found = holding(self.known.on(WORSE_THAN_INFO, now_ms - looks_back_ms(policy)), policy, now_ms)
+        due = [weighs_from_ms(each) for each in self.known.pending()]
+        due += [held_until_ms(each, policy) for each in found]
+        self.look_ms = min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
+        before, self.held_by = self.held_by, tuple(each.id for each in found)
+        return found if set(before) != set(self.held_by) else None
+
+
+@dataclass(slots=True)
+class Windows:
+    """Maintenance windows and drains, of all nodes."""
+
+    _of: defaultdict[NodeId, list[Maintained]] = field(default_factory=lambda: defaultdict(list))
+    _ends: list[tuple[int, NodeId]] = field(default_factory=list)
+
+    def add(self, window: Maintained) -> None:
+        self._of[window.node_id].append(window)
+        heapq.heappush(self._ends, (window.until_ms, window.node_id))
+
+    def hold(self, node_id: NodeId, at_ms: int, *, is_drain: bool = False) -> bool:
+        """Whether one stands over the node then."""
+        known = self._of.get(node_id, ())
+        return any(each.at_ms <= at_ms < each.until_ms for each in known if each.is_drain is is_drain)
+
+    def stand(self, node_id: NodeId, at_ms: int) -> bool:
+        """Whether one of either kind does."""
+        return any(self.hold(node_id, at_ms, is_drain=is_drain) for is_drain in (False, True))
+
+    def next_end(self, until_ms: int) -> tuple[int, NodeId] | None:
+        """The next that ends by then, which is taken; None: none does."""
+        return heapq.heappop(self._ends) if self._ends and self._ends[0][0] <= until_ms else None

@@ -1,0 +1,369 @@
+"""The judgement played again over recorded reports and events: the same rules as production's, without a database.
+
+Pure: readings, events, burn-ins, what persons did, and a policy in; evidence, scores, moves and holds of nodes out,
+each with its time. Between two inputs time passes: decay, dwell and the end of a probation move GPUs when they would
+have. A scope of the breaker that opened stays so until a record says that a person closed it. Reports that came late
+judge no sample, as in production; their events count.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
+from health.detectors.node import gpus_at_fault
+from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
+from health.detectors.repeats.repair_repeats import repairs_of
+from health.evidence.evidence import after_maintenance, close, is_open
+from health.evidence.index import EVERYTHING, Known, of_detector, of_fault
+from health.evidence.merge import Place, note
+from health.evidence.suppression import outlasted
+from health.replay.acts import CaseAct, case_after, found_by
+from health.replay.breaker import ReplayedBreaker
+from health.replay.nodes import ReplayedNode, Windows
+from health.replay.stream import (
+    BreakerClosed,
+    Burned,
+    Dismissed,
+    Fleet,
+    Found,
+    Held,
+    Input,
+    KnownBefore,
+    Maintained,
+    Moved,
+    Moving,
+    Opened,
+    Output,
+    Overridden,
+    Passed,
+    Placed,
+    RepairBegan,
+    RepairEnded,
+    Sampled,
+    Scored,
+    Told,
+    Unmet,
+)
+from health.scoring.score import that_may_weigh
+from health.standing.breaker import GpuPlace
+from health.standing.gpu_case import GpuCase, Move, condemning_of, moved, score_of
+from health.standing.interventions import RefusedMoveError
+from health.standing.standing import MOVES_AT_ONCE, decide, next_look_ms
+from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import Standing
+
+_NO_GPU = GpuUuid("")
+"""Where a look at the node itself is due."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """``case`` without its evidence, but for what may weigh, as of when it was judged last."""
+
+    memory: GpuMemory
+    case: GpuCase
+    known: Known = field(default_factory=Known)
+    score: float = 100.0
+    held_back: bool = False
+    look_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Replay:
+    """Feed inputs in the order in which they arrived. ``standing``: of a GPU that nothing was said of before."""
+
+    policy: HealthPolicy
+    standing: Standing = Standing.HEALTHY
+    breaker: ReplayedBreaker = field(default_factory=ReplayedBreaker)
+    now_ms: int = 0
+    _gpus: dict[GpuUuid, _Gpu] = field(default_factory=dict)
+    _nodes: defaultdict[NodeId, ReplayedNode] = field(default_factory=lambda: defaultdict(ReplayedNode))
+    _seen: set[str] = field(default_factory=set)
+    _num_evidence: int = 0
+    _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
+    _repairs_ms: defaultdict[NodeId, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _windows: Windows = field(default_factory=Windows)
+    _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def gpus(self) -> Mapping[GpuUuid, GpuCase]:
+        """As they are now."""
+        return {uuid: replace(gpu.case, evidence=tuple(gpu.known.values())) for uuid, gpu in self._gpus.items()}
+
+    def num_looked_at(self) -> int:
+        """How much evidence was looked at for all that was noted: what a replay's time goes by."""
+        places = [gpu.known for gpu in self._gpus.values()] + [node.known for node in self._nodes.values()]
+        return sum(each.num_looked_at for each in places)
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        """All of it as it is now, of GPUs and of nodes."""
+        of_gpus = (each for gpu in self._gpus.values() for each in gpu.known.values())
+        return (*of_gpus, *(each for node in self._nodes.values() for each in node.known.values()))
+
+    def take(self, given: Input) -> Iterator[Output]:
+        """What follows from ``given``, and before it from the time that passed since the last one."""
+        yield from self._pass_time(given.at_ms)
+        match given:
+            case Sampled():
+                yield from self._sampled(given)
+            case GpuSignal():
+                yield from self._signalled(given)
+            case Found():
+                yield from self._took_note((given.finding,), ())
+            case Burned():
+                yield from self._burned(given)
+            case Dismissed() | RepairBegan() | RepairEnded() | Moving():
+                yield from self._acted(given)
+            case Overridden():
+                yield given
+            case BreakerClosed():
+                if self.breaker.close(given.scope, self.now_ms):
+                    yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+            case _:
+                yield from self._stands(given)
+
+    def _stands(self, given: Placed | KnownBefore | Fleet | Maintained | Passed) -> Iterator[Output]:
+        """What is so beside all that happens."""
+        match given:
+            case Placed():
+                self._place(given)
+                yield from self._judge([given.gpu_uuid])
+            case KnownBefore():
+                yield from self._knew(given.evidence)
+            case Fleet():
+                self.breaker.fleet = given
+            case Maintained():
+                self._windows.add(given)
+
+    def _place(self, given: Placed) -> None:
+        placed = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
+        known = self._gpus.get(given.gpu_uuid)
+        own_heat = NO_OWN_HEAT if known is None else known.memory.own_heat
+        placed.memory = replace(placed.memory, model=given.model, own_heat=own_heat)
+        since_ms = given.at_ms if given.since_ms is None else given.since_ms
+        placed.case = replace(placed.case, since_ms=since_ms, origin=given.origin)
+        self._gpus[given.gpu_uuid] = placed
+        self.breaker.places[given.gpu_uuid] = GpuPlace(given.rack, given.cohort)
+
+    def _knew(self, evidence: Evidence) -> Iterator[Output]:
+        if evidence.gpu_uuid is not None:
+            self._known(evidence.gpu_uuid, evidence.node_id)
+        self._keep(evidence)
+        yield from self._judge([] if evidence.gpu_uuid is None else [evidence.gpu_uuid])
+        if evidence.gpu_uuid is None:
+            yield from self._settle(evidence.node_id)
+
+    def _burned(self, given: Burned) -> Iterator[Output]:
+        new = self._new(given.gpu_uuid, given.node_id, given.result.began_ms, self.standing)
+        gpu = self._gpus.setdefault(given.gpu_uuid, new)
+        gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
+        yield from self._took_note(found_by(given, self.policy), ())
+        yield from self._judge([given.gpu_uuid])
+        yield from self._settle_held(given.node_id)
+
+    def _settle_held(self, node_id: NodeId) -> Iterator[Output]:
+        """What was proved or dismissed of one of its GPUs may free the node."""
+        if self._nodes[node_id].held_by:
+            yield from self._settle(node_id)
+
+    def _acted(self, act: CaseAct) -> Iterator[Output]:
+        gpu = self._known(act.gpu_uuid, act.node_id)
+        try:
+            case = replace(gpu.case, evidence=tuple(gpu.known.values()))
+            gpu.case, move = case_after(case, act, self.policy, self.now_ms)
+        except RefusedMoveError as fault:
+            yield Unmet(self.now_ms, act.gpu_uuid, str(fault))
+            return
+        for each in gpu.case.evidence:
+            gpu.known.put(each)
+        if move is not None:
+            yield from self._rule(gpu, move)
+        if isinstance(act, RepairBegan):
+            began_ms = self._repairs_ms[act.node_id]
+            began_ms.append(act.at_ms)
+            yield from self._took_note(repairs_of(act.node_id, began_ms, self.policy, self.now_ms), ())
+        yield from self._judge([act.gpu_uuid])
+        yield from self._settle_held(act.node_id)
+
+    def _pass_time(self, until_ms: int) -> Iterator[Output]:
+        while (end := self._windows.next_end(until_ms)) is not None:
+            yield from self._look_until(end[0])
+            yield from self._end_window(end[1])
+        yield from self._look_until(until_ms)
+
+    def _end_window(self, node_id: NodeId) -> Iterator[Output]:
+        """What was found in it and still stands weighs from now on, unless another window goes on."""
+        if self._windows.stand(node_id, self.now_ms):
+            return
+        of_node = [gpu.known for _, gpu in self._gpus_on(node_id)]
+        known = [each for place in (self._nodes[node_id].known, *of_node) for each in place.values()]
+        weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
+        about = dict.fromkeys(
+            now.gpu_uuid for before, now in weighing if now is not before and now.gpu_uuid is not None
+        )
+        for before, now in weighing:
+            if now is not before:
+                self._keep(now)
+        yield from self._judge(about)
+        yield from self._settle(node_id)
+
+    def _look_until(self, until_ms: int) -> Iterator[Output]:
+        while self._looks and self._looks[0][0] <= until_ms:
+            look_ms, uuid, node_id = heapq.heappop(self._looks)
+            due_ms = self._nodes[node_id].look_ms if uuid == _NO_GPU else self._gpus[uuid].look_ms
+            if due_ms == look_ms:  # else it was looked at since, and is due at another time
+                self.now_ms = max(self.now_ms, look_ms)
+                yield from self._settle(node_id) if uuid == _NO_GPU else self._judge([uuid])
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def _new(self, uuid: GpuUuid, node_id: NodeId, at_ms: int, standing: Standing) -> _Gpu:
+        self._on_node[node_id][uuid] = None
+        return _Gpu(GpuMemory(node_id), GpuCase(uuid, standing, at_ms))
+
+    def _known(self, uuid: GpuUuid, node_id: NodeId) -> _Gpu:
+        if uuid not in self._gpus:
+            self._gpus[uuid] = self._new(uuid, node_id, self.now_ms, self.standing)
+        return self._gpus[uuid]
+
+    def _gpus_on(self, node_id: NodeId) -> list[tuple[GpuUuid, _Gpu]]:
+        told = ((uuid, self._gpus[uuid]) for uuid in self._on_node[node_id] if uuid in self._gpus)
+        return [(uuid, gpu) for uuid, gpu in told if gpu.memory.node_id == node_id]
+
+    def _sampled(self, given: Sampled) -> Iterator[Output]:
+        gpu = self._known(given.sample.gpu_uuid, given.node_id)
+        if given.is_history:
+            return
+        before = gpu.memory
+        gpu.memory, findings = judge_sample(before, given.sample, self.policy, self.now_ms)
+        yield from self._took_note(findings, closings_between(before, gpu.memory, given.sample))
+
+    def _signalled(self, signal: GpuSignal) -> Iterator[Output]:
+        if signal.signal_id in self._seen:
+            return
+        self._seen.add(signal.signal_id)
+        if signal.gpu_uuid is not None:
+            gpu = self._known(signal.gpu_uuid, signal.node_id)
+            if signal.kind is EventKind.GPU_STATE:
+                gpu.memory = replace(gpu.memory, own_heat=own_heat_in(signal.values))
+        yield from self._took_note(judge_signal(signal, self.policy), closings_of(signal, self.policy))
+
+    def _took_note(self, findings: Findings, closings: Iterable[Closing]) -> Iterator[Output]:
+        closings = tuple(closings)
+        said: tuple[Finding | Closing, ...] = (*findings, *closings)
+        nodes = dict.fromkeys(each.node_id for each in said if each.gpu_uuid is None)
+        nodes |= dict.fromkeys(each.node_id for each in findings if each.severity is Severity.CONDEMNING)
+        about: dict[GpuUuid, None] = {}
+        for finding in findings:
+            if finding.gpu_uuid is not None:
+                about[finding.gpu_uuid] = None
+            yield from self._noted(finding)
+        for closing in closings:
+            for each in self._known_at(closing.gpu_uuid, closing.node_id).on(of_fault(closing.fault_key)):
+                closed = close(each, closing)
+                if closed is not each:
+                    self._keep(closed)
+                    if closing.gpu_uuid is not None:
+                        about[closing.gpu_uuid] = None
+                    yield Told(self.now_ms, "closed", closed)
+        yield from self._judge(about)
+        for node_id in nodes:
+            yield from self._settle(node_id)
+
+    def _noted(self, finding: Finding) -> Iterator[Output]:
+        known = self._known_at(finding.gpu_uuid, finding.node_id)
+
+        def elsewhere() -> Iterator[Evidence]:
+            for uuid, gpu in self._gpus_on(finding.node_id):
+                if uuid != finding.gpu_uuid:
+                    yield from reversed(gpu.known.on(EVERYTHING))
+
+        place = Place(
+            known,
+            elsewhere,
+            self._windows.hold(finding.node_id, self.now_ms, is_drain=True),
+            self._windows.hold(finding.node_id, finding.onset_ms),
+        )
+        for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
+            if noted.before is None or noted.before.sources != noted.evidence.sources:
+                yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
+
+    def _new_id(self) -> EvidenceId:
+        self._num_evidence += 1
+        return EvidenceId(f"ev_{self._num_evidence}")
+
+    def _known_at(self, uuid: GpuUuid | None, node_id: NodeId) -> Known:
+        return self._nodes[node_id].known if uuid is None else self._known(uuid, node_id).known
+
+    def _keep(self, evidence: Evidence) -> None:
+        self._known_at(evidence.gpu_uuid, evidence.node_id).put(evidence)
+
+    def _settle(self, node_id: NodeId) -> Iterator[Output]:
+        node = self._nodes[node_id]
+        yield from self._together(node_id, node)
+        held_by = node.settle(self.policy, self.now_ms)
+        if held_by is not None:
+            yield Held(self.now_ms, node_id, held_by)
+        if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
+            again_ms = self.now_ms + int(self.policy.evidence.restate_s * 1000)
+            node.look_ms = min(node.look_ms or again_ms, again_ms)
+        if node.look_ms is not None:
+            heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
+
+    def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
+        """What the node's GPUs say of it together."""
+        condemning = [
+            each
+            for _, gpu in self._gpus_on(node_id)
+            if gpu.case.standing is not Standing.RETIRED
+            for each in condemning_of(gpu.case)
+        ]
+        told = node.known.on(of_detector(gpus_at_fault.NAME))
+        for said in gpus_at_fault.news(node_id, condemning, told, self.policy, self.now_ms):
+            if isinstance(said, Finding):
+                yield from self._noted(said)
+                continue
+            for each in node.known.on(of_fault(said.fault_key)):
+                closed = close(each, said)
+                if closed is not each:
+                    node.known.put(closed)
+                    yield Told(self.now_ms, "closed", closed)
+
+    def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
+        for uuid in uuids:
+            gpu = self._gpus[uuid]
+            for each in gpu.known.pending():
+                gpu.known.put(outlasted(each, self.now_ms))
+            gpu.case = replace(gpu.case, evidence=that_may_weigh(gpu.known, self.policy))
+            for _ in range(MOVES_AT_ONCE):
+                move = decide(gpu.case, self.now_ms, self.policy)
+                if move is None:
+                    gpu.held_back = False
+                    break
+                is_made = yield from self._rule(gpu, move)
+                if not is_made:
+                    break
+            found = score_of(gpu.case, self.policy, self.now_ms)
+            if found.value != gpu.score:
+                gpu.score = found.value
+                yield Scored(self.now_ms, uuid, found)
+            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy, found)
+            if gpu.look_ms is not None:
+                heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
+
+    def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
+        """Whether it was made: by the breaker's word."""
+        ruling = self.breaker.rule(move, len(self._gpus), self.policy, self.now_ms)
+        if ruling.incident is not None:
+            yield Opened(self.now_ms, ruling.incident)
+        if move not in ruling.allowed:
+            if not gpu.held_back:
+                yield Moved(self.now_ms, move, is_held_back=True)
+            gpu.held_back = True
+            return False
+        gpu.held_back = False
+        gpu.case = moved(gpu.case, move)
+        yield Moved(self.now_ms, move)
+        return True

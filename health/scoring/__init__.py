@@ -1,0 +1,1 @@
+"""The score of a GPU, from its evidence alone."""

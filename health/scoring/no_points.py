@@ -1,0 +1,37 @@
+"""Why evidence takes nothing off the score now, in words: whoever reads a GPU's evidence asks that of each 0."""
+
+from collections.abc import Iterable
+
+from health.evidence.evidence import is_condemning
+from health.evidence.suppression import why_weightless
+from health.scoring.score import Score
+from muster.domain.evidence.findings import Evidence
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
+
+
+def why_no_points(
+    evidence: Iterable[Evidence], score: Score, policy: HealthPolicy, now_ms: int, proof_ms: int | None
+) -> dict[EvidenceId, str]:
+    """Of each evidence that is not in the score's ``shares`` why not. ``proof_ms``: as ``score`` was given it."""
+    shares = dict(score.shares)
+    return {each.id: _why(each, policy, now_ms, proof_ms) for each in evidence if each.id not in shares}
+
+
+def _why(evidence: Evidence, policy: HealthPolicy, now_ms: int, proof_ms: int | None) -> str:
+    if evidence.is_dismissed:
+        return "a person dismissed it"
+    if evidence.is_suspended:
+        return "the program that ran there is suspected"
+    if aside := why_weightless(evidence.values):
+        return aside
+    if evidence.gpu_uuid is None:
+        return "it is about the node"
+    if proof_ms is not None and evidence.last_seen_ms < proof_ms:
+        return "a later burn-in or repair has answered it"
+    severity = evidence.severity.name.lower()
+    if policy.score.weight(evidence.severity, evidence.detector).points == 0:
+        return f"what is {severity} is kept and weighs nothing"
+    if not is_condemning(evidence, None) and now_ms - evidence.last_seen_ms >= evidence.counts_for_ms:
+        return f"it counted for {evidence.counts_for_ms / 86_400_000:g} days, and that time is over"
+    return "its fault weighs once, and other evidence of it weighs as much or more"

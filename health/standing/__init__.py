@@ -1,0 +1,1 @@
+"""The standing of a GPU: moves, breaker, admission, and what persons set."""

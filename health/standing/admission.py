@@ -1,0 +1,100 @@
+"""Admission: may this GPU take this tier's work now? By standing, contact, cordons, overrides, cleanliness.
+
+The planner asks it of its snapshot; the placement service asks it again inside the commit (I3).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.policy.document import TierPolicy
+from muster.domain.states import Contact, Standing
+
+_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
+
+
+class Refusal(StrEnum):
+    """Why a GPU is not admitted. Named constants, so that explanations, metrics and tests agree."""
+
+    MIG_ENABLED = "mig_enabled"
+    NODE_CONTACT = "node_contact"
+    CORDONED = "cordoned"
+    BURN_IN = "burn_in"
+    REPORTED = "reported"
+    HELD = "held"
+    STANDING = "standing"
+    RECLAIMABLE_ONLY = "reclaimable_only"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFacts:
+    """What admission looks at. ``is_reported``: what would condemn it has been told, and waits for the judge.
+    ``is_reclaimable_only``: its probation is too young for a tier from which no rule takes it back.
+
+    ``override`` is a person's standing in force; it never hides the evidence: what was
+    quarantined since is out, whatever the override says. Who knows better dismisses the evidence.
+    """
+
+    standing: Standing
+    contact: Contact
+    is_cordoned: bool = False
+    is_held: bool = False
+    is_burning_in: bool = False
+    is_reported: bool = False
+    is_reclaimable_only: bool = False
+    is_mig_enabled: bool = False
+    override: Standing | None = None
+
+
+def refusal_of(facts: AdmissionFacts, tier: TierPolicy) -> Refusal | None:
+    """None when the GPU is admitted to ``tier``, else the first reason why not, the most lasting first."""
+    return next(_refusals(facts, tier), None)
+
+
+def refusals_of(facts: AdmissionFacts, tier: TierPolicy) -> tuple[Refusal, ...]:
+    """Every reason why the GPU is not admitted to ``tier``, the most lasting first; none where it is."""
+    return tuple(_refusals(facts, tier))
+
+
+def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
+    if facts.is_mig_enabled:
+        yield Refusal.MIG_ENABLED
+    if effective_standing(facts) not in tier.standings:
+        yield Refusal.STANDING
+    elif facts.is_reclaimable_only and facts.override is None and tier.notice_s is None:
+        yield Refusal.RECLAIMABLE_ONLY
+    if facts.is_cordoned:
+        yield Refusal.CORDONED
+    if facts.contact is not Contact.LIVE:
+        yield Refusal.NODE_CONTACT
+    if facts.is_burning_in:
+        yield Refusal.BURN_IN
+    if facts.is_reported:
+        yield Refusal.REPORTED
+    if facts.is_held:
+        yield Refusal.HELD
+
+
+def effective_standing(facts: AdmissionFacts) -> Standing:
+    """The standing that admission looks at: a person's, unless the GPU's own is out."""
+    return facts.standing if facts.override is None or facts.standing in _OUT else facts.override
+
+
+def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
+    """Why one GPU is not admitted, for people to read."""
+    if refusal is Refusal.STANDING:
+        taken = " or ".join(tier.standings)
+        return f"it stands as {effective_standing(facts)}, and this tier takes {taken}"
+    return _WORDS[refusal]
+
+
+_WORDS: Final[Mapping[Refusal, str]] = {
+    Refusal.MIG_ENABLED: "it is in MIG mode, and shown only",
+    Refusal.NODE_CONTACT: "its node is silent or lost",
+    Refusal.CORDONED: "it is cordoned",
+    Refusal.RECLAIMABLE_ONLY: "its probation is in its first part, which is for reclaimable tiers",
+    Refusal.BURN_IN: "a burn-in runs on it",
+    Refusal.REPORTED: "a report that would condemn it waits to be judged",
+    Refusal.HELD: "a job holds it, or it is being cleaned",
+}

@@ -1,0 +1,172 @@
+"""What standing is judged on: one GPU with its evidence, burn-ins, repairs and moves, as plain data."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from health.evidence.evidence import is_condemning
+from health.scoring.score import Score, Weighed, score, weigh
+from muster.domain.evidence.findings import Evidence
+from muster.domain.evidence.repairs import RepairAction
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import STANDING_EDGES, Standing, require_edge
+
+RULE: Final = "rule"
+"""The actor of every move that no person made."""
+
+
+class MoveReason(StrEnum):
+    """Why a GPU moved. Named constants, so that explanations, metrics and tests agree."""
+
+    BURN_IN_PASSED = "burn_in_passed"
+    BURN_IN_FAILED = "burn_in_failed"
+    PROBATION_OVER = "probation_over"
+    LOW_SCORE = "low_score"
+    REPORTED_EVIDENCE = "reported_evidence"
+    RECOVERED = "recovered"
+    CONDEMNED = "condemned"
+    FLAPPING = "flapping"
+    REPAIR_STARTED = "repair_started"
+    REPAIR_DONE = "repair_done"
+    REPAIR_FAILED = "repair_failed"
+    REPAIR_TIMED_OUT = "repair_timed_out"
+    DISMISSED = "dismissed"
+    REPAIRS_USED_UP = "repairs_used_up"
+    TO_BE_REPLACED = "to_be_replaced"
+    TAKEN_OUT = "taken_out"
+    RETIRED = "retired"
+    REINSTATED = "reinstated"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move between standings, proposed or made.
+
+    ``return_to``: the standing that SUSPECT or QUARANTINED goes back to; to be stored with the GPU as its origin.
+    ``words``: a person's reason, or the rule's, for people to read. ``at_ms``: wall clock, milliseconds.
+    """
+
+    gpu_uuid: GpuUuid
+    from_standing: Standing
+    to_standing: Standing
+    at_ms: int
+    reason: MoveReason
+    actor: str = RULE
+    evidence_ids: tuple[EvidenceId, ...] = ()
+    return_to: Standing | None = None
+    threatens_correctness: bool = False
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BurnInResult:
+    """One finished burn-in. One that could not be decided is none: leave it out."""
+
+    began_ms: int
+    ended_ms: int
+    has_passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PastRepair:
+    """One ended repair of this board: ``fault_group`` names what it was for (such as ``memory``)."""
+
+    fault_group: str
+    began_ms: int
+    ended_ms: int
+    is_done: bool
+    action: RepairAction = RepairAction.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCase:
+    """One GPU before the judge.
+
+    ``since_ms``: when it came to its standing. ``origin``: where SUSPECT or QUARANTINED goes back to.
+    ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least what lies within the policy's windows, and
+    the newest move to QUARANTINED. ``under_way``: what is done to it in REPAIR. ``is_heard``: its readings come in; a
+    silent GPU proves nothing. ``could_not_burn_in_ms``: when a burn-in was last ABANDONED, since it could not run.
+    """
+
+    gpu_uuid: GpuUuid
+    standing: Standing
+    since_ms: int
+    evidence: tuple[Evidence, ...] = ()
+    origin: Standing | None = None
+    moves: tuple[Move, ...] = ()
+    burn_ins: tuple[BurnInResult, ...] = ()
+    repairs: tuple[PastRepair, ...] = ()
+    under_way: RepairAction | None = None
+    is_heard: bool = True
+    could_not_burn_in_ms: int | None = None
+
+
+def proof_ms_of(gpu: GpuCase) -> int | None:
+    """Up to when faults are proved past: when the newest passed burn-in began, or the newest repair ended."""
+    proofs = [result.began_ms for result in gpu.burn_ins if result.has_passed]
+    proofs += [repair.ended_ms for repair in gpu.repairs if repair.is_done]
+    return max(proofs, default=None)
+
+
+def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
+    """The evidence that condemns it now, the oldest first."""
+    if not gpu.evidence:  # most of a fleet, most of the time
+        return ()
+    proof_ms = proof_ms_of(gpu)
+    found = (each for each in gpu.evidence if is_condemning(each, proof_ms))
+    return tuple(sorted(found, key=lambda each: (each.onset_ms, each.id)))
+
+
+def score_of(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Score:
+    return score(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
+
+
+def weighed(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Weighed:
+    """``score_of`` without the time until which its band holds: all that a decision needs."""
+    return weigh(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
+
+
+def move_to(
+    gpu: GpuCase,
+    target: Standing,
+    reason: MoveReason,
+    now_ms: int,
+    *,
+    actor: str = RULE,
+    evidence_ids: tuple[EvidenceId, ...] = (),
+    return_to: Standing | None = None,
+    words: str = "",
+) -> Move:
+    """A move of ``gpu`` along a listed edge (I21)."""
+    require_edge(STANDING_EDGES, gpu.standing, target)
+    cited = set(evidence_ids)
+    return Move(
+        gpu_uuid=gpu.gpu_uuid,
+        from_standing=gpu.standing,
+        to_standing=target,
+        at_ms=now_ms,
+        reason=reason,
+        actor=actor,
+        evidence_ids=evidence_ids,
+        return_to=return_to,
+        threatens_correctness=any(each.threatens_correctness for each in gpu.evidence if each.id in cited),
+        words=words or reason.replace("_", " "),
+    )
+
+
+def moved(gpu: GpuCase, move: Move) -> GpuCase:
+    """The case once ``move`` has been made."""
+    return replace(gpu, standing=move.to_standing, since_ms=move.at_ms, origin=move.return_to, moves=(*gpu.moves, move))
+
+
+def return_to_of(gpu: GpuCase) -> Standing:
+    """Where a GPU that falls now goes back to once cleared. Behind SUSPECT stands its own origin.
+
+    Out of REPAIR it is UNPROVEN: hands or a reset were on it, and only a burn-in says what it is now.
+    """
+    if gpu.standing is Standing.SUSPECT:
+        return gpu.origin or Standing.PROBATION
+    if gpu.standing in {Standing.REPAIR, Standing.QUARANTINED}:
+        return Standing.UNPROVEN
+    return gpu.standing

@@ -1,0 +1,153 @@
+"""Moves that a person makes, or that follow from a repair: each checks what it is asked and says in words why not."""
+
+from dataclasses import replace
+from typing import Final
+
+from health.evidence.evidence import is_open
+from health.standing.gpu_case import RULE, GpuCase, Move, MoveReason, condemning_of, move_to, return_to_of, weighed
+from health.standing.retirement import is_used_up
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
+from muster.domain.states import STANDING_EDGES, Standing
+
+_REASON_LENGTH_MAX: Final = 4096
+
+
+class RefusedMoveError(ValueError):
+    """A move that was asked for and does not go. The words say what is so, and what to do instead."""
+
+
+def retire(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
+    """Out of service, from any standing."""
+    return _asked(gpu, Standing.RETIRED, MoveReason.RETIRED, person, reason, now_ms)
+
+
+def reinstate(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
+    """A retired GPU back to UNPROVEN: its burn-in follows."""
+    if gpu.standing is not Standing.RETIRED:
+        raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: only a RETIRED GPU is reinstated")
+    return _asked(gpu, Standing.UNPROVEN, MoveReason.REINSTATED, person, reason, now_ms)
+
+
+def quarantine(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
+    """What a person has taken out, by its own standing: from here on only a proof brings it back."""
+    move = _asked(gpu, Standing.QUARANTINED, MoveReason.TAKEN_OUT, person, reason, now_ms)
+    return replace(move, return_to=return_to_of(gpu))
+
+
+def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now_ms: int, policy: HealthPolicy) -> Move:
+    """A quarantined GPU to REPAIR. A person may go on where the attempts are used up; a rule may not."""
+    if gpu.standing is not Standing.QUARANTINED:
+        raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: quarantine it before its repair")
+    if actor == RULE and is_used_up(gpu, fault_group, now_ms, policy):
+        raise RefusedMoveError(f"{gpu.gpu_uuid} had {policy.repair.attempts_max} repairs of {fault_group}: retire it")
+    move = _asked(gpu, Standing.REPAIR, MoveReason.REPAIR_STARTED, actor, reason, now_ms)
+    return replace(move, return_to=gpu.origin)
+
+
+def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
+    """That no fault which stands until it is seen to be over still condemns: else a repair has mended nothing yet.
+
+    Raises:
+        RefusedMoveError: one does.
+    """
+    standing = [
+        each for each in condemning_of(gpu) if each.detector in policy.evidence.standing_detectors and is_open(each)
+    ]
+    if standing:
+        words = "; ".join(f"{each.id} ({each.summary})" for each in standing)
+        raise RefusedMoveError(f"{gpu.gpu_uuid} still has what it is repaired for, by its agent's word: {words}")
+
+
+def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
+    """The repair is reported done: UNPROVEN, its burn-in follows."""
+    _require_repair(gpu)
+    return move_to(gpu, Standing.UNPROVEN, MoveReason.REPAIR_DONE, now_ms, actor=actor, words=words)
+
+
+def fail_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
+    """The repair failed: back to QUARANTINED. The breaker does not ask: the GPU was out already."""
+    _require_repair(gpu)
+    return move_to(
+        gpu,
+        Standing.QUARANTINED,
+        MoveReason.REPAIR_FAILED,
+        now_ms,
+        actor=actor,
+        return_to=return_to_of(gpu),
+        words=words,
+    )
+
+
+def dismiss(
+    gpu: GpuCase,
+    evidence_ids: frozenset[EvidenceId],
+    *,
+    person: str,
+    reason: str,
+    now_ms: int,
+    policy: HealthPolicy,
+) -> Move | None:
+    """A person dismisses evidence, with a reason. The move that follows, or None.
+
+    A QUARANTINED GPU goes back to its origin once nothing is left that condemns it, nor anything that its quarantine
+    was for, nor a score under the quarantine line. One that was SUSPECT before is SUSPECT again.
+
+    Raises:
+        RefusedMoveError: without a reason, or for evidence that is not this GPU's.
+    """
+    _require_reason(person, reason)
+    unknown = evidence_ids - {each.id for each in gpu.evidence}
+    if unknown:
+        raise RefusedMoveError(f"{', '.join(sorted(unknown))}: no evidence about {gpu.gpu_uuid}")
+    dismissed = (replace(each, is_dismissed=True) if each.id in evidence_ids else each for each in gpu.evidence)
+    after = replace(gpu, evidence=tuple(dismissed))
+    if gpu.standing is not Standing.QUARANTINED or _is_held_back(after, now_ms, policy):
+        return None
+    target, return_to = _cleared_to(gpu)
+    return replace(
+        _asked(after, target, MoveReason.DISMISSED, person, reason, now_ms),
+        evidence_ids=tuple(sorted(evidence_ids)),
+        return_to=return_to,
+    )
+
+
+def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
+    """Whether anything still keeps a GPU in quarantine after a dismissal."""
+    quarantined = quarantining_move(gpu)
+    cited = set(quarantined.evidence_ids) if quarantined is not None else set()
+    if condemning_of(gpu) or any(each.id in cited and not each.is_dismissed for each in gpu.evidence):
+        return True
+    return weighed(gpu, policy, now_ms).measured_value < policy.score.quarantine_line
+
+
+def _cleared_to(gpu: GpuCase) -> tuple[Standing, Standing | None]:
+    """Where a cleared GPU goes, and the origin it then has."""
+    origin = gpu.origin or Standing.UNPROVEN
+    quarantined = quarantining_move(gpu)
+    if quarantined is None or quarantined.from_standing is not Standing.SUSPECT:
+        return origin, None
+    return (Standing.SUSPECT, origin) if origin in STANDING_EDGES[Standing.SUSPECT] else (origin, None)
+
+
+def quarantining_move(gpu: GpuCase) -> Move | None:
+    return next((move for move in reversed(gpu.moves) if move.to_standing is Standing.QUARANTINED), None)
+
+
+def _asked(gpu: GpuCase, target: Standing, move_reason: MoveReason, person: str, reason: str, now_ms: int) -> Move:
+    _require_reason(person, reason)
+    if target not in STANDING_EDGES[gpu.standing]:
+        raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: it cannot become {target}")
+    return move_to(gpu, target, move_reason, now_ms, actor=person, words=reason)
+
+
+def _require_reason(person: str, reason: str) -> None:
+    if not person.strip():
+        raise RefusedMoveError("a move that is asked for needs who asked")
+    if not reason.strip() or len(reason) > _REASON_LENGTH_MAX:
+        raise RefusedMoveError(f"a person's move needs a reason, 1 to {_REASON_LENGTH_MAX} characters")
+
+
+def _require_repair(gpu: GpuCase) -> None:
+    if gpu.standing is not Standing.REPAIR:
+        raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: it is not in REPAIR")

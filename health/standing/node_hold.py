@@ -1,0 +1,50 @@
+"""Which evidence about a node (its ports, its fabric, its host) keeps new work off it, and until when."""
+
+from collections.abc import Iterable
+
+from health.detectors.detector import Tells
+from health.detectors.registry import TELLS
+from health.evidence.evidence import counts, is_open
+from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.policy.health import HealthPolicy, NodeHoldPolicy
+
+
+def holding(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...]:
+    """Those that hold the node now: measured, DEGRADED or worse, and not over. The worst and oldest first.
+
+    A state holds until it is told to be otherwise, a rate and a moment for their time after they were last told. What
+    is about a GPU holds that GPU by its standing, never the node.
+    """
+    if not policy.node_hold.is_on:
+        return ()
+    found = (each for each in evidence if _holds(each, policy.node_hold, now_ms))
+    return tuple(sorted(found, key=lambda each: (-each.severity, each.onset_ms, each.id)))
+
+
+def _holds(evidence: Evidence, policy: NodeHoldPolicy, now_ms: int) -> bool:
+    if evidence.gpu_uuid is not None or evidence.trust is not Trust.MEASURED or evidence.counts_for_ms == 0:
+        return False
+    if evidence.severity < Severity.DEGRADED or not counts(evidence) or not is_open(evidence):
+        return False
+    return now_ms - evidence.last_seen_ms < _lasts_s(evidence.detector, policy) * 1000
+
+
+def held_until_ms(evidence: Evidence, policy: HealthPolicy) -> int:
+    """Up to when evidence that holds its node does so, if it is not told again."""
+    return evidence.last_seen_ms + int(_lasts_s(evidence.detector, policy.node_hold) * 1000)
+
+
+def looks_back_ms(policy: HealthPolicy) -> int:
+    """What was last seen longer ago holds no node."""
+    hold = policy.node_hold
+    return int(max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s) * 1000)
+
+
+def _lasts_s(detector: str, policy: NodeHoldPolicy) -> float:
+    match TELLS.get(detector, Tells.MOMENT):
+        case Tells.STATE | Tells.STANDING:
+            return policy.state_holds_s
+        case Tells.RATE | Tells.REPEAT:
+            return policy.rate_holds_s
+        case _:
+            return policy.moment_holds_s

@@ -1,0 +1,24 @@
+"""A person's standing over a GPU's own: which there are, and where none is taken."""
+
+from typing import Final
+
+from health.standing.interventions import RefusedMoveError
+from muster.domain.states import Standing
+
+OVERRIDES: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT, Standing.QUARANTINED)
+"""The others are lives of their own: a repair is begun, a GPU is retired, and UNPROVEN it is until it is proved."""
+OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
+
+
+def require_overridable(standing: Standing, wanted: Standing) -> None:
+    """That ``wanted`` may stand over ``standing``: none brings back what is out (I11).
+
+    Raises:
+        RefusedMoveError: it may not; with what to do instead.
+    """
+    if standing is Standing.RETIRED:
+        raise RefusedMoveError("it is RETIRED, out of service already: reinstate it first")
+    if standing in OUT and wanted is not Standing.QUARANTINED:
+        raise RefusedMoveError(
+            f"it is {standing}, and no override brings it back: a passed burn-in or the dismissal of its evidence does"
+        )

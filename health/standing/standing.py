@@ -1,0 +1,274 @@
+"""The standing table: which move the rules make of one GPU now. Persons' moves stand in
+``health.standing.interventions``.
+
+Pure and total: the same case, policy and clock give the same move (I19). A move to QUARANTINED is a proposal until
+``health.standing.breaker`` has let it through. Moves are damped: raising takes a line above the one for falling and a
+dwell time; falling again and again is flapping; and what is older than ``stale_action_s`` moves nothing unless it
+condemns (I26).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from health.evidence.evidence import counts, is_condemning, is_open, lasts
+from health.evidence.suppression import BACK_AT
+from health.scoring.score import Score, Weighed
+from health.standing.gpu_case import (
+    RULE,
+    BurnInResult,
+    GpuCase,
+    Move,
+    MoveReason,
+    condemning_of,
+    move_to,
+    return_to_of,
+    score_of,
+    weighed,
+)
+from health.standing.proof_under_load import unproved
+from health.standing.retirement import retirement_of, used_up_until_ms
+from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import DAY_S, HealthPolicy
+from muster.domain.states import Standing
+
+EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
+"""Detectors that say nothing against a GPU under repair: a reset or reboot takes it away for a while."""
+
+
+_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
+MOVES_AT_ONCE: Final = 8
+"""No GPU has more moves to make at one moment: each edge is gone along once."""
+
+
+def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """The one move that the rules make now, or None. ``now_ms``: wall clock, milliseconds."""
+    rule = _RULES.get(gpu.standing)
+    return rule(gpu, now_ms, policy) if rule is not None else None
+
+
+def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score | None = None) -> int | None:
+    """When to decide again though nothing new comes in: decay, dwell, end of probation, of a repair's time, of
+    repairs' counting. ``found``: its score at ``now_ms``, where the caller has it.
+    """
+    score = found or score_of(gpu, policy, now_ms)
+    due: list[int | None] = [score.valid_until_ms]
+    if gpu.standing is Standing.PROBATION:
+        due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
+        due.append(gpu.since_ms + _ms(policy.standing.reclaimable_only_s))
+    if gpu.standing is Standing.REPAIR:
+        due.append(gpu.since_ms + _ms(policy.repair.limit_s(gpu.under_way)))
+    if gpu.standing in {Standing.QUARANTINED, Standing.REPAIR}:
+        due.append(used_up_until_ms(gpu, now_ms, policy))
+    if gpu.standing is Standing.SUSPECT:
+        dwell_ms = _ms(policy.standing.raise_dwell_s)
+        raised_ms = score_of(gpu, policy, now_ms - dwell_ms).valid_until_ms
+        due += [gpu.since_ms + dwell_ms, None if raised_ms is None else raised_ms + dwell_ms]
+    return min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
+
+
+def is_reclaimable_only(standing: Standing, since_ms: int, now_ms: int, policy: HealthPolicy) -> bool:
+    """Whether a GPU's probation is so young that only reclaimable tiers may have it."""
+    return standing is Standing.PROBATION and now_ms - since_ms < _ms(policy.standing.reclaimable_only_s)
+
+
+def _unproven(gpu: GpuCase, now_ms: int, _policy: HealthPolicy) -> Move | None:
+    condemned = _condemned(gpu, now_ms)
+    if condemned is not None:
+        return condemned
+    newest = _newest_burn_in(gpu)
+    if newest is None or newest.began_ms < gpu.since_ms:
+        return None
+    if not newest.has_passed:
+        return _to_quarantine(gpu, MoveReason.BURN_IN_FAILED, now_ms)
+    return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms) if _proves(newest, gpu) else None
+
+
+def _probation(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    fall = _falling(gpu, now_ms, policy)
+    if fall is not None:
+        return fall
+    is_over = now_ms - clean_since_ms(gpu) >= _ms(policy.standing.probation_s)
+    if not is_over or not gpu.is_heard:
+        return None
+    return move_to(gpu, Standing.HEALTHY, MoveReason.PROBATION_OVER, now_ms)
+
+
+def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """Of PROBATION and HEALTHY: to QUARANTINED, else to SUSPECT."""
+    quarantine = _quarantine(gpu, now_ms, policy)
+    if quarantine is not None:
+        return quarantine
+    score, line = weighed(gpu, policy, now_ms), policy.score.lower_line
+    weighing = tuple(evidence_id for evidence_id, _ in score.shares)
+    if score.value >= line or not _is_fresh(gpu, weighing, now_ms, policy):
+        return None
+    reason = MoveReason.LOW_SCORE if score.measured_value < line else MoveReason.REPORTED_EVIDENCE
+    words = f"score {score.value:.1f} is under {line:g}"
+    return move_to(gpu, Standing.SUSPECT, reason, now_ms, evidence_ids=weighing, return_to=gpu.standing, words=words)
+
+
+def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    quarantine = _quarantine(gpu, now_ms, policy)
+    if quarantine is not None:
+        return quarantine
+    dwelt_from_ms = now_ms - _ms(policy.standing.raise_dwell_s)
+    if gpu.since_ms > dwelt_from_ms or not gpu.is_heard:
+        return None
+    # All that was seen since then weighs in full: the score was at least this for all of the dwell time.
+    if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line or unproved(gpu, policy):
+        return None
+    return move_to(gpu, gpu.origin or Standing.PROBATION, MoveReason.RECOVERED, now_ms)
+
+
+def _quarantined(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    newest = _newest_burn_in(gpu)
+    if newest is not None and newest.has_passed and _proves(newest, gpu):
+        return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms)
+    return retirement_of(gpu, now_ms, policy) if policy.repair.retires_by_rule else None
+
+
+def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    new = [
+        each.id
+        for each in condemning_of(gpu)
+        if _is_told_since(each, gpu.since_ms, policy) and each.detector not in EXPECTED_IN_REPAIR
+    ]
+    if new:
+        return _to_quarantine(gpu, MoveReason.CONDEMNED, now_ms, tuple(new))
+    if now_ms - gpu.since_ms >= _ms(policy.repair.limit_s(gpu.under_way)):
+        return _to_quarantine(gpu, MoveReason.REPAIR_TIMED_OUT, now_ms)
+    return None
+
+
+def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> bool:
+    """That an old fault is over was told last, too, and speaks for the repair.
+
+    One that the repair is for and that stands is stated again and again meanwhile: only that it came back is news.
+    """
+    if evidence.onset_ms > since_ms:
+        return True
+    stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
+    told_ms = evidence.values.get(BACK_AT, 0) if stands else evidence.last_seen_ms
+    return is_open(evidence) and told_ms > since_ms
+
+
+_RULES: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | None]]] = {
+    Standing.UNPROVEN: _unproven,
+    Standing.PROBATION: _probation,
+    Standing.HEALTHY: _falling,
+    Standing.SUSPECT: _suspect,
+    Standing.QUARANTINED: _quarantined,
+    Standing.REPAIR: _repair,
+}
+"""RETIRED has no rule: only a person brings a GPU back."""
+
+
+def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """By condemning evidence, by a score of measured evidence alone, or by flapping: never by what tenants report."""
+    condemned = _condemned(gpu, now_ms)
+    if condemned is not None:
+        return condemned
+    score, line = weighed(gpu, policy, now_ms), policy.score.quarantine_line
+    measured = _measured(gpu, score)
+    if score.measured_value < line and _is_fresh(gpu, measured, now_ms, policy):
+        words = f"score {score.measured_value:.1f} is under {line:g}"
+        return _to_quarantine(gpu, MoveReason.LOW_SCORE, now_ms, measured, words)
+    falls = _falls(gpu, now_ms, policy)
+    if len(falls) < policy.standing.flap_moves or _is_stale(falls[-1].at_ms, now_ms, policy):
+        return None
+    cited = tuple(dict.fromkeys(evidence_id for fall in falls for evidence_id in fall.evidence_ids))
+    words = f"fell to SUSPECT {len(falls)} times in {policy.standing.flap_window_s / DAY_S:g} days"
+    return _to_quarantine(gpu, MoveReason.FLAPPING, now_ms, cited, words)
+
+
+def _condemned(gpu: GpuCase, now_ms: int) -> Move | None:
+    found = condemning_of(gpu)
+    if not found:
+        return None
+    words = "; ".join(each.summary for each in found)
+    return _to_quarantine(gpu, MoveReason.CONDEMNED, now_ms, tuple(each.id for each in found), words)
+
+
+def _to_quarantine(
+    gpu: GpuCase, reason: MoveReason, now_ms: int, evidence_ids: tuple[EvidenceId, ...] = (), words: str = ""
+) -> Move:
+    return move_to(
+        gpu,
+        Standing.QUARANTINED,
+        reason,
+        now_ms,
+        evidence_ids=evidence_ids,
+        return_to=return_to_of(gpu),
+        words=words,
+    )
+
+
+def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
+    """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a person's move, or since
+    it last came back out of a quarantine or a repair.
+
+    A burn-in that a SUSPECT GPU passes begins nothing anew: what work brings about and no burn-in shows is what these
+    falls are counted for.
+    """
+    low_scores = [
+        move for move in gpu.moves if move.to_standing is Standing.SUSPECT and move.reason is MoveReason.LOW_SCORE
+    ]
+    if not low_scores:
+        return []
+    anew = [move.at_ms for move in gpu.moves if move.actor != RULE or move.from_standing in _OUT]
+    anew_ms = max([*anew, now_ms - _ms(policy.standing.flap_window_s)])
+    dismissed = {each.id for each in gpu.evidence if not counts(each)}
+    return [
+        move
+        for move in low_scores
+        if anew_ms < move.at_ms <= now_ms and not (move.evidence_ids and dismissed.issuperset(move.evidence_ids))
+    ]
+
+
+def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
+    """I11: it began after all that speaks against the GPU, and no repair began since.
+
+    Without condemning evidence (a low score, flapping) it must have begun in quarantine.
+    """
+    against = [each.last_seen_ms for each in gpu.evidence if _speaks_against(each)]
+    repairs = [repair.began_ms for repair in gpu.repairs]
+    since_ms = max(against) + 1 if against else gpu.since_ms
+    return burn_in.began_ms >= max([since_ms, *repairs])
+
+
+def _speaks_against(evidence: Evidence) -> bool:
+    """Whether it condemns, or did before some proof."""
+    return is_condemning(evidence, None)
+
+
+def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:
+    return max(gpu.burn_ins, key=lambda result: (result.ended_ms, result.began_ms), default=None)
+
+
+def clean_since_ms(gpu: GpuCase) -> int:
+    """Since when this probation has seen nothing of warning or worse: each such finding begins it anew."""
+    seen = (
+        each.last_seen_ms
+        for each in gpu.evidence
+        if each.severity >= Severity.WARNING and counts(each) and each.gpu_uuid is not None
+    )
+    return max([gpu.since_ms, *seen])
+
+
+def _is_fresh(gpu: GpuCase, weighing: tuple[EvidenceId, ...], now_ms: int, policy: HealthPolicy) -> bool:
+    """Whether any evidence that lowers the score was seen lately enough to act on (I26)."""
+    return any(not _is_stale(each.last_seen_ms, now_ms, policy) for each in gpu.evidence if each.id in weighing)
+
+
+def _is_stale(at_ms: int, now_ms: int, policy: HealthPolicy) -> bool:
+    return now_ms - at_ms > _ms(policy.evidence.stale_action_s)
+
+
+def _measured(gpu: GpuCase, score: Weighed) -> tuple[EvidenceId, ...]:
+    measured = {each.id for each in gpu.evidence if each.trust is Trust.MEASURED}
+    return tuple(evidence_id for evidence_id, _ in score.shares if evidence_id in measured)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,126 @@
+"""One child server: started with dropped privileges, dying with us, stopped for certain."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from local.errors import EmbeddedServerError
+from local.server_files import Owner
+
+POLL_S = 0.005
+# A killed server's own children, and a server that shuts down because its parent died, are gone within this.
+ORPHAN_PATIENCE_S = 3.0
+_SHIM = Path(__file__).with_name("die_with_parent.py")
+
+
+@cache
+def _forking_thread() -> ThreadPoolExecutor:
+    """The one thread all servers are forked from.
+
+    The kernel sends the parent-death signal when the forking *thread* ends, so a server started from a short-lived
+    thread would die with it. This one ends with the interpreter, which is when servers nobody stopped should stop.
+    """
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedded-servers")
+
+
+class ServerProcess:
+    """A running child. `death_signal` is what it gets when this process dies in whatever way."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        owner: Owner | None,
+        death_signal: signal.Signals,
+        log_path: Path,
+        working_dir: Path,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        uid, gid = (owner.uid, owner.gid) if owner else (-1, -1)
+        shim = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), str(int(death_signal)), str(uid), str(gid)]
+        environment = {**os.environ, **(variables or {})}
+
+        def fork() -> subprocess.Popen[bytes]:
+            with log_path.open("ab") as log:
+                return subprocess.Popen(  # noqa: S603  # our own program and arguments, no shell
+                    [*shim, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=working_dir,
+                    env=environment,
+                    # A Ctrl-C at the terminal is for us: we stop the servers after those who use them.
+                    start_new_session=True,
+                )
+
+        self._child = _forking_thread().submit(fork).result()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs; minus the signal's number where one ended it."""
+        return self._child.poll()
+
+    def is_running(self) -> bool:
+        return self.exit_status is None
+
+    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float) -> bool:
+        """True once ready, False where the process ended first; raises where neither happens in time."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.is_running():
+                return False
+            if is_ready():
+                return True
+            time.sleep(POLL_S)
+        raise EmbeddedServerError(f"process {self.pid} was not ready after {timeout_s:g} s; see its log")
+
+    def end(self, *steps: tuple[signal.Signals, float]) -> None:
+        """Sends each signal and waits so many seconds for it to work, until one does; SIGKILL is always the last."""
+        for number, patience_s in (*steps, (signal.SIGKILL, 10.0)):
+            if not self.is_running():
+                return
+            self._child.send_signal(number)
+            try:
+                self._child.wait(timeout=patience_s)
+            except subprocess.TimeoutExpired:
+                continue
+        if self.is_running():
+            raise EmbeddedServerError(f"process {self.pid} survived SIGKILL; it hangs in the kernel")
+
+
+def end_orphan(process: psutil.Process, *signals: signal.Signals) -> None:
+    """Ends a server that another, dead process started: waits, then sends each signal and waits again."""
+    for number in (None, *signals, signal.SIGKILL):
+        try:
+            if number is not None:
+                process.send_signal(number)
+        except psutil.NoSuchProcess:
+            return
+        if _is_gone_within(process, ORPHAN_PATIENCE_S):
+            return
+    raise EmbeddedServerError(f"the orphaned server {process.pid} survived SIGKILL; it hangs in the kernel")
+
+
+def _is_gone_within(process: psutil.Process, patience_s: float) -> bool:
+    """A zombie counts as gone: in a container whose first process reaps nobody it stays in the table for ever."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(POLL_S)
+    return False

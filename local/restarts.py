@@ -1,0 +1,62 @@
+"""Keeps the stack alive: what ends by itself, or is killed, is said and started again."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from local.children import Child
+from local.errors import EmbeddedServerError
+
+KEEP_S: Final = 0.2
+
+
+class Server(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def is_running(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+
+class Keeper:
+    """Looks a few times a second, in a thread of its own, until closed. ``say`` gets a sentence for each end."""
+
+    def __init__(self, servers: dict[str, Server], children: Sequence[Child], say: Callable[[str], None]) -> None:
+        self._servers = servers
+        self._children = tuple(children)
+        self._say = say
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def watch(self, children: Sequence[Child]) -> None:
+        """These too, from now on."""
+        self._children = (*self._children, *children)
+
+    def close(self) -> None:
+        """Afterwards nothing is started any more."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        for name, server in self._servers.items():
+            if not server.is_running() and not self._ending.is_set():
+                self._say(f"{name} ended; starting it again")
+                self._start(name, server)
+        for child in self._children:
+            if not self._ending.is_set() and (news := child.keep()):
+                self._say(news)
+
+    def _start(self, name: str, server: Server) -> None:
+        try:
+            server.start()
+        except (EmbeddedServerError, OSError) as fault:
+            self._say(f"{name} does not start: {fault}")
+
+    def _run(self) -> None:
+        while not self._ending.wait(KEEP_S):
+            self.look()

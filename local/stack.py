@@ -1,0 +1,249 @@
+"""``muster up``: the whole control plane and its hosts on this machine, until Ctrl-C.
+
+Every process dies with this one. Killed at any point, the next start finds its data and goes on: the database and the
+broker are durable, and programs that still run are adopted.
+"""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+from rich.console import Console
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from local.bootstrap import FIRST_PERSON, OPERATOR, LocalIdentities, bootstrap
+from local.broker import BrokerServer
+from local.children import Child, child_environment
+from local.hosts import LocalHost, host_children, write_join_tokens
+from local.local_stack import LocalStack, StackPlan
+from local.postgres import PostgresServer
+from local.restarts import Keeper, Server
+from local.shutdown import stop_children, stop_programs
+from muster.db import migrate
+from muster.db.engine import make_engine
+from muster.durable import write_durably
+from muster.ports import free_port, port_is_taken
+from muster.processes import stop_on_signals
+from muster.settings import make_secret_key_file
+
+READY_TIMEOUT_S: Final = 60.0
+Lead = Callable[[Console, LocalStack, threading.Event], bool]
+"""What is done with the stack once it is up, until the event is set: whether it held."""
+
+
+class StackError(Exception):
+    """The stack cannot start, or did not become ready: says why and what to do."""
+
+
+def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_held: bool) -> int:
+    """Start everything, say where it is, lead, and keep it until a signal or, if asked, until what is led has ended.
+
+    Returns the exit code: 0, or 1 where it was asked to end with what is led and that did not hold.
+
+    Raises:
+        StackError: another stack works in the state folder, or a process did not become ready.
+        KeyboardInterrupt: a signal came before it was up.
+    """
+    console = Console(highlight=False)
+    stop = stop_on_signals(signal.SIGHUP)  # whoever closes the terminal means Ctrl-C
+    with ExitStack() as ending:
+        started = time.monotonic()
+        _lock(plan.state_dir, ending)
+        stack = _start(plan, console, ending, stop)
+        _say_ready(console, stack, time.monotonic() - started)
+        has_held = lead is None or lead(console, stack, stop)
+        if exit_when_held:
+            return 0 if has_held else 1
+        stop.wait()
+        console.print("stopping …")
+    console.print("stopped; the state stays in", str(plan.state_dir))
+    return 0
+
+
+def _lock(state_dir: Path, ending: ExitStack) -> None:
+    state_dir.mkdir(parents=True, exist_ok=True)
+    lock = os.open(state_dir / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    ending.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        message = f"another `muster up` works in {state_dir}; stop it, or give this one its own --state-dir"
+        raise StackError(message) from None
+
+
+def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading.Event) -> LocalStack:
+    state_dir = plan.state_dir
+    (state_dir / "logs").mkdir(exist_ok=True)
+    (state_dir / "cli.json").unlink(missing_ok=True)
+    make_secret_key_file(state_dir / "secret.key")
+    servers: dict[str, Server] = {}
+    database_url = _database(state_dir, servers, console, ending)
+    broker_url = _broker(state_dir, servers, console, ending)
+    write_durably(state_dir / "database.url", database_url.encode())
+    _go_on_unless(stop)
+    identities = _prepare(plan, database_url)
+    port = _usable_port(plan.port, console)
+    api_url = f"http://127.0.0.1:{port}"
+    servants = _server_children(plan, port, database_url, broker_url)
+    hosts = _host_children(plan, api_url, broker_url)
+    keeper = Keeper(servers, servants, lambda words: console.print(f"[yellow]!![/] {words}", soft_wrap=True))
+    stack = LocalStack(api_url, identities, plan, servers, (*servants, *hosts), keeper)
+    for host in plan.hosts:
+        ending.callback(stop_programs, host.folder)
+    ending.callback(stop_children, stack.children)
+    ending.callback(keeper.close)
+    _start_all(servants)
+    keeper.start()
+    _wait_ready(stack, stop)
+    _start_all(hosts)  # now: before the API answers they would only wait, longer and longer
+    keeper.watch(hosts)
+    _write_profile(stack)
+    ending.callback((state_dir / "cli.json").unlink, missing_ok=True)
+    return stack
+
+
+def _start_all(children: Sequence[Child]) -> None:
+    for child in children:
+        child.start()
+
+
+def _prepare(plan: StackPlan, database_url: str) -> LocalIdentities:
+    """Schema, keys, policy, and a join token for each host that has not enrolled."""
+    migrate.upgrade(database_url)
+    engine = make_engine(database_url, application_name="muster-up")
+    try:
+        units = UnitOfWorkFactory(engine)
+        identities = bootstrap(units, plan.state_dir / "keys", policy=plan.policy, policy_name=plan.policy_name)
+        write_join_tokens(units, OPERATOR, plan.hosts)
+    finally:
+        engine.dispose()
+    return identities
+
+
+def _database(state_dir: Path, servers: dict[str, Server], console: Console, ending: ExitStack) -> str:
+    if given := os.environ.get("MUSTER_DATABASE_URL"):
+        console.print("database   MUSTER_DATABASE_URL")
+        return given
+    server = PostgresServer(state_dir / "postgres", log_path=state_dir / "logs" / "postgres.log")
+    ending.callback(server.stop)
+    server.start()
+    servers["database"] = server
+    console.print(f"database   PostgreSQL {server.version} (embedded, private socket)")
+    return server.url()
+
+
+def _broker(state_dir: Path, servers: dict[str, Server], console: Console, ending: ExitStack) -> str:
+    if given := os.environ.get("MUSTER_BROKER_URL"):
+        console.print("broker     MUSTER_BROKER_URL")
+        return given
+    server = BrokerServer(state_dir / "broker", log_path=state_dir / "logs" / "broker.log")
+    ending.callback(server.stop)
+    server.start()
+    servers["broker"] = server
+    console.print(f"broker     {server.version} (embedded, private socket)")
+    return server.url
+
+
+def _usable_port(wanted: int, console: Console) -> int:
+    if not port_is_taken(wanted):
+        return wanted
+    port = free_port()
+    console.print(f"[yellow]port {wanted} is taken by another process; using {port}[/]")
+    return port
+
+
+def _server_children(plan: StackPlan, port: int, database_url: str, broker_url: str) -> list[Child]:
+    variables = child_environment(
+        database_url=database_url,
+        broker_url=broker_url,
+        secret_key_file=plan.state_dir / "secret.key",
+        api_port=port,
+        state_dir=plan.state_dir,
+    )
+    logs = plan.state_dir / "logs"
+    return [
+        Child("api", ["api"], variables, logs / "api.log"),
+        Child("scheduler", ["scheduler"], variables, logs / "scheduler.log"),
+        Child("worker-control", ["worker", "control"], variables, logs / "worker-control.log"),
+    ]
+
+
+def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child]:
+    faults = plan.faults
+    if not faults.exists():
+        write_durably(faults, b'{"faults": []}\n')
+    return [
+        child
+        for host in plan.hosts
+        for child in host_children(
+            host, api_url=api_url, broker_url=broker_url, faults=faults, state_dir=plan.state_dir
+        )
+    ]
+
+
+def _go_on_unless(stop: threading.Event) -> None:
+    """Raises KeyboardInterrupt: nobody wants it any more."""
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _wait_ready(stack: LocalStack, stop: threading.Event) -> None:
+    """Raises StackError: it does not answer in time. Raises KeyboardInterrupt as soon as a signal has come."""
+    url = f"{stack.api_url}/readyz"
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not _answers(url):
+        _go_on_unless(stop)
+        if time.monotonic() > deadline:
+            raise StackError(f"the API did not become ready at {url}; its log: {stack.children[0].log_path}")
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=1.0, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _write_profile(stack: LocalStack) -> None:
+    profile = {
+        "api_url": stack.api_url,
+        "key_file": str(stack.identities.tenant_key_file),
+        "operator_key_file": str(stack.identities.operator_key_file),
+        "tenant_id": stack.identities.tenant_id,
+        "faults_file": str(stack.plan.faults),
+    }
+    write_durably(stack.plan.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
+
+
+def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:
+    hosts = ", ".join(f"{host.name} ({_gpu_words(host)})" for host in stack.plan.hosts)
+    console.print(f"\n[bold green]Muster is up[/] after {took_s:.1f} s")
+    console.print(f"  API            {stack.api_url}  (documents at /v1/docs)")
+    console.print(f"  console        {stack.api_url}/console  ({_sign_in_words(stack.identities)})", soft_wrap=True)
+    console.print(f"  keys           {stack.identities.tenant_key_file.parent} (operator, tenant)")
+    console.print(f"  hosts          {hosts}", soft_wrap=True)
+    console.print(f"  policy         {stack.plan.policy_name}")
+    console.print("  look           .venv/bin/muster gpu list")
+    console.print("  next           .venv/bin/muster job submit --follow -- examples/hello_ranks.py")
+    console.print("  stop           Ctrl-C\n")
+
+
+def _sign_in_words(identities: LocalIdentities) -> str:
+    if identities.operator_password is None:
+        return f"sign in as {FIRST_PERSON}; forgotten: muster person reset-password {FIRST_PERSON}"
+    return f"sign in as {FIRST_PERSON}, password {identities.operator_password}: said once, keep it"
+
+
+def _gpu_words(host: LocalHost) -> str:
+    if host.model is None:
+        return "this machine's GPUs, by NVML"
+    return f"{host.num_gpus} simulated {host.model.upper()}"

@@ -1,0 +1,82 @@
+"""Leads through the steps, puts right what an earlier tour left, and sums up."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Final
+
+from local.tour import accounting, failing, proving, reclaiming, repairing, waiting
+from local.tour.memory import MemoryWatch
+from local.tour.world import LABEL, TERMINAL, World, has_held
+
+GOAL: Final = (
+    "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, takes"
+    " capacity back by contract, and brings jobs through whatever fails. Here is that, end to end, on this machine."
+)
+FIGURES: Final = "tour.json"
+"""What the last tour measured, in the state folder."""
+TOUR_BAR_S: Final = 240.0
+MEMORY_BAR_GIB: Final = 4.0
+LEAST_STEP_SLEEP_S: Final = 0.05
+SLEEP_FOR_BUSYNESS_S: Final = 0.5
+USUALLY_PROVED_AFTER_S: Final = 30.0
+"""On two cores with nothing beside it."""
+
+
+def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None) -> bool:
+    """Whether every step and every bar held. ``steps``: instead of the whole tour's."""
+    teller = world.teller
+    teller.console.print(f"[bold]The tour[/]  {GOAL}", soft_wrap=True)
+    teller.console.print(
+        "The GPUs are [bold]simulated[/], beneath the driver; agents, ranks, checkpoints and kills are real."
+        f" Policy: {policy_name}.",
+        soft_wrap=True,
+    )
+    memory = MemoryWatch(world.state_dir)
+    memory.start()
+    try:
+        held = has_held(world, lambda: (steps or _steps)(world), "the tour")
+    finally:
+        held_gib = memory.close()
+    if not held:
+        return False
+    teller.measured("the whole tour", time.monotonic() - teller.started_s, TOUR_BAR_S)
+    teller.measured("memory of everything, at most", held_gib, MEMORY_BAR_GIB, unit="GiB")
+    return _summed_up(world)
+
+
+def _steps(world: World) -> None:
+    _put_right(world)
+    proving.prove(world)
+    step_sleep_s = _step_sleep_s(time.monotonic() - world.teller.started_s)
+    job = failing.fail(world, failing.train(world, step_sleep_s))
+    spot_id = reclaiming.reclaim(world, job, step_sleep_s)
+    waiting.wait(world)
+    reclaiming.require_returned(world, spot_id)
+    repairing.repair(world)
+    accounting.account(world)
+
+
+def _step_sleep_s(proved_after_s: float) -> float:
+    """How long a rank rests after a step, so that training lasts while a busy machine kills and sees: the slower it was
+    to prove its GPUs, the longer.
+    """
+    return LEAST_STEP_SLEEP_S + SLEEP_FOR_BUSYNESS_S * max(0.0, proved_after_s / USUALLY_PROVED_AFTER_S - 1)
+
+
+def _summed_up(world: World) -> bool:
+    held = world.teller.summary()
+    figures = [{**asdict(one), "holds": one.holds} for one in world.teller.measures]
+    (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    words = "[bold green]every step held[/]" if held else "[bold red]a promised time was not held[/]"
+    world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
+    return held
+
+
+def _put_right(world: World) -> None:
+    """What a tour before this one left: its jobs, its faults, its broken GPUs."""
+    for job in world.operator.jobs():
+        if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
+            world.operator.cancel_job(job["id"], reason="a new tour begins")
+    repairing.return_to_service(world)

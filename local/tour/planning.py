@@ -1,0 +1,59 @@
+"""A job's plan, asked before it is submitted, and what became of the job held against it."""
+
+from collections.abc import Sequence
+
+from local.tour.world import Document, World
+
+
+def asked(world: World, spec: Document) -> Document:
+    """As ``muster job plan`` asks, said as it would be typed. An operator asks for the tenant, and so is told hosts."""
+    say(world, spec)
+    plans: list[Document] = []
+
+    def look() -> list[Document]:
+        plans.append(of_tenant(world, spec))
+        return plans
+
+    return world.until("a plan is told", look, bool, seen=str, log="api")[-1]
+
+
+def of_tenant(world: World, spec: Document) -> Document:
+    tenant_id = world.tenant.whoami()["tenant_id"]
+    plan: Document = world.operator.plan_job({**spec, "tenant_id": tenant_id})
+    return plan
+
+
+def say(world: World, spec: Document) -> None:
+    world.teller.say(f"[bold]muster job plan {_options(spec)}[/]")
+
+
+def _options(spec: Document) -> str:
+    shape = spec["shape"]
+    words = [f"--nodes {shape['nodes']} --gpus {shape['gpus_per_node']} --tier {spec.get('tier', 'on_demand')}"]
+    if "topology" in spec:
+        words.append(f"--within {spec['topology']['required']}")
+    if "wall_time_s" in spec:
+        words.append(f"--wall-time {spec['wall_time_s']:.0f}s")
+    return " ".join(words)
+
+
+def gpus_of(hosts: Sequence[Document]) -> list[list[str]]:
+    """Host by host in the order of ranks, of a plan or of an attempt."""
+    return [host["gpus"] for host in sorted(hosts, key=lambda host: host["node_rank"])]
+
+
+def names_of(hosts: Sequence[Document]) -> str:
+    return ", ".join(sorted(host["node_name"] for host in hosts))
+
+
+def require_as_planned(world: World, plan: Document, attempt: Document) -> None:
+    """Each rank on the very GPU that the plan named."""
+    planned, placed = gpus_of(plan["hosts"]), gpus_of(attempt["hosts"])
+    num_gpus = sum(len(gpus) for gpus in placed)
+    world.require(
+        "its plan said where, before it was submitted, and it is placed there",
+        f"planned: {plan['outcome']}, on {names_of(plan['hosts'])}; placed: "
+        + (f"the same {num_gpus} GPUs" if planned == placed else f"other GPUs, on {names_of(attempt['hosts'])}"),
+        "scheduler",
+        is_so=plan["outcome"] == "starts" and planned == placed,
+    )

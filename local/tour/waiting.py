@@ -1,0 +1,165 @@
+"""Step 5: a gang waits and its place is held; who ends in time runs there meanwhile, who does not is told so."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from local.tour import planning
+from local.tour.world import LABEL, TERMINAL, Document, World, seconds_of
+
+GPUS: Final = 7
+"""Of each host, since one of the hosts has lost a GPU."""
+EVALUATION_S: Final = 240.0
+GANG_S: Final = 30.0
+"""Of two jobs that wait the shorter one comes first."""
+_UNTIL_THERE: Final = 'until test -e "$1"; do sleep 0.1; done'
+_DONE: Final = ["/bin/sleep", "1"]
+
+
+def wait(world: World) -> None:
+    """On two hosts of one rack that are idle, whatever the others do."""
+    world.teller.stage(
+        5,
+        "A gang waits: its place is held, and who ends in time runs there meanwhile",
+        "who waits is told what binds, filter by filter, who is before it, from when on, and what would help",
+    )
+    spec, door = until_opened(world, "evaluation", wall_time_s=EVALUATION_S)
+    evaluation = placed(world, spec)
+    gang = _held(world)
+    long = submitted(world, _spec("long-run", _DONE))
+    advised_s = _explained(world, long)
+    _passed(world, gang, long, advised_s)
+    door.touch()
+    _started(world, gang, evaluation)
+    world.wait_for_end(long["id"], "the job that had to wait for the gang")
+
+
+def until_opened(world: World, name: str, **more: Any) -> tuple[Document, Path]:
+    """A job that saves nothing and ends well as soon as somebody makes the file."""
+    door = world.state_dir / f"tour-{name}.open"
+    door.unlink(missing_ok=True)
+    return _spec(name, ["/bin/sh", "-c", _UNTIL_THERE, "sh", str(door)], **more), door
+
+
+def _spec(name: str, argv: list[str], *, nodes: int = 1, **more: Any) -> Document:
+    return {
+        "name": name,
+        "program": {"launcher": "command", "argv": argv},
+        "shape": {"nodes": nodes, "gpus_per_node": GPUS},
+        "tier": "spot",
+        "labels": {LABEL: "yes"},
+        **more,
+    }
+
+
+def submitted(world: World, spec: Document) -> Document:
+    return world.tenant.job(world.submit(world.tenant, spec)["id"])
+
+
+def placed(world: World, spec: Document) -> Document:
+    """The job, once it runs."""
+    job_id = world.submit(world.tenant, spec)["id"]
+    return world.until(
+        f"{spec['name']} runs",
+        lambda: world.tenant.job(job_id),
+        lambda found: bool(found["attempts"]) and found["attempts"][-1]["running_at"] is not None,
+        seen=world.progress,
+        log="scheduler",
+    )
+
+
+def _held(world: World) -> Document:
+    """The gang's explanation, with the place that is held for it; ``id``: the job's."""
+    spec = _spec("gang", _DONE, nodes=2, topology={"required": "rack"}, wall_time_s=GANG_S)
+    plan = planning.asked(world, spec)
+    gang = submitted(world, spec)
+    told = world.until(
+        "a place is held for the gang",
+        lambda: world.operator.explain_job(gang["id"]),
+        lambda found: found["outcome"] == "held",
+        seen=lambda found: f"{found['outcome']}: {found['why']}",
+        log="scheduler",
+    )
+    names = planning.names_of(told["hosts"])
+    world.require(
+        "its place is held, where and until when its plan had said",
+        f"{2 * GPUS} GPUs of {names}, free in {_in_s(gang, told['starts_at'])} at the latest",
+        "scheduler",
+        is_so=plan["outcome"] == "held" and names == planning.names_of(plan["hosts"]) and bool(told["starts_at"]),
+    )
+    return {**told, "id": gang["id"]}
+
+
+def _explained(world: World, long: Document) -> float:
+    """Returns the wall time with which the job would start at once."""
+    told = world.until(
+        "the long job is told what would let it start",
+        lambda: world.tenant.explain_job(long["id"]),
+        lambda found: any(change["field"] == "wall_time_s" for change in found["changes"]),
+        seen=lambda found: f"{found['outcome']}: {found['why']}",
+        log="scheduler",
+    )
+    world.teller.say(f"[bold]muster job explain {long['id']}[/]")
+    counted = [reason for reason in told["reasons"] if reason["num_gpus"]]
+    num_gpus = sum(host.num_gpus for host in world.hosts)
+    world.require(
+        f"why it waits, each of the {num_gpus} GPUs counted once",
+        "; ".join(f"{each['token']} {each['num_gpus']}" for each in counted) + f"; what binds: {told['binding']}",
+        "scheduler",
+        is_so=told["binding"] in {each["token"] for each in counted}
+        and sum(each["num_gpus"] or 0 for each in counted) <= num_gpus,
+    )
+    latest = "nobody knows until when" if told["latest_at"] is None else f"and {_in_s(long, told['latest_at'])}"
+    world.require(
+        "who is before it, and when it may start",
+        f"{told['num_ahead']} job for {told['gpus_ahead']} GPUs; between {_in_s(long, told['earliest_at'])} {latest}",
+        "scheduler",
+        is_so=(told["num_ahead"], told["gpus_ahead"]) == (1, 2 * GPUS) and told["earliest_at"] is not None,
+    )
+    return next(float(change["value"]) for change in told["changes"] if change["field"] == "wall_time_s")
+
+
+def _passed(world: World, gang: Document, long: Document, advised_s: float) -> None:
+    """The same job with the wall time that was advised."""
+    world.teller.say(f"the same once more, with the wall time that would do: {advised_s:.0f} s")
+    short = submitted(world, _spec("short-run", _DONE, wall_time_s=advised_s))
+    done = world.until(
+        "the short job is placed",
+        lambda: world.tenant.job(short["id"]),
+        lambda found: bool(found["attempts"]),
+        seen=lambda found: f"{found['state']}: {found['state_reason']}",
+        log="scheduler",
+    )
+    hosts = done["attempts"][0]["hosts"]
+    others = [world.tenant.job(job_id)["state"] for job_id in (gang["id"], long["id"])]
+    is_inside = {host["node_name"] for host in hosts} <= {host["node_name"] for host in gang["hosts"]}
+    world.require(
+        "the change that was told lets it start at once, where the gang's place is held; the others wait on",
+        f"short-run on {planning.names_of(hosts)}; gang and long-run {' and '.join(others)}",
+        "scheduler",
+        is_so=is_inside and others == ["QUEUED", "QUEUED"],
+    )
+    world.wait_for_end(short["id"], "the short job")
+
+
+def _started(world: World, gang: Document, evaluation: Document) -> None:
+    ended = world.wait_for_end(evaluation["id"], "the evaluation, earlier than it had said,")
+    job = world.until(
+        "the gang is placed",
+        lambda: world.tenant.job(gang["id"]),
+        lambda found: bool(found["attempts"]) or found["state"] in TERMINAL,
+        seen=lambda found: f"{found['state']}: {found['state_reason']}",
+        log="scheduler",
+    )
+    attempt = job["attempts"][0]
+    waited_s = seconds_of(attempt["placed_at"]) - seconds_of(ended["finished_at"])
+    world.require(
+        "the gang starts where its place was held, as soon as that is free",
+        f"on {planning.names_of(attempt['hosts'])}, {waited_s:.1f} s after the evaluation's end",
+        "scheduler",
+        is_so=planning.names_of(attempt["hosts"]) == planning.names_of(gang["hosts"])
+        and seconds_of(attempt["placed_at"]) <= seconds_of(gang["starts_at"]),
+    )
+
+
+def _in_s(job: Document, moment: str | None) -> str:
+    return f"{seconds_of(moment) - seconds_of(job['created_at']):.0f} s"

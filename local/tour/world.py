@@ -1,0 +1,217 @@
+"""What the tour's steps see and touch: the API as operator and tenant, the stack's processes, the driver's faults."""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from agents.probes.faults import Fault, clear_faults, write_fault
+from local.children import Child
+from local.hosts import LocalHost
+from local.tour.output import InterruptedTourError, NotHeldError, Teller
+from muster.client.rest import RestClient
+from muster.client.transport import Problem, UnreachableError
+
+Found = TypeVar("Found")
+Document = Mapping[str, Any]
+POLL_S: Final = 0.1
+BROKER: Final = "broker"
+DATABASE: Final = "database"
+LABEL: Final = "tour"
+PATIENCE_S: Final = 240.0
+TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "HELD"})
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "train_transformer.py"
+
+
+class EventLog:
+    """The fleet's events as the operator sees them, each read once."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+        self._after = 0
+        self._seen: list[Document] = []
+
+    def since(self, moment_s: float) -> list[Document]:
+        for event in self._client.events(after=self._after):
+            self._after = event["position"]
+            self._seen.append(event)
+        return [event for event in self._seen if seconds_of(event["at"]) >= moment_s]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """``taint_margin_s``: by policy. ``servers``: database and broker, where they are ours to kill; 0: it is away."""
+
+    operator: RestClient
+    tenant: RestClient
+    events: EventLog
+    teller: Teller
+    state_dir: Path
+    faults: Path
+    taint_margin_s: float
+    hosts: tuple[LocalHost, ...]
+    children: dict[str, Child]
+    servers: dict[str, Callable[[], int]]
+    stop: threading.Event
+
+    def log(self, name: str) -> Path:
+        return self.state_dir / "logs" / f"{name}.log"
+
+    def until(
+        self,
+        expected: str,
+        look: Callable[[], Found],
+        is_so: Callable[[Found], bool],
+        *,
+        seen: Callable[[Found], str],
+        log: str,
+        patience_s: float = PATIENCE_S,
+    ) -> Found:
+        """What ``look`` finds, once it is so. A control plane that is away for a moment is asked again.
+
+        Raises:
+            NotHeldError: it did not come about in time.
+            InterruptedTourError: the user asked to stop.
+        """
+        deadline_s = time.monotonic() + patience_s
+        words = "nothing yet"
+        with self.teller.waiting(f"waiting: {expected}") as show:
+            while time.monotonic() < deadline_s:
+                try:
+                    found = look()
+                except (UnreachableError, Problem) as fault:
+                    words = str(fault)
+                else:
+                    if is_so(found):
+                        return found
+                    words = seen(found)
+                show(words)
+                if self.stop.wait(POLL_S):
+                    raise InterruptedTourError
+        raise NotHeldError(f"{expected} within {patience_s:.0f} s", words, self.log(log))
+
+    def require(self, expected: str, seen: str, log: str, *, is_so: bool) -> None:
+        """Raises NotHeldError where it is not so; else says that it held."""
+        if not is_so:
+            raise NotHeldError(expected, seen, self.log(log))
+        self.teller.held(expected, seen)
+
+    def submit(self, client: RestClient, spec: Document) -> Document:
+        """Under one key until it is answered: a repetition makes no second job."""
+        key = f"tour-{spec['name']}-{time.time_ns()}"
+        answers: list[Document] = []
+
+        def look() -> list[Document]:
+            answers.append(client.submit_job(spec, idempotency_key=key))
+            return answers
+
+        return self.until("the job is accepted", look, bool, seen=str, log="api")[-1]
+
+    def wait_for_end(self, job_id: str, name: str, *, patience_s: float = PATIENCE_S) -> Document:
+        """The job once it has ended well."""
+        job = self.until(
+            f"{name} ends",
+            lambda: self.tenant.job(job_id),
+            lambda found: found["state"] in TERMINAL,
+            seen=self.progress,
+            log="scheduler",
+            patience_s=patience_s,
+        )
+        self.require(
+            f"{name} ends SUCCEEDED",
+            f"{job['state']}, {job['state_reason']}",
+            "scheduler",
+            is_so=job["state"] == "SUCCEEDED",
+        )
+        return job
+
+    def progress(self, job: Document) -> str:
+        ranks = self.tenant.ranks(job["id"])
+        if not ranks:
+            return f"{job['state']}: {job['state_reason']}"
+        first = ranks[0]
+        loss = "" if first["loss"] is None else f", loss {first['loss']:.3f}"
+        return f"{job['state']}: step {first['step']}{loss}"
+
+    def saved(self, job_id: str) -> list[Document]:
+        """Its checkpoints that were committed, whatever became of them since."""
+        return [one for one in self.tenant.checkpoints(job_id) if one["committed_at"] is not None]
+
+    def inject(self, gpu: str, xid: int) -> float:
+        """A driver's fault, as ``muster sim inject`` writes it. Returns when, in seconds since 1970."""
+        write_fault(self.faults, Fault(gpu=gpu, kind="xid", code=xid, is_in_kernel_log=True))
+        return time.time()
+
+    def clear_faults(self) -> None:
+        clear_faults(self.faults)
+
+    def kill(self, name: str) -> int:
+        """SIGKILL. Returns the pid that died, for ``came_back``."""
+        pid = self.until(f"{name} runs", lambda: self.pid(name), bool, seen=str, log=name.replace(" ", "-"))
+        os.kill(pid, signal.SIGKILL)
+        self.teller.say(f"[bold]kill -9[/] {name} (pid {pid})")
+        return pid
+
+    def came_back(self, name: str, died: int) -> None:
+        self.until(
+            f"{name} is started again",
+            lambda: self.pid(name),
+            lambda found: found not in {0, died},
+            seen=lambda found: f"pid {found}" if found else "it does not run",
+            log=name.replace(" ", "-"),
+        )
+
+    def pid(self, name: str) -> int:
+        """Of one of the stack's processes; 0: it does not run just now."""
+        if name in self.servers:
+            return self.servers[name]()
+        child = self.children[name]
+        return (child.pid or 0) if child.is_running() else 0
+
+
+def has_held(world: World, steps: Callable[[], None], name: str) -> bool:
+    """Whether ``steps`` came to their end; else what did not hold is told, or that ``name`` was interrupted."""
+    try:
+        steps()
+    except NotHeldError as fault:
+        world.teller.not_held(fault)
+    except (Problem, UnreachableError) as fault:
+        world.teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
+    except InterruptedTourError:
+        world.teller.console.print(f"{name} was interrupted")
+    else:
+        return True
+    return False
+
+
+def seconds_of(text: str | None) -> float:
+    """RFC 3339 → seconds since 1970; what has not happened is infinitely late."""
+    if text is None:
+        return math.inf
+    return datetime.fromisoformat(text).timestamp()
+
+
+def log_of(attempt: Document) -> str:
+    """Of the host worker that runs its first ranks."""
+    return f"worker-host-{attempt['hosts'][0]['node_name']}"
+
+
+def training(name: str, *, steps: int, nodes: int, gpus_per_node: int, ranks_per_node: int, **more: Any) -> Document:
+    """The example's transformer as a job; ``more`` goes into the spec."""
+    sleep_s = more.pop("step_sleep_s", 0.05)
+    every = more.pop("checkpoint_every", 10)
+    args = ["--steps", str(steps), "--checkpoint-every", str(every), "--step-sleep", str(sleep_s)]
+    return {
+        "name": name,
+        "program": {"script": str(EXAMPLE), "args": args},
+        "shape": {"nodes": nodes, "gpus_per_node": gpus_per_node, "ranks_per_node": ranks_per_node},
+        "topology": {"required": "rack"},
+        "labels": {LABEL: "yes"},
+        **more,
+    }

@@ -1,0 +1,1 @@
+"""Commands for access, tenants, policy and audit."""

@@ -1,0 +1,68 @@
+"""``muster person``."""
+
+from typing import Annotated, Final
+
+import typer
+
+from muster.cli.framework.names import PersonName, TenantOption, person_named, tenant_named
+from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column, Document
+from muster.documents import NewPerson
+
+app = typer.Typer(help="Persons, who sign in to the console.", no_args_is_help=True)
+COLUMNS: Final = (
+    Column("PERSON", lambda item: item["id"]),
+    Column("NAME", lambda item: item["name"], is_text=True),
+    Column("ROLE", lambda item: item["role"]),
+    Column("STATE", lambda item: "disabled" if item["disabled_at"] else "open"),
+    Column("AGE", lambda item: age(item["created_at"])),
+    Column("TENANT", lambda item: item["tenant_id"], only_wide=True),
+)
+
+
+@reads(app, "list", example="muster person list")
+def list_persons() -> Listing:
+    """Everybody who may sign in, and who might once."""
+    with open_client(as_operator=True) as client:
+        return Listing(client.persons(), COLUMNS, "Nobody signs in. `muster person create NAME` lets somebody.")
+
+
+@changes(app, "create", example="muster person create ann --role operator")
+def create(
+    name: Annotated[str, typer.Argument(help="What they sign in with.")],
+    role: Annotated[str, typer.Option(help="tenant_member, tenant_admin, operator or auditor.")],
+    tenant: TenantOption = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Let somebody sign in to the console. The password is shown once, so it is never asked for twice."""
+    with open_client(as_operator=True) as client:
+        wanted: NewPerson = {"name": name, "role": role}
+        if tenant is not None:
+            wanted["tenant_id"] = tenant_named(client, tenant)
+        made = client.create_person(wanted, dry_run=dry_run)
+    return _with_password(made, dry_run=dry_run)
+
+
+@changes(app, "reset-password", example="muster person reset-password ann")
+def reset_password(person: PersonName, *, dry_run: DryRun = False) -> Done:
+    """A new password, shown once; every session of theirs ends."""
+    with open_client(as_operator=True) as client:
+        made = client.reset_password(person_named(client, person), dry_run=dry_run)
+    return _with_password(made, dry_run=dry_run)
+
+
+@changes(app, "disable", example="muster person disable ann")
+def disable(person: PersonName, *, dry_run: DryRun = False) -> Done:
+    """They sign in no more, and every session of theirs ends."""
+    with open_client(as_operator=True) as client:
+        found = client.disable_person(person_named(client, person), dry_run=dry_run)
+    return Done(found, f"{found['name']} signs in no more")
+
+
+def _with_password(made: Document, *, dry_run: bool) -> Done:
+    if dry_run:
+        return Done(made, "")
+    note = f"{made['id']} ({made['name']}, {made['role']}): the password above is not shown again"
+    return Done(made, made["password"], note)

@@ -1,0 +1,74 @@
+"""``muster tenant quota``."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.framework.names import TenantName, tenant_named
+from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column
+
+app = typer.Typer(help="Quotas: how many GPUs a tenant may hold in a tier.", no_args_is_help=True)
+
+
+def _limit(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+COLUMNS: Final = (
+    Column("TIER", lambda item: item["tier"]),
+    Column("GUARANTEED", lambda item: item["guaranteed_gpus"]),
+    Column("BORROWABLE", lambda item: _limit(item["borrowable_gpus"])),
+    Column("CEILING", lambda item: _limit(item["ceiling_gpus"])),
+    Column("HELD", lambda item: item["held_gpus"]),
+    Column("SET", lambda item: age(item["updated_at"]), only_wide=True),
+)
+
+
+@changes(app, "set", example="muster tenant quota set acme spot 16 --guaranteed 8 --reason 'their contract'")
+def set_quota(
+    tenant: TenantName,
+    tier: Annotated[str, typer.Argument(help="Such as on_demand.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")],
+    ceiling: Annotated[
+        int | None,
+        typer.Argument(min=0, help="The most GPUs; one below what is held stops nothing. Left out: no limit."),
+    ] = None,
+    *,
+    guaranteed: Annotated[int, typer.Option(min=0, help="GPUs that its jobs come first for.")] = 0,
+    borrowable: Annotated[
+        int | None, typer.Option(min=0, help="So many more than are guaranteed. Left out: no limit.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> Done:
+    """Set all three numbers, of the tenant and all below it; from now on no placement passes a limit."""
+    with open_client(as_operator=True) as client:
+        quota = client.set_quota(
+            tenant_named(client, tenant),
+            tier,
+            ceiling,
+            reason,
+            guaranteed_gpus=guaranteed,
+            borrowable_gpus=borrowable,
+            dry_run=dry_run,
+        )
+    return Done(quota, f"{quota['tenant_id']}: {_said(quota)} in the tier {quota['tier']}")
+
+
+def _said(quota: Mapping[str, Any]) -> str:
+    words = []
+    if quota["guaranteed_gpus"]:
+        words.append(f"{quota['guaranteed_gpus']} GPUs guaranteed")
+    if quota["borrowable_gpus"] is not None:
+        words.append(f"{quota['borrowable_gpus']} more to borrow")
+    words.append("no ceiling" if quota["ceiling_gpus"] is None else f"at most {quota['ceiling_gpus']} GPUs")
+    return ", ".join(words)
+
+
+@reads(app, "list", example="muster tenant quota list acme")
+def list_quotas(tenant: TenantName) -> Listing:
+    """A tenant's quotas; a tier that is not listed has none. `-`: no limit. HELD: with all below it, now."""
+    with open_client(as_operator=True) as client:
+        return Listing(client.quotas(tenant_named(client, tenant)), COLUMNS, "No quotas are set.")

@@ -1,0 +1,65 @@
+"""``muster tenant``."""
+
+from typing import Annotated, Final
+
+import typer
+
+from muster.cli.admin import quotas
+from muster.cli.framework.names import TenantName, tenant_named
+from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
+from muster.cli.framework.pending import once
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column
+
+app = typer.Typer(help="Tenants and their quotas.", no_args_is_help=True)
+app.add_typer(quotas.app, name="quota")
+COLUMNS: Final = (
+    Column("TENANT", lambda item: item["id"]),
+    Column("NAME", lambda item: item["name"], is_text=True),
+    Column("UNDER", lambda item: item["parent_id"] or "-", only_wide=True),
+    Column("WEIGHT", lambda item: f"{item['weight']:g}", only_wide=True),
+    Column("AGE", lambda item: age(item["created_at"])),
+)
+
+
+@changes(app, "create", example="muster tenant create acme")
+def create(
+    name: Annotated[str, typer.Argument(help="Small letters, digits and . _ -.")], *, dry_run: DryRun = False
+) -> Done:
+    """A new tenant."""
+    with open_client(as_operator=True) as client:
+        if dry_run:
+            return Done(client.create_tenant(name, dry_run=True), "")
+        tenant = once(
+            ["tenant", name],
+            {"name": name},
+            lambda body, key: client.create_tenant(body["name"], idempotency_key=key),
+            what="the tenant",
+        )
+    return Done(tenant, f"{tenant['id']}  {tenant['name']}")
+
+
+@changes(app, "place", example="muster tenant place vision --under research --weight 2 --reason 'their share'")
+def place(
+    tenant: TenantName,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")],
+    under: Annotated[str | None, typer.Option(help="The department that it is a team of. Left out: of none.")] = None,
+    weight: Annotated[float, typer.Option(min=0.001, help="Of its share, among those under the same one.")] = 1.0,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Put a tenant, with all below it, under another one, and set its weight there."""
+    with open_client(as_operator=True) as client:
+        parent_id = None if under is None else tenant_named(client, under)
+        placed = client.place_tenant(
+            tenant_named(client, tenant), parent_id=parent_id, weight=weight, reason=reason, dry_run=dry_run
+        )
+    where = f"under {placed['parent_id']}" if placed["parent_id"] else "under nobody"
+    return Done(placed, f"{placed['id']}: {where}, of weight {placed['weight']:g}")
+
+
+@reads(app, "list", example="muster tenant list")
+def list_tenants() -> Listing:
+    """The tenants that this key sees."""
+    with open_client(as_operator=True) as client:
+        return Listing(client.tenants(), COLUMNS, "No tenants. `muster tenant create NAME` makes one.")

@@ -1,0 +1,1 @@
+"""Commands on the fleet as a whole."""

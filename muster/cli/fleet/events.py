@@ -1,0 +1,96 @@
+"""``muster event``."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.output import AsJson, AsYaml, Wide, json_of, moment_of, say, yaml_of
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Document, paragraphs
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
+
+app = typer.Typer(help="Events: what happened, in order.", no_args_is_help=True)
+EXAMPLE: Final = "Example: `muster event list --kind gpu. --last 20 --follow`"
+_INDENT: Final = " " * 8
+
+
+@app.command("list", epilog=EXAMPLE)
+def list_events(
+    after: Annotated[int, typer.Option(min=0, help="Begin behind this position.")] = 0,
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the newest.")] = None,
+    kind: Annotated[str | None, typer.Option(help="What its kind begins with: job., gpu.moved.")] = None,
+    about: Annotated[str | None, typer.Option(help="The id of a job, GPU, node, … in full.")] = None,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Go on with what happens next, until Ctrl-C.")
+    ] = False,
+    is_wide: Wide = False,
+    as_json: AsJson = False,
+    as_yaml: AsYaml = False,
+) -> int:
+    """Events that this key sees, the oldest first; in a local stack those of GPUs and hosts too."""
+    if as_json and as_yaml:
+        raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
+
+    if last is not None and after:
+        raise CommandError("--after and --last are two beginnings", "Leave out one of them.", Exit.USAGE)
+
+    def is_wanted(event: Document) -> bool:
+        return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}
+
+    def tell(event: Document) -> None:
+        for line in _lines(event, is_wide=is_wide, as_json=as_json, as_yaml=as_yaml):
+            say(line)
+
+    try:
+        with open_client(as_operator=True) as client:
+            known = client.events(after=after) if last is None else _newest(client, last, kind, about)
+            position = _tell_all(known, after if last is None else None, is_wanted, tell)
+            if follow:
+                _tell_all(client.follow_events(after=position), position, is_wanted, tell)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    return Exit.OK
+
+
+def _newest(client: "RestClient", last: int, kind: str | None, about: str | None) -> Iterable[Document]:
+    newest = client.newest_events(kind=kind, subject_id=about, limit=min(last, 200))
+    found: list[Document] = list(islice(newest, last))
+    return reversed(found)
+
+
+def _tell_all(
+    events: Iterable[Document],
+    position: int | None,
+    is_wanted: Callable[[Document], bool],
+    tell: Callable[[Document], None],
+) -> int | None:
+    """Where to go on: behind the last of them, or at ``position``; None is what happens from now on."""
+    for event in events:
+        position = event["position"]
+        if is_wanted(event):
+            tell(event)
+    return position
+
+
+def _lines(event: Document, *, is_wide: bool, as_json: bool, as_yaml: bool) -> Iterator[str]:
+    """An object a line, a document each, or words: the position, when, what, and about what."""
+    if as_json:
+        yield json_of(event)
+        return
+    if as_yaml:
+        yield f"---\n{yaml_of(event)}"
+        return
+    why = event["payload"].get("reason") or event["payload"].get("cause") or ""
+    head = f"{event['position']:>6}  {event['at'][11:19]}  {event['kind']}  {event['subject_id']}"
+    if is_wide:
+        at = moment_of(event["at"])
+        yield f"{event['position']:>6}  {at}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip()
+        return
+    yield from paragraphs([head, *([_INDENT + str(why)] if why else [])], is_wide=False)

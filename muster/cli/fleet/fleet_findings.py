@@ -1,0 +1,96 @@
+"""What the doctor says of a fleet: hosts, GPUs, incidents, breakers, messages that wait. Nothing of it is a failure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from muster.cli.framework.exits import exit_of
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Document
+from muster.client.transport import Problem
+
+Counts = Mapping[str, float]
+OUTBOX_LATE_S: Final = 30.0
+_OUT_OF_SORTS: Final = ("SUSPECT", "QUARANTINED", "REPAIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    verdict: Literal["ok", "warn", "fail"]
+    words: str
+
+
+def fleet_findings() -> Iterator[Finding]:
+    """None where the key may not look at the fleet."""
+    try:
+        with open_client(as_operator=True) as client:
+            figures, breakers = _figures(client.figures()), client.breakers()
+    except Exception as fault:  # noqa: BLE001  # whatever it is, it is the finding
+        if not (isinstance(fault, Problem) and fault.status == 403):
+            yield Finding("fleet", "warn", f"cannot be looked at: {exit_of(fault)[1]}")
+        return
+    yield _hosts(figures.get("muster_nodes", {}))
+    yield _gpus(figures.get("muster_gpus", {}))
+    yield _incidents(figures.get("muster_incidents_open", {}))
+    yield _breakers(breakers)
+    yield _outbox(_one(figures, "muster_outbox_pending"), _one(figures, "muster_outbox_oldest_seconds"))
+
+
+def _figures(text: str) -> dict[str, dict[str, float]]:
+    """Name → the value of its label → number; a figure without labels has the one label ''."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[next(iter(sample.labels.values()), "")] = sample.value
+    return found
+
+
+def _one(figures: Mapping[str, Counts], name: str) -> float:
+    return figures.get(name, {}).get("", 0.0)
+
+
+def _hosts(contacts: Counts) -> Finding:
+    away = {contact: count for contact, count in contacts.items() if contact != "LIVE"}
+    if not away:
+        return Finding("hosts", "ok", f"{sum(contacts.values()):.0f}, all LIVE" if contacts else "none are enrolled")
+    words = f"{sum(away.values()):.0f} of {sum(contacts.values()):.0f} are not LIVE ({_words(away)})"
+    return Finding("hosts", "warn", f"{words}; see `muster node list`")
+
+
+def _gpus(standings: Counts) -> Finding:
+    others = {standing: count for standing, count in standings.items() if standing != "HEALTHY"}
+    if not others:
+        return Finding(
+            "GPUs", "ok", f"{sum(standings.values()):.0f}, all HEALTHY" if standings else "none are enrolled"
+        )
+    words = f"{sum(others.values()):.0f} of {sum(standings.values()):.0f} are not HEALTHY ({_words(others)})"
+    if any(others.get(standing) for standing in _OUT_OF_SORTS):
+        return Finding("GPUs", "warn", f"{words}; see `muster gpu list`")
+    return Finding("GPUs", "ok", words)
+
+
+def _incidents(kinds: Counts) -> Finding:
+    if not kinds:
+        return Finding("incidents", "ok", "none is open")
+    return Finding("incidents", "warn", f"{sum(kinds.values()):.0f} open ({_words(kinds)}); see `muster incident list`")
+
+
+def _breakers(breakers: Sequence[Document]) -> Finding:
+    scopes = [str(scope["scope"]) for each in breakers for scope in each["scopes"] if scope["is_open"]]
+    if not scopes:
+        return Finding("breaker", "ok", "closed")
+    return Finding("breaker", "warn", f"open in {', '.join(scopes)}; see `muster breaker list`")
+
+
+def _outbox(num_pending: float, oldest_s: float) -> Finding:
+    if not num_pending:
+        return Finding("outbox", "ok", "no message waits")
+    verdict: Literal["ok", "warn"] = "warn" if oldest_s > OUTBOX_LATE_S else "ok"
+    return Finding("outbox", verdict, f"{num_pending:.0f} messages wait, the oldest for {oldest_s:.0f} s")
+
+
+def _words(counts: Counts) -> str:
+    return ", ".join(f"{count:.0f} {name}" for name, count in sorted(counts.items()))

@@ -1,0 +1,68 @@
+"""``muster system``."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from muster.cli.framework.output import AsJson, AsYaml, Every, Format, Page, Table, Watch, Wide, age, show
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column, Document
+
+WAITING: Final = (
+    Column("WHAT", lambda row: row["what"]),
+    Column("WAITING", lambda row: row["num"]),
+    Column("OLDEST", lambda row: "" if row["oldest_age_s"] is None else f"{row['oldest_age_s']:.0f} s"),
+    Column("ALSO", lambda row: row["also"], is_text=True),
+)
+
+
+def system(
+    *,
+    as_json: AsJson = False,
+    as_yaml: AsYaml = False,
+    is_wide: Wide = False,
+    is_watched: Watch = False,
+    every: Every = "2s",
+) -> int:
+    """What waits in the control plane, and for how long."""
+    shape = Format(as_json, as_yaml, is_wide)
+    if is_watched:
+        from muster.cli.framework.watch import watch
+
+        return watch(_look, shape, every=every)
+    return show(_look(), shape)
+
+
+def _look() -> Page:
+    with open_client(as_operator=True) as client:
+        found = client.system()
+    return Page(found, list(_parts(found)))
+
+
+def _parts(found: Document) -> Iterator[str | Table]:
+    yield f"version {found['version']}, PostgreSQL {found['database_version']}"
+    schema = found["schema"]
+    if not schema["is_current"]:
+        yield f"  the database is at {schema['revision']}, this version needs {schema['needed']}: `muster migrate`"
+    beats = found["heartbeats"]
+    yield f"  nodes: {beats['num_live']} LIVE, {beats['num_silent']} SILENT, {beats['num_lost']} LOST"
+    if beats["max_age_s"] is not None:
+        ages = (beats["median_age_s"], beats["p99_age_s"], beats["max_age_s"])
+        yield "  heartbeats: {:.1f} s ago in the median, {:.1f} s at p99, {:.1f} s at most".format(*ages)
+    ingest = found["ingest"]
+    yield f"  telemetry of the last minute: {ingest['reports_last_minute']} reports, {ingest['gpus_last_minute']} GPUs"
+    if not found["scheduler"]["is_active"]:
+        yield "  NO SCHEDULER RUNS: nothing new is placed; start `muster scheduler`"
+    if found["accepting_since"] is not None:
+        yield f"  heartbeats are taken for {age(found['accepting_since'])}"
+    yield Table(WAITING, list(_waiting(found)), indent="")
+    open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
+    yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"
+
+
+def _waiting(found: Document) -> Iterator[Document]:
+    dead, aside = found["outbox"]["num_dead"], found["judge"]["num_set_aside"]
+    yield {"what": "jobs for the scheduler", **found["scheduler"]["queued"], "also": ""}
+    yield {"what": "messages to send", **found["outbox"], "also": f"{dead} given up" if dead else ""}
+    yield {"what": "events for a position", **found["sequencer"], "also": f"at {found['sequencer']['position']}"}
+    yield {"what": "audit entries to seal", **found["sealer"], "also": f"at {found['sealer']['position']}"}
+    yield {"what": "signals to judge", **found["judge"], "also": f"{aside} set aside" if aside else ""}

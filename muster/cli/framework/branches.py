@@ -1,0 +1,113 @@
+"""Every command of the root: where it lives, what it is in a line, and under which heading it stands."""
+
+from typing import Final
+
+from muster.cli.framework.tree import Branch
+
+WORK: Final = "Work"
+FLEET: Final = "Fleet"
+RULES: Final = "Rules, record and access"
+HERE: Final = "This machine"
+PROCESSES: Final = "Processes of a control plane and its hosts"
+
+
+def _group(room: str, words: str, panel: str) -> Branch:
+    return Branch(f"muster.cli.{room}:app", words, panel)
+
+
+def _alone(room: str, words: str, panel: str, example: str) -> Branch:
+    return Branch(f"muster.cli.{room}", words, panel, example)
+
+
+BRANCHES: Final = {
+    "job": _group("job.jobs", "Jobs: submit, watch, cancel.", WORK),
+    "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for whom and until when.", WORK),
+    "ckpt": _group(
+        "job.checkpoint_folders", "Checkpoints: which there are, whether they are whole, and which stay.", WORK
+    ),
+    "data": _group("job.datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK),
+    "mfu": _alone(
+        "job.mfu:mfu",
+        "What share of its GPUs' peak a training run reaches.",
+        WORK,
+        "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
+        "--sequence 8192",
+    ),
+    "train": _group("job.train", "Trainings: look into one that fails.", WORK),
+    "gpu": _group("gpu.gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
+    "node": _group("node.nodes", "Nodes: the GPU hosts.", FLEET),
+    "cohort": _group("gpu.cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),
+    "cordon": _group("node.cordons", "Cordons: keep a node or GPU out of new placements.", FLEET),
+    "burnin": _group("gpu.burn_ins", "Burn-ins: proofs that a GPU computes right.", FLEET),
+    "incident": _group("fleet.incidents", "Incidents: what wants a person.", FLEET),
+    "breaker": _group("gpu.breakers", "The circuit breaker: how much rules have taken out.", FLEET),
+    "event": _group("fleet.events", "Events: what happened, in order.", RULES),
+    "audit": _group("admin.audit", "The audit: who changed what, and whether it was touched.", RULES),
+    "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
+    "system": _alone(
+        "fleet.system:system", "What waits in the control plane, and for how long.", RULES, "muster system"
+    ),
+    "tenant": _group("admin.tenants", "Tenants and their quotas.", RULES),
+    "person": _group("admin.persons", "Persons, who sign in to the console.", RULES),
+    "key": _group("admin.keys", "API keys: create, list, revoke.", RULES),
+    "join-token": _group("admin.join_tokens", "Join tokens, by which hosts enrol.", RULES),
+    "run": _alone(
+        "job.run:run",
+        "Run a program on this machine, supervised, without a control plane.",
+        HERE,
+        "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
+    ),
+    "dcgm": _group("gpu.dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
+    "xid": _alone(
+        "gpu.xid:xid", "What an XID is, or which ones the lines of a kernel log hold.", HERE, "muster xid 95"
+    ),
+    "simulate": _alone(
+        "sim.simulate:simulate",
+        "Play a trace of jobs on a simulated fleet, under a rule of the queue.",
+        HERE,
+        "muster simulate --trace philly.csv.gz --nodes 60 --policy easy --json out.json",
+    ),
+    "up": _alone("host.up:up", "Start the whole control plane on this machine.", HERE, "muster up"),
+    "doctor": _alone(
+        "fleet.doctor:doctor", "Find what is wrong here: settings, control plane, fleet.", HERE, "muster doctor"
+    ),
+    "support-bundle": _alone(
+        "admin.support_bundle:support_bundle",
+        "Everything that support asks for, without secrets.",
+        HERE,
+        "muster support-bundle --output case-17.zip",
+    ),
+    "profile": _group("framework.profiles", "Profiles: which control plane, with which key.", HERE),
+    "sim": _group("sim.sim", "Faults of the local stack's simulated GPUs.", HERE),
+    "completion": _alone(
+        "framework.completion:completion",
+        "The script that completes words in a shell.",
+        HERE,
+        'eval "$(muster completion bash)"',
+    ),
+    "exit-codes": _alone("framework.exit_codes:exit_codes", "What each exit code means.", HERE, "muster exit-codes"),
+    "api": _alone("host.processes:api", "The REST API, and the console at /console.", PROCESSES, "muster api"),
+    "scheduler": _alone(
+        "host.processes:scheduler", "The scheduler: one active, others stand by.", PROCESSES, "muster scheduler"
+    ),
+    "worker": Branch("muster.cli.host.processes:worker", "Workers: of the control plane, of a GPU host.", PROCESSES),
+    "agent": _group("host.agent_group", "The agent of a GPU host: what its GPUs say.", PROCESSES),
+    "migrate": _alone(
+        "host.processes:migrate", "Bring the database to this version's revision.", PROCESSES, "muster migrate"
+    ),
+    "bootstrap": _alone(
+        "admin.bootstrap:bootstrap",
+        "Make the first operator's key of a new control plane.",
+        PROCESSES,
+        "muster bootstrap /etc/muster/operator.key",
+    ),
+    "restored": _alone(
+        "admin.restored:restored",
+        "Say that the database came back from a backup, before the control plane is started again.",
+        PROCESSES,
+        "muster restored --reason 'disk lost, backup of 04:00'",
+    ),
+    "health": _group(
+        "host.health", "Whether the processes here do their work; and the judgement, played again.", PROCESSES
+    ),
+}

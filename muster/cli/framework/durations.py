@@ -1,0 +1,24 @@
+"""Durations as people write them: 30s, 10m, 2h, 1d."""
+
+import re
+from typing import Final
+
+from muster.cli.framework.options import unfit
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+LONGEST_S: Final = 100 * 365 * 86_400
+"""A hundred years: beyond, a slip of the hand."""
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+
+
+def seconds_of(text: str | None, option: str) -> float | None:
+    """Raises ``typer.BadParameter``, which names the option, for anything else."""
+    if text is None:
+        return None
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise unfit(option, f"{text[:40]!r} is no duration: write 30s, 10m, 2h or 1d")
+    found = float(match[1]) * _UNITS[match[2]]
+    if found > LONGEST_S:
+        raise unfit(option, f"{text[:40]!r} is more than a hundred years")
+    return found

@@ -1,0 +1,125 @@
+"""Changes that were asked and not yet answered. Each has a file that holds its idempotency key, written before the
+request is sent and removed with the answer.
+
+The process that asks holds the file's lock. A repetition of the same words finds a file whose owner is gone and asks
+under its key, so that it is one change; beside an owner that lives it is a change of its own.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+import typer
+
+from muster.cli.framework.output import age_of
+from muster.cli.framework.profile import find_profile
+
+Body = TypeVar("Body", bound=Mapping[str, Any])
+Found = TypeVar("Found", bound=Mapping[str, Any])
+MAX_AGE_S: Final = 23 * 3600
+"""Less than the 24 h for which the server keeps a key."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """``asked_at``: when an interrupted command first asked this; None where nothing was interrupted."""
+
+    key: str
+    body: Any
+    asked_at: float | None = None
+    path: Path | None = None
+    file: IO[str] | None = None
+
+
+def once(asked: object, body: Body, send: Callable[[Body, str], Found], *, what: str) -> Found:
+    """What ``send(body, idempotency key)`` answers. Interrupted, it says how to learn what became of it.
+
+    ``asked`` is what makes this change this change, as it was typed; of a repetition the first ``body`` is sent again,
+    since a moment in it (``--for 2h``) has moved on. ``what`` names it in words: "the job".
+    """
+    with _pending(_digest([find_profile().api_url, asked]), body) as pending:
+        if pending.asked_at is not None:
+            waited = age_of(time.time() - pending.asked_at)
+            typer.echo(f"This was asked {waited} ago and not answered; asking for the same again, not twice.", err=True)
+        try:
+            answer = send(pending.body, pending.key)
+        except KeyboardInterrupt:
+            words = f"Interrupted: {what} may have been made or not. The same command again says, and never makes two."
+            typer.echo(words, err=True)
+            raise
+        except Exception as fault:
+            if _is_answered(fault):
+                _forget(pending)
+            raise
+        _forget(pending)
+        return answer
+
+
+def _is_answered(fault: Exception) -> bool:
+    """A refusal is an answer; silence, or a fault of the server's, leaves open what became of it."""
+    status = getattr(fault, "status", None)
+    return isinstance(status, int) and 400 <= status < 500 and status not in {408, 425, 429}
+
+
+def _digest(asked: object) -> str:
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def folder() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "muster" / "pending"
+
+
+@contextmanager
+def _pending(digest: str, body: object) -> Iterator[Pending]:
+    """Best effort: without a writable home, a repetition after an interruption may be a second change."""
+    try:
+        folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        pending = _adopted(digest) or _begun(digest, body)
+    except OSError:
+        pending = Pending(str(uuid.uuid4()), body)
+    try:
+        yield pending
+    finally:
+        if pending.file is not None:
+            pending.file.close()
+
+
+def _adopted(digest: str) -> Pending | None:
+    """The newest one whose owner is gone; what is too old is removed on the way."""
+    for path in sorted(folder().glob("*.json"), key=lambda path: path.name):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            file = path.open("r+", encoding="utf-8")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            document = json.loads(file.read())
+            asked_at, key, body = float(document["asked_at"]), str(document["key"]), dict(document["body"])
+            if time.time() - asked_at > MAX_AGE_S:
+                path.unlink(missing_ok=True)
+            elif path.name.startswith(digest) and path.exists():
+                return Pending(key, body, asked_at, path, file)
+            file.close()
+    return None
+
+
+def _begun(digest: str, body: object) -> Pending:
+    key = str(uuid.uuid4())
+    path = folder() / f"{digest}-{key}.json"
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    file.write(json.dumps({"key": key, "asked_at": time.time(), "body": body}))
+    file.flush()
+    os.fsync(file.fileno())
+    return Pending(key, body, None, path, file)
+
+
+def _forget(pending: Pending) -> None:
+    if pending.path is not None:
+        pending.path.unlink(missing_ok=True)

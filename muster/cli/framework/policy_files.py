@@ -1,0 +1,73 @@
+"""A policy in a file, read and validated without a server: all that is wrong with it at once."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from muster.cli.framework.beyond_json import unsaid_by_json
+from muster.cli.framework.exits import CommandError, Exit
+from muster.domain.errors import ValidationFailedError
+from muster.domain.policy.document import Policy
+from muster.domain.strict import require_clean_document
+from muster.domain.validating import validated as validated_at_once
+
+MOST_FAULTS: Final = 10
+
+
+def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `muster policy show`.") -> dict[str, Any]:
+    """Raises ``CommandError`` with ``code`` and ``hint`` for what is no mapping in YAML."""
+    import yaml
+
+    from muster.cli.framework.yaml_loading import load_yaml
+
+    try:
+        document = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
+        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
+    if not isinstance(document, dict):
+        raise CommandError(f"{path}: holds no mapping", hint, code)
+    _require_json(path, document, hint, code)
+    return document
+
+
+def _require_json(path: Path, document: dict[str, Any], hint: str, code: Exit) -> None:
+    try:
+        unsaid = list(islice(unsaid_by_json(document), MOST_FAULTS))
+        text = "" if unsaid else json.dumps(document)
+    except RecursionError:
+        raise CommandError(f"{path}: holds a list or mapping within itself", hint, code) from None
+    if unsaid:
+        raise CommandError(f"{path}: {'; '.join(unsaid)}", hint, code)
+    try:
+        require_clean_document(json.loads(text))
+    except ValueError as fault:
+        raise CommandError(f"{path}: a text in it {fault}", hint, code) from None
+
+
+def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
+    """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
+    try:
+        return validated_at_once(Policy, document), []
+    except ValidationFailedError as refused:
+        return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in refused.faults]
+
+
+def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:
+    """Raises ``CommandError`` with ``code`` and every fault."""
+    policy, faults = validated(document_of(path, code))
+    if policy is None:
+        said = "; ".join(fault_words(each) for each in faults)
+        raise CommandError(f"{path} is no policy: {said}", "See `muster policy show`.", code)
+    return policy
+
+
+def fault_words(fault: Any) -> str:
+    """``fault``: a pointer and a detail."""
+    return f"{place_words(fault['pointer'], 'the whole')}: {fault['detail']}"
+
+
+def place_words(pointer: str, whole: str) -> str:
+    """As people write a path of keys; ``whole``: of the document itself."""
+    return pointer.lstrip("/").replace("/", ".") or whole

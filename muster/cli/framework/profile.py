@@ -1,0 +1,193 @@
+"""Which control plane, and with which key.
+
+In this order: ``--profile`` or ``MUSTER_PROFILE``; ``MUSTER_API_URL`` with ``MUSTER_API_KEY_FILE``; what
+``muster profile use`` chose; the local stack found upward from this folder.
+"""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.cli.framework.exits import CommandError, Exit
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
+
+LOCAL: Final = "local"
+"""The name of the local stack's profile, which nobody adds."""
+LOCAL_FILE: Final = Path(".muster") / "cli.json"
+_BY_VARIABLES: Final = "environment"
+_chosen: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``operator_key_file``: for fleet-wide commands, where it is another than the tenant's. ``chosen_by``: words."""
+
+    api_url: str
+    key_file: Path
+    operator_key_file: Path | None = None
+    tenant_id: str | None = None
+    faults_file: Path | None = None
+    ca_file: Path | None = None
+    name: str = LOCAL
+    chosen_by: str = ""
+    state_dir: Path | None = None
+
+
+class NothingNamedError(CommandError):
+    """No control plane is named; whoever needs none may go on without."""
+
+
+def choose(name: str | None) -> None:
+    """What ``--profile`` or ``MUSTER_PROFILE`` said, for this process."""
+    global _chosen  # noqa: PLW0603  # an option of the root, which every command below reads
+    _chosen = name or None
+
+
+def find_profile() -> Profile:
+    """Raises ``CommandError`` when nothing says where to go, or what was named does not exist."""
+    if _chosen is not None:
+        return replace(named_profile(_chosen), chosen_by="--profile or MUSTER_PROFILE")
+    given = _by_variables()
+    if given is not None:
+        return given
+    current = current_name()
+    if current != LOCAL:
+        return replace(named_profile(current), chosen_by="`muster profile use`")
+    local = local_profile()
+    if local is None:
+        words = "no control plane is named: no profile, no MUSTER_API_URL with MUSTER_API_KEY_FILE, no local stack"
+        advice = "Start one with `muster up`, or name one: `muster profile add --help`."
+        raise NothingNamedError(words, advice, Exit.USAGE)
+    return local
+
+
+def _by_variables() -> Profile | None:
+    """Both together, or none: the key of one control plane is never sent to another."""
+    api_url, key_file = os.environ.get("MUSTER_API_URL"), os.environ.get("MUSTER_API_KEY_FILE")
+    if not api_url and not key_file:
+        return None
+    if not api_url or not key_file:
+        missing = "MUSTER_API_KEY_FILE" if api_url else "MUSTER_API_URL"
+        words = f"of MUSTER_API_URL and MUSTER_API_KEY_FILE, {missing} is not set"
+        raise CommandError(words, "Set both or none: a key belongs to one control plane.", Exit.USAGE)
+    ca_file = os.environ.get("MUSTER_API_CA_FILE")
+    return Profile(
+        api_url.rstrip("/"),
+        Path(key_file),
+        ca_file=Path(ca_file) if ca_file else None,
+        name=_BY_VARIABLES,
+        chosen_by="MUSTER_API_URL and MUSTER_API_KEY_FILE",
+    )
+
+
+def local_profile() -> Profile | None:
+    """Of the stack that ``muster up`` keeps in this folder or one above it."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        document = _mapping_in(folder / LOCAL_FILE)
+        if document is not None:
+            found = _profile_of(LOCAL, document, (folder / LOCAL_FILE).parent)
+            return replace(found, chosen_by=f"the stack in {folder / LOCAL_FILE.parent}")
+    return None
+
+
+def named_profile(name: str) -> Profile:
+    """Raises ``CommandError`` naming the profiles that there are."""
+    if name == LOCAL:
+        local = local_profile()
+        if local is None:
+            raise CommandError(
+                "there is no local stack in this folder or above it", "`muster up` starts one.", Exit.USAGE
+            )
+        return local
+    document = stored()["profiles"].get(name)
+    if document is None:
+        there = ", ".join([LOCAL, *sorted(stored()["profiles"])])
+        raise CommandError(
+            f"there is no profile {name!r}", f"There are: {there}. `muster profile add` adds one.", Exit.USAGE
+        )
+    return _profile_of(name, document, None)
+
+
+def current_name() -> str:
+    return str(stored()["current"])
+
+
+def file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "muster" / "profiles.json"
+
+
+def stored() -> dict[str, Any]:
+    """``current`` and ``profiles``: name → document.
+
+    Raises:
+        CommandError: the file is there and is not ours.
+    """
+    path = file()
+    if not path.exists():
+        return {"current": LOCAL, "profiles": {}}
+    document = _mapping_in(path)
+    profiles = None if document is None else document.get("profiles")
+    if (
+        document is None
+        or not isinstance(profiles, dict)
+        or not all(isinstance(each, dict) for each in profiles.values())
+    ):
+        raise CommandError(f"{path} cannot be read as profiles", "Mend or remove it.", Exit.USAGE)
+    return {"current": (document or {}).get("current") or LOCAL, "profiles": profiles}
+
+
+def _mapping_in(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _profile_of(name: str, document: dict[str, Any], state_dir: Path | None) -> Profile:
+    """Raises ``CommandError`` where it lacks the address or the key's file."""
+    if not document.get("api_url") or not document.get("key_file"):
+        raise CommandError(
+            f"the profile {name!r} lacks api_url or key_file", "Add it again, or mend its file.", Exit.USAGE
+        )
+
+    def path(key: str) -> Path | None:
+        return Path(document[key]) if document.get(key) else None
+
+    return Profile(
+        str(document["api_url"]),
+        Path(document["key_file"]),
+        path("operator_key_file"),
+        document.get("tenant_id"),
+        path("faults_file"),
+        path("ca_file"),
+        name,
+        state_dir=state_dir,
+    )
+
+
+def open_client(*, as_operator: bool = False) -> "RestClient":
+    """A client with the profile's key, or with its operator key for fleet-wide commands."""
+    from muster.client.rest import RestClient
+
+    profile = find_profile()
+    path = profile.operator_key_file if as_operator and profile.operator_key_file else profile.key_file
+    return RestClient(profile.api_url, read_key(path), ca_file=profile.ca_file)
+
+
+def read_key(path: Path) -> str:
+    """Raises ``CommandError`` for a file that cannot be read or holds no key."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(
+            f"the key file {path} cannot be read ({error})", "Name another key file.", Exit.USAGE
+        ) from error
+    if not token:
+        raise CommandError(f"the key file {path} is empty", "It holds one key, mst_….", Exit.USAGE)
+    return token

@@ -1,0 +1,34 @@
+"""Sizes of memory as people write them: 512MiB, 64GiB, 1.5TiB; MB, GB and TB are powers of ten."""
+
+import re
+from typing import Final
+
+from muster.cli.framework.options import unfit
+
+_UNITS: Final[dict[str, int]] = {
+    **{f"{prefix}iB": 1 << power for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
+    **{f"{prefix}B": 10**power for prefix, power in (("K", 3), ("M", 6), ("G", 9), ("T", 12))},
+}
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]i?B)")
+
+
+def bytes_of(text: str | None, option: str) -> int | None:
+    """Raises ``typer.BadParameter``, which names the option, for anything else."""
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise unfit(option, f"{text!r} is no size: write 512MiB, 64GiB or 1.5TiB")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def size_in_words(num_bytes: int | None) -> str:
+    """In whole units of 1,000, as disks are sold by."""
+    if num_bytes is None:
+        return "–"
+    value = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:  # the unit's base
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

@@ -1,0 +1,96 @@
+"""The command's tree, of which each branch is imported when it is asked for: ``muster --help`` imports none."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """``room``: module and name of a Typer application or function, such as ``muster.cli.job.jobs:app``.
+
+    ``words`` stand in the root's help; the branch itself says the same (held by a test). ``example``: of a function,
+    which has no group to name it.
+    """
+
+    room: str
+    words: str
+    panel: str
+    example: str | None = None
+
+
+class Nouns(TyperGroup):
+    """A group that says which commands it has to whoever names another."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.commands)
+            meant = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(self.commands)}."
+            ctx.fail(f"There is no command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose branches are named in ``branches``."""
+
+    branches: ClassVar[Mapping[str, Branch]] = {}
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._is_naming = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the base's signature
+        return list(self.branches)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the base's signature
+        branch = self.branches.get(cmd_name)
+        if branch is None:
+            return None
+        if self._is_naming:
+            return TyperCommand(cmd_name, help=branch.words, rich_help_panel=branch.panel)
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = _loaded(cmd_name, branch)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.branches and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.branches)
+            meant = f" Did you mean {', '.join(near)}?" if near else " `muster --help` lists them."
+            ctx.fail(f"There is no command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._naming():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._naming():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Names and words suffice: load nothing."""
+        self._is_naming = True
+        try:
+            yield
+        finally:
+            self._is_naming = False
+
+
+def _loaded(name: str, branch: Branch) -> Any:
+    module, _, attribute = branch.room.partition(":")
+    room = getattr(importlib.import_module(module), attribute)
+    if isinstance(room, typer.Typer):
+        room.info.cls = Nouns
+        command: Any = typer.main.get_group(room)
+        command.name = name
+        return command
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(name, epilog=None if branch.example is None else f"Example: `{branch.example}`")(room)
+    return typer.main.get_command(alone)

@@ -1,0 +1,1 @@
+"""Commands on GPUs and on what their health is judged by."""

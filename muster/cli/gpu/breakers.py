@@ -1,0 +1,53 @@
+"""``muster breaker``."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
+
+app = typer.Typer(help="The circuit breaker: how much rules have taken out.", no_args_is_help=True)
+COLUMNS: Final = (
+    Column("BREAKER", lambda item: item["breaker"]),
+    Column("SCOPE", lambda item: item["scope"], is_text=True),
+    Column("STATE", lambda item: "OPEN" if item["is_open"] else "closed"),
+    Column("OUT", lambda item: f"{item['num_quarantined']} of {item['cap']}"),
+    Column("SINCE", lambda item: age(item["opened_at"]) if item["is_open"] else ""),
+)
+
+
+@reads(app, "list", example="muster breaker list")
+def list_breakers() -> Listing:
+    """Its scopes: open ones first, then the fullest."""
+    with open_client(as_operator=True) as client:
+        found = client.breakers()
+    scopes = [{"breaker": breaker["name"], **scope} for breaker in found for scope in breaker["scopes"]]
+    return Listing(scopes, COLUMNS, "There are no breakers.")
+
+
+@changes(app, "close", example="muster breaker close cohort --reason 'the driver is rolled back'")
+def close(
+    scope: Annotated[str, typer.Argument(help="An open one, or as much of it as names one: cohort.")],
+    reason: Annotated[str, typer.Option(help="Why rules may act there again.")],
+    breaker: Annotated[str, typer.Option(help="Which breaker.")] = "quarantine",
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Let rules act in a scope again. Moves that waited for it are made within a minute."""
+    with open_client(as_operator=True) as client:
+        found = client.close_breaker(breaker, _named(client, breaker, scope), reason, dry_run=dry_run)
+    return Done(found, f"{breaker} is closed in {scope}")
+
+
+def _named(client: "RestClient", breaker: str, text: str) -> str:
+    """The scope of that name, or the open one that ``text`` begins; else ``text``: the API says what is wrong."""
+    scopes = [scope for each in client.breakers() if each["name"] == breaker for scope in each["scopes"]]
+    if text in {scope["scope"] for scope in scopes}:
+        return text
+    found = [str(scope["scope"]) for scope in scopes if scope["is_open"] and scope["scope"].startswith(text)]
+    return found[0] if len(found) == 1 and text else text

@@ -1,0 +1,173 @@
+"""``muster health replay``: recorded reports and events judged again by the rules, and what they would have done."""
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from health.replay.replay import Replay
+from health.replay.stream import Fleet, Held, Moved, Opened, Output, Overridden, Passed, Scored, Told, Unmet
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.policy_files import policy_of_file
+from muster.cli.gpu.health_records import RecordError, inputs_of
+from muster.cli.gpu.odd_readings import OddReadings
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.states import Standing
+
+MAX_LINE: Final = 16 << 20
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="Records, one JSON object a line; - for stdin.", allow_dash=True)],
+    policy: Annotated[Path | None, typer.Option(help="A policy document instead of the built-in one.")] = None,
+    standing: Annotated[Standing, typer.Option(help="Of a GPU that no record places.")] = Standing.HEALTHY,
+    until: Annotated[
+        str | None, typer.Option(help="Let time pass until then after the last record: 30d, 12h, 90m.")
+    ] = None,
+    fleet: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000_000, help="GPUs of the fleet that the records are a part of, for the breaker's caps."
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Reports and events in, evidence, scores and moves out: by the rules of production, without a server.
+
+    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as
+    `muster node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside
+    and counted. Other bad input ends with the number of its line; what came before is told.
+    """
+    world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
+    extra_ms = int((seconds_of(until, "--until") or 0) * 1000)
+    if fleet is not None:
+        world.breaker.fleet = Fleet(0, fleet)
+    odd = OddReadings()
+    for line, record in _records(file):
+        try:
+            if odd.take_out_of(record, line):
+                continue
+            given = inputs_of(record, line)
+        except RecordError as fault:
+            raise CommandError(f"{file}, line {line}: {fault}", code=Exit.INVALID) from None
+        for each in given:
+            if fleet is None or not isinstance(each, Fleet):
+                _tell(world.take(each), as_json=as_json)
+    if extra_ms:
+        _tell(world.take(Passed(world.now_ms + extra_ms)), as_json=as_json)
+    odd.tell(as_json=as_json)
+    return Exit.OK
+
+
+def _records(file: Path) -> Iterator[tuple[int, Any]]:
+    """(number of the line, what it holds). Raises CommandError."""
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}", code=Exit.NOT_FOUND) from None
+    with stream:
+        number = 0
+        while text := stream.readline(MAX_LINE):
+            number += 1
+            if not text.strip():
+                continue
+            try:
+                yield number, json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise CommandError(f"{file}, line {number}: no JSON ({error})", code=Exit.INVALID) from None
+
+
+def _tell(found: Iterator[Output], *, as_json: bool) -> None:
+    for each in found:
+        document = document_of(each)
+        say(json_of(document) if as_json else _line(document))
+
+
+def document_of(output: Output) -> dict[str, Any]:
+    """``type`` is evidence, score, move, breaker, node_hold, unmet or override."""
+    at = {"at_ms": output.at_ms, "at": _when(output.at_ms)}
+    match output:
+        case Told():
+            evidence = output.evidence
+            return {
+                "type": "evidence",
+                **at,
+                "what": output.what,
+                "id": evidence.id,
+                "gpu_uuid": evidence.gpu_uuid,
+                "node_id": evidence.node_id,
+                "fault": evidence.fault_key,
+                "detector": evidence.detector,
+                "severity": evidence.severity.name,
+                "sources": [source.value for source in evidence.sources],
+                "onset_ms": evidence.onset_ms,
+                "threatens_correctness": evidence.threatens_correctness,
+                "summary": evidence.summary,
+            }
+        case Scored():
+            score = output.score
+            shares = [{"evidence": name, "points": points} for name, points in score.shares]
+            band = {"score": score.value, "measured": score.measured_value, "band": score.band.value}
+            return {"type": "score", **at, "gpu_uuid": output.gpu_uuid, **band, "shares": shares}
+        case Moved():
+            move = output.move
+            return {
+                "type": "move",
+                **at,
+                "gpu_uuid": move.gpu_uuid,
+                "from": move.from_standing.value,
+                "to": move.to_standing.value,
+                "reason": move.reason.value,
+                "evidence": list(move.evidence_ids),
+                "is_held_back": output.is_held_back,
+                "words": move.words,
+            }
+        case Opened():
+            return {"type": "breaker", **at, "caps": dict(output.incident.caps)}
+        case Unmet():
+            return {"type": "unmet", **at, "gpu_uuid": output.gpu_uuid, "words": output.words}
+        case Overridden():
+            over = {"standing": output.standing.value, "until": _when(output.until_ms), "by": output.person}
+            return {"type": "override", **at, "gpu_uuid": output.gpu_uuid, **over, "reason": output.reason}
+        case Held():
+            ids, words = [each.id for each in output.by], "; ".join(each.summary for each in output.by)
+            held = {"is_held": bool(ids), "evidence": ids, "words": words}
+            return {"type": "node_hold", **at, "node_id": output.node_id, **held}
+
+
+def _line(document: dict[str, Any]) -> str:
+    match document["type"]:
+        case "evidence":
+            about = document["gpu_uuid"] or document["node_id"]
+            sources = ", ".join(document["sources"])
+            words = f"{document['what']} {document['severity'].lower()}: {document['summary']} ({sources})"
+        case "score":
+            about, words = document["gpu_uuid"], f"score {document['score']:.1f} ({document['band']})"
+        case "move":
+            about, words = document["gpu_uuid"], f"{document['from']} → {document['to']}: {document['words']}"
+            words += ", held back by the breaker" if document["is_held_back"] else ""
+        case "unmet":
+            about, words = document["gpu_uuid"], f"what a person did then does not go here: {document['words']}"
+        case "override":
+            about = document["gpu_uuid"]
+            words = (
+                f"{document['by']} set {document['standing']} over it until {document['until']}: {document['reason']}"
+            )
+        case "node_hold":
+            about = document["node_id"]
+            words = f"takes no new work: {document['words']}" if document["is_held"] else "takes new work again"
+        case _:
+            about = "the circuit breaker"
+            words = "opened: " + ", ".join(f"{scope} may lose {cap}" for scope, cap in document["caps"].items())
+    return f"{document['at']}  {about}  {words}"
+
+
+def _when(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Commands that run on a host, and the processes of a control plane."""

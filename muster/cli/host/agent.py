@@ -1,0 +1,212 @@
+"""``muster agent``: what runs on a GPU host beside its jobs."""
+
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.output import AsJson, json_of, say
+from muster.logs import configure_logs
+from muster.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agents.host.events import HostTeller
+    from agents.probes.interface import HostInventory, Probe, ProbeEvent
+    from agents.scan.scan import ScanReport
+    from muster.domain.policy.health import HealthPolicy
+
+app = typer.Typer(help="The agent of a GPU host: what its GPUs say.", no_args_is_help=True)
+
+
+class SimulatedModel(StrEnum):
+    H100 = "h100"
+    A100 = "a100"
+    H200 = "h200"
+
+
+@app.callback()
+def root() -> None:
+    """Commands of a GPU host."""
+
+
+@app.command("scan", epilog="Example: `muster agent scan`, or without a GPU: `muster agent scan --simulated h100`")
+def scan(
+    simulated: Annotated[
+        SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
+    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    listen: Annotated[float, typer.Option(min=0, max=3600, help="Seconds between the two looks.")] = 1.0,
+    dcgm_exporter: Annotated[
+        str | None, typer.Option(metavar="URL", help="A dcgm-exporter that fills what NVML does not tell.")
+    ] = None,
+    host_root: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="Where this host's /proc and /sys are.")
+    ] = Path("/"),
+    policy: Annotated[Path | None, typer.Option(help="A policy document instead of the built-in one.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Look twice at every GPU of this host, at the host itself, and at what its kernel has logged since the boot.
+
+    It is judged by the server's detectors. What only counts if it lasts is told as waiting and decides nothing. With
+    --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver to ask, or it lists no GPU
+    (what the host tells without one is shown all the same).
+    """
+    if simulated is None and (faults is not None or gpus is not None):
+        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+    exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
+    rules = _rules(policy)
+    settings = load_settings()
+    configure_logs(settings, "agent-scan")
+    num_simulated = None if simulated is None else gpus or 8
+    report = _looked(
+        lambda: _opened(num_simulated, simulated or SimulatedModel.H100, faults, exporter),
+        listen,
+        rules,
+        settings,
+        host_root if simulated is None else None,
+    )
+    if as_json:
+        from agents.scan.document import as_document
+
+        say(json_of(as_document(report)))
+    else:
+        from muster.cli.host.scan_table import print_report
+
+        print_report(report)
+    if report.no_driver is not None:
+        raise CommandError(str(report.no_driver), report.no_driver.suggestion, Exit.NOT_FOUND)
+    if not report.gpus and not report.inventory.nameless:
+        raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
+    return Exit.OK if report.is_healthy else Exit.FAILED
+
+
+def _rules(policy: Path | None) -> "HealthPolicy":
+    """Of a policy's document, or the built-in ones. Raises CommandError with every fault."""
+    if policy is None:
+        from muster.domain.policy.document import DEFAULT_POLICY
+
+        return DEFAULT_POLICY.health
+    from muster.cli.framework.policy_files import policy_of_file
+
+    return policy_of_file(policy).health
+
+
+def _opened(num_simulated: int | None, model: SimulatedModel, faults: Path | None, exporter: str | None) -> "Probe":
+    """Raises ProbeError: no driver answers."""
+    if num_simulated is not None:
+        probe = _open_simulated(model, num_simulated, faults, 0)
+    else:
+        from agents.probes.nvml import open_nvml_probe
+
+        probe = open_nvml_probe()
+    return probe if exporter is None else with_dcgm(probe, exporter)
+
+
+def _looked(
+    opened: "Callable[[], Probe]", listen_s: float, rules: "HealthPolicy", settings: Settings, host_root: Path | None
+) -> "ScanReport":
+    """``host_root`` None: no kernel log knows of these GPUs, and there is no host beneath them."""
+    from agents.host_facts import current_boot_id, wall_ms
+    from agents.kernel_log.kernel_log import logged_until_now
+    from agents.probes.interface import ProbeError
+    from agents.scan.scan import scan as look
+    from agents.scan.scan import scan_without_driver
+
+    if host_root is None:
+        with closing(opened()) as probe:
+            return look(probe, now_ms=wall_ms(), listen_s=listen_s, policy=rules)
+    boot_id, root = current_boot_id(), host_root
+
+    def logged(found: "HostInventory") -> "Iterable[ProbeEvent] | None":
+        return logged_until_now(found, boot_id)
+
+    def host_of(num_gpus: int | None) -> "HostTeller":
+        return _host_teller(settings, num_gpus, root)
+
+    try:
+        with closing(opened()) as probe:
+            return look(probe, now_ms=wall_ms(), listen_s=listen_s, logged=logged, host_of=host_of, policy=rules)
+    except ProbeError as error:
+        return scan_without_driver(
+            error, now_ms=wall_ms(), listen_s=listen_s, logged=logged, host_of=host_of, policy=rules
+        )
+
+
+def _host_teller(settings: Settings, num_gpus: int | None, root: Path) -> "HostTeller":
+    """Who may not read the agent's state learns all but with what GPUs and ports the host enrolled."""
+    from agents.events.naming import Naming
+    from agents.host.events import HostPlaces, HostTeller
+    from agents.identity import IdentityError, enrolled_gpus, enrolled_ports
+    from muster.wire.enrolment import AGENT_FOLDER
+
+    counts = {} if num_gpus is None else {"found_gpus": float(num_gpus)}
+    folder = settings.state_dir.absolute()
+    try:
+        enrolled, ports = enrolled_gpus(folder / AGENT_FOLDER), enrolled_ports(folder / AGENT_FOLDER)
+    except (IdentityError, OSError):
+        enrolled, ports = None, frozenset()
+    if enrolled is not None:
+        counts["expected_gpus"] = float(enrolled)
+    folders = (next(each for each in (folder, *folder.parents) if each.exists()),)  # what it would be written to
+    places = HostPlaces(root=root, folders=folders, enrolled_ports=ports)
+    return HostTeller(Naming("host"), places, gpus=lambda: counts)
+
+
+def open_probe(
+    num_simulated: int | None = None,
+    *,
+    model: SimulatedModel = SimulatedModel.H100,
+    faults: Path | None = None,
+    seed: int = 0,
+) -> "Probe":
+    """This host's GPUs, or so many simulated ones. Raises CommandError with words and advice."""
+    if num_simulated is not None:
+        return _open_simulated(model, num_simulated, faults, seed)
+    from agents.probes.interface import ProbeError
+    from agents.probes.nvml import open_nvml_probe
+
+    try:
+        return open_nvml_probe()
+    except ProbeError as error:
+        raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
+
+
+def http_address(option: str, text: str) -> str:
+    """Raises CommandError: it is none."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        is_one = False
+    if not is_one:
+        raise CommandError(f"{option} {text}: must be http://HOST:PORT/PATH", code=Exit.USAGE)
+    return text
+
+
+def with_dcgm(probe: "Probe", url: str) -> "Probe":
+    """``url``: of a dcgm-exporter's metrics."""
+    from agents.dcgm.exporter import Exporter, ProbeWithDcgm
+
+    return ProbeWithDcgm(probe, Exporter(url))
+
+
+def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None, seed: int) -> "Probe":
+    from agents.probes.faults import FaultFileError, read_faults
+    from agents.probes.profiles import PROFILES
+    from agents.probes.simulated import SimulatedProbe, simulated_uuids
+
+    if faults is not None:
+        try:
+            read_faults(faults)
+        except FaultFileError as error:
+            raise CommandError(str(error), code=Exit.USAGE) from error
+    return SimulatedProbe(PROFILES[model], simulated_uuids(num_gpus, seed), seed=seed, faults_path=faults)

@@ -1,0 +1,97 @@
+"""``muster agent run``. ``agent_group`` registers it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.host.agent import SimulatedModel, http_address, open_probe, with_dcgm
+from muster.cli.host.agent_burn_in import DcgmLevel
+from muster.logs import configure_logs
+from muster.settings import load_settings
+
+if TYPE_CHECKING:
+    from agents.probes.interface import Probe
+    from agents.repairs.hands import Hands
+
+
+def run(
+    *,
+    join_token_file: Annotated[
+        Path | None, typer.Option(help="Once, on a new host: the file, mode 0600, that holds its join token.")
+    ] = None,
+    simulated: Annotated[
+        SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
+    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of simulated GPUs: each host of a fleet has another.")
+    ] = 0,
+    host_root: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Where this host's /proc and /sys are, such as /host in a container. Default: /; none if simulated.",
+        ),
+    ] = None,
+    dcgm_exporter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A dcgm-exporter that fills what NVML does not tell: http://127.0.0.1:9400/metrics."
+        ),
+    ] = None,
+    dcgm_diag: DcgmLevel = None,
+    host_name: Annotated[str | None, typer.Option(help="To enrol as; by default this machine's name.")] = None,
+) -> None:
+    """Watch this host's GPUs and report, until SIGTERM."""
+    from agents import daemon
+    from agents.identity import IdentityError
+    from agents.kernel_log.kernel_log import KMSG
+    from agents.probes.interface import ProbeError
+    from agents.spool.spool import SpoolInUseError
+
+    if simulated is not None and dcgm_diag is not None:
+        raise CommandError("--dcgm-diag is for real GPUs", "Leave out --simulated.", Exit.USAGE)
+    if simulated is None and (faults is not None or gpus is not None):
+        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+    exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
+    settings = load_settings()
+    configure_logs(settings, "agent")
+    num_simulated = None if simulated is None else gpus or 8
+    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults, seed=seed)
+    hands = _hands_for(probe, faults)
+    if exporter is not None:
+        probe = with_dcgm(probe, exporter)
+    joining = daemon.Joining(join_token_file, host_name)
+    if simulated is None:
+        kernel_log, host_root = KMSG, host_root or Path("/")
+    else:
+        kernel_log = None
+    try:
+        daemon.run(
+            settings,
+            probe,
+            joining=joining,
+            kernel_log=kernel_log,
+            host_root=host_root,
+            dcgm_level=dcgm_diag,
+            hands=hands,
+        )
+    except ProbeError as error:
+        raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
+    except (IdentityError, SpoolInUseError) as error:
+        raise CommandError(str(error), code=Exit.USAGE) from error
+
+
+def _hands_for(probe: "Probe", faults: Path | None) -> "Hands":
+    """What does the repairs of these GPUs."""
+    from agents.probes.nvml import NvmlProbe
+    from agents.repairs.hands import HostHands
+    from agents.repairs.simulated import SimulatedHands
+
+    if isinstance(probe, NvmlProbe):
+        return HostHands(probe.released)
+    return SimulatedHands(frozenset(gpu.uuid for gpu in probe.identify().gpus), faults)

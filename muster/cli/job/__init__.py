@@ -1,0 +1,1 @@
+"""Commands on jobs, their checkpoints, datasets and runs."""

@@ -1,0 +1,110 @@
+"""``muster job logs``."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.names import JobId
+from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.profile import open_client
+from muster.cli.job.job_wait import END_CODES, say_wait
+
+LOOK_S: Final = 2.0
+
+
+def logs(
+    job_id: JobId,
+    rank: Annotated[int | None, typer.Option(min=0, help="This rank alone.")] = None,
+    attempt: Annotated[str | None, typer.Option(help="This attempt alone, att_…")] = None,
+    *,
+    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    search: Annotated[str | None, typer.Option("--search", "-s", help="Only the lines that hold this text.")] = None,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="In that search.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """What the ranks print; several ranks are told apart by a prefix."""
+    if search is not None and is_followed:
+        raise CommandError("a search looks at what was printed so far", "Leave out --follow or --search.", Exit.USAGE)
+    if search is not None:
+        return _search(job_id, search, rank, attempt, ignore_case=ignore_case, as_json=as_json)
+    if is_followed:
+        return follow(job_id, rank, attempt, as_json=as_json)
+    with open_client() as client:
+        stream = None if rank is None else str(rank)
+        _say_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
+    return Exit.OK
+
+
+def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ignore_case: bool, as_json: bool) -> int:
+    """As grep: exit code 0 if a line was found."""
+    if not text:
+        raise CommandError("--search is empty", "Give the text as it stands in the line.", Exit.USAGE)
+    stream = None if rank is None else str(rank)
+    has_found = False
+    with open_client() as client:
+        lines = client.log_lines(
+            job_id, contains=text, ignore_case=ignore_case or None, stream=stream, attempt_id=attempt
+        )
+        for line in lines:
+            has_found = True
+            prefix = "" if attempt and rank is not None else f"[{line['attempt_id'][-4:]} {line['stream']}] "
+            say(json_of(line) if as_json else prefix + line["text"])
+    return Exit.OK if has_found else Exit.FAILED
+
+
+def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, as_json: bool = False) -> int:
+    """The exit code is the job's."""
+    stream = None if rank is None else str(rank)
+    with open_client() as client:
+        with _waits_told(job_id):
+            pieces = client.follow_logs(job_id, stream=stream, attempt_id=attempt)
+            _say_pieces(pieces, with_prefix=rank is None, as_json=as_json)
+        job = client.job(job_id)
+    typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}", err=True)
+    return END_CODES.get(job["state"], Exit.FAILED)
+
+
+@contextmanager
+def _waits_told(job_id: str) -> Iterator[None]:
+    """While logs are followed: why the job waits, on the error stream, since its programs cannot say it."""
+    is_over = threading.Event()
+    teller = threading.Thread(target=_tell_waits, args=(job_id, is_over), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join(LOOK_S)
+
+
+def _tell_waits(job_id: str, is_over: threading.Event) -> None:
+    from muster.client.transport import Problem, UnreachableError
+
+    said = ""
+    with open_client() as client:
+        while not is_over.wait(LOOK_S):
+            try:
+                said = say_wait(client.job(job_id), said)
+            except (Problem, UnreachableError):
+                continue  # the stream beside it says so, or comes back
+
+
+def _say_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
+    """Whole lines, each with its stream's name; a stream's last line may lack its end."""
+    rests: dict[str, str] = {}
+    for piece in pieces:
+        if as_json:
+            say(json_of(piece))
+            continue
+        stream = piece["stream"]
+        *lines, rest = (rests.get(stream, "") + piece["text"]).split("\n")
+        rests[stream] = rest
+        for line in lines:
+            say(f"[{stream}] {line}" if with_prefix else line)
+    for stream, rest in rests.items():
+        if rest:
+            say(f"[{stream}] {rest}" if with_prefix else rest)

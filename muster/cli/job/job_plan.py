@@ -1,0 +1,156 @@
+"""``muster job plan`` and ``muster job explain``: what would become of a job, and why one waits."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.names import JobId, TenantOption, tenant_named
+from muster.cli.framework.output import Page, age_of, moment_of
+from muster.cli.framework.profile import open_client
+from muster.cli.job.job_options import Gpus, MaxNodes, MinNodes, Nodes, Tier, WallTime
+from muster.cli.job.placement_options import (
+    Balance,
+    Layout,
+    Near,
+    NotOnLabels,
+    OnLabels,
+    Slices,
+    TotalGpus,
+    TpAcross,
+    Within,
+    place_of,
+    shape_of,
+)
+from muster.domain.gpu.levels import FLEET_LEVEL
+from muster.domain.job.alignment_words import alignment_words
+from muster.domain.job.plan_words import OUTCOMES, Mood
+from muster.domain.states import ExpectedFrom, PlanOutcome
+
+AHEAD_SHOWN: Final = 5
+_OPTIONS: Final = {
+    "wall_time_s": "--wall-time",
+    "topology.required": "--within",
+    "node_labels.without": "any value of the label",
+    "tier": "--tier",
+    "shape.nodes": "--nodes",
+    "quota.ceiling_gpus": "a quota of GPUs in its tier of",
+    "quota.borrowable_gpus": "a right to borrow GPUs in its tier of",
+    "quota_above.ceiling_gpus": "a quota of GPUs of its department in its tier of",
+    "quota_above.borrowable_gpus": "a right of its department to borrow GPUs in its tier of",
+    "fleet.nodes": "this many more idle hosts of its cohort that it may use:",
+}
+
+
+def plan(
+    nodes: Nodes = None,
+    gpus: Gpus = None,
+    total_gpus: TotalGpus = None,
+    min_nodes: MinNodes = None,
+    max_nodes: MaxNodes = None,
+    tier: Tier = "on_demand",
+    wall_time: WallTime = None,
+    name: Annotated[
+        str | None, typer.Option(help="Without a wall time: it is believed to take what jobs of this name took.")
+    ] = None,
+    within: Within = None,
+    near: Near = None,
+    slices: Slices = None,
+    balance: Balance = None,
+    layout: Layout = None,
+    on_labels: OnLabels = None,
+    not_on_labels: NotOnLabels = None,
+    tenant: TenantOption = None,
+    *,
+    tp_across_nodes: TpAcross = False,
+) -> Page:
+    """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
+    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
+    shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
+    wall_time_s = seconds_of(wall_time, "--wall-time")
+    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": wall_time_s, **place}
+    if name is not None:
+        question["name"] = name
+    with open_client() as client:
+        if tenant is not None:
+            question["tenant_id"] = tenant_named(client, tenant)
+        found = client.plan_job(question)
+    return Page(found, lines_of(found, Mood.ASKED))
+
+
+def explain(job_id: JobId) -> Page:
+    """Ask why a job waits: what binds, who is before it, when it may start, and what would let it start at once."""
+    with open_client() as client:
+        found = client.explain_job(job_id)
+    first, *others = lines_of(found, Mood.ASKED if found["victims"] else Mood.DONE)  # who has had notice is no victim
+    return Page(found, [f"{job_id}: {first}", *others])
+
+
+def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
+    outcome = PlanOutcome(found["outcome"])
+    is_later = found["starts_at"] and outcome is not PlanOutcome.STARTS
+    starts_at = f", free at about {moment_of(found['starts_at'])}" if is_later else ""
+    jobs_before = "1 job is" if found["num_ahead"] == 1 else f"{found['num_ahead']} jobs are"
+    ahead = f"; {jobs_before} before it" if found["num_ahead"] else ""
+    gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
+    lines = [f"{OUTCOMES[mood][outcome]}{starts_at}{ahead}{gpus}"]
+    if found["why"]:
+        lines.append(f"  {found['why']}")
+    lines += reasons(found)
+    lines += _before(found)
+    if found.get("expected_from") == ExpectedFrom.HISTORY:
+        took = age_of(found["expected_run_s"])
+        lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
+    lines += _start_range(found, "would start" if mood is Mood.ASKED else "starts")
+    lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
+    standing = alignment_words(
+        found.get("groups", ()), found.get("rails"), len(found["hosts"])
+    )  # of an older server none
+    lines += [f"  {line}" for line in standing]
+    for victim in found["victims"]:
+        whose = f" of {victim['job_id']}" if victim["job_id"] else ""
+        kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
+        lines.append(
+            f"  would give way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of "
+            f"notice, {victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
+        )
+    lines += [f"  it would start at once {change_words(item)}" for item in found["changes"]]
+    return lines
+
+
+def _start_range(found: Mapping[str, Any], starts: str) -> Iterator[str]:
+    """Nothing where nobody knows; an older server does not say."""
+    if not found.get("earliest_at"):
+        return
+    earliest, latest = moment_of(found["earliest_at"]), found["latest_at"]
+    if latest:
+        yield f"  {starts} between {earliest} and {moment_of(latest)}, in about 8 of 10 cases"
+    else:
+        yield f"  {starts} at {earliest} at the earliest; nobody knows the latest"
+
+
+def _before(found: Mapping[str, Any]) -> Iterator[str]:
+    """The first of those before it; an older server names none."""
+    shown = found.get("ahead", ())[:AHEAD_SHOWN]
+    for one in shown:
+        yield f"    before it: {one['job_id'] or 'another tenant'} ({one['tier']}, {one['num_gpus']} GPUs)"
+    rest = found["num_ahead"] - len(shown)
+    if shown and rest:
+        yield f"    and {rest} more"
+
+
+def reasons(found: Mapping[str, Any]) -> Iterator[str]:
+    """An older server tells none."""
+    for reason in found.get("reasons", ()):
+        counted = "" if reason["num_gpus"] is None else f"{reason['num_gpus']} GPUs "
+        mark = "→" if reason["token"] == found["binding"] else " "
+        yield f"  {mark} {reason['token']}: {counted}{reason['text']}"
+
+
+def change_words(change: Mapping[str, Any]) -> str:
+    """A newer server may tell of one that has no words here."""
+    field, value = change["field"], change["value"]
+    if field == "topology.required" and value == FLEET_LEVEL:
+        return "without --within"
+    return f"with {_OPTIONS.get(field, field)} {f'{int(value)}s' if field == 'wall_time_s' else value}"

@@ -1,0 +1,213 @@
+"""``muster job submit``."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.names import TenantOption, tenant_named
+from muster.cli.framework.options import unfit
+from muster.cli.framework.output import Done, DryRun
+from muster.cli.framework.pending import once
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.sizes import bytes_of
+from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
+from muster.cli.job.job_logs import follow as follow_logs
+from muster.cli.job.job_options import (
+    Budget,
+    Cpus,
+    Datasets,
+    DiskReads,
+    DiskWrites,
+    Env,
+    Gpus,
+    Grace,
+    MaxNodes,
+    MaxRestarts,
+    Memory,
+    MinNodes,
+    Name,
+    Nodes,
+    OomDoublings,
+    Pids,
+    Python,
+    Ranks,
+    Secrets,
+    Tier,
+    WallTime,
+    Workdir,
+)
+from muster.cli.job.job_wait import wait_for_end
+from muster.cli.job.placement_options import (
+    Balance,
+    Layout,
+    Near,
+    NotOnLabels,
+    OnLabels,
+    Slices,
+    TotalGpus,
+    TpAcross,
+    Within,
+    place_of,
+    shape_of,
+)
+
+
+def submit(
+    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    name: Name = None,
+    nodes: Nodes = None,
+    gpus: Gpus = None,
+    total_gpus: TotalGpus = None,
+    min_nodes: MinNodes = None,
+    max_nodes: MaxNodes = None,
+    ranks: Ranks = None,
+    tier: Tier = "on_demand",
+    max_restarts: MaxRestarts = None,
+    oom_doublings: OomDoublings = 0,
+    wall_time: WallTime = None,
+    budget_gpu_hours: Budget = None,
+    within: Within = None,
+    near: Near = None,
+    slices: Slices = None,
+    balance: Balance = None,
+    layout: Layout = None,
+    on_labels: OnLabels = None,
+    not_on_labels: NotOnLabels = None,
+    grace: Grace = None,
+    memory: Memory = None,
+    pids: Pids = None,
+    cpus: Cpus = None,
+    disk_reads: DiskReads = None,
+    disk_writes: DiskWrites = None,
+    secret: Secrets = None,
+    dataset: Datasets = None,
+    env: Env = None,
+    python: Python = None,
+    venv: Venv = None,
+    image: Image = None,
+    engine: Engine = None,
+    mounts: Mounts = None,
+    user: User = None,
+    workdir: Workdir = None,
+    tenant: TenantOption = None,
+    *,
+    tp_across_nodes: TpAcross = False,
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
+    must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
+    dry_run: DryRun = False,
+) -> Done:
+    """Submit a job. With --follow or --wait the exit code is the job's: 0, 20 failed, 21 cancelled.
+
+    Interrupted before it was answered, the same command again is the same job.
+    """
+    around = environment_of(venv, image, engine, mounts, user)
+    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
+    spec: dict[str, Any] = {
+        "name": name or name_of(program[0]),
+        "program": program_of(program, env or [], python, workdir, around, is_command=command),
+        "shape": shape_of(nodes, gpus, total_gpus, ranks_per_node=ranks, min_nodes=min_nodes, max_nodes=max_nodes),
+        "tier": tier,
+        "restart": restart_of(max_restarts, oom_doublings),
+        "wall_time_s": seconds_of(wall_time, "--wall-time"),
+        "stop_grace_s": seconds_of(grace, "--grace"),
+        **_if_said(
+            limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
+            secrets=secret,
+            budget_gpu_hours=budget_gpu_hours,
+            **place,
+            datasets=[dataset_of(words) for words in dataset or []],
+        ),
+    }
+    return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+
+
+def _if_said(**fields: Any) -> dict[str, Any]:
+    """A server that knows of none of these takes the jobs without them."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Done:
+    with open_client() as client:
+        if tenant is not None:
+            spec["tenant_id"] = tenant_named(client, tenant)
+        if dry_run:
+            return Done(client.submit_job(spec, dry_run=True), "")
+        job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+    job_id = str(job["id"])
+    then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
+    return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+
+
+def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
+    said = {} if max_restarts is None else {"max_restarts": max_restarts}
+    return {**said, **_if_said(gpu_oom_doublings=oom_doublings)}
+
+
+def limits_of(
+    memory: str | None, pids: int | None, cpus: float | None, disk_reads: str | None, disk_writes: str | None
+) -> dict[str, Any]:
+    """Those that are said."""
+    said = {
+        "memory_bytes": bytes_of(memory, "--memory"),
+        "pids": pids,
+        "cpus": cpus,
+        "io_read_bytes_per_s": bytes_of(disk_reads, "--disk-reads"),
+        "io_write_bytes_per_s": bytes_of(disk_writes, "--disk-writes"),
+    }
+    return {name: limit for name, limit in said.items() if limit is not None}
+
+
+def name_of(program: str) -> str:
+    stem = re.sub(r"[^a-z0-9._-]+", "-", Path(program).stem.lower()).strip("._-")
+    return stem[:63] or "job"
+
+
+def program_of(
+    words: list[str],
+    env: list[str],
+    python: Path | None,
+    workdir: Path | None,
+    around: dict[str, Any],
+    *,
+    is_command: bool,
+) -> dict[str, Any]:
+    """``around``: its virtual environment or container, whose paths are not completed from here."""
+    is_contained = "container" in around
+    shared = {
+        "env": dict(pair_of(item) for item in env),
+        "python": None if python is None else str(python if is_contained else python.absolute()),
+        "working_dir": _working_dir(workdir, is_contained=is_contained),
+        **around,
+    }
+    if is_command:
+        return {"launcher": "command", "argv": words, **shared}
+    script = words[0] if is_contained else str(Path(words[0]).resolve())
+    return {"launcher": "torchrun", "script": script, "args": words[1:], **shared}
+
+
+def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
+    if is_contained:
+        return None if workdir is None else str(workdir)
+    return str((workdir or Path.cwd()).resolve())
+
+
+def dataset_of(words: str) -> dict[str, Any]:
+    """A path with a comma in it can be named through the API alone."""
+    name, separator, rest = words.partition("=")
+    path, *more = rest.split(",")
+    said = dict(field.partition("=")[::2] for field in more)
+    if not separator or not path.startswith("/") or said.keys() - {"manifest", "verify"} or not all(said.values()):
+        raise unfit("--dataset", f"{words!r} is not NAME=/PATH[,manifest=/PATH][,verify=sizes|checksums]")
+    return {"name": name, "path": path, **said}
+
+
+def pair_of(item: str) -> tuple[str, str]:
+    key, separator, value = item.partition("=")
+    if not separator:
+        raise unfit("--env", f"{item!r} is not KEY=VALUE")
+    return key, value

@@ -1,0 +1,59 @@
+"""Waiting for a job: what it waits for itself, how far it is, how it ended."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.progress import Progress, progress
+from muster.cli.framework.tables import Document
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
+
+END_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.JOB_CANCELLED}
+LOOK_S: Final = 0.5
+_WAITS: Final = ("QUEUED", "HELD")
+
+
+def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
+    """Raises ``CommandError`` when the time is up."""
+    deadline = time.monotonic() + timeout_s
+    said = ""
+    with open_client() as client, progress(job_id) as bar:
+        while True:
+            job = client.job(job_id)
+            if job["state"] in END_CODES:
+                break
+            if job["state"] == "HELD":
+                said = say_wait(job, said)
+            if time.monotonic() > deadline:
+                words = f"{job_id} is still {job['state']}: {job['state_reason']}"
+                raise CommandError(words, "It goes on: the time that --timeout gave is over.")
+            _tell(client, job, bar)
+            time.sleep(LOOK_S)
+    typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
+    return END_CODES[job["state"]]
+
+
+def say_wait(job: Document, said: str) -> str:
+    """Why it waits, on the error stream; each reason once: what was said last."""
+    words = f"{job['id']}  {job['state']}: {job['state_reason']}"
+    if job["state"] not in _WAITS or words == said:
+        return said
+    typer.echo(words, err=True)
+    if job["state"] == "HELD":
+        typer.echo(f"It waits for a person: `muster job release {job['id']}`, or `muster job cancel`.", err=True)
+    return words
+
+
+def _tell(client: "RestClient", job: Document, bar: Progress) -> None:
+    """Its step, where its program tells one; how many there are only the program knows."""
+    if job["state"] == "HELD":
+        return
+    steps = [rank["step"] for rank in client.ranks(job["id"]) if rank["step"] is not None]
+    attempt = f", attempt {job['attempts'][-1]['number']}" if job["attempts"] else ""
+    at = f", step {min(steps)}" if steps and job["state"] == "ACTIVE" else ""
+    bar.tell(f"{job['state']}{attempt}{at}")

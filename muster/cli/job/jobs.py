@@ -1,0 +1,311 @@
+"""``muster job``."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated, Final
+
+import typer
+
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.names import JobId, TenantOption, tenant_named
+from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Column, Document
+from muster.cli.job.job_logs import logs
+from muster.cli.job.job_pins import pin, unpin
+from muster.cli.job.job_plan import explain, plan, reasons
+from muster.cli.job.job_submit import submit
+from muster.cli.job.job_wait import wait_for_end
+from muster.domain.job.checkpoint_interval import interval_in_words
+from muster.domain.job.energy import energy_in_words
+from muster.domain.job.pace import PARTS, UNSEEN_EXCHANGE, pace_of
+
+app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
+Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
+
+
+def _status_of(item: Document) -> str:
+    """With its pin, where somebody wants it kept; ``pin asked``: its program has yet to mark it."""
+    status = str(item["status"])
+    if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_held_at")):
+        return status
+    return f"{status}, {'pinned' if item.get('pin_held_at') else 'pin asked'}"
+
+
+def _made_of(item: Document, name: str) -> str | None:
+    """The beginning of a hash of a checkpoint's lineage, from a server that tells one."""
+    value = (item.get("lineage") or {}).get(name)
+    return None if value is None else str(value)[:12]
+
+
+def _num_gpus(job: Document) -> int:
+    """What it wishes for; an older server does not say what was asked for since."""
+    shape = job["spec"]["shape"]
+    return int((job.get("wanted_nodes") or shape["nodes"]) * shape["gpus_per_node"])
+
+
+def _size(job: Document) -> str:
+    """Such as ``4 × 8 GPUs``, and what an elastic one takes."""
+    shape = job["spec"]["shape"]
+    nodes = job.get("wanted_nodes") or shape["nodes"]
+    fewest, most = shape.get("min_nodes") or shape["nodes"], job.get("wanted_nodes") or shape.get("max_nodes") or nodes
+    range_of = "" if fewest == most else f" ({fewest} to {most} hosts)"
+    return f"{nodes} × {shape['gpus_per_node']} GPUs{range_of}"
+
+
+COLUMNS: Final = (
+    Column("JOB", lambda job: job["id"]),
+    Column("NAME", lambda job: job["name"], is_text=True),
+    Column("TIER", lambda job: job["tier"]),
+    Column("STATE", lambda job: job["state"]),
+    Column("AGE", lambda job: age(job["created_at"])),
+    Column("GPUS", _num_gpus, only_wide=True),
+    Column("TENANT", lambda job: job["tenant_id"], only_wide=True),
+    Column("BINDS", lambda job: job.get("binding"), only_wide=True),
+    Column("WHY", lambda job: job["state_reason"], only_wide=True),
+)
+CHECKPOINTS: Final = (
+    Column("STEP", lambda item: item["step"]),
+    Column("STATUS", _status_of),
+    Column("GENERATION", lambda item: item["generation"]),
+    Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
+    Column("WHY", lambda item: item["reason"], is_text=True),
+    Column("CODE", lambda item: _made_of(item, "git_commit") or _made_of(item, "code_sha256"), only_wide=True),
+    Column("CONFIG", lambda item: _made_of(item, "config_sha256"), only_wide=True),
+    Column("DATA", lambda item: _made_of(item, "data_sha256"), only_wide=True),
+    Column("PARENT", lambda item: (item.get("lineage") or {}).get("parent"), only_wide=True),
+    Column("MIB", lambda item: f"{(item['bytes'] or 0) / (1 << 20):.1f}", only_wide=True),
+)
+
+
+def _told(item: Document, name: str, form: str) -> str | None:
+    """Of the pace that a rank or step may have told, to a server that asks for it."""
+    value = (item.get("pace") or {}).get(name)
+    return None if value is None else form.format(value)
+
+
+def _part(part: str) -> Column:
+    return Column(f"{part.upper()} S", lambda item: _told(item, f"{part}_s", "{:.4f}"), only_wide=True)
+
+
+RANKS: Final = (
+    Column("RANK", lambda item: item["rank"]),
+    Column("STEP", lambda item: item["step"]),
+    Column("LOSS", lambda item: _figure(item["loss"])),
+    Column("STEP S", lambda item: _figure(item["step_s"])),
+    Column("TOKENS/S", lambda item: _told(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
+    Column("MEM MIB", lambda item: _told(item, "memory_mib", "{:,.0f}"), only_wide=True),
+    Column("SAMPLES", lambda item: _told(item, "samples", "{:,}"), only_wide=True),
+    Column("SAMPLES/STEP", lambda item: _told(item, "samples_per_step", "{:,g}"), only_wide=True),
+    Column("TOKENS/STEP", lambda item: _told(item, "tokens_per_step", "{:,g}"), only_wide=True),
+    Column("PADDING", lambda item: _told(item, "padding", "{:.1%}"), only_wide=True),
+    Column("MFU", lambda item: _told(item, "mfu", "{:.1%}"), only_wide=True),
+    *map(_part, PARTS),
+    Column("TOLD", lambda item: age(item["updated_at"])),
+    Column("OUTCOME", lambda item: item["outcome"]),
+    Column("NODE", lambda item: item["node_id"], only_wide=True),
+)
+STEPS: Final = (
+    Column("STEP", lambda item: item["step"]),
+    Column("LOSS", lambda item: item["loss"]),
+    Column("STEP S", lambda item: _figure(item["step_s"])),
+    *map(_part, PARTS),
+    Column("AT", lambda item: moment_of(item["at"])),
+    Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
+)
+ENERGY: Final = (
+    Column("ATTEMPT", lambda item: item["number"]),
+    Column("KWH", lambda item: _figure(item["energy_kwh"])),
+    Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
+    Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
+    Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("J/STEP", lambda item: _figure(item.get("j_per_step"))),
+    Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
+)
+EVENTS: Final = (
+    Column("POSITION", lambda item: item["position"]),
+    Column("AT", lambda item: item["at"][11:19], wide=lambda item: moment_of(item["at"])),
+    Column("KIND", lambda item: item["kind"]),
+    Column("WHY", lambda item: item["payload"].get("reason") or item["payload"].get("cause"), is_text=True),
+)
+
+changes(
+    app,
+    "submit",
+    example="muster job submit -f --gpus 2 -- train.py --steps 100",
+    context_settings={"allow_interspersed_args": False},
+)(submit)
+reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
+reads(app, "explain", example="muster job explain job_…")(explain)
+changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
+changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
+app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
+
+
+@reads(app, "list", example="muster job list --state queued --state active --watch")
+def list_jobs(
+    state: Annotated[list[str] | None, typer.Option(help="QUEUED, ACTIVE, …; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option(help="Jobs of this name alone.")] = None,
+    tenant: TenantOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+) -> Listing:
+    """The newest jobs first."""
+    with open_client() as client:
+        states = [each.upper() for each in state or []] or None
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200))
+        found = list(islice(jobs, limit))
+    is_all = not (states or name or tenant)
+    empty = "No jobs yet. `muster job submit -- SCRIPT` makes one." if is_all else "No job is like that."
+    return Listing(found, COLUMNS, empty)
+
+
+@reads(app, "show", example="muster job show job_… --watch")
+def show(job_id: JobId) -> Page:
+    """One job with the timeline of its attempts."""
+    with open_client() as client:
+        job = client.job(job_id)
+    return Page(job, list(_lines(job)))
+
+
+def _lines(job: Document) -> Iterator[str]:
+    yield f"{job['id']}  {job['name']}  {job['state']}"
+    yield f"  {job['state_reason']}"
+    yield from reasons(job)
+    yield from _asked_for(job)
+    for attempt in job["attempts"]:
+        cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
+        yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
+        if attempt["stop_reason"] and attempt["state"] != "ENDED":
+            yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
+        if interval := attempt.get("checkpoint_interval"):
+            yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
+        if energy := attempt.get("energy"):
+            yield f"    {energy_in_words(energy)}"
+        if attempt.get("go_at"):  # an older server does not say
+            yield f"    all hosts were ready {age(attempt['go_at'])} ago, and started together"
+        for host in attempt["hosts"]:
+            yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs{_readiness(host)}"
+            if attempt is job["attempts"][-1]:
+                yield from (f"      {gpu}" for gpu in host["gpus"])
+
+
+def _asked_for(job: Document) -> Iterator[str]:
+    """What it is and has, whatever its attempts do."""
+    yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    for dataset in job["spec"].get("datasets", ()):
+        yield f"  dataset {dataset['name']}: {dataset['path']}"
+    if job.get("accumulation", 1) > 1:  # an older server does not say
+        yield f"  takes each batch in {job['accumulation']} times as many pieces: GPU memory was short"
+    if job["next_try_at"]:
+        yield f"  tried again {until(job['next_try_at'])}"
+
+
+def _readiness(host: Document) -> str:
+    """Of a host that starts together with others; an older server does not say."""
+    if host.get("is_at_fault"):
+        return "; at fault, so that the job avoids it"
+    if host["state"] != "CLAIMED" or not host.get("awaits_go"):
+        return ""
+    return f"; ready for {age(host['ready_at'])}" if host["ready_at"] else "; not ready yet"
+
+
+def _hosts(job: Document, attempt: Document) -> str:
+    """Of an elastic job: how many this attempt has."""
+    fewest, most = (job["spec"]["shape"].get(name) for name in ("min_nodes", "max_nodes"))
+    num_hosts = len(attempt["hosts"])
+    return "" if fewest is None and most is None else f"  {num_hosts} host{'' if num_hosts == 1 else 's'}"
+
+
+@reads(app, "checkpoints", example="muster job checkpoints job_…")
+def checkpoints(job_id: JobId) -> Listing:
+    """Every generation with its status, and why one is never resumed from."""
+    with open_client() as client:
+        return Listing(client.checkpoints(job_id), CHECKPOINTS, "No checkpoint was committed.")
+
+
+@reads(app, "energy", example="muster job energy job_…")
+def energy(job_id: JobId) -> Page:
+    """What energy the job's attempts took, by the counters of their GPUs."""
+    with open_client() as client:
+        found = client.job_energy(job_id)
+    total = "not known" if found["energy_j"] is None else f"{found['energy_kwh']:.4g} kWh ({found['energy_j']:,.0f} J)"
+    simulated = ", of simulated GPUs" if found["is_simulated"] else ""
+    reasons = [f"Attempt {each['number']}: {each['why']}." for each in found["attempts"] if each["why"]]
+    return Page(found, [f"{job_id}  {total}{simulated}", Table(ENERGY, found["attempts"]), *reasons])
+
+
+@reads(app, "ranks", example="muster job ranks job_… --watch")
+def ranks(job_id: JobId) -> Listing:
+    """What each rank told last: step, loss, seconds a step; and how evenly they share the data."""
+    with open_client() as client:
+        found = client.ranks(job_id)
+    empty = "No rank has told anything: the program does not use muster.train."
+    return Listing(found, RANKS, empty, list(_shares(found)))
+
+
+def _shares(found: Sequence[Document]) -> Iterator[str]:
+    pace = pace_of([item.get("pace") for item in found])
+    if pace is None:
+        return
+    for what, skew in (("samples", pace.samples), ("tokens", pace.tokens)):
+        if skew is not None:
+            yield f"Of a step's {what}, rank {found[skew.place]['rank']} has {skew.ratio:.2f} times the mean, the most."
+    if pace.padding is not None:
+        yield f"{pace.padding:.1%} of what they read is padding."
+    if "collective" in pace.unseen:
+        yield UNSEEN_EXCHANGE
+
+
+@reads(app, "steps", example="muster job steps job_… --json")
+def steps(job_id: JobId, last: Annotated[int, typer.Option(min=1, help="Only so many, the newest.")] = 20) -> Listing:
+    """The loss, step by step."""
+    with open_client() as client:
+        return Listing(list(client.steps(job_id))[-last:], STEPS, "No step was told.")
+
+
+@reads(app, "events", example="muster job events job_…")
+def events(job_id: JobId) -> Listing:
+    """What happened to the job, in order."""
+    with open_client() as client:
+        return Listing(list(client.job_events(job_id)), EVENTS, "Nothing has happened to it yet.")
+
+
+@changes(app, "cancel", example="muster job cancel job_… --reason 'wrong data'")
+def cancel(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
+    """Cancel: at once while it waits, else when its programs have stopped."""
+    with open_client() as client:
+        job = client.cancel_job(job_id, reason, dry_run=dry_run)
+    return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
+
+
+@changes(app, "release", example="muster job release job_… --reason 'the data is mended'")
+def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
+    """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
+    with open_client() as client:
+        job = client.release_job(job_id, reason, dry_run=dry_run)
+    return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
+
+
+@changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")
+def resize(
+    job_id: JobId,
+    nodes: Annotated[int, typer.Option(min=1, help="How many hosts: what it wishes for, and no more.")],
+    reason: Reason = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """An elastic job goes on with another number of hosts, from its own checkpoint, and is charged nothing."""
+    with open_client() as client:
+        job = client.resize_job(job_id, nodes, reason, dry_run=dry_run)
+    return Done(job, f"{job['id']}  {job['state']}: {nodes} hosts at most from now on")
+
+
+@app.command("wait", epilog="Example: `muster job wait job_… --timeout 2h && echo trained`")
+def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
+    """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
+    return wait_for_end(job_id, seconds_of(timeout, "--timeout") or 0.0)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,250 @@
+"""``muster run``: a program supervised on this machine, without a control plane."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from pydantic import ValidationError
+
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.exits import CommandError, Exit, close_quietly
+from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
+from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OomDoublings, Pids
+from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
+
+if TYPE_CHECKING:
+    from muster.domain.job.spec import JobSpec
+    from workers.local.local_run import Ask
+    from workers.local.plan import RunPlan
+
+FOLDER: Final = Path("muster-runs")
+_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.INTERRUPTED}
+
+
+def run(
+    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="For checkpoints, logs, records. Default: muster-runs/NAME here.")
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(min=1, max=576, help="Default: one a GPU, or one without GPUs.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
+    ] = 3,
+    pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
+    oom_doublings: OomDoublings = 0,
+    wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    memory: Memory = None,
+    pids: Pids = None,
+    cpus: Cpus = None,
+    disk_reads: DiskReads = None,
+    disk_writes: DiskWrites = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
+    ] = None,
+    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
+    venv: Venv = None,
+    image: Image = None,
+    engine: Engine = None,
+    mounts: Mounts = None,
+    user: User = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
+    ] = None,
+    *,
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a program on this machine, supervised, without a control plane.
+
+    Restarted with its causes told, resumed where it was. The same command again goes on where the last one stopped.
+    Ctrl-C lets it save and leave, a second one kills it.
+    Exit codes: 0, 20 failed, 130 interrupted.
+    """
+    uuids = gpus_here(gpus)
+    around = environment_of(venv, image, engine, mounts, user)
+    spec = checked_spec(
+        {
+            "name": name or name_of(program[0]),
+            "program": program_of(program, env or [], python, workdir, around, is_command=command),
+            "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
+            "restart": restart_of(max_restarts, oom_doublings),
+            "wall_time_s": seconds_of(wall_time, "--wall-time"),
+            "stop_grace_s": seconds_of(grace, "--grace"),
+            "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
+        }
+    )
+    plan = plan_of(spec, uuids, seconds_of(pause, "--pause"))
+    return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
+
+
+def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
+    """Run it to its end, told as it goes. Returns the exit code.
+
+    Raises:
+        CommandError: what it names is not there.
+        ConflictError: another run works in the folder, or the folder holds another program's.
+    """
+    from workers.local.local_run import Ask, LocalRun
+    from workers.local.plan import RunFolder
+
+    spec = plan.spec
+    _require_startable(spec)
+    ask = Ask()
+    show = _nowhere if as_json else _Shown(with_prefix=spec.shape.num_ranks_per_node > 1)
+    try:
+        place = RunFolder(folder.absolute(), spec)
+        try:
+            with _signals_heard(ask):
+                ended = LocalRun(plan, place, _told, show, ask).run()
+        finally:
+            place.close()
+    except OSError as fault:
+        raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or make room.") from fault
+    if as_json:
+        say(json_of(ended, indent=2))
+    _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+    saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
+    if saved and ended["state"] != "SUCCEEDED":
+        _told(f"the same command goes on behind step {max(saved)}")
+    return _CODES[ended["state"]]
+
+
+def checked_spec(document: dict[str, Any]) -> "JobSpec":
+    """As the control plane would take it. Raises CommandError naming the fields."""
+    from muster.domain.job.spec import JobSpec
+
+    try:
+        return JobSpec.model_validate(document)
+    except ValidationError as fault:
+        said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in fault.errors())
+        raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
+
+
+def _require_startable(spec: "JobSpec") -> None:
+    """What is not there now is a slip of the hand, and no attempt's fault. Raises CommandError."""
+    program = spec.program
+    if program.container is not None:
+        return  # its paths are the image's; what the host must have for it the attempt says
+    if program.venv is not None and shutil.which(f"{program.venv}/bin/python") is None:
+        raise CommandError(f"--venv {program.venv} has no bin/python that may be run", "", Exit.NOT_FOUND)
+    folder = Path(program.working_dir or Path.cwd())
+    if not folder.is_dir():
+        raise CommandError(f"--workdir {folder} is no folder", "", Exit.NOT_FOUND)
+    if program.script is not None and not Path(program.script).is_file():
+        raise CommandError(f"the script {program.script} does not exist", "", Exit.NOT_FOUND)
+    search = os.pathsep.join([*([f"{program.venv}/bin"] if program.venv else []), os.environ.get("PATH", os.defpath)])
+    for tool in (*program.argv[:1], *([program.python] if program.python else [])):
+        if shutil.which(folder / tool if "/" in tool else tool, path=search) is None:
+            raise CommandError(f"{tool} is not there, or may not be run", "", Exit.NOT_FOUND)
+
+
+def plan_of(
+    spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None, variables: Mapping[str, str] | None = None
+) -> "RunPlan":
+    """The built-in policy's numbers, since nobody else's are here."""
+    from muster.domain.lifecycle.model import Timers
+    from muster.domain.policy.document import Policy
+    from workers.local.plan import RunPlan
+
+    policy = Policy()
+    timers = Timers.of(policy)
+    if pause_s is not None:
+        timers = replace(timers, retry_backoff_ms=round(pause_s * 1000), retry_backoff_max_ms=round(pause_s * 2000))
+    training = policy.training
+    return RunPlan(
+        spec,
+        gpus,
+        sys.executable,
+        timers,
+        policy.limits.log_bytes_per_stream,
+        good_after_steps=training.good_after_steps,
+        hold_s=training.hold_s,
+        interval=training.checkpoint_interval,
+        scrub=training.scrub,
+        variables=variables or {},
+    )
+
+
+def gpus_here(wanted: int | None) -> tuple[str, ...]:
+    """Raises CommandError where there are fewer."""
+    found = _visible_gpus()
+    if wanted is not None and wanted > len(found):
+        words = f"--gpus {wanted}: this machine has {len(found)}"
+        raise CommandError(words, "`muster agent scan` says what the driver sees.", Exit.USAGE)
+    return found[:wanted]
+
+
+def _visible_gpus() -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES leaves of them, where somebody has set it; else all that the driver has."""
+    set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if set_by_user is not None:
+        named = (part.strip() for part in set_by_user.split(","))
+        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at what is none
+    from agents.probes.interface import ProbeError
+    from agents.probes.nvml import open_nvml_probe
+
+    try:
+        probe = open_nvml_probe()
+    except ProbeError:
+        return ()
+    try:
+        return tuple(str(gpu.uuid) for gpu in probe.identify().gpus)
+    finally:
+        probe.close()
+
+
+@contextmanager
+def _signals_heard(ask: "Ask") -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: ask.note()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _told(words: str) -> None:
+    """On the error stream; a run goes on when nobody is there to hear of it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        typer.echo(f"muster: {words}", err=True)
+
+
+class _Shown:
+    """What the ranks print, until the reader goes away or can take no more: the run goes on without."""
+
+    def __init__(self, *, with_prefix: bool) -> None:
+        self._with_prefix = with_prefix
+        self._is_heard = True
+
+    def __call__(self, stream: str, line: str) -> None:
+        if not self._is_heard:
+            return
+        try:
+            say(f"[{stream}] {line}" if self._with_prefix else line)
+        except (OSError, ValueError, AttributeError) as fault:
+            self._is_heard = False
+            if isinstance(fault, OSError):
+                close_quietly()  # what is buffered would fail again at the end, and be the exit code
+            _told(f"nobody takes the output any more ({fault}); it is in the logs")
+
+
+def _nowhere(_stream: str, _line: str) -> None:
+    """With --json the logs stay in their files."""
+
+
+def _so_many(ended: dict[str, Any]) -> str:
+    num = len(ended["attempts"])
+    return f"{num} attempt" if num == 1 else f"{num} attempts"

@@ -1,0 +1,74 @@
+"""``muster node export``: a node's history as records, for ``muster health replay``."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.names import NodeName
+from muster.cli.framework.output import json_of
+from muster.cli.framework.profile import open_client
+from muster.cli.framework.tables import Document
+
+WEEK: Final = "7d"
+
+
+def export(
+    node: NodeName,
+    since: Annotated[str, typer.Option(help="From so long ago on, such as 7d or 90m; 31d at most.")] = WEEK,
+    until: Annotated[str | None, typer.Option(help="Until so long ago, such as 1d; by default until now.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write, instead of stdout. It must not exist.")] = None,
+) -> int:
+    """What a node told and what was done about it, one JSON object a line, for `muster health replay`.
+
+    Samples as they are kept, events, burn-ins, dismissals, repairs, overrides, maintenance; first the fleet's size and
+    how the node's GPUs stood. The first line says what the records do not hold.
+    """
+    now = datetime.now(UTC)
+    begin, end = _ago(now, since, "--since"), _ago(now, until, "--until")
+    with open_client(as_operator=True) as client:
+        records = client.node_export(node, from_=begin, until=end)
+        with _written_to(out) as stream:
+            num_records = _write(records, stream)
+    if out is not None:
+        sys.stdout.write(f"{out}: {num_records} records; `muster health replay {out}` plays them\n")
+    return Exit.OK
+
+
+def _ago(now: datetime, duration: str | None, option: str) -> str | None:
+    seconds = seconds_of(duration, option)
+    return None if seconds is None else (now - timedelta(seconds=seconds)).isoformat()
+
+
+def _write(records: Iterable[Document], stream: TextIO) -> int:
+    number = 0
+    for record in records:
+        stream.write(json_of(record) + "\n")
+        number += 1
+    return number
+
+
+@contextmanager
+def _written_to(out: Path | None) -> Iterator[TextIO]:
+    """The file has its name only once it is whole: half a history would play as another one."""
+    if out is None:
+        yield sys.stdout
+        return
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    if out.exists():
+        raise CommandError(f"{out} exists", "Give --out another name, or move it away.", Exit.CONFLICT)
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            yield stream
+        part.rename(out)
+    except OSError as error:
+        raise CommandError(f"{out} cannot be written: {error.strerror}", code=Exit.INVALID) from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Commands of the simulator and of simulated GPUs."""

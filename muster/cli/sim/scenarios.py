@@ -1,0 +1,67 @@
+"""``muster simulate --scenario``: a situation in a file, and what the planner decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.output import say, wrote_json
+from muster.cli.framework.policy_files import MOST_FAULTS, document_of, place_words
+from muster.domain.errors import FieldFault, ValidationFailedError
+from muster.domain.validating import validated
+from simulator.scenarios.document import Scenario
+from simulator.scenarios.world import play
+
+HINT: Final = "docs/scenarios.md has the form."
+
+
+def decisions_of(path: Path) -> dict[str, Any]:
+    """What is written as JSON. Raises CommandError: the file cannot be read, or names what is wrong in it."""
+    if not path.exists():
+        raise CommandError(f"{path}: there is no such file", code=Exit.NOT_FOUND)
+    document = document_of(path, hint=HINT)
+    try:
+        scenario = validated(Scenario, document)
+        decisions = play(scenario)
+    except ValidationFailedError as refused:
+        raise CommandError(f"{path}: {_words_of(refused.faults)}", HINT, code=Exit.INVALID) from None
+    except ValueError as fault:
+        raise CommandError(f"{path}: {fault}", code=Exit.INVALID) from None
+    return {"scenario": path.name, "about": scenario.about, "decisions": decisions}
+
+
+def _words_of(faults: Sequence[FieldFault]) -> str:
+    named = [f"{place_words(one.pointer, 'scenario')}: {one.detail}" for one in faults[:MOST_FAULTS]]
+    return "; ".join([*named, *([f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else [])])
+
+
+def tell(document: dict[str, Any], as_json: Path | None) -> None:
+    """A line a decision, or JSON where ``as_json`` says."""
+    if wrote_json(document, as_json):
+        return
+    if document["about"]:
+        say(document["about"])
+    for one in document["decisions"]:
+        words = [f"{one['at_s']:>9,.0f} s  {one['job']}: {one['kind']}"]
+        if "nodes" in one:
+            words.append(f"on {', '.join(one['nodes'])}")
+        if "victims" in one:
+            words.append(f"of {', '.join(one['victims'])}")
+        if "cost_gpu_s" in one:
+            words.append(f"for {one['cost_gpu_s']:,.0f} GPU-s of work")
+        if "starts" in one:
+            words.append(_range_words(one["starts"]))
+        if "why" in one:
+            words.append(f"({one['why']})")
+        say(" ".join(words))
+    say("Simulated: nothing ran.")
+
+
+def _range_words(starts: dict[str, float | None]) -> str:
+    """Earliest and latest as the planner believes; the latest may be known to nobody."""
+    earliest_s, latest_s = starts["earliest_s"], starts["latest_s"]
+    if latest_s is None:
+        return f"starting at {earliest_s:,.0f} s or later"
+    return f"starting at {earliest_s:,.0f} s" + (f" to {latest_s:,.0f} s" if latest_s != earliest_s else "")

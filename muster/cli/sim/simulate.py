@@ -1,0 +1,249 @@
+"""``muster simulate``: a trace of jobs played on a fleet that is made up, under a rule of the queue."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.output import require_place, say, wrote_json
+from muster.cli.framework.tables import Column, table_lines
+from muster.cli.sim import scenarios
+from muster.cli.sim.drawn import require_folder, write_charts
+from muster.cli.sim.failing import failures_asked, told_of
+from muster.cli.sim.simulate_options import (
+    Arrivals,
+    AsJson,
+    CheckpointEvery,
+    CheckpointStall,
+    EstimateError,
+    FailureRate,
+    GpusPerNode,
+    Nodes,
+    NodesPerRack,
+    Plots,
+    QueueRule,
+    Repair,
+    Restart,
+    Rule,
+    ScenarioFile,
+    Seed,
+    Trace,
+)
+from simulator.traces.course import EndlessError
+from simulator.traces.failing import Failures
+from simulator.traces.jobs import MOST_FAULTS, SURPLUS, TraceError, TraceJob, jobs_of, require_columns
+from simulator.traces.playing import estimates_of, play
+from simulator.traces.plots import plots_of
+from simulator.traces.report import Report, report_of
+from simulator.traces.rules import RULES
+
+_GZIP: Final = b"\x1f\x8b"
+_CLASSES: Final = (
+    Column("GPUS", lambda item: _span(item["min_gpus"], item["max_gpus"])),
+    Column("JOBS", lambda item: f"{item['jobs']:,}"),
+    Column("MEAN WAIT s", lambda item: f"{item['mean_wait_s']:,.0f}"),
+    Column("P95 WAIT s", lambda item: f"{item['p95_wait_s']:,.0f}"),
+)
+
+
+def simulate(
+    context: typer.Context,
+    *,
+    trace: Trace = None,
+    scenario: ScenarioFile = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = 8,
+    nodes_per_rack: NodesPerRack = None,
+    policy: Rule = QueueRule.MUSTER,
+    estimate_error: EstimateError = 1.0,
+    arrivals: Arrivals = 1.0,
+    failures: FailureRate = "0",
+    checkpoint_every: CheckpointEvery = None,
+    checkpoint_stall: CheckpointStall = None,
+    restart: Restart = None,
+    repair: Repair = None,
+    seed: Seed = 0,
+    plots: Plots = None,
+    as_json: AsJson = None,
+) -> int:
+    """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
+
+    Of a trace nodes are equal, and jobs work as long as it says; nothing fails but by --failures (docs/traces.md).
+    A scenario says itself what there is.
+    """
+    require_place(as_json, trace, scenario)
+    if scenario is not None:
+        if beside := _options_beside(context, "scenario", "as_json"):
+            advice = f"Its file says what the fleet is: leave out {', '.join(beside)}."
+            raise CommandError("--scenario stands alone", advice, Exit.USAGE)
+        scenarios.tell(scenarios.decisions_of(scenario), as_json)
+        return Exit.OK
+    if trace is None or nodes is None:
+        raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
+    if not all(map(math.isfinite, (estimate_error, arrivals))):
+        raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
+    require_folder(plots)
+    what_fails = failures_asked(
+        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
+    )
+    asked = _Asked(trace, _Fleet(nodes, gpus_per_node, nodes_per_rack), policy, estimate_error, arrivals, seed)
+    _tell_trace(asked, what_fails, plots, as_json)
+    return Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    nodes: int
+    gpus_per_node: int
+    nodes_per_rack: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    trace: Path
+    fleet: _Fleet
+    policy: QueueRule
+    estimate_error: float
+    arrivals: float
+    seed: int
+
+
+def _tell_trace(asked: _Asked, what_fails: Failures, plots: Path | None, as_json: Path | None) -> None:
+    """Play it; write what is asked for, and say the rest."""
+    fleet = asked.fleet
+    jobs = _jobs_of(asked.trace, fleet.nodes, fleet.gpus_per_node, asked.arrivals)
+    report, pace = _played(jobs, fleet, asked.policy, what_fails, error=asked.estimate_error, seed=asked.seed)
+    told: dict[str, object] = {
+        "trace": asked.trace.name,
+        "policy": asked.policy.value,
+        **asdict(fleet),
+        "arrivals": asked.arrivals,
+        "estimate_error": asked.estimate_error,
+        "seed": asked.seed,
+        "failing": told_of(what_fails),
+    }
+    if plots is not None:
+        write_charts(plots, plots_of(report))
+    _tell({**told, **asdict(report), **pace}, report, as_json)
+
+
+def _options_beside(context: typer.Context, *names: str) -> list[str]:
+    """Options that were given, by their words, but for those named."""
+    sources = {each: context.get_parameter_source(each) for each in context.params}
+    given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    words = {each.name: each.opts[0] for each in context.command.params}
+    return sorted(words[name] for name in given if name not in names)
+
+
+def _played(
+    jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, what_fails: Failures, *, error: float, seed: int
+) -> tuple[Report, dict[str, Any]]:
+    """What came of it, beside what FIFO makes of the same; and how fast it was played."""
+    started_s = time.perf_counter()
+    played_by = partial(
+        play,
+        jobs,
+        estimates_of(jobs, error=error, seed=seed),
+        num_nodes=fleet.nodes,
+        gpus_per_node=fleet.gpus_per_node,
+        nodes_per_rack=fleet.nodes_per_rack,
+        failures=what_fails,
+        seed=seed,
+    )
+    try:
+        played = played_by(RULES[policy])
+        pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
+        in_order = played_by(RULES["fifo"])
+    except EndlessError as fault:
+        raise CommandError(f"no end is in sight: {fault}", code=Exit.INVALID) from None
+    num_gpus = fleet.nodes * fleet.gpus_per_node
+    return report_of(jobs, played, in_order, num_gpus=num_gpus, nodes_per_rack=fleet.nodes_per_rack), pace
+
+
+def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> list[TraceJob]:
+    """Raises CommandError: the file cannot be read, or names what is wrong in it."""
+    try:
+        with _rows_of(trace) as rows:
+            try:
+                require_columns(rows.fieldnames)
+                return jobs_of(
+                    rows,
+                    num_nodes=nodes,
+                    gpus_per_node=gpus_per_node,
+                    arrivals=arrivals,
+                    line_of=partial(_line_of, rows),
+                )
+            except csv.Error as fault:
+                words = f"{trace}: no CSV by line {rows.line_num} ({fault}): is a quote left open?"
+                raise CommandError(words, code=Exit.INVALID) from None
+    except FileNotFoundError:
+        raise CommandError(f"{trace}: there is no such file", code=Exit.NOT_FOUND) from None
+    except TraceError as fault:
+        rest = len(fault.faults) - MOST_FAULTS
+        named = [*fault.faults[:MOST_FAULTS], *([f"and {rest:,} more faults"] if rest > 0 else [])]
+        raise CommandError(f"{trace}: " + "; ".join(named), code=Exit.INVALID) from None
+    except (OSError, EOFError, zlib.error) as fault:
+        raise CommandError(f"{trace} cannot be read: {fault}", code=Exit.INVALID) from None
+    except UnicodeDecodeError as fault:
+        raise CommandError(f"{trace}: no CSV in UTF-8 ({fault})", code=Exit.INVALID) from None
+
+
+def _line_of(rows: csv.DictReader[str], row: Mapping[str, object]) -> int:
+    """As an editor counts, blank lines too; of a row with line breaks in quotes the first."""
+    return rows.line_num - sum(value.count("\n") for value in row.values() if isinstance(value, str))
+
+
+@contextmanager
+def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
+    with trace.open("rb") as raw:
+        is_packed = raw.peek(len(_GZIP))[: len(_GZIP)] == _GZIP  # a pipe cannot be read twice
+        with (
+            gzip.GzipFile(fileobj=raw) if is_packed else raw as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text,
+        ):
+            yield csv.DictReader(text, restkey=SURPLUS, strict=True)
+
+
+def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> None:
+    if wrote_json(document, as_json):
+        return
+    for line in table_lines(_CLASSES, document["wait_by_gpus"], is_wide=True):
+        say(line)
+    say(
+        f"{report.jobs:,} jobs: wait {report.mean_wait_s:,.0f} s (p95 {report.p95_wait_s:,.0f}), "
+        f"completion {report.mean_jct_s:,.0f} s after {report.makespan_s / 86_400:,.1f} d in all; "
+        f"{report.utilisation:.1%} of the GPUs' time used; {report.starved:,} starved. Simulated: nothing ran."
+    )
+    idle = report.fragmentation
+    say(
+        f"Idle while anybody waited: {idle.idle_while_waiting:.1%} of the GPUs' time, {idle.scattered:.0%} of it on "
+        f"nodes partly in use; {idle.split_gangs:,} of {idle.rack_sized_gangs:,} gangs that fit a rack ran in "
+        f"several; fairness between {len(report.by_tenant):,} tenants {report.fairness:.2f}."
+    )
+    if report.failures or report.interruptions:
+        lost = report.lost_gpu_hours
+        say(
+            f"{report.failures:,} nodes failed, jobs were interrupted {report.interruptions:,} times, "
+            f"{sum(one.reclaims for one in report.reclaims):,} of them by reclaims: goodput {report.goodput:.1%}, "
+            f"ETTR {report.ettr:.3f}. GPU-hours: {lost.work_done_again:,.0f} of work done again, {lost.restarts:,.0f} "
+            f"to restart, {lost.checkpoints:,.0f} for checkpoints, {lost.repairs:,.0f} in repair."
+        )
+
+
+def _span(least: int, most: int | None) -> str:
+    if most is None:
+        return f"≥ {least}"
+    return str(least) if least == most else f"{least}–{most}"

@@ -1,0 +1,37 @@
+"""The look at a job before it takes GPUs."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base, EnumText, one_of
+from muster.domain.ids import JobId, NodeId
+from muster.domain.job.preflight import LookState
+
+
+class PlacementLook(Base):
+    """The newest one at a job. ``number`` grows with each host that is asked, and fences what an earlier one answers.
+
+    ``tried``: hosts asked in vain since anything was known, and this one. ``after_attempt``: the number of the job's
+    last attempt when it was asked; what ends later for want of something makes it out of date.
+    """
+
+    __tablename__ = "placement_looks"
+    __table_args__ = (Index("ix_placement_looks_node_id_asked", "node_id", postgresql_where=text("state = 'ASKED'")),)
+
+    job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int]
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
+    state: Mapped[LookState] = mapped_column(EnumText(LookState), one_of("state", LookState))
+    tried: Mapped[list[str]]
+    after_attempt: Mapped[int]
+    asked_at: Mapped[datetime]
+    deadline_at: Mapped[datetime]
+    answered_at: Mapped[datetime | None] = mapped_column(default=None)
+    why: Mapped[str] = mapped_column(default="")
+
+    @property
+    def look_id(self) -> str:
+        """Names it to its host, and its folder there."""
+        return f"look-{self.number}-{self.job_id}"

@@ -1,0 +1,177 @@
+"""The facts of admission for each GPU, in topology order: one query, a row a GPU, built once.
+
+States are constants in it, never parameters: only then does a plan that PostgreSQL keeps use the partial indexes. With
+parameters it plans the query again each time, which takes longer than the query.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Exists,
+    Select,
+    and_,
+    any_,
+    bindparam,
+    case,
+    exists,
+    literal_column,
+    or_,
+    select,
+    true,
+    tuple_,
+)
+from sqlalchemy.orm import InstrumentedAttribute
+
+from muster.db.base import UtcTimestamp
+from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
+from muster.db.queries.holdings import IS_TAKEN
+from muster.domain.states import BurnInState, Contact
+
+_NOW: Final = bindparam("now", type_=UtcTimestamp())
+_HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
+_RUNS: Final = BurnIn.state == literal_column(f"'{BurnInState.RUNNING.value}'")
+_BURNING_IN: Final = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid == Gpu.uuid, _RUNS)
+_IS_UNHEARD: Final = Node.contact.in_(
+    literal_column(f"'{contact.value}'") for contact in Contact if contact is not Contact.LIVE
+)
+_CORDON_STANDS: Final = (
+    Cordon.released_at.is_(None),
+    or_(Cordon.until.is_(None), Cordon.until > _NOW),
+    or_(Cordon.starts_at.is_(None), Cordon.starts_at <= _NOW),
+)
+_CORDONED: Final = exists().where(or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid), *_CORDON_STANDS)
+_OVERRIDE_STANDS: Final = (GpuOverride.ended_at.is_(None), GpuOverride.until > _NOW)
+_OVERRIDE: Final = (
+    select(GpuOverride.standing)
+    .where(GpuOverride.gpu_uuid == Gpu.uuid, *_OVERRIDE_STANDS)
+    .order_by(GpuOverride.created_at.desc())
+    .limit(literal_column("1"))
+    .scalar_subquery()
+)
+_ALARMS: Final = (StoredSignal.judged_at.is_(None), StoredSignal.is_alarming)
+_REPORTED: Final = or_(
+    Gpu.uuid.in_(select(StoredSignal.gpu_uuid).where(*_ALARMS, StoredSignal.gpu_uuid.is_not(None))),
+    Gpu.node_id.in_(select(StoredSignal.node_id).where(*_ALARMS, StoredSignal.gpu_uuid.is_(None))),
+)
+"""Two lists that are read once each: few wait for the judge at any time, mostly none."""
+
+
+def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
+    """Return whether the query finds a row, executed for each row.
+
+    OFFSET keeps the planner from reading all rows once.
+    """
+    return query.offset(literal_column("0")).exists()
+
+
+def among(query: Select[*tuple[Any, ...]], *columns: InstrumentedAttribute[Any]) -> ColumnElement[bool]:
+    """Return whether ``query`` finds a GPU's own ``columns``, in a result that is read once.
+
+    IS TRUE keeps the planner from making a join of it, and so a look-up for each row.
+    """
+    is_found: ColumnElement[bool] = tuple_(*columns).in_(query).is_(true())
+    return is_found
+
+
+def _facts(
+    is_held: ColumnElement[bool],
+    is_burning_in: ColumnElement[bool],
+    is_reported: ColumnElement[bool],
+    is_cordoned: ColumnElement[bool] = _CORDONED,
+    override: ColumnElement[str | None] = _OVERRIDE,
+) -> Select[*tuple[Any, ...]]:
+    """Return the facts of GPUs alone; ``_with_node`` adds the facts of their nodes."""
+    return select(
+        Gpu.uuid,
+        Gpu.node_id,
+        Gpu.slot_index,
+        Gpu.cohort_key,
+        Gpu.standing,
+        Gpu.standing_since,
+        Gpu.is_mig_enabled,
+        is_held.label("is_held"),
+        is_cordoned.label("is_cordoned"),
+        override.label("override"),
+        is_burning_in.label("is_burning_in"),
+        is_reported.label("is_reported"),
+    )
+
+
+def _with_node(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    return facts.add_columns(Node.contact, Node.rack).join(Node, Node.id == Gpu.node_id)
+
+
+def _in_order(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    return facts.order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
+
+
+FACTS: Final = _in_order(_with_node(_facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED)))
+"""Takes the instant ``now``, at which cordons and overrides are in force."""
+_FEW: Final = _facts(
+    one_by_one(_HELD),
+    one_by_one(_BURNING_IN),
+    one_by_one(
+        select(StoredSignal.node_id).where(
+            *_ALARMS,
+            StoredSignal.node_id == Gpu.node_id,
+            or_(StoredSignal.gpu_uuid.is_(None), StoredSignal.gpu_uuid == Gpu.uuid),
+        )
+    ),
+)
+FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
+"""The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
+
+
+def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """Return the facts of thousands of ``gpus`` on ``nodes``, arrays, in no order: rare facts are read once for all."""
+    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
+    return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
+
+
+def _read_once(held: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    cordoned_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *_CORDON_STANDS)
+    cordoned_gpus = select(Cordon.gpu_uuid).where(Cordon.gpu_uuid.is_not(None), *_CORDON_STANDS)
+    return _facts(
+        among(held, Gpu.uuid),
+        among(select(BurnIn.gpu_uuid).where(_RUNS), Gpu.uuid),
+        _REPORTED,
+        or_(among(cordoned_nodes, Gpu.node_id), among(cordoned_gpus, Gpu.uuid)),
+        case((among(select(GpuOverride.gpu_uuid).where(*_OVERRIDE_STANDS), Gpu.uuid), _OVERRIDE)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GangColumns:
+    """A gang's hosts and its GPUs, as queries of one column each."""
+
+    nodes: Select[*tuple[Any, ...]]
+    gpus: Select[*tuple[Any, ...]]
+
+
+def is_among(column: InstrumentedAttribute[Any], chosen: Select[*tuple[Any, ...]]) -> ColumnElement[bool]:
+    """Return the condition of ``among`` in the other direction: rows that are few are searched in the gang."""
+    is_found: ColumnElement[bool] = column.in_(chosen).is_(true())
+    return is_found
+
+
+def anything_about(gang: GangColumns) -> ColumnElement[bool]:
+    """Return whether admission knows more of a gang's GPUs than their own rows; ``facts_of_gang`` returns the facts.
+
+    The holder of a GPU is left out: it would need a look-up a GPU in the index that refuses a second holder (I1).
+    """
+    of_nodes = or_(is_among(Cordon.node_id, gang.nodes), is_among(Cordon.gpu_uuid, gang.gpus))
+    of_node = and_(StoredSignal.gpu_uuid.is_(None), is_among(StoredSignal.node_id, gang.nodes))
+    return or_(
+        exists().where(_IS_UNHEARD, is_among(Node.id, gang.nodes)),
+        exists().where(of_nodes, *_CORDON_STANDS),
+        exists().where(is_among(GpuOverride.gpu_uuid, gang.gpus), *_OVERRIDE_STANDS),
+        exists().where(is_among(BurnIn.gpu_uuid, gang.gpus), _RUNS),
+        exists().where(or_(of_node, is_among(StoredSignal.gpu_uuid, gang.gpus)), *_ALARMS),
+    )
+
+
+def facts_of_fleet() -> Select[*tuple[Any, ...]]:
+    """Return the facts of every GPU in no order, without its node, but with its score and its board's serial."""
+    return _read_once(select(AllocationGpu.gpu_uuid).where(IS_TAKEN)).add_columns(Gpu.score, Gpu.serial)

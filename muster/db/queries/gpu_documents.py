@@ -1,0 +1,129 @@
+"""A GPU with all that is known of it, by one statement."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from muster.db.pipeline.records import (
+    BurnInRecord,
+    CordonRecord,
+    EvidenceRecord,
+    GpuRecord,
+    OverrideRecord,
+    PolicyRecord,
+    RepairRecord,
+    StandingChangeRecord,
+)
+from muster.db.queries.json_query import Question
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
+from muster.domain.states import AllocationState, Contact
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The node that a GPU is in. ``repair_verbs``: what its agent may do, as it last told."""
+
+    id: NodeId
+    name: str
+    contact: Contact
+    rack: str | None
+    repair_verbs: list[str] = []
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The job that has the GPU. ``state`` is the allocation's: CLEANING when its programs have ended."""
+
+    job_id: JobId
+    job_name: str
+    tenant_id: TenantId
+    attempt_id: AttemptId
+    attempt_number: int
+    state: AllocationState
+
+
+class GpuView(msgspec.Struct, frozen=True):
+    """The rows about one GPU.
+
+    ``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age. ``overrides``,
+    ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
+    the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
+    ``is_reported``: a signal that would condemn it is not yet judged.
+    """
+
+    gpu: GpuRecord
+    node: Place
+    policy: PolicyRecord | None
+    evidence: list[EvidenceRecord]
+    shown: list[EvidenceRecord]
+    overrides: list[OverrideRecord]
+    cordons: list[CordonRecord]
+    holder: Holder | None
+    repairs: list[RepairRecord]
+    moves: list[StandingChangeRecord]
+    burn_ins: list[BurnInRecord]
+    abandoned_at: datetime | None
+    is_burning_in: bool
+    is_reported: bool
+
+
+GPU: Final = Question(
+    """
+    SELECT json_build_object(
+        'gpu', to_json(g),
+        'node', json_build_object(
+            'id', n.id, 'name', n.name, 'contact', n.contact, 'rack', n.rack, 'repair_verbs', n.repair_verbs
+        ),
+        'policy', (SELECT to_json(r) FROM (
+            SELECT p.version, p.document FROM policy_versions AS p WHERE p.is_active
+        ) AS r),
+        'evidence', COALESCE((
+            SELECT json_agg(to_json(e) ORDER BY e.onset_at, e.id) FROM evidence AS e
+            WHERE e.gpu_uuid = g.uuid AND e.last_seen_at > %(now)s - %(remembered)s
+        ), '[]'),
+        'shown', COALESCE((SELECT json_agg(to_json(r)) FROM (
+            SELECT e.* FROM evidence AS e WHERE e.gpu_uuid = g.uuid ORDER BY e.id DESC LIMIT %(num_shown)s
+        ) AS r), '[]'),
+        'overrides', COALESCE((
+            SELECT json_agg(to_json(o) ORDER BY o.created_at DESC) FROM gpu_overrides AS o
+            WHERE o.gpu_uuid = g.uuid AND o.ended_at IS NULL AND o.until > %(now)s
+        ), '[]'),
+        'cordons', COALESCE((
+            SELECT json_agg(to_json(c) ORDER BY c.created_at DESC, c.id) FROM cordons AS c
+            WHERE (c.gpu_uuid = g.uuid OR c.node_id = g.node_id)
+                AND c.released_at IS NULL AND (c.until IS NULL OR c.until > %(now)s)
+                AND (c.starts_at IS NULL OR c.starts_at <= %(now)s)
+        ), '[]'),
+        'holder', (SELECT to_json(r) FROM (
+            SELECT j.id AS job_id, j.name AS job_name, j.tenant_id, a.id AS attempt_id, a.number AS attempt_number,
+                t.state
+            FROM allocation_gpus AS t
+            JOIN allocations AS l ON l.id = t.allocation_id
+            JOIN attempts AS a ON a.id = l.attempt_id
+            JOIN jobs AS j ON j.id = l.job_id
+            WHERE t.gpu_uuid = g.uuid AND t.state IN ('HELD', 'CLEANING')
+        ) AS r),
+        'repairs', COALESCE((SELECT json_agg(to_json(r)) FROM (
+            SELECT p.* FROM repairs AS p WHERE p.gpu_uuid = g.uuid OR p.serial = g.serial
+            ORDER BY p.began_at DESC, p.id LIMIT %(num_repairs)s
+        ) AS r), '[]'),
+        'moves', COALESCE((SELECT json_agg(to_json(r)) FROM (
+            SELECT m.* FROM gpu_standing_changes AS m WHERE m.gpu_uuid = g.uuid ORDER BY m.id DESC LIMIT %(num_moves)s
+        ) AS r), '[]'),
+        'burn_ins', COALESCE((SELECT json_agg(to_json(r)) FROM (
+            SELECT b.began_at, b.ended_at, b.outcome FROM burn_ins AS b
+            WHERE b.gpu_uuid = g.uuid AND b.outcome IN ('PASSED', 'FAILED')
+            ORDER BY b.ordered_at DESC LIMIT %(num_burn_ins)s
+        ) AS r), '[]'),
+        'abandoned_at', (SELECT max(b.ended_at) FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'ABANDONED'),
+        'is_reported', EXISTS (
+            SELECT FROM gpu_signals AS s
+            WHERE s.node_id = g.node_id AND s.judged_at IS NULL AND s.is_alarming
+                AND (s.gpu_uuid = g.uuid OR s.gpu_uuid IS NULL)
+        ),
+        'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
+    )
+    FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s
+    """,
+    GpuView,
+)
+"""The GPU ``uuid``, at ``now``."""

@@ -1,0 +1,1 @@
+"""Findings about GPUs, incidents and repairs."""

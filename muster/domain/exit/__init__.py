@@ -1,0 +1,1 @@
+"""From a host's exit record to the cause of an attempt's end."""

@@ -1,0 +1,1 @@
+"""What a GPU and its place are: metrics, states, rails, levels."""

@@ -1,0 +1,41 @@
+"""The effect of a plan on a job as text, for a pending job and for a plan that is only requested."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.job.wait_reasons import WORDS, WaitReason
+from muster.domain.states import PlanOutcome
+
+
+class Mood(StrEnum):
+    """The tense of a text. ``DONE``: the effect has happened. ``ASKED``: it would happen, and has not."""
+
+    DONE = "done"
+    ASKED = "asked"
+
+
+OUTCOMES: Final[Mapping[Mood, Mapping[PlanOutcome, str]]] = {
+    Mood.DONE: {
+        PlanOutcome.STARTS: "it starts at once",
+        PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
+        PlanOutcome.HELD: "a place is held for it",
+        PlanOutcome.WAITS: "it waits",
+    },
+    Mood.ASKED: {
+        PlanOutcome.STARTS: "it would start at once",
+        PlanOutcome.RECLAIMS: "GPUs would be reclaimed for it",
+        PlanOutcome.HELD: "a place would be held for it",
+        PlanOutcome.WAITS: "it would wait",
+    },
+}
+_ASKED_REASONS: Final[Mapping[WaitReason, str]] = {
+    WaitReason.RECLAIM_NOTIFIED: "would be reclaimed for it",
+    WaitReason.PLACE_HELD: "of the place where it would start, to be held for it as they come free",
+    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler would not look at it yet",
+}
+"""Of those that say what is done with the job; the others say how the fleet is, which is so in either mood."""
+
+
+def reason_words(token: WaitReason, mood: Mood) -> str:
+    return _ASKED_REASONS.get(token, WORDS[token]) if mood is Mood.ASKED else WORDS[token]

@@ -1,0 +1,1 @@
+"""The policy: a section a file, and the document that holds them all."""

@@ -1,0 +1,217 @@
+"""The numbers of the detectors that judge a GPU: ``health.detectors.<name>``, a section for each rule.
+
+Each can be turned to shadow or off. Where a number comes from stands with its rule, in ``health/detectors``.
+"""
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from muster.domain.policy.quantities import DAY_S, Fraction, Number, Seconds
+from muster.domain.strict import StrictModel
+
+Positive = Annotated[float, Field(gt=0, le=1e9, strict=False)]
+Percent = Annotated[float, Field(ge=1, le=100, strict=False)]
+Degrees = Annotated[float, Field(ge=-50, le=200, strict=False)]
+
+
+Mode = Literal["on", "shadow", "off"]
+
+
+class DetectorPolicy(StrictModel):
+    """A rule whose only number is whether it counts."""
+
+    mode: Mode = Field(
+        "on",
+        description="`on`; `shadow`: what it finds is kept and shown, and weighs nothing; `off`: it finds nothing.",
+    )
+
+
+class TemperaturePolicy(DetectorPolicy):
+    """Heat by the readings of one sample."""
+
+    gpu_max_c: Degrees = Field(
+        95.0, description="°C. A core hotter than that is over GPU_MAX, of a GPU that tells none itself."
+    )
+    memory_max_c: Degrees = Field(
+        105.0, description="°C. HBM hotter than that is over MEM_MAX, of a GPU that tells none itself."
+    )
+    gpu_max_c_of: dict[str, Degrees] = Field(
+        default={"A100": 85.0},
+        description="The same for models whose name holds the key; the longest key that fits counts.",
+    )
+    memory_max_c_of: dict[str, Degrees] = Field(
+        default={"A100": 95.0},
+        description="The same for models whose name holds the key; the longest key that fits counts.",
+    )
+
+    @cached_property
+    def strictest_gpu_c(self) -> float:
+        return min((self.gpu_max_c, *self.gpu_max_c_of.values()))
+
+    @cached_property
+    def strictest_memory_c(self) -> float:
+        return min((self.memory_max_c, *self.memory_max_c_of.values()))
+
+
+class ThermalMarginPolicy(DetectorPolicy):
+    """Degrees that are left until a GPU slows itself down."""
+
+    least_c: Degrees = Field(-2.0, description="°C. A margin under that is a finding (NVSentinel: H100, GB200, L40).")
+    least_c_of: dict[str, Degrees] = Field(
+        default={"B200": -3.0, "GB200": -2.0},
+        description="The same for models whose name holds the key; the longest key that fits counts.",
+    )
+
+    @cached_property
+    def strictest_c(self) -> float:
+        return max((self.least_c, *self.least_c_of.values()))
+
+
+class ThrottleSecondsPolicy(DetectorPolicy):
+    """Clocks held down, by the driver's own count of seconds."""
+
+    share: Fraction = Field(0.6, description="Of a window, from which on it is a finding (gpud: 6 in 10).")
+
+
+class RetiredPagesPolicy(DetectorPolicy):
+    """Pages of memory that were taken out of use, on boards from before Ampere."""
+
+    pages_max: Number = Field(63, description="From so many on the board is used up (DCGM).")
+    double_bit_pages: Number = Field(
+        15, description="More than so many after double-bit errors, and more than one of them in a week: used up."
+    )
+    window_s: Seconds = Field(7 * DAY_S, description="That week.")
+
+
+class CorrectedErrorsPolicy(DetectorPolicy):
+    """Corrected memory errors in a board's life."""
+
+    sram_max: Number = Field(10_000, description="More than so many in SRAM are a finding (Azure).")
+    dram_max: Annotated[int, Field(ge=1, le=1 << 50)] = Field(
+        20_000_000, description="More than so many in DRAM are a finding (Azure)."
+    )
+
+
+class CorrectedRemapPolicy(DetectorPolicy):
+    """Rows of memory that were replaced by spare ones after correctable errors."""
+
+    rows_max: Number = Field(
+        10, description="Past so many in a board's life, or within `window_s`, a rise is a finding (SuperBench)."
+    )
+    window_s: Seconds = Field(7 * DAY_S, description="Within it more than `rows_max` keep new jobs away.")
+
+
+class PowerLimitPolicy(DetectorPolicy):
+    """A power limit under the board's own."""
+
+    least_fraction: Fraction = Field(0.99, description="Of the default limit, under which it is a finding.")
+
+
+class PcieReplayPolicy(DetectorPolicy):
+    """PCIe replays, by generation and lanes: ceil(lanes × the number of that generation) a minute (DCGM)."""
+
+    per_lane_per_minute: tuple[Positive, ...] = Field(
+        default=(0.15, 0.3, 0.48, 0.96, 1.92, 3.84),
+        min_length=1,
+        strict=False,
+        description="Of generation 1, 2, 3 and so on; the last counts for later ones.",
+    )
+
+
+class PcieErrorPolicy(DetectorPolicy):
+    """Correctable PCIe errors (AER)."""
+
+    errors_per_minute: Positive = Field(32.0, description="More a minute are a finding (DCGM: 480 in 15 min).")
+
+
+class NvlinkCrcPolicy(DetectorPolicy):
+    """Flit CRC errors of NVLinks."""
+
+    errors_per_s: Positive = Field(100.0, description="From so many a second on (DCGM).")
+
+
+class NvlinkCountPolicy(DetectorPolicy):
+    """NVLinks by the GPU's model. Keys are parts of a model's name; the longest that fits counts."""
+
+    links_of: dict[str, Annotated[int, Field(ge=0, le=64)]] = Field(
+        default={
+            "A100-SXM": 12,
+            "H100": 18,
+            "H100 PCIe": 0,
+            "H100 NVL": 0,
+            "H200": 18,
+            "H200 NVL": 0,
+            "B200": 18,
+            "B300": 18,
+        },
+        description="How many a board has; a model that no key fits is expected to have none.",
+    )
+    gb_per_s_of: dict[str, Annotated[float, Field(ge=0, le=1000, strict=False)]] = Field(
+        default={
+            "A100-SXM": 25.0,
+            "H100": 26.5625,
+            "H100 PCIe": 0,
+            "H100 NVL": 0,
+            "H200": 26.5625,
+            "H200 NVL": 0,
+            "B200": 53.125,
+            "B300": 53.125,
+        },
+        description="GB/s of one link, raw and in one direction.",
+    )
+    usable_fraction: Fraction = Field(0.94, description="Of `gb_per_s_of`; slower is a finding (NVSentinel).")
+
+
+class NvlinkWindowPolicy(DetectorPolicy):
+    """A link whose errors come minute after minute."""
+
+    bad_windows_max: Annotated[int, Field(ge=1, le=29)] = Field(
+        15, description="More than so many of 30 one-minute windows with a rise (NVRx)."
+    )
+
+
+class IdleBusyPolicy(DetectorPolicy):
+    """A GPU that computes while no program is on it. Numbers of ours."""
+
+    sm_percent: Percent = Field(
+        50.0, description="More of its SMs busy over a window in which no sample saw a program are a finding (GPM)."
+    )
+    utilisation_percent: Percent = Field(
+        90.0, description="The same of the least utilisation that any sample of the window told, of a GPU without GPM."
+    )
+
+
+class RepeatPolicy(DetectorPolicy):
+    """A rule over evidence that is there: the same once more."""
+
+    times: Annotated[int, Field(ge=2, le=1000)] = Field(description="So often, the new one counted.")
+    window_s: Seconds = Field(description="Within so long.")
+
+
+class LinkBitPolicy(RepeatPolicy):
+    """Bits of an XID 74 that come again on one link. ``times`` is of an ECC or parity error (NVIDIA: more than two)."""
+
+    others_times: Annotated[int, Field(ge=2, le=1000)] = Field(
+        2, description="The same for bits of which NVIDIA says no number: once more is again (NVSentinel: 2 in 24 h)."
+    )
+
+
+class AlonePolicy(DetectorPolicy):
+    """XID 45 without another XID near it, after which NVIDIA asks for the fabric manager to be started anew."""
+
+    window_s: Seconds = Field(5.0, description="Alone is what no other XID of its GPU lies so near to.")
+
+
+class BurstPolicy(RepeatPolicy):
+    """Faults again and again, told by burst: what comes close together is one."""
+
+    gap_s: Seconds = Field(
+        180.0,
+        description="A burst ends with so long a pause (NVSentinel); within it one fault weighs once on the score.",
+    )
+    sticky_gap_s: Seconds = Field(10_800.0, description="The same for the XIDs of `sticky`.")
+    sticky: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] = Field(
+        default=(74, 79, 95, 109, 119), strict=False, description="XIDs that come again for hours after one fault."
+    )

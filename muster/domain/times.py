@@ -1,0 +1,15 @@
+"""Moments as the database has them, and as milliseconds."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_ms(moment: datetime | None) -> int:
+    """Whole milliseconds since 1970, 0 for none."""
+    return 0 if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def to_time(moment_ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=moment_ms)

@@ -1,0 +1,165 @@
+"""When the next checkpoint is due: each so many steps, or ``"auto"``, as often as costs the least (``interval``).
+
+For ``"auto"`` each rank measures its own stall, save and step; what counts is the slowest rank's, which all learn with
+the agreement that each step makes anyway. Until a first checkpoint has been measured, the policy's minimum holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from muster.train.checkpoint.interval import Interval, interval_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from muster.train.checkpoint.interval import IntervalRule
+    from muster.train.report.wire import Channel
+
+AUTO = "auto"
+NEAR_S = 15.0
+"""As long as it may take to make room for a copy of tens of gigabytes."""
+_STALLS_KEPT = 8
+_STEPS_KEPT = 32
+_TELL_AGAIN_FRACTION = 0.1
+_WORDS = {
+    "none": "which costs the least",
+    "min": "the least that the policy allows",
+    "max": "the most that the policy allows",
+    "save": "as long as one takes to be saved and read back",
+}
+
+
+def require_cadence(every: object) -> int | str:
+    """Raises ValueError for what is no number of steps and not ``"auto"``."""
+    if every == AUTO or (isinstance(every, int) and not isinstance(every, bool) and every >= 0):
+        return every
+    raise ValueError(f"checkpoint_every={every!r}: must be a number of steps, 0 or more, or {AUTO!r}")
+
+
+class Cadence:
+    """One rank's, the same on all after each ``agree``."""
+
+    def __init__(
+        self,
+        every: int | str,
+        rule: IntervalRule,
+        channel: Channel,
+        *,
+        rank: int,
+        num_ranks: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._every = every
+        self._rule = rule
+        self._channel = channel
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._mtbf_s = rule.mtbf_s(num_ranks)
+        self._now = now
+        self._begun_at = now()
+        self._has_begun = False
+        self._stalls: deque[float] = deque(maxlen=_STALLS_KEPT)
+        self._has_warmed_up = False
+        self._steps: deque[float] = deque(maxlen=_STEPS_KEPT)
+        self._agreed: tuple[int, ...] = ()
+        self._interval = Interval(rule.min_s, "min")
+        self._told: Interval | None = None
+
+    def begin(self) -> None:
+        """Training begins: what was loaded before is no time that a failure would cost. Later calls change nothing."""
+        if not self._has_begun:
+            self._begun_at = self._now()
+            self._has_begun = True
+
+    def note_step(self, step_s: float) -> None:
+        self._steps.append(step_s)
+
+    @contextlib.contextmanager
+    def stalling(self) -> Iterator[None]:
+        """Around what training waits for when a checkpoint is made."""
+        self._begun_at = began = self._now()
+        yield
+        stall_s = self._now() - began
+        if len(self._stalls) == 1 and not self._has_warmed_up:
+            self._stalls.clear()  # the first one touches memory that later ones have again
+            self._has_warmed_up = True
+        self._stalls.append(stall_s)
+
+    def figures(self, step: int, save_s: float) -> list[int]:
+        """This rank's, of which all are to take the highest: is one due, and stall, save and step in microseconds."""
+        step_s = _mean(self._steps)
+        if isinstance(self._every, int):
+            is_due = self._every > 0 and step > 0 and step % self._every == 0
+        else:
+            is_due = step > 0 and self._now() - self._begun_at + step_s / 2 >= self._interval.seconds
+        return [int(is_due), _micros(_mean(self._stalls)), _micros(save_s), _micros(step_s)]
+
+    def is_near(self, step: int, total: int) -> bool:
+        """Whether, by this rank's clock, one is due within seconds or behind the next step. Not before a first step.
+
+        ``total``: behind so many steps training ends, and one that would be due later never is.
+        """
+        if not self._steps or self._every == 0:
+            return False
+        step_s = _mean(self._steps)
+        if isinstance(self._every, int):
+            left = self._every - step % self._every
+            if step + left > total:
+                return False
+            left_s = left * step_s
+        else:
+            left_s = self._interval.seconds - (self._now() - self._begun_at)
+        return left_s <= max(NEAR_S, step_s)
+
+    def agree(self, step: int, highest: Sequence[int], *, is_busy: bool) -> bool:
+        """Whether a checkpoint is due. ``is_busy``: one is still being saved somewhere; ``"auto"`` waits for it."""
+        is_due, *measured, step_us = highest
+        if self._every != AUTO:
+            return bool(is_due)
+        if all(measured) and tuple(measured) != self._agreed:
+            self._agreed = tuple(measured)
+            self._choose(step, step_us / 1e6)
+        return bool(is_due) and not is_busy
+
+    def _choose(self, step: int, step_s: float) -> None:
+        stall_s, save_s = (figure / 1e6 for figure in self._agreed)
+        self._interval = chosen = interval_of(stall_s, save_s, self._mtbf_s, self._rule)
+        told = self._told
+        if self._rank != 0 or (told is not None and told.bound == chosen.bound and _is_near(told, chosen)):
+            return
+        self._told = chosen
+        self._channel.say(
+            "checkpoint_interval",
+            step=step,
+            interval_s=round(chosen.seconds, 3),
+            bound=chosen.bound,
+            stall_s=stall_s,
+            save_s=save_s,
+            step_s=step_s,
+            mtbf_s=round(self._mtbf_s, 3),
+            failures_per_gpu_hour=self._rule.failures_per_gpu_hour,
+            num_gpus=self._rule.num_gpus or self._num_ranks,
+        )
+        sys.stderr.write(
+            f"muster.train: a checkpoint every {chosen.seconds:.4g} s, {_WORDS[chosen.bound]}: it holds "
+            f"training up for {stall_s:.3g} s and takes {save_s:.3g} s; a failure is expected every "
+            f"{self._mtbf_s / 3600:,.1f} h\n"
+        )
+
+
+def _is_near(told: Interval, chosen: Interval) -> bool:
+    return abs(chosen.seconds - told.seconds) <= _TELL_AGAIN_FRACTION * told.seconds
+
+
+def _mean(values: Sequence[float] | deque[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _micros(seconds: float) -> int:
+    """Never 0 for what was measured: 0 is nothing measured yet."""
+    return max(1, round(seconds * 1e6)) if seconds > 0 else 0

@@ -1,0 +1,346 @@
+"""Saving and loading across ranks: all or nothing, agreed on by all, verified before anything is unpickled."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from muster.train.checkpoint import config as keeping
+from muster.train.checkpoint import extras, lineage, sealing, state, volume
+from muster.train.checkpoint.continuity import Continuity
+from muster.train.checkpoint.extra_pieces import PIECES
+from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.loading import Loading
+from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
+from muster.train.checkpoint.parts import Parts
+from muster.train.checkpoint.retention_thread import Upkeep
+from muster.train.checkpoint.save_faults import SaveFault, told
+from muster.train.checkpoint.saving import Saving
+from muster.train.parallel.shards import CoverageError
+from muster.train.runtime import rng
+from muster.train.runtime.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from muster.train.checkpoint.lineage import Lineage
+    from muster.train.checkpoint.parts import Part
+    from muster.train.checkpoint.sealing import Sink
+    from muster.train.checkpoint.state import Trained
+    from muster.train.checkpoint.volume import Volume
+    from muster.train.parallel.ranks import Ranks
+    from muster.train.report.wire import Channel
+    from muster.train.runtime.environment import Surroundings
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Where training stood, as the manifest says it."""
+
+    position: int
+    loss: float | None
+    loss_spread: float | None
+    state_bytes: int | None
+
+
+@dataclass(frozen=True)
+class _Written:
+    """One rank's file, and what was to be in it."""
+
+    file: FileRecord
+    volume: Volume
+    has_sharded_extras: bool
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """How rank 0 fared with the fence."""
+
+    fence: int = 0
+    stale: str = ""
+    fault: str = ""
+
+
+class Checkpoints:
+    """One job's checkpoints, used by all ranks at once.
+
+    ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
+    ``read_bytes``: what this rank read of files to resume. ``rng_policy``: how the ranks came by their random numbers.
+    """
+
+    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
+        """Raises, on every rank:
+        StaleFenceError: a newer attempt has begun.
+        OSError: the folder or the store fails.
+        UnfitSurroundingsError: a rank cannot use the store or the keys that it was told of.
+        """
+        self._around = around
+        self._ranks = ranks
+        self._channel = channel
+        self._store, self._keyring = keeping.join(around, ranks)
+        self.longest_save_s = 0.0
+        self.save_s = 0.0
+        self.read_bytes = 0
+        self.rng_policy = rng.policy(0, ranks.world_size)
+        self.continuity = Continuity(channel, ranks.rank)
+        self._lineage = made_of
+        self._parent = ""
+        self._parts = Parts(ranks.rank, ranks.world_size)
+        self._saving: Saving | None = None
+        self._is_first = True
+        begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
+        if begun.stale:
+            raise StaleFenceError(begun.stale)
+        if begun.fault:
+            raise OSError(begun.fault)
+        self._fence = begun.fence
+        self._upkeep = Upkeep(self._store, channel, around.resume, around.scrub, fence=begun.fence, keep=keep)
+
+    def _begin(self) -> _Begun:
+        try:
+            fence = self._store.begin(self._around.fence)
+        except StaleFenceError as fault:
+            return _Begun(stale=str(fault))
+        except OSError as fault:
+            return _Begun(fault=str(fault))
+        return _Begun(fence)
+
+    def save(self, trained: Trained, step: int, position: int, loss: float | None, *, is_last: bool = False) -> bool:
+        """Whether it was committed. A full or failing disk on any rank leaves training and older generations be.
+
+        ``is_last``: there may be little time, so the verification of the one before is not waited for.
+
+        Raises, on every rank:
+            StaleFenceError: a newer attempt has begun.
+            CoverageError: the state could not be loaded again.
+        """
+        started = time.monotonic()
+        part = self._parts.of(trained)
+        spent_s = time.monotonic() - started
+        facts = self._facts(trained, position, loss)
+        return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
+
+    def make_room(self, trained: Trained) -> None:
+        """Begin to make the memory that the first ``begin`` copies the state into, beside training; on all ranks."""
+        self._parts.make_room(trained)
+
+    def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
+        """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
+        started = time.monotonic()
+        part = self._parts.copied(trained)
+        spent_s = time.monotonic() - started
+        generation = Generation(step, self._fence)
+        facts = self._facts(trained, position, loss)
+        self._saving = Saving(step, partial(self._save, part, generation, facts, spent_s, waits=True))
+
+    @property
+    def saving(self) -> Saving | None:
+        """What ``begin`` began, until ``result`` was asked for. All ranks have begun the same."""
+        return self._saving
+
+    def result(self) -> bool:
+        """Whether what is under way was committed. Waits for it, and raises as ``save`` does, on every rank."""
+        saving = self._saving
+        if saving is None:
+            return False
+        saving.wait()
+        self._saving = None
+        return saving.result()
+
+    def _facts(self, trained: Trained, position: int, loss: float | None) -> _Facts:
+        """The first that is saved is held against the state itself; those after it against the one before."""
+        state_bytes = volume.of_state(trained) if self._is_first else None
+        return _Facts(position, loss, self.continuity.spread, state_bytes)
+
+    def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
+        """``spent_s``: how long it has taken so far."""
+        began = time.monotonic() - spent_s
+        if waits:
+            self._upkeep.settle()
+        started = time.monotonic() - spent_s
+        with self._upkeep.saving():
+            try:
+                faults = self._write(part, generation, facts, started)
+            finally:
+                if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
+                    self._store.abandon(generation)
+        if not faults:  # one that failed, on storage that hung perhaps, says nothing of how long a save takes
+            self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
+            self._is_first = False
+        self.save_s = self.save_s if faults else time.monotonic() - began
+        if faults and self._ranks.rank == 0:
+            self._tell_failed(generation, faults)
+        return not faults
+
+    def _tell_failed(self, generation: Generation, faults: list[SaveFault]) -> None:
+        self._channel.say(
+            "checkpoint",
+            step=generation.step,
+            generation=generation.name,
+            status="failed",
+            why=faults[0].why,
+            faults=told(faults),
+        )
+        _print(f"{generation.name} was not saved, training goes on: {faults[0].why}")
+
+    def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
+        """What went wrong, the same on all ranks; nothing where it was committed."""
+        together = self._ranks.beside
+        fault: SaveFault | None = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
+        if fault is not None:
+            return [fault]
+        if self._ranks.rank == 0:
+            self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="writing")
+        divided = extras.divided(part if isinstance(part, dict) else {}, together)
+        part = divided if isinstance(part, dict) else part
+        failpoint("save.before_files")
+        found: list[_Written] = []
+        faults: list[SaveFault] = []
+        for written in together.gather(self._write_own(part, generation)):
+            if isinstance(written, CoverageError):
+                raise written
+            if isinstance(written, SaveFault):
+                faults.append(written)
+            else:
+                found.append(written)
+        if faults:
+            return faults
+        failpoint("save.before_commit")
+        fault, is_stale = together.from_first(
+            self._commit(generation, found, facts, started) if self._ranks.rank == 0 else None
+        )
+        if fault is None:
+            return []
+        if is_stale:
+            raise StaleFenceError(fault.why)
+        return [fault]
+
+    def _prepare(self, generation: Generation) -> SaveFault | None:
+        try:
+            self._store.prepare(generation)
+        except OSError as fault:
+            return SaveFault.of(0, fault, self._store.place)
+        return None
+
+    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError:
+        if not isinstance(part, dict):
+            return part
+        rank = self._ranks.rank
+        try:
+            failpoint("save.write")
+            rng.require_own(part["rng"], part["rng_sha256"], rank)
+            state.require_loadable(part)
+            record = self._store.write_part(generation, rank, self._dump_of(part, generation))
+            record = replace(record, rng_sha256=part["rng_sha256"])
+            return _Written(record, volume.of_part(part), PIECES in part)
+        except FileNotFoundError as fault:
+            return SaveFault.own(rank, f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
+        except OSError as fault:
+            return SaveFault.of(rank, fault, self._store.place)
+        except (RuntimeError, MemoryError) as fault:
+            return SaveFault.own(rank, str(fault))
+        except CoverageError as fault:
+            return fault
+
+    def _dump_of(self, part: dict[str, Any], generation: Generation) -> Callable[[Sink], None]:
+        dump = partial(state.dump, part)
+        if self._keyring is None:
+            return dump
+        return sealing.sealed(dump, self._keyring.first, f"{generation.name}/{file_name(self._ranks.rank)}")
+
+    def _commit(
+        self, generation: Generation, written: list[_Written], facts: _Facts, started: float
+    ) -> tuple[SaveFault | None, bool]:
+        """What went wrong, and whether it is that a newer attempt has begun."""
+        about = Manifest(
+            step=generation.step,
+            fence=generation.fence,
+            attempt_id=self._around.attempt_id,
+            committed_at_unix_ms=time.time_ns() // 1_000_000,
+            world_size=self._ranks.world_size,
+            position=facts.position,
+            torch_version=torch.__version__,
+            loss=facts.loss,
+            loss_spread=facts.loss_spread,
+            longest_save_s=max(self.longest_save_s, time.monotonic() - started),
+            files=tuple(each.file for each in written),
+            key_id=None if self._keyring is None else self._keyring.first.id,
+            lineage=self._lineage.told(parent=self._parent, rng=self.rng_policy),
+            has_sharded_extras=any(each.has_sharded_extras for each in written),
+        )
+        try:
+            failpoint("save.commit")
+            digest = self._store.commit(about)
+        except StaleFenceError as fault:
+            return SaveFault(0, str(fault)), True
+        except FileNotFoundError as fault:
+            return SaveFault.own(0, str(fault)), False
+        except OSError as fault:
+            return SaveFault.of(0, fault, self._store.place), False
+        failpoint("save.after_commit")
+        self._channel.say(
+            "checkpoint",
+            step=generation.step,
+            generation=generation.name,
+            status="committed",
+            bytes=about.num_bytes,
+            seconds=round(time.monotonic() - started, 6),
+            at_unix_ms=about.committed_at_unix_ms,
+            manifest_sha256=digest,
+            lineage=lineage.word_of(about),
+            place=self._store.place.name,
+        )
+        self._parent = generation.name
+        sizes = [file.size for file in about.files]
+        volumes = [each.volume for each in written]
+        self.continuity.note_saved(generation.step, sizes, volumes, facts.state_bytes)
+        self._upkeep.verify_behind(generation)
+        return None, False
+
+    def settle(self, within_s: float | None = None) -> None:
+        """Wait for the verification under way, so long as there is time."""
+        self._upkeep.settle(within_s)
+
+    def pin(self, names: Iterable[str]) -> None:
+        """The control plane wants these generations kept, and no others."""
+        if self._ranks.rank == 0:
+            self._upkeep.pin(names)
+
+    def close(self) -> None:
+        """The program ends: nothing is read any more."""
+        self._upkeep.close()
+
+    def load(self, trained: Trained) -> Manifest | None:
+        """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
+
+        Raises:
+            CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+            MissingKeyError: it is encrypted under a key that a rank has not.
+            OSError: the object store does not answer, or refuses.
+        """
+        loading = Loading(
+            self._store, self._ranks, self._channel, self._around.resume, self._upkeep, keyring=self._keyring
+        )
+        about = loading.load(trained)
+        self.read_bytes = loading.read_bytes
+        if self._ranks.rank == 0:
+            self._upkeep.begin(None if about is None else Generation(about.step, about.fence))
+        if about is not None:
+            self.longest_save_s = about.longest_save_s
+            self._parent = Generation(about.step, about.fence).name
+            self.rng_policy = rng.policy(about.world_size, self._ranks.world_size)
+            self.continuity.resumed(about, self._ranks.world_size)
+            if self._ranks.rank == 0:
+                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent, rng=self.rng_policy))
+        return about
+
+
+def _print(sentence: str) -> None:
+    """For who reads the job's log."""
+    sys.stderr.write(f"muster.train: {sentence}\n")

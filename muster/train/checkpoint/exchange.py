@@ -1,0 +1,244 @@
+"""Each rank has read and verified its share of a checkpoint's files; here it gets of the others' what it needs.
+
+A file is read once, by one rank; what another needs of it goes over the ranks' own group: to all at once where all need
+all of it, as with DDP, else the very region that a rank lacks. Where each rank holds what it saved, nothing large goes.
+What is left over has the form in which it was read (``state.part_of``), with empty pieces where nothing was needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from muster.train.checkpoint import extra_pieces, extras, state
+from muster.train.checkpoint.extra_pieces import PIECES
+from muster.train.checkpoint.staging import is_plain
+from muster.train.parallel import shards
+from muster.train.parallel.shards import CoverageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from muster.train.checkpoint.extra_pieces import Place
+    from muster.train.checkpoint.state import Trained
+    from muster.train.parallel.ranks import Agreement
+    from muster.train.parallel.shards import Piece
+
+Part = dict[str, Any]
+Owner = int | str | None
+Where = tuple[int, Owner, "str | Place"]
+_INLINE_BYTES = 4096
+"""What is no larger goes with the word that it is there: less than a message of its own costs."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    offset: list[int]
+    size: list[int]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor in a file, or a piece of one. ``owner``: the parameter whose optimizer state it is by its number, or the
+    extra by its name; None: it is the model's. ``name``: of an extra the place in its state.
+    """
+
+    file: int
+    holder: int
+    owner: Owner
+    name: str | Place
+    shape: list[int]
+    region: _Region
+    dtype: torch.dtype
+    inline: torch.Tensor | None
+
+
+def holder_of(file: int, world_size: int) -> int:
+    """Which rank reads it: its own where it has one."""
+    return file % world_size
+
+
+def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, ranks: Agreement) -> list[Part]:
+    """All ``num_files`` parts in their order, each with what this rank needs of it. ``parts``: those that it read."""
+    if ranks.world_size == 1:
+        return [parts[file] for file in range(num_files)]
+    own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
+    values = {(entry.file, entry.owner, entry.name): value for entry, value in own}
+    entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]
+    wished = _by_entry(ranks.gather(_wishes(entries, trained)), entries)
+    made = _frames(parts, num_files, ranks)
+    for number, entry in enumerate(entries):
+        held = values.get((entry.file, entry.owner, entry.name), entry.inline)
+        piece = _delivered(entry, held, wished.get(number, {}), ranks)
+        _room(made[entry.file], entry.owner)[entry.name] = piece
+    return made
+
+
+def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[Where, Piece]]:
+    """Every tensor of the model and of the optimizer's state, and every piece of an extra's, with where it stands."""
+    for file, part in sorted(parts.items()):
+        optimizer = part.get("optimizer", {"state": {}})
+        plain = {None: part["model"], **optimizer["state"]}
+        sharded = {None: part.get("model_pieces", {}), **optimizer.get("pieces", {}), **part.get(PIECES, {})}
+        for owner, room in plain.items():
+            for name, value in room.items():
+                if isinstance(value, torch.Tensor):
+                    yield (file, owner, name), shards.whole(value)
+        for owner, room in sharded.items():
+            for name, piece in room.items():
+                yield (file, owner, name), piece
+
+
+def _entry(where: Where, piece: Piece, rank: int) -> _Entry:
+    file, owner, name = where
+    values = piece["values"]
+    is_small = values.numel() * values.element_size() <= _INLINE_BYTES or not is_plain(values)
+    region = _Region(piece["offset"], list(values.shape))
+    inline = values.clone() if is_small else None
+    return _Entry(file, rank, owner, name, piece["shape"], region, values.dtype, inline)
+
+
+class _Here:
+    """What the program has now. An extra is asked for its state only where pieces of it were saved."""
+
+    def __init__(self, trained: Trained) -> None:
+        groups = [] if trained.optimizer is None else trained.optimizer.param_groups
+        self._parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
+        self._has_optimizer = trained.optimizer is not None
+        self._model = trained.model.state_dict()
+        self._extras = extras.named(trained.scheduler, trained.extras)
+        self._states: dict[str, dict[Place, torch.Tensor]] = {}
+
+    def has_use(self, entry: _Entry) -> bool:
+        """A program that trains no more has none for an optimizer's state, and one without the extra none for that."""
+        if isinstance(entry.owner, str):
+            return entry.owner in self._extras
+        return entry.owner is None or self._has_optimizer
+
+    def template(self, entry: _Entry) -> torch.Tensor | None:
+        """What the tensor is laid out like here; None: there is no such tensor."""
+        if isinstance(entry.owner, str):
+            return self._state_of(entry.owner).get(cast("Place", entry.name))
+        return self._model.get(cast("str", entry.name)) if entry.owner is None else self._parameters.get(entry.owner)
+
+    def _state_of(self, name: str) -> dict[Place, torch.Tensor]:
+        if name not in self._states:
+            self._states[name] = dict(extra_pieces.tensors_in(self._extras[name].state_dict()))
+        return self._states[name]
+
+
+def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
+    """By the entry's place, the region of the whole that this rank needs; None: all of the entry.
+
+    What it needs nothing of is not there: of a sharded model each rank needs about as much as it saved, so that all
+    ranks' wishes together are as many as the entries, and not as many times the ranks.
+    """
+    here = _Here(trained)
+    found: dict[int, _Region | None] = {}
+    for number, entry in enumerate(entries):
+        wish = _wish(entry, here.template(entry)) if here.has_use(entry) else None
+        if wish is not None:
+            found[number] = None if wish == entry.region else wish
+    return found
+
+
+def _by_entry(
+    wishes: Sequence[Mapping[int, _Region | None]], entries: Sequence[_Entry]
+) -> dict[int, dict[int, _Region]]:
+    """Of each entry that anybody needs: rank → the region."""
+    wished: dict[int, dict[int, _Region]] = {}
+    for rank, told in enumerate(wishes):
+        for number, region in told.items():
+            wished.setdefault(number, {})[rank] = entries[number].region if region is None else region
+    return wished
+
+
+def _wish(entry: _Entry, template: Any) -> _Region | None:
+    """What fits nothing here is asked for whole: who puts it together says what is wrong with it."""
+    if template is None or list(template.shape) != entry.shape or not shards.is_sharded(template):
+        return entry.region
+    try:
+        size, offset = shards.region(template)
+    except CoverageError:
+        return entry.region
+    begins = [max(*both) for both in zip(entry.region.offset, offset, strict=True)]
+    ends = [
+        min(at + length, wanted + wanted_length)
+        for at, length, wanted, wanted_length in zip(entry.region.offset, entry.region.size, offset, size, strict=True)
+    ]
+    if any(begin >= end for begin, end in zip(begins, ends, strict=True)):
+        return None
+    return _Region(begins, [end - begin for begin, end in zip(begins, ends, strict=True)])
+
+
+def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list[Part]:
+    """The parts without their tensors: what is no tensor is small, and goes to all."""
+    told: dict[int, Part] = {}
+    is_resized = ranks.world_size != num_files
+    for found in ranks.gather({file: _frame(part, is_resized=is_resized) for file, part in parts.items()}):
+        told.update(found)
+    is_grown = ranks.world_size > num_files
+    first = parts.get(0, {})
+    kept = (extras.ALIKE, *(("own", "rng") if is_grown else ()))
+    for_all = ranks.from_first({name: first[name] for name in kept if name in first} if ranks.rank == 0 else None)
+    made = []
+    for file in range(num_files):
+        read = parts.get(file, {})
+        own = {name: read[name] for name in ("own", "rng", extras.OWN) if name in read}
+        made.append({**told[file], **(for_all if file == 0 else {}), **own})
+    return made
+
+
+def _frame(part: Part, *, is_resized: bool) -> Part:
+    """Of a rank's own extras the names, and the states too where no rank is any more who saved them."""
+    frame: Part = {"model": {}, "model_pieces": {}, state.WAS_SHARDED: state.was_sharded(part)}
+    if extras.OWN in part:
+        frame[extras.OWN] = part[extras.OWN] if is_resized else dict.fromkeys(part[extras.OWN])
+    if "optimizer" in part:
+        optimizer = part["optimizer"]
+        plain = {
+            key: {name: value for name, value in room.items() if not isinstance(value, torch.Tensor)}
+            for key, room in optimizer["state"].items()
+        }
+        rest = {name: value for name, value in optimizer.items() if name not in {"state", "pieces"}}
+        frame["optimizer"] = {**rest, "state": plain, "pieces": {}}
+    return frame
+
+
+def _room(part: Part, owner: Owner) -> dict[str | Place, Piece]:
+    room: dict[str | Place, Piece]
+    if isinstance(owner, str):
+        room = part.setdefault(PIECES, {}).setdefault(owner, {})
+    else:
+        room = part["model_pieces"] if owner is None else part["optimizer"]["pieces"].setdefault(owner, {})
+    return room
+
+
+def _delivered(entry: _Entry, held: torch.Tensor | None, wished: Mapping[int, _Region], ranks: Agreement) -> Piece:
+    """This rank's, after every rank that takes part in it has done so; all go through the entries in one order."""
+    own_wish = wished.get(ranks.rank)
+    if entry.inline is None:
+        others = {rank: region for rank, region in wished.items() if rank != entry.holder}
+        if len(others) == ranks.world_size - 1 and all(region == entry.region for region in others.values()):
+            held = torch.empty(entry.region.size, dtype=entry.dtype) if held is None else held.contiguous()
+            ranks.broadcast(held, entry.holder)
+        elif ranks.rank == entry.holder and held is not None:
+            for rank, region in others.items():
+                ranks.send(_cut(held, entry, region).contiguous(), rank)
+        elif own_wish is not None:
+            received = torch.empty(own_wish.size, dtype=entry.dtype)
+            ranks.receive(received, entry.holder)
+            return {"shape": entry.shape, "offset": own_wish.offset, "values": received}
+    if own_wish is None or held is None:
+        nothing = torch.empty([0] * len(entry.shape), dtype=entry.dtype)
+        return {"shape": entry.shape, "offset": entry.region.offset, "values": nothing}
+    return {"shape": entry.shape, "offset": own_wish.offset, "values": _cut(held, entry, own_wish)}
+
+
+def _cut(held: torch.Tensor, entry: _Entry, wish: _Region) -> torch.Tensor:
+    if wish == entry.region:
+        return held
+    places = zip(entry.region.offset, wish.offset, wish.size, strict=True)
+    return held[tuple(slice(at - begin, at - begin + length) for begin, at, length in places)]

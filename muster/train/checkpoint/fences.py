@@ -1,0 +1,71 @@
+"""Which attempt may write: ``FENCE`` in the checkpoint folder holds the highest that has begun, and only grows."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from muster.train.checkpoint.storage.disk import sync_folder, write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FENCE = "FENCE"
+_LOCK = ".fence.lock"
+
+
+class StaleFenceError(RuntimeError):
+    """A newer attempt of this job has begun: this one may write nothing any more."""
+
+
+def highest_fence(folder: Path) -> int:
+    """0 where no attempt has begun yet.
+
+    Raises:
+        OSError: it cannot be read, or is no number: then nobody may write until a person has looked.
+    """
+    try:
+        text = (folder / FENCE).read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return 0
+    if not text.isdecimal():
+        raise OSError(f"{folder / FENCE} holds {text[:40]!r} instead of a number")
+    return int(text)
+
+
+def begin(folder: Path, fence: int | None) -> int:
+    """Begin under ``fence``; None, where nobody gives one out, takes the next. Returns the fence.
+
+    Raises:
+        StaleFenceError: a newer attempt has begun.
+        OSError: the disk.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with holding(folder):
+        highest = highest_fence(folder)
+        chosen = highest + 1 if fence is None else fence
+        if highest > chosen:
+            raise StaleFenceError(f"fence {chosen} is older than {highest}, which has begun in {folder}")
+        if highest < chosen:
+            write_durably(folder / FENCE, str(chosen).encode())
+            sync_folder(folder)
+    return chosen
+
+
+@contextlib.contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Nobody begins between a look at the fence and what follows from it.
+
+    A file system without locks leaves a gap of microseconds, in which a generation of the older fence may appear
+    beside the newer attempt's; its name tells it apart, and the control plane refuses it when it hears of it.
+    """
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

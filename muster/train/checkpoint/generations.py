@@ -1,0 +1,244 @@
+"""Generations of a checkpoint on disk: named by step and fence, complete or not there, read only once verified.
+
+``<folder>/step-00000040/gen-4294967299/`` holds one file a rank and ``MANIFEST.json`` with the size and SHA-256 of
+each. It is written as ``.gen-….partial`` and renamed when all of it is on disk, so a torn one has no name; its files
+are never written again. Nothing here unpickles anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from muster.train.checkpoint import fences, manifest
+from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
+from muster.train.checkpoint.storage.disk import HashingFile, sync_folder, write_durably, writing_durably
+from muster.train.runtime.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    Pacing = Callable[[int], None]
+    """Told how many bytes were read just now, by who reads beside something more urgent."""
+
+_PIECE_BYTES = 1 << 20
+_NAME = re.compile(r"step-(\d{1,18})/gen-(\d{1,20})")
+_STEP = re.compile(r"step-(\d{1,18})")
+_PARTIAL = re.compile(r"\.gen-(\d{1,20})\.partial")
+
+
+@dataclass(frozen=True, order=True)
+class Generation:
+    step: int
+    fence: int
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:08d}/gen-{self.fence}"
+
+    @classmethod
+    def named(cls, name: str) -> Generation | None:
+        found = _NAME.fullmatch(name)
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+
+def list_generations(folder: Path) -> list[Generation]:
+    """Those that are complete by name, the newest first."""
+    found = [
+        generation
+        for path in folder.glob("step-*/gen-*")
+        if (generation := Generation.named(f"{path.parent.name}/{path.name}")) is not None
+        and path == folder / generation.name
+    ]
+    return sorted(found, reverse=True)
+
+
+def candidates(
+    found: Sequence[Generation], wanted: str | None, refused: frozenset[str], *, may_be_newer: bool = False
+) -> list[Generation]:
+    """Which to try, in order: the wanted one, then what is older. Without a wish, all. Never what is refused.
+
+    ``may_be_newer``: the wanted one is only the newest that was heard of, so what is newer goes first.
+    """
+    chosen = None if wanted is None or may_be_newer else Generation.named(wanted)
+    allowed = [generation for generation in found if generation.name not in refused]
+    return [generation for generation in allowed if chosen is None or generation <= chosen]
+
+
+def partial_of(folder: Path, generation: Generation) -> Path:
+    """Where a generation lies while it is being written."""
+    return folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
+
+
+def prepare(folder: Path, generation: Generation) -> None:
+    """An empty place to write it to. Raises OSError."""
+    place = partial_of(folder, generation)
+    if place.exists():
+        shutil.rmtree(place)
+    failpoint("save.prepare")
+    place.mkdir(parents=True)
+
+
+def abandon(folder: Path, generation: Generation) -> None:
+    _remove(partial_of(folder, generation))
+
+
+def abandon_older(folder: Path, fence: int) -> None:
+    """What attempts before this one left half written: they may commit nothing any more."""
+    for place in folder.glob("step-*/.gen-*.partial"):
+        found = _PARTIAL.fullmatch(place.name)
+        if found is not None and int(found[1]) < fence:
+            _remove(place)
+
+
+def _remove(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    if not any(place.parent.glob("*")):
+        shutil.rmtree(place.parent, ignore_errors=True)
+
+
+def write_part(folder: Path, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:
+    """One rank's file, with what ``dump`` writes. Raises OSError, such as a full disk."""
+    name = manifest.file_name(rank)
+    with writing_durably(partial_of(folder, generation) / name) as file:
+        dump(file)
+    return FileRecord(name, rank, file.size, file.sha256)
+
+
+def commit(folder: Path, about: Manifest) -> str:
+    """Give the partial generation its name, once all is on disk. Returns the manifest's SHA-256.
+
+    Raises:
+        StaleFenceError: a newer attempt has begun.
+        OSError: the disk; or a rank's file is not here, because its host writes elsewhere; or the name is taken.
+    """
+    generation = Generation(about.step, about.fence)
+    partial, final = partial_of(folder, generation), folder / generation.name
+    for file in about.files:
+        if (partial / file.name).stat().st_size != file.size:
+            raise OSError(errno.EIO, f"{file.name} has another size than was written", str(partial))
+    content = manifest.dump(about)
+    write_durably(partial / MANIFEST, content)
+    sync_folder(partial)
+    with fences.holding(folder):
+        highest = fences.highest_fence(folder)
+        if highest > about.fence:
+            raise fences.StaleFenceError(f"fence {highest} has begun, {about.fence} may commit nothing any more")
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "exists already", str(final))
+        failpoint("commit.before_rename")
+        partial.rename(final)
+        failpoint("commit.renamed")
+    sync_folder(final.parent)
+    sync_folder(folder)
+    return hashlib.sha256(content).hexdigest()
+
+
+def verify(folder: Path, generation: Generation, pace: Pacing | None = None) -> Manifest:
+    """The manifest, after every file was read back from the disk equal to it. ``pace`` is told of each piece.
+
+    Raises:
+        UnusableError: anything is missing, of another size, or differs in one byte.
+    """
+    about = read_manifest(folder, generation)
+    for file in about.files:
+        compare(file, *_digest(folder / generation.name / file.name, pace))
+    return about
+
+
+def measured(folder: Path, generation: Generation) -> Manifest:
+    """The manifest, after each file was found there in its size. What is in it was not looked at: see ``verify``.
+
+    Raises:
+        UnusableError: a file is missing, or of another size.
+    """
+    about = read_manifest(folder, generation)
+    for file in about.files:
+        path = folder / generation.name / file.name
+        try:
+            size = path.stat().st_size
+        except OSError as fault:
+            raise _unreadable(path, fault) from fault
+        compare(file, size, file.sha256)
+    return about
+
+
+def half_written(folder: Path) -> list[tuple[int, int]]:
+    """(step, fence) of what was never committed, the newest first; one of them may be in the making."""
+    found = []
+    for place in folder.glob("step-*/.gen-*.partial"):
+        step, fence = _STEP.fullmatch(place.parent.name), _PARTIAL.fullmatch(place.name)
+        if step is not None and fence is not None:
+            found.append((int(step[1]), int(fence[1])))
+    return sorted(found, reverse=True)
+
+
+def read_manifest(folder: Path, generation: Generation) -> Manifest:
+    """Raises UnusableError."""
+    return require_about(manifest.parse(_read(folder / generation.name / MANIFEST)), generation)
+
+
+def require_about(about: Manifest, generation: Generation) -> Manifest:
+    """Raises UnusableError where the manifest is another generation's."""
+    if (about.step, about.fence) != (generation.step, generation.fence):
+        raise UnusableError(f"its {MANIFEST} is about step {about.step}, fence {about.fence}")
+    return about
+
+
+def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
+    """Each rank's file, one at a time, and only once these very bytes are proved to be those that were saved.
+
+    Raises:
+        UnusableError: at the first that is not.
+    """
+    for file in about.files:
+        yield verified_part(folder, about, file)
+
+
+def verified_part(folder: Path, about: Manifest, file: FileRecord) -> bytes:
+    """One of its files, once these very bytes are proved to be those that were saved. Raises UnusableError."""
+    content = _read(folder / Generation(about.step, about.fence).name / file.name)
+    compare(file, len(content), hashlib.sha256(content).hexdigest())
+    return content
+
+
+def compare(file: FileRecord, size: int, sha256: str) -> None:
+    """Raises UnusableError where they differ from what was saved."""
+    if size != file.size:
+        raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
+    if sha256 != file.sha256:
+        raise UnusableError(f"{file.name} differs from what was saved")
+
+
+def _digest(path: Path, pace: Pacing | None) -> tuple[int, str]:
+    """Size and SHA-256, read from the disk rather than from the cache that the write left."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            size = os.fstat(file.fileno()).st_size
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+                if pace is not None:
+                    pace(len(piece))
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    return size, digest.hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+
+
+def _unreadable(path: Path, fault: OSError) -> UnusableError:
+    is_missing = isinstance(fault, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    return UnusableError(f"{path.name} cannot be read: {fault.strerror}", is_damage=is_missing, is_missing=is_missing)

@@ -1,0 +1,236 @@
+"""Going on from a checkpoint, all ranks together: each file is verified by one of them before any rank unpickles."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from muster.train.checkpoint import exchange, lineage, sealing, state
+from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.keys import MissingKeyError
+from muster.train.checkpoint.manifest import Manifest, UnusableError
+from muster.train.checkpoint.storage.late_files import LateFiles
+from muster.train.parallel.shards import CoverageError
+from muster.train.runtime import rng
+
+if TYPE_CHECKING:
+    from muster.train.checkpoint.keys import Keyring
+    from muster.train.checkpoint.manifest import FileRecord
+    from muster.train.checkpoint.retention_thread import Upkeep
+    from muster.train.checkpoint.state import Trained
+    from muster.train.checkpoint.storage.stores import Store
+    from muster.train.parallel.ranks import Ranks
+    from muster.train.report.wire import Channel
+    from muster.train.runtime.environment import Resume
+
+
+class Loading:
+    """``read_bytes``: what this rank has read of the generations that were tried."""
+
+    def __init__(
+        self,
+        store: Store,
+        ranks: Ranks,
+        channel: Channel,
+        resume: Resume,
+        upkeep: Upkeep,
+        *,
+        keyring: Keyring | None,
+    ) -> None:
+        self._store = store
+        self._keyring = keyring
+        self._ranks = ranks
+        self._channel = channel
+        self._resume = resume
+        self._upkeep = upkeep
+        self._late = LateFiles(store.late_s)
+        self.read_bytes = 0
+
+    def load(self, trained: Trained) -> Manifest | None:
+        """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
+
+        Raises:
+            CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+            MissingKeyError: it is encrypted under a key that a rank has not: a person is to bring it, or to remove
+                the checkpoint; older ones would lose work, and beginning anew all of it.
+            OSError: the object store does not answer, or refuses. It is no worse for that, so as above: the next
+                attempt asks again.
+        """
+        found, failed = self._ranks.from_first(self._candidates() if self._ranks.rank == 0 else None)
+        _require_answers("the checkpoints", failed)
+        for generation in found:
+            read = self._read(generation)
+            if read is None:
+                continue
+            about, contents = read
+            parts = exchange.shared_out(self._unpacked(about, contents), about.world_size, trained, self._ranks)
+            if not state.restore(parts, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
+                rng.seed_rank(about.step, self._ranks.rank)
+            if self._ranks.rank == 0:
+                self._tell_found(about)
+            return about
+        if self._ranks.rank == 0 and (found or self._resume.generation is not None):
+            _print("no generation could be used: training begins at step 0")
+        return None
+
+    def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes | bytearray]] | None:
+        """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
+        about, fault, failed = self._ranks.from_first(
+            self._read_manifest(generation) if self._ranks.rank == 0 else None
+        )
+        _require_answers(generation.name, failed)
+        contents: dict[int, bytes | bytearray] = {}
+        file: FileRecord | None = None
+        if about is not None:
+            self._require_key(about)
+            try:
+                for file in self._own_files(about):
+                    contents[file.rank] = self._content(about, file)
+                    self.read_bytes += file.size
+            except UnusableError as unusable:
+                fault = unusable
+            except OSError as trouble:
+                failed = str(trouble)
+        told = self._ranks.gather((failed, None if fault is None else (str(fault), fault.is_damage, file)))
+        _require_answers(generation.name, *(failed_there for failed_there, _ in told))
+        faults = [fault_there for _, fault_there in told]
+        if about is not None and not any(faults):
+            self._upkeep.note_verified(generation)
+            return about, contents
+        if self._ranks.rank == 0:
+            self._pass_over(generation, about, faults)
+        return None
+
+    def _require_key(self, about: Manifest) -> None:
+        """Raises MissingKeyError, on every rank, where any rank lacks it."""
+        if about.key_id is None:
+            return
+        why = ""
+        if self._keyring is None:
+            why = f"key {about.key_id} is needed, and MUSTER_CHECKPOINT_KEY_FILE names no file of keys"
+        else:
+            try:
+                self._keyring.key(about.key_id)
+            except MissingKeyError as fault:
+                why = str(fault)
+        for rank, fault_there in enumerate(self._ranks.gather(why)):
+            if fault_there:
+                name = Generation(about.step, about.fence).name
+                raise MissingKeyError(f"{name} is encrypted and cannot be used: rank {rank}: {fault_there}")
+
+    def _content(self, about: Manifest, file: FileRecord) -> bytes | bytearray:
+        """Decrypted, once it was found to be what was saved. Raises UnusableError, or a store's OSError."""
+        return self._decrypted(about, file, self._late.read(partial(self._store.verified_part, about, file)))
+
+    def _decrypted(self, about: Manifest, file: FileRecord, content: bytes) -> bytes | bytearray:
+        """Raises UnusableError."""
+        if about.key_id is None or self._keyring is None:
+            return content
+        place = f"{Generation(about.step, about.fence).name}/{file.name}"
+        try:
+            return sealing.opened(content, self._keyring.key(about.key_id), place)
+        except sealing.NotOpenedError as fault:
+            raise UnusableError(f"{file.name} cannot be decrypted: {fault}") from fault
+
+    def _own_files(self, about: Manifest) -> list[FileRecord]:
+        ranks = self._ranks
+        return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
+
+    def _unpacked(self, about: Manifest, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
+        """Raises CoverageError, on every rank, where a file holds what may not be unpickled, or another rank's own."""
+        fault, parts = "", {}
+        try:
+            for rank in list(contents):
+                parts[rank] = state.unpacked(contents.pop(rank))
+                rng.require_own(parts[rank]["rng"], about.files[rank].rng_sha256, rank)
+        except CoverageError as refused:
+            fault = str(refused)
+        for refused_there in self._ranks.gather(fault):
+            if refused_there:
+                raise CoverageError(refused_there)
+        return parts
+
+    def _candidates(self) -> tuple[list[Generation], str]:
+        """The second: why the store could not be asked."""
+        try:
+            return self._upkeep.candidates(), ""
+        except OSError as trouble:
+            return [], str(trouble)
+
+    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None, str]:
+        """The third: why the store could not be asked."""
+        limit = self._resume.not_after_unix_ms
+        try:
+            about = self._late.read(partial(self._store.read_manifest, generation))
+        except UnusableError as fault:
+            return None, fault, ""
+        except OSError as trouble:
+            return None, None, str(trouble)
+        if limit is not None and about.committed_at_unix_ms > limit:
+            late = UnusableError("it was committed later than this attempt may resume from", is_damage=False)
+            return None, late, ""
+        why = self._doubt_about(about)
+        if why:
+            self._tell_found(about)
+            return None, UnusableError(why, is_damage=False), ""
+        return about, None, ""
+
+    def _doubt_about(self, about: Manifest) -> str:
+        """Why it is not used, by what is known of its attempt; empty where nothing speaks against it."""
+        if self._resume.is_tainted(about.fence, about.committed_at_unix_ms):
+            return "it was committed when a fault may have falsified its attempt's results"
+        if self._resume.is_overtaken(about.fence, about.committed_at_unix_ms):
+            return "it was committed when a newer attempt had begun to train"
+        return ""
+
+    def _tell_found(self, about: Manifest) -> None:
+        """Whoever committed it may have died before it could say so: the control plane hears of it from us."""
+        name = Generation(about.step, about.fence).name
+        if self._resume.may_be_newer and name != self._resume.generation:
+            self._channel.say(
+                "checkpoint_found",
+                step=about.step,
+                generation=name,
+                bytes=about.num_bytes,
+                at_unix_ms=about.committed_at_unix_ms,
+                manifest_sha256=about.file_sha256,
+                lineage=lineage.word_of(about),
+            )
+
+    def _pass_over(
+        self, generation: Generation, about: Manifest | None, faults: list[tuple[str, bool, FileRecord | None] | None]
+    ) -> None:
+        """Rank 0 judges, by reading the file itself; trouble that another rank alone has with it is its host's.
+
+        That one file and no more: the others wait for it, and all of a large checkpoint takes longer than they do.
+        """
+        rank, (why, is_damage, file) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
+        self._upkeep.pass_over(generation)
+        if rank != 0 and about is not None and file is not None:
+            why, is_damage = self._own_judgement(about, file) or (f"rank {rank}: {why}", False)
+        kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
+        self._channel.say(kind, generation=generation.name, why=why)
+        _print(f"{generation.name} is not used: {why}")
+
+    def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
+        """None where it finds no fault with it, or cannot ask. A file that is missing was waited for by then."""
+        try:
+            self._decrypted(about, file, self._store.verified_part(about, file))
+        except UnusableError as fault:
+            return str(fault), fault.is_damage
+        except OSError:
+            return None
+        return None
+
+
+def _require_answers(what: str, *failed: str) -> None:
+    """``failed``: by rank. Raises OSError, the same on every rank, where any of them could not ask the store."""
+    for rank, why in enumerate(failed):
+        if why:
+            raise OSError(f"{what} cannot be read now, and training begins with nothing older: rank {rank}: {why}")
+
+
+def _print(sentence: str) -> None:
+    """For who reads the job's log."""
+    sys.stderr.write(f"muster.train: {sentence}\n")

@@ -1,0 +1,146 @@
+"""What a generation says of itself: where training stood, and size and SHA-256 of each file. JSON, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any
+
+SCHEMA = 1
+"""The first; a manifest that names none is of it."""
+ENCRYPTED_SCHEMA = 2
+"""So that a runtime which cannot decrypt passes it over, and does not take it for damaged."""
+SHARDED_EXTRAS_SCHEMA = 3
+"""So that a runtime which does not know of their pieces does not restore them without."""
+NEWEST_SCHEMA = SHARDED_EXTRAS_SCHEMA
+MANIFEST = "MANIFEST.json"
+
+
+class UnusableError(Exception):
+    """Why a generation is not to be used, in one sentence.
+
+    ``is_damage``: it is not as it was saved, wherever it is read. Otherwise it could not be read here and now.
+    ``is_missing``: a file is not there, which may be because a mount is not, or because it is being removed.
+    """
+
+    def __init__(self, why: str, *, is_damage: bool = True, is_missing: bool = False) -> None:
+        super().__init__(why)
+        self.is_damage = is_damage
+        self.is_missing = is_missing
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file as it was staged: hashed before it was written, so that damage on the way shows too.
+
+    ``rng_sha256``: of the rank's own random numbers in it (``rng``); None where an older runtime wrote it.
+    """
+
+    name: str
+    rank: int
+    size: int
+    sha256: str
+    rng_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most.
+
+    ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
+    ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
+    ``lineage``: of what it was made (``muster.train.checkpoint.lineage``); None where an older runtime made it.
+    ``has_sharded_extras``: pieces of extras stand in its files (``extra_pieces``). ``file_sha256``: of the manifest's
+    own file, where it was read from one; it does not stand there.
+    """
+
+    step: int
+    fence: int
+    attempt_id: str
+    committed_at_unix_ms: int
+    world_size: int
+    position: int
+    torch_version: str
+    loss: float | None
+    longest_save_s: float
+    files: tuple[FileRecord, ...]
+    loss_spread: float | None = None
+    key_id: str | None = None
+    lineage: dict[str, Any] | None = None
+    has_sharded_extras: bool = False
+    file_sha256: str = field(default="", compare=False)
+
+    @property
+    def schema(self) -> int:
+        """The lowest that says all that a reader has to know of it: what an older runtime can use, it does."""
+        if self.has_sharded_extras:
+            return SHARDED_EXTRAS_SCHEMA
+        return SCHEMA if self.key_id is None else ENCRYPTED_SCHEMA
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def dump(manifest: Manifest) -> bytes:
+    body = {"schema": manifest.schema, **asdict(manifest)}
+    del body["file_sha256"]
+    return json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
+
+
+def parse(content: bytes) -> Manifest:
+    """Fields that a newer runtime added are passed over; of a schema that is not known nothing is read.
+
+    The schema comes after the manifest's own hash, which is taken alike in each: so a bit that flipped there is damage,
+    and no word of a newer runtime.
+
+    Raises:
+        UnusableError: it is torn, was changed, is none of ours, or of a newer schema (which is no damage).
+    """
+    try:
+        document = json.loads(content)
+    except ValueError as fault:
+        raise UnusableError(f"{MANIFEST} is not JSON") from fault
+    if not isinstance(document, dict):
+        raise UnusableError(f"{MANIFEST} is no JSON object")
+    told = document.pop("self_sha256", None)
+    if told != _self_hash(document):
+        raise UnusableError(f"{MANIFEST} was changed after it was written")
+    schema = document.get("schema", SCHEMA)
+    if schema not in range(SCHEMA, NEWEST_SCHEMA + 1):
+        raise UnusableError(
+            f"{MANIFEST} is of schema {schema!r}, and this muster.train reads {SCHEMA} to {NEWEST_SCHEMA}: "
+            "a newer one saved it, and can use it",
+            is_damage=False,
+        )
+    return replace(_of(document), file_sha256=hashlib.sha256(content).hexdigest())
+
+
+def _of(document: dict[str, Any]) -> Manifest:
+    try:
+        files = tuple(
+            FileRecord(file["name"], file["rank"], file["size"], file["sha256"], file.get("rng_sha256"))
+            for file in document["files"]
+        )
+        known = {
+            each.name: document[each.name]
+            for each in fields(Manifest)
+            if each.default is MISSING or each.name in document
+        }
+    except (KeyError, TypeError) as fault:
+        raise UnusableError(f"{MANIFEST} lacks {fault}") from fault
+    manifest = Manifest(**{**known, "files": files})
+    if [file.rank for file in files] != list(range(manifest.world_size)):
+        raise UnusableError(f"{MANIFEST} does not name one file for each of {manifest.world_size} ranks")
+    if any(file.name != file_name(file.rank) for file in files):
+        raise UnusableError(f"{MANIFEST} names a file that is not ours")
+    return manifest
+
+
+def file_name(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"
+
+
+def _self_hash(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,119 @@
+"""Which generations go: never the newest that was read back equal, nor the newest that training has outlived well, nor
+one from before a fault that is found only now, nor one that somebody pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+from muster.train.checkpoint.generations import Generation, list_generations
+from muster.train.checkpoint.manifest import MANIFEST
+from muster.train.runtime.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+GOOD = "GOOD"
+"""Beside the manifest: verified, and its attempt did enough steps after it. A later attempt must know it too."""
+PINNED = "PINNED"
+PINNED_BY_CONTROL_PLANE = "PINNED_BY_CONTROL_PLANE"
+"""Beside the manifest: retention leaves it, whoever keeps the store and whether or not a server is asked. Two marks, so
+that what a person pinned on the disk is not unpinned by a server that never heard of it.
+"""
+PINS = (PINNED, PINNED_BY_CONTROL_PLANE)
+READ = "READ"
+"""Beside the manifest: it was read again and found as it was saved, at the time of this file."""
+
+
+def to_remove(
+    found: Sequence[Generation],
+    keep: int,
+    *,
+    fence: int,
+    verified: frozenset[str],
+    good: frozenset[str],
+    aged: frozenset[str],
+    refused: frozenset[str],
+    passed_over: frozenset[str],
+    pinned: frozenset[str] = frozenset(),
+) -> list[Generation]:
+    """All but the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and those that
+    become so next: the oldest verified after each, of the running attempt ``fence``. ``found`` stands newest first.
+
+    ``aged``: verified, and committed longer ago than any fault takes to be found.
+    ``refused`` ones count for nothing, and go once there is a verified one to go on from. ``passed_over`` ones, which
+    could not be used this time, count for nothing and stay: a person may want to look. ``pinned`` ones stay whatever
+    else is said of them, and count for ``keep`` as any other.
+    """
+    allowed = [generation for generation in found if generation.name not in refused | passed_over]
+    whole = [generation for generation in allowed if generation.name in verified]
+    if not whole:
+        return []
+    own = [generation for generation in whole if generation.fence == fence]
+    held = {whole[0], *_newest_and_next(allowed, own, good), *_newest_and_next(allowed, own, aged), *allowed[:keep]}
+    gone = [generation for generation in allowed if generation not in held]
+    gone += [generation for generation in found if generation.name in refused]
+    return [generation for generation in gone if generation.name not in pinned]
+
+
+def _newest_and_next(allowed: Sequence[Generation], own: Sequence[Generation], such: frozenset[str]) -> set[Generation]:
+    """The newest of ``such``, and the oldest of ``own`` after it: it becomes such next."""
+    newest = next((generation for generation in allowed if generation.name in such), None)
+    maturing = [generation for generation in own if newest is None or generation > newest]
+    return {*([] if newest is None else [newest]), *maturing[-1:]}
+
+
+def remove(folder: Path, gone: Iterable[Generation]) -> None:
+    """The manifest goes first: what a crash leaves half removed does not verify. Raises OSError."""
+    for generation in gone:
+        place = folder / generation.name
+        failpoint("retention.before")
+        (place / MANIFEST).unlink(missing_ok=True)
+        failpoint("retention.half")
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another generation of that step is still there
+            place.parent.rmdir()
+
+
+def mark(folder: Path, generation: Generation, name: str) -> None:
+    """Raises OSError."""
+    (folder / generation.name / name).touch()
+
+
+def unmark(folder: Path, generation: Generation, name: str) -> None:
+    """Raises OSError."""
+    (folder / generation.name / name).unlink(missing_ok=True)
+
+
+def aged_ones(folder: Path, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
+    """Committed ``hold_s`` ago or earlier, by the time of their manifest's file."""
+    return frozenset(
+        generation.name
+        for generation in verified
+        if _written_unix_s(folder, generation, now_unix_s) + hold_s <= now_unix_s
+    )
+
+
+def _written_unix_s(folder: Path, generation: Generation, otherwise: float, name: str = MANIFEST) -> float:
+    try:
+        return (folder / generation.name / name).stat().st_mtime
+    except OSError:
+        return otherwise
+
+
+def read_ones(folder: Path) -> dict[str, float]:
+    """By name, of those marked as ``READ`` when that was last, in Unix seconds."""
+    return {
+        generation.name: read_unix_s
+        for generation in list_generations(folder)
+        if (read_unix_s := _written_unix_s(folder, generation, 0.0, READ)) > 0
+    }
+
+
+def marked_ones(folder: Path, name: str) -> frozenset[str]:
+    return frozenset(
+        generation.name for generation in list_generations(folder) if (folder / generation.name / name).exists()
+    )

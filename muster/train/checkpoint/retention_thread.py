@@ -1,0 +1,245 @@
+"""Beside training, on rank 0: read back what was committed, know what is good, remove what is no longer needed, and
+read again, slowly, what is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from muster.train.checkpoint import generations, retention
+from muster.train.checkpoint.manifest import UnusableError
+from muster.train.checkpoint.pins import Pins
+from muster.train.checkpoint.scrub import Scrub, Stopped, Throttle
+from muster.train.checkpoint.storage.late_files import GivenUpError, LateFiles
+from muster.train.runtime.background import Beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from muster.train.checkpoint.generations import Generation
+    from muster.train.checkpoint.scrub import ScrubRule
+    from muster.train.checkpoint.storage.stores import Store
+    from muster.train.report.wire import Channel
+    from muster.train.runtime.environment import Resume
+
+
+_LAST_PIECE_S = 1.0
+"""What a disk or store that hangs may keep an end from."""
+_CARRY_AGAIN_S = 5.0
+"""Until marks are tried again that could not be made or taken away."""
+
+
+class Upkeep:
+    """One job's store. Older generations go only once a newer one was read back equal."""
+
+    def __init__(
+        self, store: Store, channel: Channel, resume: Resume, scrub: ScrubRule, *, fence: int, keep: int
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._resume = resume
+        self._fence = fence
+        self._keep = keep
+        self._verified: set[Generation] = set()
+        self._passed_over: set[Generation] = set()
+        self._verifying: Beside[None] | None = None
+        self._gone: set[Generation] = set()
+        self._marking = threading.Lock()
+        self._num_saving = 0
+        self._stop = threading.Event()
+        self._is_wished = threading.Event()
+        self._pins = Pins(store, channel, resume.pinned)
+        self._carry_at = float("inf")
+        self._complaints: set[str] = set()
+        throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_wishes)
+        self._scrub = Scrub(store, scrub, throttle)
+        self._caring: Beside[None] | None = None
+
+    def candidates(self) -> list[Generation]:
+        """Which to resume from, in order."""
+        resume = self._resume
+        found = self._store.list_generations()
+        return generations.candidates(found, resume.generation, resume.refused, may_be_newer=resume.may_be_newer)
+
+    def note_verified(self, generation: Generation) -> None:
+        self._verified.add(generation)
+        self._scrub.note_read(generation)
+
+    def pin(self, names: Iterable[str]) -> None:
+        """The control plane wants these kept, and no others."""
+        self._pins.wish(names)
+        self._is_wished.set()
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Meanwhile nothing is scrubbed: the disk is the save's."""
+        self._num_saving += 1
+        try:
+            yield
+        finally:
+            self._num_saving -= 1
+
+    @property
+    def _is_busy(self) -> bool:
+        verifying = self._verifying
+        return self._num_saving > 0 or (verifying is not None and verifying.is_busy)
+
+    def begin(self, resumed: Generation | None = None) -> None:
+        """From here on pins are carried out, and what is kept is read again when it is due.
+
+        ``resumed``: all ranks together have just read all of it.
+        """
+        self._caring = Beside(partial(self._care, resumed), "checkpoint-scrub")
+
+    def close(self) -> None:
+        """The program ends: what is being scrubbed is left."""
+        self._stop.set()
+        self._is_wished.set()
+        if self._caring is not None:
+            self._caring.wait(_LAST_PIECE_S)
+
+    def _care(self, resumed: Generation | None) -> None:
+        self._is_wished.set()
+        if resumed is not None:
+            self._mark_read(resumed)
+        while not self._stop.is_set():
+            is_wished = self._is_wished.wait(min(self._scrub.pause_s, self._carry_in_s))
+            self._carry_wishes()
+            if is_wished:
+                continue
+            try:
+                self._scrub_one()
+            except (OSError, Stopped):  # a store that does not answer is asked again later
+                pass
+            except Exception as fault:  # noqa: BLE001  # one turn's; pins and scrubs go on after it
+                self._complain("kept checkpoints could not be read again", fault)
+
+    @property
+    def _carry_in_s(self) -> float:
+        return max(0.0, self._carry_at - time.monotonic())
+
+    def _carry_wishes(self) -> None:
+        """Those that came in, or failed a while ago; also between two pieces of a scrub, so it raises nothing."""
+        if not self._is_wished.is_set() and self._carry_in_s > 0:
+            return
+        self._is_wished.clear()
+        try:
+            is_done = self._pins.carry()
+        except Exception as fault:  # noqa: BLE001  # tried again as if the store had failed
+            self._complain("pins could not be carried out", fault)
+            is_done = False
+        self._carry_at = float("inf") if is_done else time.monotonic() + _CARRY_AGAIN_S
+
+    def _complain(self, what: str, fault: Exception) -> None:
+        """In the job's log, each once: it may come again with every turn."""
+        sentence = f"muster.train: {what}: {type(fault).__name__}: {fault}\n"
+        if sentence not in self._complaints:
+            self._complaints.add(sentence)
+            sys.stderr.write(sentence)
+
+    def _scrub_one(self) -> None:
+        generation = self._scrub.due(frozenset(each.name for each in self._passed_over) | self._resume.refused)
+        if generation is None or self._stop.is_set():
+            return
+        try:
+            fault = self._scrub.fault_of(generation)
+        except Exception:
+            self._scrub.note_read(generation)  # what nobody foresaw is not to keep the others from their turn
+            raise
+        if generation in self._gone:  # removed meanwhile
+            return
+        if fault is None:
+            self._verified.add(generation)
+            self._mark_read(generation)
+            self._channel.say("checkpoint_scrubbed", generation=generation.name)
+        elif self._scrub.is_there(generation):  # else removed by somebody else, or the store is out of sight
+            self._tell_fault(generation, fault)
+
+    def _mark_read(self, generation: Generation) -> None:
+        """Never in a folder that is being removed. Where it cannot be marked it is read once more than it need be."""
+        with self._marking, contextlib.suppress(OSError):
+            if generation not in self._gone:
+                self._store.mark_read(generation)
+
+    def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
+        """Damage condemns it. What could not be read now may be whole, and what was known of it stays known."""
+        is_damage = isinstance(fault, UnusableError) and fault.is_damage
+        kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
+        if is_damage:
+            self._passed_over.add(generation)
+            self._verified.discard(generation)
+        self._channel.say(kind, generation=generation.name, why=str(fault))
+
+    def pass_over(self, generation: Generation) -> None:
+        """It could not be used when training resumed."""
+        self._passed_over.add(generation)
+
+    def verify_behind(self, generation: Generation) -> None:
+        """Beside training, after the one under way."""
+        earlier = self._verifying
+
+        def work() -> None:
+            if earlier is not None:
+                earlier.wait()
+            self._verify(generation)
+
+        self._verifying = Beside(work, "checkpoint-verify")
+
+    def settle(self, within_s: float | None = None) -> None:
+        """Wait for the verification under way, so long as there is time."""
+        verifying, self._verifying = self._verifying, None  # two threads may ask
+        if verifying is not None:
+            verifying.wait(within_s)
+
+    def _verify(self, generation: Generation) -> None:
+        try:
+            self._verify_patiently(generation)
+        except GivenUpError:  # the program ends, and nobody knows yet
+            return
+        except (UnusableError, OSError) as fault:
+            self._passed_over.add(generation)
+            self._tell_fault(generation, fault)
+            return
+        self.note_verified(generation)
+        self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
+        with contextlib.suppress(OSError):  # what cannot be removed now is removed after the next save
+            self._tidy(generation.step)
+
+    def _verify_patiently(self, generation: Generation) -> None:
+        """A file that is missing may be on its way here: all is read again only once none is missing any more."""
+        try:
+            self._store.verify(generation)
+        except UnusableError as fault:
+            if not fault.is_missing:
+                raise
+            LateFiles(self._store.late_s, self._stop.wait).read(partial(self._store.measured, generation))
+            self._store.verify(generation)
+
+    def _tidy(self, step: int) -> None:
+        pinned = self._pins.held()
+        verified = frozenset(self._verified)  # the scrub's thread adds to it and takes from it
+        for generation in verified:
+            if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
+                self._store.mark_good(generation)
+        gone = retention.to_remove(
+            self._store.list_generations(),
+            self._keep,
+            fence=self._fence,
+            verified=frozenset(generation.name for generation in verified),
+            good=self._store.good_ones(),
+            aged=self._store.aged_ones(verified, self._resume.hold_s, time.time()),
+            refused=self._resume.refused,
+            passed_over=frozenset(generation.name for generation in self._passed_over),
+            pinned=pinned,
+        )
+        with self._marking:
+            self._gone.update(gone)
+        self._store.remove(gone)
+        self._verified.difference_update(gone)
+        for generation in gone:
+            self._channel.say("checkpoint_expired", generation=generation.name)

@@ -1,0 +1,18 @@
+"""A save that is under way beside training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.train.runtime.background import Beside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Saving(Beside[bool]):
+    """``step``: what is being saved. Its result is whether it was committed."""
+
+    def __init__(self, step: int, work: Callable[[], bool]) -> None:
+        self.step = step
+        super().__init__(work, "checkpoint-save")

@@ -1,0 +1,246 @@
+"""What must be equal for the next step to be the same: model, optimizer, scheduler, each rank's random numbers.
+
+What all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at once.
+What is sharded over them is written piece by piece, each once, and read into any other layout (see ``shards``).
+What is each rank's own (random numbers; buffers, such as the running means of a batch norm; schedulers and extras that
+differ, see ``extras``) is written by each: one name for all would silently restore one rank's everywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import torch
+
+from muster.train.checkpoint import extras
+from muster.train.checkpoint.staging import is_plain
+from muster.train.parallel import shards
+from muster.train.parallel.shards import CoverageError
+from muster.train.runtime import rng as chance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from muster.train.checkpoint.extras import Stateful
+    from muster.train.checkpoint.sealing import Sink
+    from muster.train.parallel.shards import Piece
+
+
+WAS_SHARDED = "was_sharded"
+"""In a part as ``exchange`` hands it on, where all is pieces: whether it was so when it was saved."""
+ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
+
+
+@dataclass
+class Trained:
+    """What is saved and restored as one. ``extras``: anything else with a state
+    (``muster.train.checkpoint.extras``).
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
+    scheduler: Stateful | None
+    extras: Mapping[str, Stateful]
+
+
+def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int) -> dict[str, Any]:
+    """This rank's part: the tensors are those of training itself, to be written before it goes on.
+
+    With all of its schedulers and extras: ``extras.divided`` leaves what it is to write of them.
+
+    ``rng``: the rank's random numbers, taken before: a ``state_dict``, or a thread beside, may draw some meanwhile.
+
+    Raises:
+        CoverageError: it holds something that cannot be saved.
+    """
+    part = tensors_of(trained, rank=rank, world_size=world_size)
+    return {**part, "rng": rng, **extras.part_of(extras.named(trained.scheduler, trained.extras))}
+
+
+def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+    """What ``part_of`` has of model and optimizer. Raises CoverageError."""
+    alike, own = _divided(trained.model)
+    plain, pieces = _apart(alike)
+    part: dict[str, Any] = {"model": _share(plain, rank, world_size), "model_pieces": pieces, "own": own}
+    if trained.optimizer is not None:
+        state = trained.optimizer.state_dict()
+        apart = {key: _apart(values) for key, values in state["state"].items()}
+        shared = _share({key: plain for key, (plain, _) in apart.items()}, rank, world_size)
+        part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
+        if rank == 0:
+            part["optimizer"]["param_groups"] = state["param_groups"]
+    return part
+
+
+def dump(part: dict[str, Any], file: Sink) -> None:
+    """Without the checksums of the zip format: the SHA-256 of the whole says more.
+
+    Raises:
+        CoverageError: it holds something that cannot be written, or not be read again by ``unpacked``.
+        OSError: the disk.
+    """
+    had_checksums = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(compute_crc32=False)
+    try:
+        torch.save(part, cast("IO[bytes]", file))
+    except (pickle.PicklingError, AttributeError, TypeError) as fault:
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
+    except RuntimeError as fault:  # torch's writer hides a full disk behind a complaint of its own
+        raise file.fault or fault from fault
+    finally:
+        torch.serialization.set_crc32_options(had_checksums)
+
+
+def require_loadable(part: dict[str, Any]) -> None:
+    """Whether ``unpacked`` would take it, tried with empty tensors: this takes milliseconds. Raises CoverageError."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(_emptied(part), buffer)
+    except (pickle.PicklingError, AttributeError, TypeError) as fault:
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
+    unpacked(buffer.getvalue())
+
+
+def _emptied(value: Any) -> Any:
+    """Without the values of its tensors; other kinds of containers and of tensors stay whole."""
+    if isinstance(value, torch.Tensor) and is_plain(value):
+        return torch.empty(0, dtype=value.dtype)
+    if type(value) is dict:
+        return {key: _emptied(inner) for key, inner in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(_emptied(inner) for inner in value)
+    return value
+
+
+def unpacked(part: bytes | bytearray) -> dict[str, Any]:
+    """One part, whose bytes were verified before. Raises CoverageError."""
+    return _load(io.BytesIO(part), "cpu")
+
+
+def _load(buffer: IO[bytes], device: str) -> dict[str, Any]:
+    try:
+        part: dict[str, Any] = torch.load(buffer, map_location=device, weights_only=True)
+    except pickle.UnpicklingError as fault:
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
+    return part
+
+
+def _divided(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What all ranks have alike, and what is this rank's own."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    whole = model.state_dict()
+    alike = {name: value for name, value in whole.items() if name in names or shards.is_sharded(value)}
+    return alike, {name: value for name, value in whole.items() if name not in alike}
+
+
+def _apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Piece]]:
+    """What each rank has whole, and this rank's pieces of what is sharded."""
+    plain = {name: value for name, value in values.items() if not shards.is_sharded(value)}
+    pieces = {name: shards.piece_of(value) for name, value in values.items() if name not in plain}
+    return plain, {name: piece for name, piece in pieces.items() if piece is not None}
+
+
+def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
+    """This rank's entries, so that all ranks have about as much to write; the same cut on each rank."""
+    loads = [0] * world_size
+    chosen = {}
+    for key, value in sorted(whole.items(), key=lambda item: -_size_of(item[1])):
+        owner = loads.index(min(loads))
+        loads[owner] += _size_of(value) + 1
+        if owner == rank:
+            chosen[key] = value
+    return chosen
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return sum(_size_of(inner) for inner in value.values()) if isinstance(value, dict) else 0
+
+
+def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_size: int) -> bool:
+    """Put all ranks' parts back. Returns whether this rank found its own random numbers there.
+
+    Raises:
+        CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
+    """
+    is_known = rank < len(loaded)
+    own = loaded[rank if is_known else 0]
+    try:
+        weights = _weights(loaded, trained.model)
+        trained.model.load_state_dict({**weights, **own["own"]}, strict=True)
+    except (RuntimeError, CoverageError) as fault:
+        raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
+    if trained.optimizer is not None:
+        _restore_optimizer(loaded, trained.optimizer)
+    is_sharded = any(map(shards.is_sharded, trained.model.parameters()))
+    extras.restore(
+        loaded,
+        extras.named(trained.scheduler, trained.extras),
+        rank=rank,
+        world_size=world_size,
+        is_sharded_anew=is_sharded and not any(map(was_sharded, loaded)),
+    )
+    if is_known:
+        chance.set_random_state(own["rng"])
+    return is_known
+
+
+def was_sharded(part: Mapping[str, Any]) -> bool:
+    """Whether the model was laid out over the ranks when this part of it was saved."""
+    return bool(part.get(WAS_SHARDED, part.get("model_pieces")))
+
+
+def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
+    if any("optimizer" not in part for part in loaded):
+        raise CoverageError("no optimizer was saved")
+    state = _optimizer_state(loaded, optimizer)
+    try:
+        optimizer.load_state_dict({"state": state, "param_groups": loaded[0]["optimizer"]["param_groups"]})
+    except (ValueError, KeyError) as fault:
+        raise CoverageError(f"the optimizer differs from the one that was saved: {fault}") from fault
+
+
+def _weights(loaded: list[dict[str, Any]], model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By name, each laid out as the model's own. What the model has not is left for it to refuse."""
+    saved = _gathered([(part["model"], part.get("model_pieces", {})) for part in loaded])
+    here = model.state_dict()
+    return {name: shards.like(here.get(name, pieces[0]["values"]), pieces, name) for name, pieces in saved.items()}
+
+
+def _gathered(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]]) -> dict[str, list[Piece]]:
+    """Of each tensor by name its pieces in all ranks' parts, in their order."""
+    found: dict[str, list[Piece]] = {}
+    for plain, pieces in parts:
+        for name, value in plain.items():
+            if isinstance(value, torch.Tensor):
+                found.setdefault(name, []).append(shards.whole(value))
+        for name, piece in pieces.items():
+            found.setdefault(name, []).append(piece)
+    return found
+
+
+def _optimizer_state(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
+    """Of each parameter by its number."""
+    parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    parts = [(part["optimizer"]["state"], part["optimizer"].get("pieces", {})) for part in loaded]
+    keys = {key for rooms in parts for room in rooms for key in room}
+    return {
+        key: _state_of(parameters.get(key), [(plain.get(key, {}), pieces.get(key, {})) for plain, pieces in parts], key)
+        for key in sorted(keys)
+    }
+
+
+def _state_of(
+    parameter: torch.Tensor | None, parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]], key: int
+) -> dict[str, Any]:
+    """What has the parameter's shape is laid out as the parameter is; all else stays as it was saved."""
+    found = {name: value for plain, _ in parts for name, value in plain.items()}
+    for name, pieces in _gathered(parts).items():
+        is_alike = parameter is not None and list(parameter.shape) == pieces[0]["shape"]
+        template = parameter if is_alike else pieces[0]["values"]
+        found[name] = shards.like(template, pieces, f"{name} of parameter {key}")
+    return found

@@ -1,0 +1,1 @@
+"""Datasets and which samples a rank sees."""

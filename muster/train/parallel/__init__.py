@@ -1,0 +1,1 @@
+"""Ranks that form one job: groups, meshes, shards, sizes."""

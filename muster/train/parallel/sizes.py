@@ -1,0 +1,41 @@
+"""The program's own wish for more or fewer hosts: a word to the control plane, which decides as for its tenant."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.train.report.wire import Channel
+
+_MOST = 1 << 31
+
+
+class Sizes:
+    """``nodes_range``: the fewest and the most hosts that the job may have; None: nobody changes their number."""
+
+    def __init__(self, nodes_range: tuple[int, int] | None, channel: Channel, rank: int) -> None:
+        self._range = nodes_range
+        self._channel = channel
+        self._rank = rank
+        self._asked: int | None = None
+
+    def ask(self, num_nodes: int) -> None:
+        """Of rank 0, and once for each number in turn. Raises TypeError for what is no whole number."""
+        wanted = operator.index(num_nodes)
+        if self._rank != 0 or wanted == self._asked:
+            return
+        self._asked = wanted
+        self._channel.say("resize", num_nodes=min(max(wanted, -_MOST), _MOST - 1))  # what the wire can carry
+        if why := self._why_not(wanted):
+            sys.stderr.write(f"muster: the job does not go on with {wanted} hosts: {why}\n")
+            sys.stderr.flush()
+
+    def _why_not(self, wanted: int) -> str:
+        if self._range is None:
+            return "nobody here changes their number"
+        fewest, most = self._range
+        if fewest == most:
+            return f"it has {most} and no other number (`min_nodes` or `max_nodes` make a job elastic)"
+        return "" if fewest <= wanted <= most else f"it may have from {fewest} to {most}"

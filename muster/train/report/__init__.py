@@ -1,0 +1,1 @@
+"""What a run reports: its speed, its figures, and advice."""

@@ -1,0 +1,310 @@
+"""Where a step's time goes, how fast the run is and what it holds: seen by hooks, so that a program need not ask.
+
+A step is cut into parts, each beginning where the one before ends:
+
+| part | from | to |
+|---|---|---|
+| data | the step's begin, or the end of a backward pass that another forward pass follows | the model is called |
+| forward | the model is called | its gradients begin: the loss is in it |
+| backward | its gradients begin | the last gradient of this rank is there |
+| collective | the last gradient of this rank is there | they are those of all ranks: what computing did not hide |
+| optimizer | the end of the last backward pass, so with clipping | the optimizer has stepped |
+| other | the optimizer has stepped, or a pass without gradients is done | the step's end |
+| checkpoint | the end of the step before | this step's begin: saving, and the word with the other ranks |
+
+Over gloo DDP exchanges nothing while it computes, and all of it is collective. Several ranks under anything else (FSDP,
+tensor parallelism, an exchange of the program's own) exchange within their passes, where nobody sees it from outside:
+there collective is null, and what it took is in the other parts. On a GPU the borders are events on its stream, read
+when the GPU has passed them: nothing waits for a figure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import distributed
+
+from muster.train.parallel.shards import is_sharded
+from muster.train.report.flops import peak_of, utilisation
+from muster.train.runtime.devices import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from muster.train.report.flops import Work
+    from muster.train.runtime.devices import Device
+
+PARTS = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
+_UNDECIDED = "undecided"
+"""Behind a backward pass: data where another forward pass follows, the optimizer's where its step does."""
+SAY_EVERY_S = 1.0
+_MOST_PENDING = 64
+_MIB = 1 << 20
+
+
+class Pace:
+    """One rank's. ``begin`` and ``end`` frame a step; ``word`` is what there is to say, at most once a second."""
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        is_on: bool,
+        work: Work | None,
+        ranks_per_replica: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``ranks_per_replica``: so many ranks share the work on one sample, and each answers for its part of it."""
+        self._is_on = is_on
+        self._device = device
+        self._now = now
+        self._work = work
+        peak = None if device.gpu is None else peak_of(device.gpu)
+        self._peak_tflops = None if peak is None or work is None else peak.tflops_of(work.dtype)
+        self._ranks_per_replica = ranks_per_replica
+        self._sees_exchanges = True
+        self._hooks: list[Any] = []
+        self._marks: list[tuple[str, Any]] = []
+        self._is_in_step = False
+        self._pending: deque[list[tuple[str, Any]]] = deque(maxlen=_MOST_PENDING)
+        self._sums = dict.fromkeys(PARTS, 0.0)
+        self._num_summed = 0
+        self._tokens: int | None = None
+        self._has_told_tokens = False
+        self._grad_norm: float | torch.Tensor | None = None
+        self._said_at: float | None = None
+        self._ended_at = 0.0
+
+    def held_bytes(self) -> int:
+        """What this rank's tensors hold now; on a host without a GPU, what its process does."""
+        return self._device.held_bytes()
+
+    def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+        """From now on; until ``leave``."""
+        if not self._is_on:
+            return
+        self._sees_exchanges = _is_alone() or _is_under_ddp_alone(model)
+        self._hooks.append(model.register_forward_pre_hook(self._forward_begins))
+        self._hooks.append(model.register_forward_hook(self._forward_ends))
+        if optimizer is not None:
+            self._hooks.append(optimizer.register_step_pre_hook(self._optimizer_begins))
+            self._hooks.append(optimizer.register_step_post_hook(self._optimizer_ends))
+
+    def __reduce__(self) -> tuple[Callable[[], Pace], tuple[()]]:
+        """A copy of a model, or a model in a file, has the hooks with it: theirs do nothing."""
+        return _switched_off, ()
+
+    def leave(self) -> None:
+        """Take the hooks off."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def begin(self) -> None:
+        """A step begins."""
+        if not self._is_on:
+            return
+        if self._said_at is None:
+            self._said_at = self._now()
+        self._is_in_step = True
+        self._turn("data")
+
+    def end(self) -> None:
+        """A step is done."""
+        if not self._is_in_step:
+            return
+        self._turn("checkpoint")
+        self._is_in_step = False
+        self._ended_at = self._now()
+        if not any(part == "forward" for part, _ in self._marks):  # the model was called where no hook sees it
+            self._marks = [("other" if part == "data" else part, mark) for part, mark in self._marks]
+        self._pending.append(self._marks)
+        self._marks = self._marks[-1:]
+        self._read()
+
+    def note(self, *, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None) -> None:
+        """``tokens`` of this rank in this step; it may be told in several pieces."""
+        if tokens is not None:
+            self._tokens = (self._tokens or 0) + int(tokens)
+            self._has_told_tokens = True
+        if grad_norm is not None and _is_whole(grad_norm):
+            self._grad_norm = grad_norm.detach() if isinstance(grad_norm, torch.Tensor) else grad_norm
+
+    @contextlib.contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Around an exchange of gradients that the backward pass waits for."""
+        self._turn("collective")
+        try:
+            yield
+        finally:
+            self._turn("backward")
+
+    def word(self, *, is_last: bool = False) -> dict[str, float | int | None] | None:
+        """Means over the steps since the last one; None when there is none to tell of, or it is too soon."""
+        if self._said_at is None:
+            return None
+        elapsed_s = self._ended_at - self._said_at  # without what came behind the last step, such as the last save
+        if elapsed_s < SAY_EVERY_S and not is_last:
+            return None
+        if is_last and self._tokens is None and self._has_told_tokens:
+            return None  # steps of which the GPU is behind: what was told before says more
+        self._read()
+        if self._num_summed == 0:
+            return None
+        said: dict[str, float | int | None] = {"num_steps": self._num_summed}
+        said |= self._parts()
+        rate = None if self._tokens is None else self._tokens / self._ranks_per_replica / max(elapsed_s, 1e-9)
+        said |= {
+            "tokens_per_s": rate,
+            "grad_norm": _number(self._grad_norm),
+            "memory_mib": round(self._device.memory_bytes() / _MIB, 1),
+        }
+        said |= self._utilisation(rate)
+        self._sums = dict.fromkeys(PARTS, 0.0)
+        self._num_summed = 0
+        self._tokens = self._grad_norm = None
+        self._said_at += elapsed_s
+        return said
+
+    def _parts(self) -> dict[str, float | None]:
+        """Seconds a step. What is not seen whole is null, and what was seen of it belongs to the backward pass."""
+        sums: dict[str, float | None] = dict(self._sums)
+        if not self._sees_exchanges:
+            sums |= {"backward": self._sums["backward"] + self._sums["collective"], "collective": None}
+        num_steps = self._num_summed
+        return {f"{part}_s": None if total is None else round(total / num_steps, 6) for part, total in sums.items()}
+
+    def _turn(self, part: str) -> None:
+        if torch.compiler.is_compiling() or not self._is_in_step:
+            return
+        marks = self._marks
+        if marks and marks[-1][0] == _UNDECIDED:
+            what = {"forward": "data", "optimizer": "optimizer"}.get(part, "other")
+            marks[-1] = (what, marks[-1][1])
+        marks.append((part, self._device.mark()))
+
+    def _optimizer_begins(self, *_: object) -> None:
+        self._turn("optimizer")
+
+    def _optimizer_ends(self, *_: object) -> None:
+        self._turn("other")
+
+    def _forward_begins(self, _module: object, _inputs: object) -> None:
+        self._turn("forward")
+
+    def _forward_ends(self, _module: object, _inputs: object, output: object) -> None:
+        if torch.compiler.is_compiling() or not self._is_in_step:
+            return
+        graded = [each for each in _tensors(output) if each.grad_fn is not None]
+        if not graded:
+            if not torch.is_grad_enabled():
+                self._turn(_UNDECIDED)
+            return
+        begins = self._backward_begins()
+        for each in graded:
+            cast("Any", each).register_hook(begins)
+
+    def _backward_begins(self) -> Callable[[torch.Tensor], None]:
+        has_begun = False
+
+        def ended() -> None:
+            nonlocal has_begun
+            has_begun = False
+            self._gradients_are_here()
+
+        def begins(_gradient: torch.Tensor) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                self._turn("backward")
+                _at_end_of_backward(ended)
+
+        return begins
+
+    def _gradients_are_here(self) -> None:
+        """DDP waits for the other ranks in a callback that it has asked for by now: ours comes again behind it."""
+        self._turn("collective")
+        _at_end_of_backward(lambda: self._turn(_UNDECIDED))
+
+    def _read(self) -> None:
+        """Add up what the executing side has passed."""
+        while self._pending:
+            marks = self._pending.popleft()
+            try:
+                if not self._device.has_passed(marks[-1][1]):
+                    self._pending.appendleft(marks)
+                    return
+                taken = [
+                    (part, max(self._device.seconds(began, ended), 0.0))
+                    for (part, began), (_, ended) in itertools.pairwise(marks)
+                ]
+            except (RuntimeError, ValueError):  # marks of several streams or of a captured graph: no figure, no harm
+                continue
+            for part, seconds in taken:
+                self._sums[part] += seconds
+            self._num_summed += 1
+
+    def _utilisation(self, rate: float | None) -> dict[str, float | int | None]:
+        """Nothing where the program did not say what a token costs, or nobody knows the GPU's peak for its type."""
+        if rate is None or self._work is None or self._peak_tflops is None:
+            return {"mfu": None, "hfu": None}
+        work = self._work
+        found = utilisation(
+            work.model,
+            tokens_per_s=rate,
+            num_gpus=1,
+            peak_tflops=self._peak_tflops,
+            attention=work.attention,
+            recompute=work.recompute,
+        )
+        return {"mfu": round(found.mfu, 5), "hfu": round(found.hfu, 5)}
+
+
+def _is_alone() -> bool:
+    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+def _is_under_ddp_alone(model: torch.nn.Module) -> bool:
+    """And none of its parameters is spread over ranks, whose parts would be gathered within the passes."""
+    return isinstance(model, torch.nn.parallel.DistributedDataParallel) and not any(map(is_sharded, model.parameters()))
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    """As DDP and FSDP do; there is no public way."""
+    engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
+    engine.queue_callback(call)
+
+
+def _tensors(output: object) -> Iterator[torch.Tensor]:
+    """Of a tensor, a sequence, a mapping or a dataclass of any depth: what models give back."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for each in output.values():
+            yield from _tensors(each)
+    elif isinstance(output, (list, tuple)):
+        for each in output:
+            yield from _tensors(each)
+    elif dataclasses.is_dataclass(output):
+        for field in dataclasses.fields(output):
+            yield from _tensors(getattr(output, field.name, None))
+
+
+def _is_whole(norm: float | torch.Tensor) -> bool:
+    """A distributed tensor may hold this rank's part alone; to ask for all of it would need all ranks."""
+    return all(each.is_replicate() for each in getattr(norm, "placements", ()))
+
+
+def _switched_off() -> Pace:
+    return Pace(Host(), is_on=False, work=None, ranks_per_replica=1)
+
+
+def _number(value: float | torch.Tensor | None) -> float | None:
+    """What is no finite number is told as none."""
+    found = float(value) if value is not None else float("nan")
+    return found if abs(found) < float("inf") else None

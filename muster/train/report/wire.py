@@ -1,0 +1,155 @@
+"""A rank's words to its supervisor, and the order to stop: JSON lines over a Unix socket that never hold up training.
+
+``MUSTER_TRAIN_SOCKET`` names the socket; each rank has one connection. Each line is one JSON object with a ``type``.
+
+| out | fields |
+|---|---|
+| ``hello`` | rank, world_size, pid; always the first line |
+| ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
+| ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; samples of this rank in this attempt, samples_per_step, tokens_per_step, padding (a share) or null; at most once a second |
+| ``checkpoint`` | step, generation, status ``writing``: its files are being written; ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds), place (file system or bucket); ``verified``: all was read back equal; ``failed``: why, and faults: of each rank that a host or storage failed rank, kind, place, is_shared (``save_faults``) |
+| ``checkpoint_found`` | step, generation, bytes, at_unix_ms, manifest_sha256, lineage of one that training goes on from, or passes over as tainted, and that the order did not name: whoever committed it may have died before it said so |
+| ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
+| ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
+| ``checkpoint_scrubbed`` | generation: it was read again, and is as it was saved |
+| ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or taken away, as ``pins`` said |
+| ``checkpoint_expired`` | generation: removed, since newer ones are whole |
+| ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
+| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``rng.policy``) |
+| ``resize`` | num_nodes: the program asks that the job goes on with so many hosts |
+| ``warning`` | code, message: what the program most likely did not mean (``advice``) |
+| ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
+
+| in | fields |
+|---|---|
+| ``stop`` | reason, deadline_unix_ms; may come again with an earlier deadline |
+| ``checkpoint_now`` | |
+| ``pins`` | generations: those that retention is to leave, and no others of the control plane's |
+
+Rank 0 alone speaks of checkpoints and sizes. Unknown types and fields are to be passed over on both sides.
+"""  # noqa: E501  # a table's row is one line
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.train.report.outlets import Outlets
+
+MOST_WAITING_BYTES = 1 << 20
+MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
+"""Steps and their pace may fill half of what waits: checkpoints and the outcome still find room."""
+LONGEST_TEXT = 500
+_LAST_WORDS_S = 2.0
+_CONNECT_S = 1.0
+_BETWEEN_TRIES_S = 0.02
+
+
+class Channel:
+    """Without a path, or when nobody listens, it says nothing and hears nothing."""
+
+    def __init__(self, path: str | None) -> None:
+        self.dropped_lines = 0
+        self._lock = threading.Lock()
+        self._waiting = bytearray()
+        self._heard = b""
+        self._socket: socket.socket | None = None
+        self._outlets: Outlets | None = None
+        if path:
+            self._socket = _connected(path)
+
+    def say(self, kind: str, **fields: object) -> None:
+        """Sent at once or kept for later; dropped and counted when too much waits."""
+        if self._outlets is not None:
+            self._outlets.hear(kind, fields)
+        cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+        line = json.dumps({"type": kind, **cut}).encode() + b"\n"
+        most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
+        with self._lock:
+            self._flush()
+            if self._socket is None or len(self._waiting) + len(line) > most:
+                self.dropped_lines += 1
+                return
+            self._waiting += line
+            self._flush()
+
+    def hear(self) -> list[dict[str, object]]:
+        """What has come since the last call."""
+        with self._lock:
+            self._flush()
+            if self._socket is None:
+                return []
+            try:
+                while content := self._socket.recv(4096):
+                    self._heard += content
+            except OSError:  # nothing more now, or nobody there any more
+                pass
+            *lines, self._heard = self._heard.split(b"\n")
+            self._heard = self._heard[-MOST_WAITING_BYTES:]
+        return [message for line in lines if (message := _message(line)) is not None]
+
+    def lead_to(self, outlets: Outlets) -> None:
+        """From now on they hear what is said, and are closed with it."""
+        self._outlets = outlets
+
+    def close(self) -> None:
+        """Last words get a moment, since nothing is held up by them any more; the supervisor hears them first."""
+        self._close()
+        outlets, self._outlets = self._outlets, None
+        if outlets is not None:
+            outlets.close()
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._socket is None:
+                return
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(_LAST_WORDS_S)
+                self._socket.sendall(self._waiting)
+            self._socket.close()
+            self._socket = None
+
+    def _flush(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            while self._waiting:
+                del self._waiting[: self._socket.send(self._waiting)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._socket.close()
+            self._socket = None
+
+
+def _connected(path: str) -> socket.socket | None:
+    """Not blocking either: a listener with a full backlog gets a second, not our patience."""
+    channel = socket.socket(socket.AF_UNIX)
+    channel.setblocking(False)
+    until = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            channel.connect(path)
+        except BlockingIOError:
+            if time.monotonic() < until:
+                time.sleep(_BETWEEN_TRIES_S)
+                continue
+        except OSError:
+            pass
+        else:
+            return channel
+        channel.close()
+        return None
+
+
+def _message(line: bytes) -> dict[str, object] | None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None

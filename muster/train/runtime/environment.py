@@ -1,0 +1,298 @@
+"""What the launcher says to a rank: torchrun's variables and Muster's own, each with what holds without it.
+
+| variable | meaning | without it |
+|---|---|---|
+| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's; without a ``RANK`` that of Open MPI, MPICH or Slurm (``foreign_launchers``) | one rank, no process group |
+| ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
+| ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
+| ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
+| ``MUSTER_CHECKPOINT_STORE`` | an object store instead of the folder: ``s3://bucket/prefix``, the job's own; where and as whom, see ``bucket`` | the folder |
+| ``MUSTER_CHECKPOINT_CREDENTIALS_FILE`` | for that store, in the form of ~/.aws/credentials: a path, or the name of a secret of the job | as boto3 finds them |
+| ``MUSTER_CHECKPOINT_KEY_FILE`` | checkpoints are encrypted (``keys``): a path, or the name of a secret of the job | they are not |
+| ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
+| ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
+| ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (it is the newest that was heard of: one that is newer goes first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (as that), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
+| ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
+| ``MUSTER_SCRUB`` | how what is kept is read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
+| ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
+| ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | nobody changes their number |
+| ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
+| ``MUSTER_OUTLETS`` | names with commas: where figures go besides (``outlets``) | nowhere, unless the program says |
+| ``MUSTER_SPEC_SHA256`` | of the job's specification, for manifests (``lineage``) | null |
+| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | where copies of datasets lie on this host, and how much they may hold (``datasets``) | ``/var/tmp``, and nowhere where it is empty; what the disk has |
+| ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as it says |
+| ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
+"""  # noqa: E501  # a table's row is one line
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.interval import IntervalRule
+from muster.train.checkpoint.scrub import ScrubRule
+from muster.train.checkpoint.storage.places import S3Place, is_s3
+from muster.train.parallel.foreign_launchers import require_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LONGEST_FENCE = 20
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Which generations may be used, by the control plane's word.
+
+    ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
+    is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
+    ``may_be_newer``: ``generation`` is the newest that the control plane heard of; what was committed by an attempt
+    that died before it could say so is used before it. ``tainted_since_unix_ms``: by fence, from when on results of
+    that attempt may be false, heard of or not. ``overtaken_since_unix_ms``: by fence, from when on a newer attempt
+    trained, which has not seen what that one committed since; to go on from it would undo the newer one's work.
+    ``pinned`` None: nothing is said of pins.
+    """
+
+    generation: str | None = None
+    refused: frozenset[str] = field(default_factory=frozenset)
+    not_after_unix_ms: int | None = None
+    good_after_steps: int = 20
+    hold_s: float = 600.0
+    pinned: frozenset[str] | None = None
+    may_be_newer: bool = False
+    tainted_since_unix_ms: Mapping[int, int] = field(default_factory=dict)
+    overtaken_since_unix_ms: Mapping[int, int] = field(default_factory=dict)
+
+    def is_tainted(self, fence: int, committed_at_unix_ms: int) -> bool:
+        since = self.tainted_since_unix_ms.get(fence)
+        return since is not None and committed_at_unix_ms >= since
+
+    def is_overtaken(self, fence: int, committed_at_unix_ms: int) -> bool:
+        since = self.overtaken_since_unix_ms.get(fence)
+        return since is not None and committed_at_unix_ms >= since
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """``fence`` None: nobody gives one out. ``stop_notice_s`` None: the signal to stop leaves all the time needed."""
+
+    rank: int = 0
+    world_size: int = 1
+    is_launched: bool = False
+    attempt_id: str = ""
+    fence: int | None = None
+    socket_path: str | None = None
+    checkpoint_dir: Path | None = None
+    checkpoint_store: S3Place | None = None
+    checkpoint_credentials_file: Path | None = None
+    checkpoint_key_file: Path | None = None
+    stop_notice_s: float | None = None
+    resume: Resume = field(default_factory=Resume)
+    interval: IntervalRule = field(default_factory=IntervalRule)
+    scrub: ScrubRule = field(default_factory=ScrubRule)
+    accumulation: int = 1
+    is_synchronous: bool = False
+    spec_sha256: str | None = None
+    nodes_range: tuple[int, int] | None = None
+    job_id: str = ""
+    outlets: tuple[str, ...] = ()
+    faults: str = ""
+    faults_seed: int = 0
+
+    @property
+    def checkpoint_place(self) -> Path | S3Place | None:
+        """The store goes before the folder, which a host names for every job."""
+        return self.checkpoint_store or self.checkpoint_dir
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
+        """Raises ValueError naming the variable that cannot be read."""
+        environ = os.environ if environ is None else environ
+        require_rank(environ)
+        return cls(
+            rank=_number(environ, "RANK") or 0,
+            world_size=_number(environ, "WORLD_SIZE") or 1,
+            is_launched=all(name in environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
+            attempt_id=environ.get("MUSTER_ATTEMPT_ID", ""),
+            fence=_number(environ, "MUSTER_FENCE"),
+            socket_path=environ.get("MUSTER_TRAIN_SOCKET") or None,
+            checkpoint_dir=_folder(environ, "MUSTER_CHECKPOINT_DIR"),
+            checkpoint_store=_store(environ, "MUSTER_CHECKPOINT_STORE"),
+            checkpoint_credentials_file=_file(environ, "MUSTER_CHECKPOINT_CREDENTIALS_FILE"),
+            checkpoint_key_file=_file(environ, "MUSTER_CHECKPOINT_KEY_FILE"),
+            stop_notice_s=_seconds(environ, "MUSTER_STOP_NOTICE_S"),
+            resume=_resume(environ.get("MUSTER_RESUME")),
+            interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
+            scrub=_scrub(environ.get("MUSTER_SCRUB")),
+            accumulation=_number(environ, "MUSTER_ACCUMULATION") or 1,
+            is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
+            nodes_range=_range(environ, "MUSTER_NODES_RANGE"),
+            job_id=environ.get("MUSTER_JOB_ID", ""),
+            outlets=_names(environ.get("MUSTER_OUTLETS", "")),
+            spec_sha256=environ.get("MUSTER_SPEC_SHA256") or None,
+            faults=environ.get("MUSTER_TRAIN_FAULTS", ""),
+            faults_seed=_number(environ, "MUSTER_TRAIN_FAULTS_SEED") or 0,
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _folder(environ: Mapping[str, str], name: str) -> Path | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    if is_s3(text):
+        raise ValueError(f"{name}={text!r}: must be a folder; an object store is MUSTER_CHECKPOINT_STORE")
+    return Path(text)
+
+
+def _store(environ: Mapping[str, str], name: str) -> S3Place | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return S3Place.of(text)
+    except ValueError as fault:
+        raise ValueError(f"{name}: {fault}") from None
+
+
+def _file(environ: Mapping[str, str], name: str) -> Path | None:
+    """A path, or the name of one of the job's secrets."""
+    text = environ.get(name)
+    if not text:
+        return None
+    if "/" in text:
+        return Path(text)
+    folder = environ.get("MUSTER_SECRETS_DIR")
+    if not folder:
+        raise ValueError(f"{name}={text!r}: names a secret, and this job has none (MUSTER_SECRETS_DIR is not set)")
+    return Path(folder) / text
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"{name}={text!r}: must be a whole number, 0 or more")
+    return int(text)
+
+
+def _range(environ: Mapping[str, str], name: str) -> tuple[int, int] | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    fewest, dash, most = text.partition("-")
+    if not (dash and fewest.isdecimal() and most.isdecimal() and 1 <= int(fewest) <= int(most)):
+        raise ValueError(f"{name}={text!r}: must be the fewest and the most hosts, as in 1-4")
+    return int(fewest), int(most)
+
+
+def _seconds(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name}={text!r}: must be seconds, 0 or more")
+    return seconds
+
+
+def _resume(text: str | None) -> Resume:
+    document = _object("MUSTER_RESUME", text) if text else {}
+    refused = document.get("refuse") or ()
+    wanted = document.get("generation") or None
+    limit = document.get("not_after_unix_ms")
+    steps = document.get("good_after_steps")
+    hold_s = document.get("hold_s")
+    pinned = document.get("pinned")
+    may_be_newer = document.get("may_be_newer") or False
+    tainted = document.get("tainted_since_unix_ms") or {}
+    overtaken = document.get("overtaken_since_unix_ms") or {}
+    fits = (
+        _is_words(refused)
+        and (pinned is None or _is_words(pinned))
+        and (wanted is None or (isinstance(wanted, str) and Generation.named(wanted) is not None))
+        and (limit is None or isinstance(limit, int))
+        and (steps is None or isinstance(steps, int))
+        and (hold_s is None or isinstance(hold_s, (int, float)))
+        and isinstance(may_be_newer, bool)
+        and _is_by_fence(tainted)
+        and _is_by_fence(overtaken)
+    )
+    if not fits:
+        raise ValueError(
+            f"MUSTER_RESUME={text!r}: a field is of another kind than muster.train.runtime.environment says"
+        )
+    return Resume(
+        wanted,
+        frozenset(refused),
+        limit,
+        Resume.good_after_steps if steps is None else steps,
+        Resume.hold_s if hold_s is None else float(hold_s),
+        None if pinned is None else frozenset(pinned),
+        may_be_newer,
+        {int(fence): since for fence, since in tainted.items()},
+        {int(fence): since for fence, since in overtaken.items()},
+    )
+
+
+def _is_by_fence(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE and isinstance(since, int)
+        for fence, since in value.items()
+    )
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+
+
+def _scrub(text: str | None) -> ScrubRule:
+    name = "MUSTER_SCRUB"
+    document = _object(name, text) if text else {}
+    known = {each.name: document[each.name] for each in fields(ScrubRule) if document.get(each.name) is not None}
+    for field_name, value in known.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ValueError(f"{name}={text!r}: {field_name} must be a number, 0 or more")
+    rule = ScrubRule(**known)
+    if rule.bytes_per_s <= 0:
+        raise ValueError(f"{name}={text!r}: bytes_per_s must be above 0; interval_s 0 turns it off")
+    return rule
+
+
+def _interval(text: str | None) -> IntervalRule:
+    name = "MUSTER_CHECKPOINT_INTERVAL"
+    document = _object(name, text) if text else {}
+    known = {each.name: document[each.name] for each in fields(IntervalRule) if document.get(each.name) is not None}
+    for field_name, value in known.items():
+        kinds = int if field_name == "num_gpus" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={text!r}: {field_name} must be a number above 0")
+    rule = IntervalRule(**known)
+    if rule.max_s < rule.min_s:
+        raise ValueError(f"{name}={text!r}: max_s must not be less than min_s")
+    return rule
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(  # noqa: TRY004  # the variable's value is at fault, not anybody's type
+            f"{name}={text!r}: must be a JSON object"
+        )
+    return document

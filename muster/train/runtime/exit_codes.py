@@ -1,0 +1,38 @@
+"""How a rank leaves: by which exit code, and how long it may still wait where there is time left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from muster.train.report.wire import Channel
+
+EXIT_STOPPED_WITH_CHECKPOINT: Final = 75
+EXIT_STOPPED_WITHOUT: Final = 76
+EXIT_NEVER_RESTART: Final = 93
+_MOST_SETTLING_S = 3600.0
+_LEAVING_S = 0.2
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """With what was printed, and without what the interpreter does at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def leave_before_start(channel: Channel, why: str) -> NoReturn:
+    """Told to stop before it met the other ranks: there is nothing to save."""
+    channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
+    channel.close()
+    leave_at_once(EXIT_STOPPED_WITHOUT)
+
+
+def patience_s(deadline_ms: int) -> float:
+    """How long may be waited for a disk, so that there is time to leave."""
+    return min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)

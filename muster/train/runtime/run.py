@@ -1,0 +1,371 @@
+"""One training run: where it begins, when it saves, and the step at which all ranks stop together."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from muster.train.checkpoint.cadence import Cadence
+from muster.train.checkpoint.checkpoints import Checkpoints
+from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.checkpoint.generations import Generation
+from muster.train.data.dataset_paths import dataset_path
+from muster.train.data.samples import Samples
+from muster.train.parallel.meshes import clip_grad_norm, place_in
+from muster.train.parallel.shards import is_sharded
+from muster.train.parallel.sizes import Sizes
+from muster.train.report.advice import Adviser
+from muster.train.report.growth import MemoryGrowth
+from muster.train.report.load import Load
+from muster.train.runtime import rng as chance
+from muster.train.runtime.determinism import average_in_rank_order
+from muster.train.runtime.exit_codes import (
+    EXIT_NEVER_RESTART,
+    EXIT_STOPPED_WITH_CHECKPOINT,
+    EXIT_STOPPED_WITHOUT,
+    leave_at_once,
+    patience_s,
+)
+from muster.train.runtime.faults import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from muster.train.checkpoint.lineage import Lineage
+    from muster.train.checkpoint.saving import Saving
+    from muster.train.checkpoint.state import Trained
+    from muster.train.parallel.ranks import Ranks
+    from muster.train.report.learning_rates import TunedFor
+    from muster.train.report.pace import Pace
+    from muster.train.report.wire import Channel
+    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.orders import Orders
+
+_SAVE_MARGIN = 1.5
+_UNKNOWN_SAVE_S = 1.0
+_SHORTEST_SAVE_S = 0.2
+_CRASH_PATIENCE_S = 10.0
+_MOST_STEPS_TO_RETRY = 64
+
+
+class Run:
+    """Made by ``start``. ``model`` is what to call; ``step`` counts the steps that are done.
+
+    ``accumulation``: into how many times as many pieces as usual to take each batch; 1 until GPU memory was short.
+    """
+
+    def __init__(
+        self,
+        joined: tuple[Surroundings, Ranks, Channel, Orders],
+        trained: Trained,
+        *,
+        checkpoint_every: int | str,
+        asynchronous: bool,
+        keep: int,
+        seed: int,
+        data_parallel: bool,
+        data_mesh: DeviceMesh | None,
+        is_steady: bool,
+        lineage: Lineage,
+        pace: Callable[..., Pace],
+        tuned: TunedFor | None,
+    ) -> None:
+        around, self._ranks, self._channel, self._orders = joined
+        self.step = 0
+        self.accumulation = around.accumulation
+        self.rank = self._ranks.rank
+        self.world_size = self._ranks.world_size
+        place = (self.rank, self.world_size) if data_mesh is None else place_in(data_mesh)
+        self._samples = Samples(seed, *place)
+        self._sizes = Sizes(around.nodes_range, self._channel, self.rank)
+        self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
+        self.model = inner = trained.model
+        if isinstance(inner, torch.nn.parallel.DistributedDataParallel):
+            inner = inner.module
+        elif data_parallel and self.world_size > 1 and not any(map(is_sharded, inner.parameters())):
+            self.model = torch.nn.parallel.DistributedDataParallel(inner)
+            if is_steady:
+                average_in_rank_order(self.model, self._pace)
+        self._trained = replace(trained, model=inner)
+        self._cadence = Cadence(
+            checkpoint_every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size
+        )
+        self._is_asynchronous = asynchronous
+        self._pace.watch(self.model, trained.optimizer)
+        self._load = Load()
+        self._growth = MemoryGrowth(self._channel, self.rank, self._pace.held_bytes)
+        self._adviser = Adviser(self._ranks, self._channel, place, tuned=tuned)
+        self._loss: float | None = None
+        self._saved_step = -1
+        self._has_room = False
+        self._num_failed_saves = 0
+        self._retry_at = -1
+        self._has_ended = False
+        self._faults = Faults(around, inner)
+        self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
+        atexit.register(self._wait_for_save)
+        self._checkpoints: Checkpoints | None = None
+        self._checkpoints = self._open_checkpoints(around, keep, lineage)
+        ranks_before = self._resume()
+        batch_before = self._samples.position / self.step if self.step else 0.0
+        self._adviser.begin(
+            self._trained.model, trained.optimizer, ranks_before=ranks_before, batch_before=batch_before
+        )
+
+    def _open_checkpoints(self, around: Surroundings, keep: int, lineage: Lineage) -> Checkpoints | None:
+        """None where the job keeps none. Leaves the process where a newer attempt has begun."""
+        if around.checkpoint_place is None:
+            return None
+        try:
+            return Checkpoints(around, self._ranks, self._channel, keep=keep, made_of=lineage)
+        except StaleFenceError as fault:
+            self._end("failed", EXIT_NEVER_RESTART, str(fault))
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether this rank has heard that the job must stop; all ranks agree on the step at the end of this one."""
+        self._orders.listen()
+        return self._orders.stop_reason is not None
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The steps still to do, from 0. Leaves the process when the job has to stop, on all ranks after one step."""
+        self._cadence.begin()
+        if self.step < total:
+            self._agree(total)
+        while self.step < total:
+            started = time.monotonic()
+            self._pace.begin()
+            self._loss = None
+            self._faults.meet(self.step)
+            yield self.step
+            self.step += 1
+            self._load.note(samples=self._samples.advance())
+            self._load.end()
+            step_s = round(time.monotonic() - started, 6)
+            self._pace.end()
+            self._cadence.note_step(step_s)
+            self._channel.say("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
+            self._tell_pace()
+            if self._checkpoints is not None:
+                self._checkpoints.continuity.note_loss(self._loss)
+            self._adviser.after_first_step(self._load.num_samples)
+            self._agree(total)
+
+    def report(
+        self,
+        *,
+        loss: float | torch.Tensor,
+        tokens: int | None = None,
+        padded: int | None = None,
+        samples: int | None = None,
+        grad_norm: float | torch.Tensor | None = None,
+    ) -> None:
+        """This step's loss; what is no finite number is reported as none.
+
+        ``tokens``: those that this rank trained on in this step, and ``padded`` what filled them up to equal lengths.
+        ``samples``: where not ``sample_indices`` chose them. ``grad_norm``: where not ``clip_grad_norm`` found it.
+        """
+        value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
+        self._loss = value if math.isfinite(value) else None
+        self._pace.note(tokens=tokens, grad_norm=grad_norm)
+        self._load.note(samples=samples, tokens=tokens, padded=padded)
+
+    def request_resize(self, num_nodes: int) -> None:
+        """Ask that the job goes on with ``num_nodes`` hosts, as ``muster job resize`` does. Rank 0's word counts.
+
+        It returns at once and promises nothing: to change its size the job is asked to stop like any other, saves and
+        comes back. A number that the job does not take is said in its log and events, and training goes on.
+        """
+        self._sizes.ask(num_nodes)
+
+    def dataset(self, name: str) -> Path:
+        """Where a dataset that the job names lies on this host; its files were looked at before the start.
+
+        Raises:
+            ValueError: the job names no such dataset.
+        """
+        return dataset_path(name)
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""
+        norm = clip_grad_norm(self.model.parameters(), max_norm, norm_type)
+        self._pace.note(grad_norm=norm)
+        return norm
+
+    def share_of(self, global_batch: int) -> int:
+        """This rank's samples of a batch that all ranks take together: the same training on any number of hosts.
+
+        Raises:
+            ValueError: the batch is not divided by the ranks that read data; it names the nearest that are.
+        """
+        return self._samples.share_of(global_batch)
+
+    def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
+        """This rank's ``batch_size`` samples of this step: a pure function of seed, position and number of ranks."""
+        return self._samples.indices(num_samples, batch_size)
+
+    def finish(self) -> None:
+        """All steps are done: a last checkpoint where there is none of this step, and the outcome."""
+        is_kept = self._save(is_last=True) or self._checkpoints is None
+        self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
+        self._leave()
+
+    def _tell_pace(self, *, is_last: bool = False) -> None:
+        if said := self._pace.word(is_last=is_last):
+            self._channel.say("pace", step=self.step, **said, **self._load.word())
+            self._growth.look(self.step)
+
+    def _leave(self) -> None:
+        self._pace.leave()
+        self._adviser.leave()
+        self.model = self._trained.model  # what wraps it holds the process group
+        self._ranks.leave()
+
+    def _resume(self) -> int:
+        """Of how many ranks the checkpoint is; 0 where there is none."""
+        about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
+        read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
+        rng = chance.policy(0 if about is None else about.world_size, self.world_size)
+        if about is None:
+            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
+            return 0
+        self.step = self._saved_step = about.step
+        self._samples.position = about.position
+        name = Generation(about.step, about.fence).name
+        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
+        return about.world_size
+
+    def _agree(self, total: int) -> None:
+        """Between steps, all ranks together: save if it is time or anyone was asked to, stop if anyone must."""
+        orders = self._orders
+        orders.listen()
+        told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
+        save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = self._ranks.max(
+            [*told, self._cadence.is_near(self.step, total), *self._cadence.figures(self.step, save_s)]
+        )
+        is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
+        if not is_busy_anywhere:
+            self._settle_save()
+        if self._checkpoints is not None and orders.pins is not None:
+            self._checkpoints.pin(orders.pins)
+            orders.pins = None
+        if must_stop and self.step < total:
+            self._stop(-minus_deadline)
+        if is_due or wants_checkpoint or self.step == self._retry_at:
+            orders.wants_checkpoint = False
+            if self._checkpoints is not None and self._saved_step != self.step:
+                with self._cadence.stalling():
+                    self._save()
+        elif is_near:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """For the first save's copy, once; on all ranks behind one step, since a ``state_dict`` may ask all of them."""
+        if self._checkpoints is not None and self._is_asynchronous and not self._has_room:
+            self._has_room = True
+            self._checkpoints.make_room(self._trained)
+
+    def _stop(self, deadline_ms: int) -> None:
+        """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
+        why = self._orders.stop_reason or "another rank was told"
+        is_stuck = self._saving is not None and not self._saving.wait(patience_s(deadline_ms))
+        known_s = self._checkpoints.longest_save_s if self._checkpoints is not None else 0.0
+        needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
+        left_s = deadline_ms / 1000 - time.time()
+        is_stuck_anywhere, is_late = self._ranks.max([is_stuck, needed_s > left_s])
+        if is_stuck_anywhere:
+            self._outcome("stopped_without", f"{why}; a save is still under way", within_s=0.0)
+            leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
+        self._settle_save()
+        has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))
+        if has_saved:
+            self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=patience_s(deadline_ms))
+        self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=patience_s(deadline_ms))
+
+    def _save(self, *, is_last: bool = False) -> bool:
+        """Whether it is saved, or is being saved."""
+        if self._checkpoints is None:
+            return False
+        self._settle_save()
+        if self._saved_step == self.step:
+            return True
+        position = self._samples.position
+        if self._is_asynchronous and not is_last:
+            self._has_room, self._retry_at = True, -1
+            self._checkpoints.begin(self._trained, self.step, position, self._loss)
+            return True
+        save = partial(self._checkpoints.save, self._trained, self.step, position, self._loss, is_last=is_last)
+        return self._settled(self.step, save)
+
+    def _settle_save(self) -> None:
+        """Wait for the save under way, and draw the consequences; on all ranks after one step."""
+        if self._checkpoints is not None and self._saving is not None:
+            self._settled(self._saving.step, self._checkpoints.result)
+
+    def _settled(self, step: int, result: Callable[[], bool]) -> bool:
+        try:
+            is_saved = result()
+        except StaleFenceError as fault:
+            self._end("failed", EXIT_NEVER_RESTART, str(fault))
+        if is_saved:
+            self._saved_step, self._num_failed_saves, self._retry_at = step, 0, -1
+        else:
+            self._retry_at = self.step + min(2**self._num_failed_saves, _MOST_STEPS_TO_RETRY)
+            self._num_failed_saves += 1
+        return is_saved
+
+    @property
+    def _saving(self) -> Saving | None:
+        return None if self._checkpoints is None else self._checkpoints.saving
+
+    @property
+    def _is_saving(self) -> bool:
+        return self._saving is not None and self._saving.is_busy
+
+    def _wait_for_save(self) -> None:
+        """A program ends without ``finish``: what it began to save it keeps, unless other ranks are gone too."""
+        if self._checkpoints is None or self._has_ended:
+            return
+        if self._saving is not None:
+            self._saving.wait()
+        self._checkpoints.settle()
+        self._checkpoints.close()
+
+    def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:
+        self._has_ended = True
+        if self._checkpoints is not None:
+            self._checkpoints.settle(within_s)
+            self._checkpoints.close()
+        self._tell_pace(is_last=True)
+        dropped_lines = self._channel.dropped_lines
+        self._channel.say("outcome", exit=exit_word, step=self.step, message=message, dropped_lines=dropped_lines)
+        self._channel.close()
+
+    def _end(self, exit_word: str, code: int, message: str, *, within_s: float | None = None) -> NoReturn:
+        self._outcome(exit_word, message, within_s=within_s)
+        self._leave()
+        sys.exit(code)
+
+    def _note_crash(self, kind: type[BaseException], fault: BaseException, traceback: TracebackType | None) -> None:
+        """The program raises: the supervisor hears it before the process is gone."""
+        if not self._has_ended:
+            if self._saving is not None:
+                self._saving.wait(_CRASH_PATIENCE_S)
+            self._has_ended = True
+            self._channel.say("outcome", exit="failed", step=self.step, message=f"{kind.__name__}: {fault}")
+            self._channel.close()
+        self._next_hook(kind, fault, traceback)
+        if self._is_saving:  # the interpreter may not end under a thread that writes
+            leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)

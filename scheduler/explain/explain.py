@@ -1,0 +1,341 @@
+"""Why a job waits: one sentence as its tenant reads it, of what it needs, what is free and what binds; and tokens."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from health.cohort.cohorts import attributes_of
+from health.standing.admission import Refusal
+from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.policy.document import Policy
+from scheduler.explain.funnel import Funnel
+from scheduler.explain.sentences import Clause, Deed, and_also, verdict_of
+from scheduler.fleet.topology import FleetState, Ints
+from scheduler.holds.outcomes import Coming, Obstacle, Refused
+from scheduler.model import Held, Reason, Verdict, WaitingJob
+from scheduler.quota.tenancy import Limit
+from scheduler.solve.solver import Request, has_labels, most_nodes, most_unrounded
+
+DIFFERENCES_TOLD: Final = 2
+_BESIDE_WORK: Final = (
+    "with every GPU idle it fits if it ends before hosts close for planned work, or starts once that is over"
+)
+_BEFORE_ANY_GPU: Final = frozenset(
+    {WaitReason.UNKNOWN_TIER, WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
+)
+_WORDS: Final[Mapping[Refusal, str]] = {
+    Refusal.MIG_ENABLED: "in MIG mode",
+    Refusal.NODE_CONTACT: "on hosts that are silent or lost",
+    Refusal.CORDONED: "cordoned",
+    Refusal.BURN_IN: "in burn-in just now",
+    Refusal.REPORTED: "reported as broken, and about to be judged",
+    Refusal.HELD: "held by other jobs or being cleaned",
+    Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
+    Refusal.STANDING: "without a standing that this tier admits",
+}
+_OBSTACLES: Final[Mapping[Obstacle | None, WaitReason]] = {
+    Obstacle.CAP: WaitReason.RECLAIM_CAP,
+    Obstacle.MIN_RUN: WaitReason.RECLAIM_MIN_RUN,
+    Obstacle.GUARANTEES: WaitReason.GUARANTEES,
+    Obstacle.OWN_GUARANTEE: WaitReason.OWN_GUARANTEE,
+    Obstacle.TOO_LITTLE: WaitReason.RECLAIM_TOO_LITTLE,
+}
+
+
+def unknown_tier(tier: str) -> Verdict:
+    return _alone(f"the policy no longer defines the tier {tier}", Reason(WaitReason.UNKNOWN_TIER))
+
+
+def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
+    """Counted are the GPUs that it has too many."""
+    is_own = limit.tenant_id == job.tenant_id
+    why = f"needs {job.fewest_gpus} GPUs, but {limit_held(limit, job.tier, is_own=is_own)}"
+    token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
+    return _alone(why, Reason(token, job.fewest_gpus - limit.left))
+
+
+def quota_kept(over: Verdict, from_ms: int) -> Verdict:
+    """Of one over its quota that enough work has passed."""
+    told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
+    return and_also(over, f"{told}{_rounded(from_ms, 300_000)} on")
+
+
+def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
+    """Of one that would start now, by the GPUs: by then ``limit`` is booked for others, and it has a place after."""
+    over = over_quota(job, limit)
+    if held is None:
+        return over
+    from_then = f"held for it from about {_rounded(held.until_ms, 30_000)} on"
+    num_hosts = len(held.gpus) // job.gpus_per_node
+    told = and_also(over, Deed(f"a place is {from_then}", f"a place would be {from_then}"))
+    return replace(told, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts)))
+
+
+def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
+    """What a commit and a plan say of a limit that is reached."""
+    who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
+    allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
+    told = f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
+    return f"{told}, and {limit.kept} are kept for jobs that wait" if limit.kept else told
+
+
+def over_share(verdict: Verdict, over_gpus: float) -> Verdict:
+    """Counted are the whole GPUs beyond its share; the sentence does not say how many, since that changes."""
+    if verdict.binding in _BEFORE_ANY_GPU:
+        return verdict
+    told = "its tenant has its fair share of the tier, so jobs of tenants with less go before it"
+    reasons = (Reason(WaitReason.FAIR_SHARE, int(over_gpus)), *verdict.reasons)
+    return replace(and_also(verdict, told), reasons=reasons)
+
+
+def _alone(why: str, reason: Reason) -> Verdict:
+    return Verdict(why, reason.token, (reason,))
+
+
+def reclaimed_for_it(
+    request: Request, deadline_ms: int, num_gpus: int, through: Funnel, *, stands: bool = False
+) -> Verdict:
+    """Counted is what others give. ``stands``: the notice was given before; else it is as this plan is carried out."""
+    due = f"due by {moment(deadline_ms)}"
+    being = f"GPUs are being reclaimed for it, {due}"
+    deed = being if stands else Deed(being, f"GPUs would be reclaimed for it, {due}")
+    return verdict_of([_needed(request), deed], through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus))
+
+
+def planned_anew(request: Request, through: Funnel) -> Verdict:
+    told = "what was being reclaimed for it no longer suffices, so its place is planned anew"
+    return verdict_of([_needed(request), told], through, Reason(WaitReason.TRIED_AGAIN))
+
+
+def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
+    """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
+    free = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
+    own = f"{held.num_free} of the {len(held.gpus)} that it"
+    place = Deed(
+        f"{free}, and {own} will start on are idle and held for it{_before(held)}",
+        f"{free}, and {own} would start on are idle and would be held for it{_before(held)}",
+    )
+    num_hosts = len(held.gpus) // request.gpus_per_node
+    return verdict_of([_needed(request), place], through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
+
+
+def _work(held: Held) -> str:
+    hosts = "host" if held.num_worked_on == 1 else "hosts"
+    return f", once planned work on {held.num_worked_on} {hosts} is over" if held.num_worked_on else ""
+
+
+def _before(held: Held) -> str:
+    if not held.num_before:
+        return ""
+    jobs = "one job" if held.num_before == 1 else f"{held.num_before} jobs"
+    return f", after {jobs} before it that will run there until then"
+
+
+def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:
+    num_hosts = len(held.gpus) // request.gpus_per_node
+    told = (
+        f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
+        f"{moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
+        "then the whole gang is placed anew"
+    )
+    return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
+
+
+def replacement_reclaimed(
+    request: Request, num_kept: int, deadline_ms: int, through: Funnel, *, stands: bool = False
+) -> Verdict:
+    """``num_kept``: GPUs of its good hosts; ``stands``: as in ``reclaimed_for_it``."""
+    num_hosts = num_kept // request.gpus_per_node
+    kept = f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that {request.required}"
+    due = f"reclaimed in place of those it lost, due by {moment(deadline_ms)}"
+    being = f"{kept} are being {due}"
+    deed = being if stands else Deed(being, f"{kept} would be {due}")
+    missing = request.nodes - num_hosts
+    reclaimed = Reason(WaitReason.RECLAIM_NOTIFIED, missing * request.gpus_per_node, missing)
+    return verdict_of([_needed(request), deed], through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
+
+
+def passed_enough(verdict: Verdict) -> Verdict:
+    """For one that goes first in its tier, since enough work has passed it; not where that does not help it."""
+    if verdict.binding in _BEFORE_ANY_GPU:
+        return verdict
+    told = (
+        "as much work as the policy allows has passed it, so it goes before all of its tier that came later and have "
+        "not run yet"
+    )
+    return and_also(verdict, told)
+
+
+def _in_the_way(until_ms: int) -> str:
+    return (
+        f"it would fit where GPUs are held until about {_rounded(until_ms, 300_000)} for a gang before it: with a wall "
+        "time that ends before, it runs there"
+    )
+
+
+def _rounded(at_ms: int, by_ms: int) -> str:
+    """Upwards: a sentence that many jobs quote must not change from cycle to cycle."""
+    return moment(-(-at_ms // by_ms) * by_ms)
+
+
+def no_room(
+    state: FleetState,
+    request: Request,
+    outcome: Coming | Refused,
+    policy: Policy,
+    through: Funnel,
+    *,
+    held_until_ms: int | None = None,
+    held: Held | None = None,
+) -> Verdict:
+    """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it.
+
+    ``held_until_ms``: until when a place is held for others where it would fit; ``held``: what is kept for it until
+    a reclaim may help.
+    """
+    clauses = _no_room(state, request, outcome, policy)
+    if held is not None:
+        idle = f"{held.num_free} idle GPUs"
+        clauses.append(Deed(f"{idle} are held for it until then", f"{idle} would be held for it until then"))
+    if held_until_ms is not None:
+        clauses.append(_in_the_way(held_until_ms))
+    return verdict_of(clauses, through, *_obstacle(outcome))
+
+
+def _obstacle(outcome: Coming | Refused) -> Iterator[Reason]:
+    if isinstance(outcome, Coming):
+        yield Reason(WaitReason.ENDING_SOON)
+    elif outcome.obstacle in _OBSTACLES:
+        yield Reason(_OBSTACLES[outcome.obstacle], outcome.num_gpus)
+
+
+def _no_room(state: FleetState, request: Request, outcome: Coming | Refused, policy: Policy) -> list[Clause]:
+    state = state.for_tier(request.tier)
+    num_gpus = len(state.layout.uuids)
+    if not num_gpus:
+        return [_needed(request), "no host is enrolled"]
+    for name in (request.required, *request.rule.levels):
+        if name is not None and state.layout.level(name) is None:
+            return [_needed(request), f"the fleet has no level named {name}"]
+    num_free = int(state.tier(request.tier).counts.sum())
+    clauses: list[Clause] = [
+        _needed(request),
+        f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
+        _binding(state, request, num_free),
+        _outcome(outcome, request, policy),
+    ]
+    return [clause for clause in clauses if clause]
+
+
+def _needed(request: Request) -> str:
+    where = "" if request.required is None else f" in one {request.required}"
+    nodes = f"{request.fewest_nodes} to {request.nodes}" if request.fewest_nodes < request.nodes else f"{request.nodes}"
+    return f"needs {nodes} × {request.gpus_per_node} GPUs of one cohort{where}{_rule(request)}"
+
+
+def _rule(request: Request) -> str:
+    rule = request.rule
+    slices = [f"each {one.nodes} hosts in one {one.level}" for one in rule.slices]
+    spread = [] if rule.balance is None else [f"spread evenly over each {rule.balance}"]
+    labels = [f"on hosts with {name}={'|'.join(sorted(values))}" for name, values in rule.labels.required]
+    labels += [f"not on hosts with {name}={'|'.join(sorted(values))}" for name, values in rule.labels.forbidden]
+    told = [*slices, *spread, *labels]
+    return f", {', '.join(told)}" if told else ""
+
+
+def _reasons(state: FleetState, request: Request) -> str:
+    refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
+    reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
+    if request.rule.labels:
+        num_gpus = int(state.layout.cell_size[~has_labels(state.layout, request)].sum())
+        reasons.append(f"{num_gpus} on hosts whose labels leave them out")
+    if request.avoid_nodes:
+        reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
+    num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
+    if num_spares and not request.may_use_spares:
+        reasons.append(f"{num_spares} of those are kept as spares for gangs that lose hosts")
+    if request.closing_ms is not None:
+        closes = state.cell_closes_ms <= request.closing_ms
+        num_closing = int(state.tier(request.tier).counts[closes].sum())
+        if num_closing:
+            first_ms = int(state.cell_closes_ms[closes].min())
+            reasons.append(
+                f"{num_closing} of the free on hosts that close for planned work before it would end, the first at "
+                f"{moment(first_ms)}"
+            )
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+def _binding(state: FleetState, request: Request, num_free: int) -> str:
+    """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
+    request, tier = request.at_least(), state.tier(request.tier)
+    admitted = tier.admitted_counts
+    most = most_nodes(state, request, admitted)
+    if most < request.nodes:
+        anytime = replace(request, closing_ms=None)
+        most = most if request.closing_ms is None else most_nodes(state, anytime, admitted)
+        if most >= request.nodes:
+            return _BESIDE_WORK
+        told = _has(request, most, "that this tier admits", most_unrounded(state, anytime, admitted))
+        return f"even with every GPU idle, {told}{_apart(state, admitted)}"
+    if num_free < request.nodes * request.gpus_per_node:
+        return ""
+    return _has(request, most_nodes(state, request), "free", most_unrounded(state, request, tier.counts))
+
+
+def _apart(state: FleetState, admitted: Ints) -> str:
+    """In which attributes the GPUs of other cohorts differ from those of the largest: the most GPUs first."""
+    keys = state.layout.cohort_keys
+    of_cohort = np.bincount(state.layout.cell_cohort, weights=admitted, minlength=len(keys))
+    largest = attributes_of(keys[int(of_cohort.argmax())]) if keys else {}
+    differing: Counter[str] = Counter()
+    for key, count in zip(keys, of_cohort, strict=True):
+        own = attributes_of(key)
+        names = [name for name in largest if name in own and own[name] != largest[name]]
+        if names and count:
+            differing[" and ".join(names)] += int(count)
+    most_first = sorted(differing.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{count} GPUs differ from it in {names}" for names, count in most_first[:DIFFERENCES_TOLD]]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
+    """``unrounded``: hosts that it would have if it asked for no slices."""
+    what = "cohort" if request.required is None else f"cohort in one {request.required}"
+    gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
+    hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
+    rounded = f", of {unrounded} before they are rounded down to whole slices" if unrounded > most else ""
+    return f"the largest {what} has {hosts} with {gpus}{rounded}"
+
+
+def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Clause:
+    if isinstance(outcome, Coming):
+        return f"enough of them come free by {moment(outcome.until_ms)} without reclaim"
+    if outcome.obstacle is Obstacle.CAP:
+        window_min = policy.reclaim.window_s / 60
+        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
+    if outcome.obstacle is Obstacle.TOO_LITTLE:
+        told = _has(request.at_least(), outcome.most_nodes, "free", outcome.most_unrounded)
+        return f"reclaim cannot help: even with all that would give way, {told}"
+    if outcome.obstacle is Obstacle.CLOSING:
+        return "reclaim would help if it ended before hosts close for planned work"
+    if outcome.obstacle is Obstacle.OWN_GUARANTEE:
+        beyond = "with it its tenant, or the department of it, would hold more than is guaranteed in this tier"
+        return Deed(f"{beyond}, so nothing is taken back for it", f"{beyond}, so nothing would be taken back for it")
+    if outcome.obstacle is Obstacle.GUARANTEES:
+        return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
+    if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
+        until, when = moment(outcome.until_ms), "when enough jobs have had their minimum run time"
+        if outcome.is_behind:
+            until, when = f"{until} at the earliest", f"{when}, and helps jobs before it first"
+        return Deed(f"reclaim waits until {until}, {when}", f"reclaim would wait until {until}, {when}")
+    return ""
+
+
+def moment(at_ms: int) -> str:
+    """In UTC, to the second."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""The fleet as arrays: topology, layout, counts by domain, and planned maintenance."""

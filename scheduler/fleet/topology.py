@@ -1,0 +1,306 @@
+"""The fleet's state as arrays in topology order: who is admitted, and what is free (``scheduler.fleet.layout``).
+
+A tier whose gangs need be alike in less has a layout of its own, of fewer and larger cells. The numbers of GPUs are the
+same in each, those of cells and groups are not: whoever is about a tier's cells asks ``FleetState.for_tier`` first.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from health.standing.admission import AdmissionFacts, Refusal, refusal_of
+from muster.domain.ids import NodeId
+from muster.domain.policy.document import Policy
+from scheduler.fleet.build_layout import build_layout as build_layout  # noqa: PLC0414
+from scheduler.fleet.build_layout import layout_by
+from scheduler.fleet.cell_counts import SomeKept, Tallies
+from scheduler.fleet.fragmentation import Fragments, Mix, mix_of
+from scheduler.fleet.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every room of the core has these from here
+from scheduler.fleet.layout import Flags as Flags  # noqa: PLC0414
+from scheduler.fleet.layout import Layout as Layout  # noqa: PLC0414
+from scheduler.fleet.rails import DeclaredRails, Rails
+from scheduler.fleet.tally import Ints as Ints  # noqa: PLC0414
+from scheduler.fleet.tally import Tally
+from scheduler.model import GpuView
+
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
+REFUSALS: Final = tuple(Refusal)
+_ADMITTED: Final = len(REFUSALS)
+_HELD: Final = REFUSALS.index(Refusal.HELD)
+
+
+def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+    """The number of each, and the distinct ones. Many are one object, which is told by its identity sooner."""
+    known: dict[AdmissionFacts, int] = {}
+    by_object: dict[int, int] = {}
+    for one in facts:
+        if id(one) not in by_object:
+            by_object[id(one)] = known.setdefault(one, len(known))
+    return np.array([by_object[id(one)] for one in facts], dtype=np.int64), tuple(known)
+
+
+@dataclass(frozen=True, slots=True)
+class TierView:
+    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
+    tier's own ``layout``.
+
+    ``refused``: GPUs by cell and refusal, ``num_refused``: of all cells; ``admitted_counts``: those of each cell that
+    are not refused, free or not.
+    """
+
+    layout: Layout
+    admitted: Flags
+    refusals: Ints
+    counts: Ints
+    refused: Ints
+    num_refused: Ints
+    admitted_counts: Ints
+
+
+class Fence(Protocol):
+    """Equal ones shut the same cells."""
+
+    def __hash__(self) -> int: ...
+
+    def shut(self, state: "FleetState") -> Flags:
+        """The cells of the state's own layout that are on the other side."""
+
+
+class FleetState:
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
+
+    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``: what others are likely
+    to ask for.
+    """
+
+    __slots__ = (
+        "_closings",
+        "_closings_ms",
+        "_distinct",
+        "_facts",
+        "_fragments",
+        "_levels",
+        "_of_rule",
+        "_of_tier",
+        "_ordered",
+        "_rails",
+        "_tallies",
+        "_tiers",
+        "cell_closes_ms",
+        "is_free",
+        "is_spare",
+        "layout",
+        "mix",
+        "policy",
+        "was_held",
+    )
+
+    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] | None = None) -> None:
+        self._levels = policy.placement.levels if levels is None else levels
+        self.layout, self._ordered = build_layout(gpus, self._levels)
+        self._facts, self._distinct = _told_apart([gpu.facts for gpu in self._ordered])
+        is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
+        self.was_held: Flags = is_held[self._facts]
+        self.is_free: Flags = ~self.was_held
+        self.policy = policy
+        self._rails = DeclaredRails(self.layout, self._ordered, policy.placement.rails)
+        self._tiers: dict[str, TierView] = {}
+        self._tallies = Tallies(self.layout.num_cells)
+        self.is_spare: Flags = np.zeros(len(self._ordered), dtype=np.bool_)
+        self._closings: dict[NodeId, int] = {}
+        self.cell_closes_ms: Ints = _closes_ms(self.layout, self._closings)
+        self._closings_ms: list[int] = []
+        self.mix: Mix = mix_of(policy.placement.fragmentation)
+        self._fragments: Fragments | None = None
+        self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
+        self._of_tier: dict[str, FleetState] = {}
+
+    def for_tier(self, name: str) -> "FleetState":
+        """The very same fleet, laid out by what the tier asks of its gangs: what one of them takes is gone for all.
+
+        Raises ``KeyError`` for a tier that the policy does not define.
+        """
+        found = self._of_tier.get(name)
+        if found is None:
+            rule = self.policy.homogeneity(name)
+            if rule not in self._of_rule:
+                self._of_rule[rule] = self._laid_out_by(rule or frozenset())
+            found = self._of_tier[name] = self._of_rule[rule]
+        return found
+
+    def _laid_out_by(self, rule: frozenset[str]) -> "FleetState":
+        other = copy(self)
+        other.layout = layout_by(rule, self._ordered, self._levels)
+        other._tallies, other._fragments = Tallies(other.layout.num_cells), None  # noqa: SLF001  # of its own class
+        other.cell_closes_ms = _closes_ms(other.layout, self._closings)
+        return other
+
+    def fork(self, is_free: Flags, tiers: Iterable[str]) -> "FleetState":
+        """The same fleet for a what-if that nobody has to undo. ``is_free``: of each GPU there, and its own from now
+        on; ``tiers``: those that are asked about.
+        """
+        views = {name: self.tier(name) for name in set(tiers)}
+        is_same = np.array_equal(is_free, self.is_free)
+        counts = {
+            name: one.counts.copy() if is_same else _count(one.layout, one.admitted & is_free)
+            for name, one in views.items()
+        }
+        forked = {name: replace(one, counts=counts[name]) for name, one in views.items()}
+        twins: dict[frozenset[str] | None, FleetState] = {}
+        twin_of_tier: dict[str, FleetState] = {}
+        for rule, each in self._of_rule.items():
+            twin = twins[rule] = copy(each)
+            twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
+            twin.is_free, twin._tiers, twin._of_rule = is_free, forked, twins  # noqa: SLF001  # of its own class
+            twin._of_tier = twin_of_tier  # noqa: SLF001
+            twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
+        return twins[None]
+
+    def reopened(self, nodes: Collection[NodeId]) -> "FleetState":
+        """A fork in which planned work on these nodes is over: they neither close nor are cordoned. It goes on with
+        ``is_free`` of this one, which is done with.
+        """
+        other = self.fork(self.is_free, ())
+        facts, distinct = self._without_cordons(nodes)
+        kept: dict[NodeId, int] = {}
+        kept_ms: list[int] = []
+        for each in other._of_rule.values():  # noqa: SLF001  # of its own class
+            each._facts, each._distinct, each._closings, each._closings_ms = facts, distinct, kept, kept_ms  # noqa: SLF001
+        other.close({name: at_ms for name, at_ms in self._closings.items() if name not in nodes})
+        return other
+
+    def _without_cordons(self, nodes: Collection[NodeId]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+        cells = [cell for node_id in nodes for cell in self.layout.cells_of_node.get(node_id, ())]
+        gpus = self.layout.gpus_of_cells(np.array(cells, dtype=np.int64))
+        number_of = {each: number for number, each in enumerate(self._distinct)}
+        facts = self._facts.copy()
+        for number in np.unique(facts[gpus]).tolist():
+            open_one = replace(self._distinct[number], is_cordoned=False)
+            facts[gpus[self._facts[gpus] == number]] = number_of.setdefault(open_one, len(number_of))
+        return facts, tuple(number_of)
+
+    def close(self, closings: Mapping[NodeId, int]) -> None:
+        """From these moments on nobody may be on these nodes, for planned work."""
+        self._closings.clear()
+        self._closings.update(closings)
+        for each in self._of_rule.values():
+            each.cell_closes_ms = _closes_ms(each.layout, self._closings)
+            each._tallies = Tallies(each.layout.num_cells)  # noqa: SLF001  # of its own class; some are of other closings
+        moments_ms = np.unique(self.cell_closes_ms).tolist()
+        self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
+
+    def expect(self, mix: Mix) -> None:
+        """Room is kept for such requests from now on."""
+        if mix != self.mix:
+            for each in self._of_rule.values():
+                each.mix, each._fragments = mix, None  # noqa: SLF001  # of its own class
+
+    @property
+    def fragments(self) -> Fragments:
+        """What the mix cannot use, by table."""
+        if self._fragments is None:
+            self._fragments = Fragments(self.layout, self.mix)
+        return self._fragments
+
+    @property
+    def rails(self) -> Rails | None:
+        """Of each GPU; None: none are declared."""
+        return self._rails.found
+
+    @property
+    def closings_ms(self) -> Sequence[int]:
+        """When nodes of the fleet close, in order."""
+        return self._closings_ms
+
+    def last_closing_ms(self, end_ms: float) -> int | None:
+        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        before = bisect_left(self._closings_ms, end_ms)
+        return self._closings_ms[before - 1] if before else None
+
+    def tier(self, name: str) -> TierView:
+        """Raises ``KeyError`` for a tier that the policy does not define."""
+        found = self._tiers.get(name)
+        if found is None:
+            found = self._tiers[name] = self._make_tier(name)
+        return found
+
+    def usable(self, name: str) -> Flags:
+        usable: Flags = self.tier(name).admitted & self.is_free
+        return usable
+
+    def tally(self, name: str, gpus_per_node: int, fence: Fence | None = None) -> Tally:
+        """Of what is usable to the tier now, on the open side of ``fence``."""
+        own, counts = self.for_tier(name), self.tier(name).counts
+
+        def make() -> Tally:
+            return Tally(own.layout, counts, gpus_per_node, None if fence is None else fence.shut(own))
+
+        return own.kept((name, gpus_per_node, fence), make)
+
+    def kept(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
+        """What is counted by the cells of this layout, and follows each change."""
+        return self._tallies.get(key, make)
+
+    def recount(self, name: str) -> Ints:
+        """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
+        tier = self.tier(name)
+        return _count(tier.layout, tier.admitted & self.is_free)
+
+    def refused(self, name: str) -> dict[Refusal, int]:
+        """How many GPUs this tier cannot take now, by reason."""
+        tier = self.tier(name)
+        numbers = tier.num_refused.copy()
+        numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
+        return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
+
+    def take(self, gpus: Ints) -> None:
+        """``gpus``: distinct indices, all free."""
+        self.is_free[gpus] = False
+        self._adjust(gpus, -1)
+
+    def give(self, gpus: Ints) -> None:
+        """``gpus``: distinct indices, none free."""
+        self.is_free[gpus] = True
+        self._adjust(gpus, 1)
+
+    def _adjust(self, gpus: Ints, sign: int) -> None:
+        for each in self._of_rule.values():
+            cells = each.layout.cell_of_gpu[gpus]
+            for tier in self._tiers.values():
+                if tier.layout is each.layout:
+                    np.add.at(tier.counts, cells[tier.admitted[gpus]], sign)
+            each._tallies.touch(cells)  # noqa: SLF001  # of its own class
+
+    def _make_tier(self, name: str) -> TierView:
+        verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
+        codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
+        refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
+        admitted: Flags = refusals == _ADMITTED
+        layout = self.for_tier(name).layout
+        num_cells, size = layout.num_cells, _ADMITTED + 1
+        numbers = np.bincount(layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
+        by_cell = numbers.reshape(num_cells, size)
+        counts = _count(layout, admitted & self.is_free)
+        refused, admitted_counts = by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED]
+        return TierView(layout, admitted, refusals, counts, refused, refused.sum(axis=0), admitted_counts)
+
+
+def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
+    """Of each cell."""
+    found = np.full(layout.num_cells, NEVER_MS, dtype=np.int64)
+    for node_id, at_ms in closings.items():
+        found[list(layout.cells_of_node.get(node_id, ()))] = at_ms
+    return found
+
+
+def _count(layout: Layout, usable: Flags) -> Ints:
+    """The usable GPUs of each cell."""
+    if not layout.num_cells:
+        return np.zeros(0, dtype=np.int64)
+    counts: Ints = np.add.reduceat(usable[layout.by_cell], layout.cell_start, dtype=np.int64)
+    return counts

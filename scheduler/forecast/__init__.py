@@ -1,0 +1,1 @@
+"""When waiting jobs start: the queue played forward."""

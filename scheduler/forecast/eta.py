@@ -1,0 +1,63 @@
+"""When a waiting job starts, as a range: the queue is played forward, once with early ends, once with late.
+
+``scheduler.forecast.releases`` says when what runs ends, ``scheduler.forecast.forward_simulation`` who starts then.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from muster.domain.ids import GpuUuid, JobId
+from scheduler.fleet.topology import FleetState
+from scheduler.forecast.backlog import Volume
+from scheduler.forecast.forward_simulation import Play
+from scheduler.forecast.queue_snapshot import line_of
+from scheduler.forecast.releases import EARLY, LATE, Pace, Releases
+from scheduler.forecast.start_forecast import Course
+from scheduler.model import Plan, Question, StartRange
+
+
+class Outlook:
+    """What is the same for all who ask about one plan: who waits, what is held, and how it goes on.
+
+    ``state``: as the plan left it, and as long as it is left so. Whoever asks first has it made, and plays on as far as
+    nobody has asked before; the answers are those of one who asks alone.
+    """
+
+    def __init__(self, state: FleetState, asked: Question, decided: Plan) -> None:
+        self._state, self._asked, self._decided = state, asked, decided
+        self.line = line_of(state, asked, decided)
+        self._volume = Volume(self.line, asked.policy)
+        self._releases = Releases(state, asked, decided)
+        self.holdings = self._releases.holdings
+        self._courses: dict[Pace, Course] = {}
+        is_idle = state.is_free | ~self._releases.is_busy
+        self._idle = state.fork(is_idle, {kind.request.tier for kind in self.line.kinds})
+
+    def start_range(self, job_id: JobId) -> StartRange | None:
+        """Of one that waits; None: not even the earliest is known."""
+        number = self.line.number_of[job_id]
+        earliest_ms = self._course(EARLY).start_ms(number)
+        if earliest_ms is None:
+            return None
+        latest_ms = self._course(LATE).start_ms(number)
+        return StartRange(earliest_ms, None if latest_ms is None else max(earliest_ms, latest_ms))
+
+    def _course(self, pace: Pace) -> Course:
+        if pace not in self._courses:
+            layout = self._state.layout
+            held = {(job_id, id(uuids)): uuids for job_id, uuids in _holds(self._asked, self._decided)}
+            holds = [(job_id, layout.gpu_indices(uuids)) for (job_id, _), uuids in held.items()]
+            play = Play(self._asked, self._decided, pace, self.line, self._releases, self._idle, holds)
+            self._courses[pace] = Course(pace, self._volume, play)
+        return self._courses[pace]
+
+
+def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
+    """Some again and again: each reclaim for a job says all that is held for it."""
+    for own in asked.workload.holds:
+        yield own.job_id, own.gpus
+    for standing in asked.workload.reclaims:
+        yield standing.beneficiary, standing.held
+    for reclaim in decided.reclaims:
+        yield reclaim.beneficiary, reclaim.held
+    for held in sorted(decided.holds, key=lambda held: -held.until_ms):  # of one GPU the first that will run there
+        yield held.job_id, held.gpus

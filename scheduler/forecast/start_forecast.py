@@ -1,0 +1,50 @@
+"""When each of a queue starts at one pace: played forward for all who ask about one plan, as far as anybody asks.
+
+Beyond what is played the queue is a volume of work, which the fleet does as fast as it can.
+"""
+
+from functools import cached_property
+
+from scheduler.forecast.backlog import Floats, Volume
+from scheduler.forecast.forward_simulation import Play
+from scheduler.forecast.releases import Pace
+from scheduler.solve.solver import could_ever_fit
+
+
+class Course:
+    """``play``: at its beginning, and this one's own."""
+
+    def __init__(self, pace: Pace, volume: Volume, play: Play) -> None:
+        self._pace, self._volume, self._play = pace, volume, play
+        self._starts, self._starts_ms = play.starts(), dict[int, int]()
+
+    def start_ms(self, number: int) -> int | None:
+        """Of the job of this number in the line; None where nobody knows."""
+        while number not in self._starts_ms:
+            started = next(self._starts, None)
+            if started is None:
+                return self._by_volume(number) if self._play.is_cut_short else None
+            self._starts_ms[started] = self._play.at_ms
+        return self._starts_ms[number]
+
+    def _by_volume(self, number: int) -> int | None:
+        """The work before it, over the GPUs that do it; in which domain, and beside whom, nobody knows.
+
+        Early: as soon as all of that could have begun, on each GPU that its tier admits. Late: when all of it is over,
+        and what was running too, on as many as the play has kept in use.
+        """
+        request, state = self._volume.line.requests[number], self._play.state
+        if request is None or not could_ever_fit(state, request):
+            return None
+        work, num_gpus = float(self._work_before[number]), int(state.tier(request.tier).admitted_counts.sum())
+        if self._pace.is_late:
+            work, num_gpus = work + self._work_running, self._play.num_working or num_gpus
+        return self._play.at_ms + int(work / num_gpus)
+
+    @cached_property
+    def _work_before(self) -> Floats:
+        return self._volume.work_before(self._pace, self._starts_ms)
+
+    @cached_property
+    def _work_running(self) -> float:
+        return self._play.work_running()

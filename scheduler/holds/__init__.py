@@ -1,0 +1,1 @@
+"""GPUs kept for a job: backfill, reclaim, quota and spare holds."""

@@ -1,0 +1,252 @@
+"""Conservative backfill around held domains: each that waits has a place, and nobody who comes later delays it.
+
+In their order the jobs are booked, each from its earliest moment on at which a home of its level is free for as long as
+it is believed to run, given what runs and all bookings before it. Who would start now may do so where it is gone before
+the bookings there, or where all of them find other places for the very same moments. (Mu'alem and Feitelson,
+"Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling", 2001.)
+
+Nothing is stored, and yet a booking does not move later by those behind it: places are taken in the fleet's order
+(``solver.place``), so that of what is left when others run beside a place the same one is chosen again.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from muster.domain.ids import TenantId
+from muster.domain.policy.document import Policy
+from scheduler.fleet.profile import Booking, PlannedWork, Profile, SoonestRoom
+from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
+from scheduler.holds.outcomes import Refused
+from scheduler.holds.places import HeldPlaces, Place, at_most
+from scheduler.model import Held, WaitingJob, Workload
+from scheduler.queue.order import expected_s
+from scheduler.quota.ahead import Holding, QuotaAhead, Returning
+from scheduler.quota.tenancy import Holdings, Limit
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.solve.solver import Chosen, Request, place, place_smaller
+
+MAX_LOOKS: Final = 64
+"""For one job so many moments are tried: more than a few only where slices, labels or closings leave out much."""
+SEARCHES_PER_PLACE: Final = 2
+"""So many times ``queue.reservations_max`` a place is looked for in a cycle."""
+MAX_BESIDE: Final = 16
+"""So often in a cycle all bookings are tried again as if somebody more ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a place was asked for by."""
+
+    job: WaitingJob
+    request: Request
+    refused: Refused | None
+
+
+class ConservativeBackfill(HeldPlaces):
+    """A place for each, of the first ``queue.reservations_max`` that have one within ``queue.reservation_window_s``."""
+
+    def __init__(
+        self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
+    ) -> None:
+        super().__init__(state, policy, reclaimer, workload)
+        self._holdings, self._quota = holdings, QuotaAhead(reclaimer, holdings)
+        self._quota_kept: list[Holding] = []
+        self._asked: list[_Asked] = []
+        self._is_booked: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        has_work = state.closings_ms or self._reopenings.moments_ms
+        closes_ms = state.cell_closes_ms[state.layout.cell_of_gpu]
+        self._work = PlannedWork(closes_ms, self._reopenings.of_gpus()) if has_work else None
+        self._starting: Place | None = None
+        """Of one that is tried: where it would run from now on."""
+        self._not_before: dict[tuple[Request, TenantId, int], int] = {}
+        """When the last of those alike starts: the next does not start before."""
+        self._num_searches, self._num_beside = 0, 0
+        self._moved: list[Held] = []
+        self._never_beside: set[tuple[Request, float | None]] = set()
+        self._horizon_ms = workload.now_ms + int(policy.queue.reservation_window_s * 1000)
+
+    def _is_full(self, *, is_coming: bool = False) -> bool:
+        most = self._policy.queue.reservations_max
+        has_most = len(self._places) >= most and not is_coming
+        return has_most or self._num_searches >= most * SEARCHES_PER_PLACE
+
+    def books_for_quota(self) -> bool:
+        return not self._is_full()
+
+    def told_apart_by(self, job: WaitingJob) -> Hashable:
+        """By how long it runs; and by whose it is, where a quota bounds when it may."""
+        if self._is_full():
+            return None
+        has_limit = self._holdings.limit(job.tenant_id, job.tier) is not None
+        return job.believed_s, job.tenant_id if has_limit else None
+
+    def hold(
+        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
+    ) -> Held | None:
+        if self._is_full(is_coming=is_coming):
+            return None
+        self._num_searches += 1
+        return self._book(_Asked(job, request, refused))
+
+    def _book(self, asked: _Asked) -> Held | None:
+        found = self._first_room(asked)
+        if found is None:
+            return None
+        chosen, start_ms = found
+        until_ms = at_most(start_ms, asked.refused)
+        before = [one for one in self._places if one.until_ms < until_ms and np.isin(one.gpus, chosen.gpus).any()]
+        free = chosen.gpus[self._state.is_free[chosen.gpus]]
+        booked = Place(asked.job, chosen.gpus, free, until_ms, self._quota.end_ms(asked.job, start_ms), len(before))
+        booked.is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, asked.refused)
+        held = self._keep(booked)
+        self._asked.append(asked)
+        self._is_booked[chosen.gpus] = True
+        self._hand_over(booked)
+        return held if booked.free is free else self._held(booked)
+
+    def _hand_over(self, booked: Place) -> None:
+        """What is idle is kept by whoever starts there first."""
+        for other in self._places:
+            if other.until_ms > booked.until_ms:
+                is_common = np.isin(other.free, booked.gpus)
+                booked.free = np.union1d(booked.free, other.free[is_common])
+                other.free = other.free[~is_common]
+
+    def _first_room(self, asked: _Asked) -> tuple[Chosen, int] | None:
+        """None: nobody knows, or not within the window."""
+        endings, job = self._reclaimer.endings, asked.job
+        free_from_ms = None if asked.refused is None else asked.refused.free_from_ms
+        found = self._first_in(asked, endings.known_or_ms(free_from_ms), self._quota.known())
+        if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
+            return found
+        return self._first_in(asked, endings.believed_ms(), self._quota.believed())
+
+    def _first_in(self, asked: _Asked, ends_ms: Ints, returning: Returning) -> tuple[Chosen, int] | None:
+        """If the ends are those. Between two moments at which something ends only ever less fits."""
+        profile, booked, fleet = self._profile(asked.request.tier, ends_ms), self._booked(), self._reopenings.fleet()
+        soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
+        run_ms, open_ms = self._quota.end_ms(asked.job, 0), int(expected_s(asked.job, self._policy) * 1000)
+        alike = asked.request, asked.job.tenant_id, run_ms
+        at_ms = self._not_before.get(alike, self._now_ms)
+        for _ in range(MAX_LOOKS):
+            at_ms = self._quota.first_ms(asked.job, at_ms, returning, booked)
+            if at_ms > self._horizon_ms:
+                return None
+            opens_ms = profile.opens_ms(at_ms, run_ms, open_ms)
+            first_ms = soonest.of(opens_ms)
+            if first_ms > at_ms:
+                at_ms = first_ms
+                continue
+            chosen = self._on(fleet.at(at_ms), asked, opens_ms <= at_ms, at_ms)
+            if chosen is not None:
+                self._not_before[alike] = at_ms
+                return chosen, at_ms
+            at_ms = int(opens_ms[opens_ms > at_ms].min(initial=self._reopenings.next_ms(at_ms)))
+        return None
+
+    def _profile(self, tier: str, ends_ms: Ints) -> Profile:
+        free_from_ms = self._reclaimer.endings.free_from_ms(ends_ms)
+        for one in self._places:
+            free_from_ms[one.free] = self._now_ms
+        free_from_ms[self._reclaimer.promises.mask & ~self._is_booked] = NEVER_MS
+        if self._starting is not None:
+            free_from_ms[self._starting.gpus] = self._starting.end_ms
+        if self._work is not None:
+            is_shut = self._reopenings.in_the_end.tier(tier).admitted & ~self._state.tier(tier).admitted
+            free_from_ms = np.where(is_shut, np.maximum(free_from_ms, self._work.reopens_ms), free_from_ms)
+        bookings = [Booking(one.until_ms, one.end_ms, one.gpus) for one in self._places]
+        return Profile(free_from_ms, bookings, self._work)
+
+    def _booked(self) -> list[Holding]:
+        """Quota ahead, beside what runs."""
+        ahead = self._places if self._starting is None else [self._starting, *self._places]
+        held = [Holding(one.job.tenant_id, one.job.tier, len(one.gpus), one.until_ms, one.end_ms) for one in ahead]
+        return [*held, *self._quota_kept]
+
+    def keep_quota(self, job: WaitingJob) -> int | None:
+        for returning in (self._quota.known(), self._quota.believed()):
+            from_ms = self._quota.first_ms(job, self._now_ms, returning, self._booked())
+            if from_ms < NEVER_MS:
+                end_ms = self._quota.end_ms(job, from_ms)
+                self._quota_kept.append(Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms))
+                return from_ms
+        return None
+
+    def moved(self) -> list[Held]:
+        moved, self._moved = self._moved, []
+        return moved
+
+    def booked(self, job: WaitingJob) -> Limit | None:
+        if not (self._places or self._quota_kept) or self._holdings.limit(job.tenant_id, job.tier) is None:
+            return None
+        limit = self._quota.tightest(job, self._now_ms, self._quota.known(), self._booked())
+        return None if limit is None or limit.left >= job.fewest_gpus else limit
+
+    def _on(self, state: FleetState, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:
+        """On these GPUs of the fleet as it is then, if it starts then."""
+        end_ms = at_ms + expected_s(asked.job, self._policy) * 1000
+        request = replace(asked.request, closing_ms=state.last_closing_ms(end_ms))
+        gpus = np.flatnonzero(is_open & ~state.is_free)
+        if not request.may_use_spares:
+            gpus = gpus[~state.is_spare[gpus]]
+        state.give(gpus)
+        chosen = self._chosen(request, state)
+        state.take(gpus)
+        return chosen
+
+    def _chosen(self, request: Request, state: FleetState | None = None) -> Chosen | None:
+        """An elastic job has as many hosts as it may, so that nobody counts on what it will take."""
+        state = state or self._state
+        chosen = place(state, request, in_order=True) or place_smaller(state, request, in_order=True)
+        if chosen is None or (state.is_spare[chosen.gpus].any() and not request.may_use_spares):
+            return None
+        return chosen
+
+    def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
+        del numbers  # in the fleet's order, whoever they are held for
+        return self._chosen(request)
+
+    def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
+        end_ms, alike = self._quota.end_ms(job, self._now_ms), (request, job.believed_s)
+        is_in_reach = any(len(one.free) and one.until_ms < end_ms for one in self._places)
+        if not is_in_reach or alike in self._never_beside or self._num_beside == MAX_BESIDE:
+            return None
+        if job.keep or self._state.is_spare.any():
+            return None
+        before, asked, is_booked = self._places, self._asked, self._is_booked
+        self._let_go()
+        chosen = self._chosen(request)
+        if chosen is not None:
+            starting = Place(job, chosen.gpus, chosen.gpus, self._now_ms, end_ms)
+            if self._stay_as_early(asked, before, starting):
+                self._moved = [self._held(one) for one in self._places]
+                return chosen
+            self._let_go()
+        self._never_beside.add(alike)
+        self._places, self._asked, self._is_booked = before, asked, is_booked
+        self._reclaimer.promises.mask |= is_booked
+        for one in before:
+            self._state.take(one.free)
+        return None
+
+    def _stay_as_early(self, asked: Sequence[_Asked], before: Sequence[Place], starting: Place) -> bool:
+        """Whether all are booked for their very moments though one more starts now; booked they are, so far."""
+        self._num_beside += 1
+        self._state.take(starting.gpus)
+        self._starting = starting
+        held = ((self._book(one), was) for one, was in zip(asked, before, strict=True))
+        is_as_early = all(one is not None and one.until_ms == was.until_ms for one, was in held)
+        self._state.give(starting.gpus)
+        self._starting = None
+        return is_as_early
+
+    def _let_go(self) -> None:
+        for one in self._places:
+            self._state.give(one.free)
+        self._reclaimer.promises.mask &= ~self._is_booked
+        self._is_booked = np.zeros_like(self._is_booked)
+        self._places, self._asked = [], []
+        self._not_before.clear()

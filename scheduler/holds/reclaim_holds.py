@@ -1,0 +1,84 @@
+"""What is promised to whom: GPUs of standing reclaims are held for their beneficiaries, and nobody else takes them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from muster.domain.ids import AttemptId, JobId
+from scheduler.fleet.topology import Flags, FleetState, Ints
+from scheduler.model import Lapse, OwnHold, StandingReclaim, Withdrawal
+
+
+class Promises:
+    """``mask``: the GPUs that are promised. Those of them that are free now are taken in the fleet's state."""
+
+    def __init__(self, state: FleetState, reclaims: Sequence[StandingReclaim], running: Collection[AttemptId]) -> None:
+        self._state, self._running = state, running
+        self._standing: dict[JobId, list[StandingReclaim]] = defaultdict(list)
+        for reclaim in sorted(reclaims, key=lambda reclaim: reclaim.victim):
+            self._standing[reclaim.beneficiary].append(reclaim)
+        self._taken: dict[JobId, Ints] = {}
+        self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        self.withdrawals: list[Withdrawal] = []
+        self.lapses: list[Lapse] = []
+        self._own: dict[JobId, tuple[OwnHold, Ints]] = {}
+
+    def hold_own(self, own: OwnHold) -> None:
+        """What a job will go on with that changes its size, or that was interrupted."""
+        gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
+        free = gpus[self._state.is_free[gpus]]
+        self._state.take(free)
+        self.mask[gpus] = True
+        self._own[own.job_id] = own, free
+
+    def lift_own(self, job_id: JobId) -> OwnHold | None:
+        """What was held, if anything; from now on anybody may take it, and the job itself is asked first."""
+        if job_id not in self._own:
+            return None
+        own, free = self._own.pop(job_id)
+        self.mask[self._state.layout.gpu_indices(own.gpus)] = False
+        self._state.give(free)
+        return own
+
+    def jobs(self) -> list[JobId]:
+        return sorted(self._standing)
+
+    def __contains__(self, job_id: JobId) -> bool:
+        return job_id in self._standing
+
+    def deadline_ms(self, job_id: JobId) -> int:
+        return max(reclaim.deadline_ms for reclaim in self._standing[job_id])
+
+    def held(self, job_id: JobId) -> Ints:
+        uuids = (uuid for reclaim in self._standing[job_id] for uuid in reclaim.held)
+        return np.unique(self._state.layout.gpu_indices(uuids))
+
+    def held_for(self, jobs: Iterable[JobId]) -> Ints:
+        """All that is held for those of these who are beneficiaries."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.held(job) for job in jobs if job in self)])
+
+    def hold(self, job_id: JobId, gpus: Ints) -> None:
+        """``gpus``: distinct indices, free or not."""
+        free = gpus[self._state.is_free[gpus]]
+        self._state.take(free)
+        self._taken[job_id] = free
+        self.mask[gpus] = True
+
+    def lift(self, job_id: JobId) -> None:
+        """Let the beneficiary itself choose among what is held for it; ``hold`` undoes this."""
+        self.mask[self.held(job_id)] = False
+        self._state.give(self._taken.pop(job_id))
+
+    def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:
+        """What was held is let go. Only a victim that still runs can go on, so only its reclaim is withdrawn."""
+        if job_id in self._taken:
+            self.lift(job_id)
+        withdrawals = [
+            Withdrawal(reclaim.victim, job_id, why)
+            for reclaim in self._standing.pop(job_id)
+            if reclaim.victim in self._running
+        ]
+        self.withdrawals += withdrawals
+        self.lapses.append(Lapse(job_id, why))
+        return withdrawals

@@ -1,0 +1,236 @@
+"""What a cycle does for who does not start: others give way to it, a place is held, or it is told why neither."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from muster.domain.ids import TenantId
+from muster.domain.policy.document import Policy
+from scheduler.explain import explain
+from scheduler.explain.funnel import Funnel, funnel
+from scheduler.fleet.topology import FleetState
+from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
+from scheduler.holds.places import HeldPlaces
+from scheduler.model import NO_TENANT, Held, Verdict, WaitingJob, Workload
+from scheduler.queue.order import expected_s
+from scheduler.queue.report import Waiters
+from scheduler.quota.tenancy import Holdings, Limit
+from scheduler.reclaim.lending import Claim
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.reclaim.replacing import last_parts, missing_hosts
+from scheduler.solve.placing import Placing, could_be
+from scheduler.solve.recovery import replan, still_good, wait_until_ms
+from scheduler.solve.solver import Request, most_nodes
+
+MAX_BENEFICIARIES: Final = 64
+"""Reclaims are chosen for so many jobs in a cycle; the next cycle goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """``is_of_all``: it holds for each job with the same request."""
+
+    verdict: Verdict
+    is_of_all: bool = False
+
+
+class Unplaced:
+    """``reclaimer``, ``backfill``: None without a workload; then nothing is known but fleet and queue.
+
+    ``has_hopeful``: whether anybody waits who could use GPUs that are idle, now or with others that come free.
+    """
+
+    def __init__(
+        self,
+        state: FleetState,
+        policy: Policy,
+        workload: Workload | None,
+        holdings: Holdings,
+        placing: Placing,
+        waiters: Waiters,
+        reclaimer: Reclaimer | None,
+        backfill: HeldPlaces | None,
+    ) -> None:
+        self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
+        self._placing, self._waiters, self._reclaimer, self._backfill = placing, waiters, reclaimer, backfill
+        self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
+        self._held_over: set[tuple[TenantId, str]] = set()
+        self._num_beneficiaries = 0
+        self._awaits_min_run = False
+        """Whether anybody waits for minimum run times, with no place held."""
+        self.has_hopeful = False
+
+    def later(self, job: WaitingJob, request: Request, limit: Limit) -> Verdict | None:
+        """Of one that ``limit`` keeps waiting now: a place at a moment by which enough of that comes back.
+
+        Without one those that are gone before it starts would take its place from it as they run. By EASY, for the
+        first of each limit alone, and where it waits for GPUs all the same: nothing idle is held for want of quota.
+        """
+        request, alike = request.at_least(), (limit.tenant_id, job.tier)
+        if self._backfill is None:
+            return None
+        if not self._backfill.books_for_quota():
+            if alike in self._held_over or most_nodes(self._state, request) >= request.nodes:
+                return None
+            self._held_over.add(alike)
+        if not could_be(self._state, request):
+            return None
+        through = funnel_beside(self._state, self._reclaimer, request)
+        held = self._waiters.hold(job, request, through, booked=limit)
+        return None if held is None else explain.quota_booked(job, limit, held)
+
+    def verdict(self, job: WaitingJob, request: Request) -> Verdict:
+        """Of one that found no place: jobs that are alike are told the same."""
+        lending = None if self._reclaimer is None else self._reclaimer.lending
+        claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        told_apart_by = None if self._backfill is None else self._backfill.told_apart_by(job)
+        run_s = expected_s(job, self._policy)
+        meets = None if self._reclaimer is None else self._reclaimer.told_apart_by(request, claim, run_s)
+        tenant = NO_TENANT if claim is None else job.tenant_id
+        alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
+        if alike not in self._verdicts:
+            found = self._refused_or_held(job, request, claim)
+            if not found.is_of_all:
+                return found.verdict
+            self._verdicts[alike] = found.verdict
+        return self._verdicts[alike]
+
+    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
+        """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
+        can_ever_fit = could_be(self._state, request)
+        self.has_hopeful = self.has_hopeful or can_ever_fit
+        through = funnel_beside(self._state, self._reclaimer, request)
+        booked = None if self._backfill is None else self._backfill.booked(job)
+        if booked is not None:  # nobody's giving way would help
+            held = self._waiters.hold(job, request, through, booked=booked) if can_ever_fit else None
+            return _Found(explain.quota_booked(job, booked, held))
+        outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
+        if isinstance(outcome, Notified):
+            self._waiters.hold_anew()
+            return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))
+        if can_ever_fit or (self._backfill is not None and self._backfill.could_be_later(request)):
+            refused = outcome if isinstance(outcome, Refused) else None
+            held = self._waiters.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
+            if held is not None and refused is not None and held.is_by_reclaim:
+                helped = replace(refused, until_ms=held.until_ms)
+                return _Found(explain.no_room(self._state, request, helped, self._policy, through, held=held))
+            if held is not None:
+                return _Found(explain.held_for_it(request, held, through))
+        return self._refused(request, outcome, through)
+
+    def _refused(self, request: Request, outcome: Coming | Refused, through: Funnel) -> "_Found":
+        """Of the first that waits for minimum run times, with no place held, it is its own moment that is told."""
+        is_first = False
+        if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
+            is_first, self._awaits_min_run = not self._awaits_min_run, True
+            outcome = replace(outcome, is_behind=not is_first)
+        passed = None if self._backfill is None else self._backfill.in_the_way(request.at_least())
+        verdict = explain.no_room(self._state, request, outcome, self._policy, through, held_until_ms=passed)
+        return _Found(verdict, is_of_all=not is_first)
+
+    def swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
+        until_ms = wait_until_ms(job, request, self._policy, self._workload)
+        if until_ms is None or replan(self._state, request, job.keep) is not None:
+            return None
+        kept = still_good(self._state, request, job.keep)
+        if kept is None:
+            return None
+        reclaimed = self._replacement_reclaimed(job, request)
+        if reclaimed is not None:
+            return reclaimed
+        through, uuids = funnel_beside(self._state, self._reclaimer, request), self._state.layout.uuids
+        self._state.take(kept)
+        held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
+        self._waiters.holds.append(held)
+        self.has_hopeful = True
+        return explain.awaits_replacement(request, held, through)
+
+    def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """Hosts in place of those that it lost, at once, where who gives way in its domain makes the swap possible."""
+        reclaimer, missing = self._reclaimer, missing_hosts(self._state, request, job.keep)
+        may_start = self._backfill is None or self._backfill.booked(job) is None
+        if reclaimer is None or missing is None or not may_start or self._num_beneficiaries == MAX_BENEFICIARIES:
+            return None
+        through, run_s = funnel_beside(self._state, self._reclaimer, request), expected_s(job, self._policy)
+        claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
+        if not isinstance(outcome, Notified):
+            return None
+        self._is_reclaimed_for(job)
+        self.has_hopeful = True
+        self._waiters.hold_anew()
+        return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
+
+    def promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
+        """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
+        promises, self.has_hopeful = reclaimer.promises, True
+        promises.lift(job.job_id)
+        least, run_s = request.at_least(), expected_s(job, self._policy)
+        last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
+        is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
+        if last and not is_swap:
+            self.withdraw(reclaimer, job, "it would no longer bring the hosts that the job lacks")
+            return self._swap_anew(job, request)
+        is_ready = not is_swap or replan(self._state, request, last) is not None
+        if is_ready and self._placing.start_promised(job, request):
+            reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
+            return None
+        through = funnel_beside(self._state, self._reclaimer, request)
+        if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
+            self.withdraw(reclaimer, job, "it would no longer make room for the job that it was for")
+            return explain.planned_anew(request, through)
+        missing = missing_hosts(self._state, request, last) if is_swap else None
+        held = promises.held(job.job_id)
+        num_awaited = int(np.count_nonzero(~self._state.is_free[held]))
+        promises.hold(job.job_id, held)
+        if missing is not None:
+            num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
+            return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), num_awaited, through, stands=True)
+
+    def withdraw(self, reclaimer: Reclaimer, job: WaitingJob, why: str) -> None:
+        """Nothing is on its way to the job any more."""
+        reclaimer.withdraw(job.job_id, why)
+        reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
+
+    def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """Its good hosts stay its own in this very cycle, while it waits for others; else it starts where it can."""
+        awaited = self.swap_or_wait(job, request)
+        if awaited is not None or self._placing.start_promised(job, request):
+            return awaited
+        return explain.planned_anew(request, funnel_beside(self._state, self._reclaimer, request))
+
+    def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
+        if self._reclaimer is None or self._num_beneficiaries == MAX_BENEFICIARIES:
+            return Refused()
+        is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self._policy)
+        outcome = self._reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
+        if isinstance(outcome, Notified):
+            self._is_reclaimed_for(job)
+        return outcome
+
+    def _is_reclaimed_for(self, job: WaitingJob) -> None:
+        self._num_beneficiaries += 1
+        comes_to(self._holdings, self._reclaimer, job, job.fewest_gpus)
+
+    def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
+        """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""
+        lending = None if self._reclaimer is None else self._reclaimer.lending
+        return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
+
+
+def funnel_beside(state: FleetState, reclaimer: Reclaimer | None, request: Request) -> Funnel:
+    """Of a gang that does not fit, beside what is promised to others."""
+    if reclaimer is not None:
+        return funnel(state, request, reclaimer.promises.mask)
+    return funnel(state, request, np.zeros(len(state.layout.uuids), dtype=np.bool_))
+
+
+def comes_to(holdings: Holdings, reclaimer: Reclaimer | None, job: WaitingJob, num_gpus: int) -> None:
+    """What is held for a job that waits is on its way to its tenant: no other job has it of a quota meanwhile."""
+    holdings.keep(job.tenant_id, job.tier, num_gpus)
+    if reclaimer is not None:
+        reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)

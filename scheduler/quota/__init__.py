@@ -1,0 +1,1 @@
+"""Tenants as a tree, and what their quotas allow now and later."""

@@ -1,0 +1,1 @@
+"""Which attempts give GPUs back, and with what notice."""

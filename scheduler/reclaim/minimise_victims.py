@@ -1,0 +1,76 @@
+"""Of a cover of victims the place that the gang takes, and those victims alone without whom there is none. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.fleet.topology import FleetState, Ints
+from scheduler.model import RunningAttempt
+from scheduler.reclaim.victims import Cover, dispensable
+from scheduler.solve.solver import Chosen, Request, most_nodes, narrowed, place
+
+MAX_MINIMISED: Final = 64
+"""Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+
+
+def minimal(
+    state: FleetState,
+    cover: Cover,
+    owner: Ints,
+    request: Request,
+    attempts: Sequence[RunningAttempt],
+    costs: npt.NDArray[np.float64],
+) -> tuple[Chosen, list[int]]:
+    """The target among what the cover frees, and those victims alone without whom none is found.
+
+    At the narrowest level at which there is one with all of them: for that one they were chosen. ``owner``: the
+    attempt, by index, of each GPU that would come free to the request, else -1.
+    """
+    victims = list(cover.victims)
+    given_by = _given_by(victims, owner, len(attempts))
+    state.give(np.concatenate(list(given_by.values())))
+    request = narrowed(state, request)
+    trials = dispensable(state, request, given_by)
+    for victim in sorted(trials, key=lambda index: (-costs[index], index))[:MAX_MINIMISED]:
+        state.take(given_by[victim])
+        if most_nodes(state, request) >= request.nodes:
+            victims.remove(victim)
+        else:
+            state.give(given_by[victim])
+    target = _sparing(state, request, [attempts[index] for index in victims], given_by) or place(state, request)
+    state.take(np.concatenate([given_by[victim] for victim in victims]))
+    if target is None:
+        message = "a cover of victims does not make room for the gang: a bug of ours"
+        raise AssertionError(message)
+    used = set(owner[target.gpus].tolist())
+    return target, [victim for victim in victims if victim in used]
+
+
+def _sparing(
+    state: FleetState, request: Request, victims: Sequence[RunningAttempt], given_by: Mapping[int, Ints]
+) -> Chosen | None:
+    """The target without the hosts with which elastic victims could go on, where it can do without them.
+
+    On a state in which all that the victims hold is free. Their first ranks are kept.
+    """
+    gangs = [attempt.elastic for attempt in victims]
+    kept_parts = [part for gang in gangs if gang is not None for _, part in gang.parts[: gang.min_nodes]]
+    keeps = [uuid for part in kept_parts for uuid in part]
+    if not keeps:
+        return None
+    kept = np.intersect1d(state.layout.gpu_indices(keeps), np.concatenate(list(given_by.values())))
+    state.take(kept)
+    target = place(state, request)
+    state.give(kept)
+    return target
+
+
+def _given_by(victims: Sequence[int], owner: Ints, num_attempts: int) -> dict[int, Ints]:
+    is_victim = np.zeros(num_attempts + 1, dtype=np.bool_)
+    is_victim[list(victims)] = True
+    gpus = np.flatnonzero(is_victim[owner])
+    gpus = gpus[np.argsort(owner[gpus], kind="stable")]
+    numbers, starts = np.unique(owner[gpus], return_index=True)
+    return dict(zip(numbers.tolist(), np.split(gpus, starts[1:]), strict=True))

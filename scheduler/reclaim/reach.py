@@ -1,0 +1,68 @@
+"""What would come to a gang if others let go, and how far it goes. Pure: the state is as before after each question."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from scheduler.fleet.topology import Flags, FleetState, Ints
+from scheduler.holds.reclaim_holds import Promises
+from scheduler.reclaim.candidates import Givers
+from scheduler.reclaim.victim_sets import Candidates
+from scheduler.solve.solver import Chosen, Request, most_nodes, place
+
+
+class Reach:
+    """Of one cycle. ``owner``: of each GPU the attempt that holds it, by index, or -1."""
+
+    def __init__(self, state: FleetState, owner: Ints, givers: Givers, promises: Promises) -> None:
+        self._state, self._owner, self._givers, self._promises = state, owner, givers, promises
+
+    def owners_if(self, is_victim: Flags, request: Request) -> Ints:
+        """The owner of each GPU that would come to the request if these attempts let go, else -1."""
+        admitted = self._state.tier(request.tier).admitted
+        comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self._promises.mask
+        if not request.may_use_spares:
+            comes &= ~self._state.is_spare
+        return np.where(comes, self._owner, -1)
+
+    def open_to(self, request: Request, gpus: Ints) -> Ints:
+        """Those of them that the request may have once they are free: a spare that is lent stays one."""
+        return gpus if request.may_use_spares else gpus[~self._state.is_spare[gpus]]
+
+    def with_freed(self, gpus: Ints, request: Request, state: FleetState | None = None) -> Chosen | None:
+        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them.
+
+        ``state``: the fleet at another moment, with the same GPUs free.
+        """
+        gpus, state = self.open_to(request, gpus), state or self._state
+        state.give(gpus)
+        chosen = place(state, request)
+        state.take(gpus)
+        return chosen
+
+    def counts_by(self, is_victim: Flags, request: Request) -> Ints:
+        """Usable GPUs of each cell if these let go."""
+        state = self._state.for_tier(request.tier)
+        gpus = np.flatnonzero(self.owners_if(is_victim, request) >= 0)
+        freed = np.bincount(state.layout.cell_of_gpu[gpus], minlength=state.layout.num_cells)
+        counts: Ints = state.tier(request.tier).counts + freed
+        return counts
+
+    def most_nodes_by(self, is_victim: Flags, request: Request) -> int:
+        """For so many hosts of one home there would be room if these let go."""
+        return most_nodes(self._state, request, self.counts_by(is_victim, request))
+
+    def num_given(self, is_victim: Flags, request: Request) -> int:
+        """GPUs that would come to the request if these let go."""
+        return int(np.count_nonzero(self.owners_if(is_victim, request) >= 0))
+
+    def num_over_caps(self, is_victim: Flags, request: Request) -> int:
+        """Those of them that are more than their tenants may still lose."""
+        owner = self.owners_if(is_victim, request)
+        given = Counter(self._givers.tenants[index] for index in owner[owner >= 0].tolist())
+        allowance = self._givers.allowance_by_code()
+        return sum(max(num_gpus - int(max(allowance[code], 0)), 0) for code, num_gpus in given.items())
+
+    def candidates(self, owner: Ints, allowance: Mapping[int, float]) -> Candidates:
+        return Candidates(owner, self._givers.costs, self._givers.num_gpus, self._givers.tenants, allowance)

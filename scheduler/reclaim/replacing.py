@@ -1,0 +1,58 @@
+"""Hosts that are reclaimed in place of those that a gang lost, so that it goes on with the others. Pure."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.fleet.topology import FleetState, Ints
+from scheduler.forecast.endings import CLEANING_MS
+from scheduler.holds.reclaim_holds import Promises
+from scheduler.model import Parts, WaitingJob
+from scheduler.solve.placement_rule import PlacementRule
+from scheduler.solve.recovery import good_ranks, required_group
+from scheduler.solve.slice_homes import SliceHomes
+from scheduler.solve.solver import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """``kept``: the good GPUs of a gang, that are free; ``request``: for hosts in place of those that it lost alone."""
+
+    kept: Ints
+    request: Request
+
+
+def missing_hosts(state: FleetState, request: Request, last: Parts) -> Missing | None:
+    """Of a gang that keeps some of its last hosts: where others may stand in place of the rest, whoever runs there."""
+    state = state.for_tier(request.tier)
+    good, layout = good_ranks(state, request, last, ()), state.layout
+    ranks = [] if good is None else [part for _, part in good.ranks]
+    kept = [part for part in ranks if part is not None]
+    if good is None or not kept or len(kept) == len(ranks):
+        return None
+    gpus = np.concatenate(kept)
+    home = required_group(state, request, np.unique(layout.cell_of_gpu[gpus]))
+    if home is None:
+        return None
+    cells = np.flatnonzero(home & (layout.cell_cohort == good.cohort))
+    homes = SliceHomes(layout, request.rule.slices, ranks)
+    for rank in (rank for rank, part in enumerate(ranks) if part is None):
+        cells = cells[homes.admits(rank, cells)]
+    there, had = set(cells.tolist()), {node_id for node_id, _ in last}
+    elsewhere = (node for node, own in layout.cells_of_node.items() if node in had or there.isdisjoint(own))
+    avoided = request.avoid_nodes.union(elsewhere)
+    rule = PlacementRule(labels=request.rule.labels)
+    num_missing = len(ranks) - len(kept)
+    return Missing(gpus, replace(request, nodes=num_missing, avoid_nodes=avoided, preferred=None, rule=rule))
+
+
+def last_parts(state: FleetState, job: WaitingJob, promises: Promises, now_ms: int) -> Parts:
+    """What the job had, where good GPUs of that are held for it with what is reclaimed: so long it goes on there.
+
+    None of one that was not interrupted or may be anywhere, nor once those who give way should have left.
+    """
+    if job.interrupted_ms is None or job.required_level is None or job.min_nodes is not None:
+        return ()
+    had = state.layout.gpu_indices(uuid for _, uuids in job.keep for uuid in uuids)
+    is_kept = bool(np.isin(had, promises.held(job.job_id)).any())
+    return job.keep if is_kept and now_ms < promises.deadline_ms(job.job_id) + CLEANING_MS else ()

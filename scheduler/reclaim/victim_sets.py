@@ -1,0 +1,52 @@
+"""What reclaim may take for one beneficiary, and which sets of it suffice."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.fleet.topology import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Attempts by index. ``owner``: the attempt of each GPU that would come free to the beneficiary, else -1.
+
+    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
+    are no more than lenders may take back, where any are taken on that ground.
+    """
+
+    owner: Ints
+    costs: npt.NDArray[np.float64]
+    num_gpus: Sequence[int]
+    tenants: Sequence[int]
+    allowance: Mapping[int, float]
+    may_lose: Callable[[Sequence[int]], bool] | None = None
+
+    def cost_of(self, victims: Sequence[int]) -> float:
+        return sum(map(self.costs.item, sorted(victims)))
+
+    def cover(self, victims: Sequence[int]) -> "Cover":
+        return Cover(self.cost_of(victims), tuple(sorted(victims)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Attempts, by index, that suffice together, none to spare.
+
+    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there, at a hair's
+    weight.
+    """
+
+    cost: float
+    victims: tuple[int, ...]
+    loss: float = 0.0
+
+    @property
+    def weighed(self) -> float:
+        return self.cost + self.loss
+
+    def order(self) -> tuple[float, int, tuple[int, ...]]:
+        """The cheapest first, of equal ones of few."""
+        return self.weighed, len(self.victims), self.victims

@@ -1,0 +1,233 @@
+"""The cheapest attempts whose GPUs make one domain sufficient: a covering knapsack, solved per domain.
+
+Two greedy runs (``scheduler.reclaim.greedy_sets``): by the least marginal cost, and by the least cost for each cell
+completed. In slices the cells are chosen beforehand, by what each would cost alone; where those cannot be completed,
+others are. Then all sets of few victims are asked (``scheduler.reclaim.exact_sets``): of a domain with few candidates
+that is exact.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.fleet.topology import Flags, FleetState, Ints
+from scheduler.reclaim.exact_sets import Domain
+from scheduler.reclaim.greedy_sets import Run
+from scheduler.reclaim.shares import Shares, shares_of
+from scheduler.reclaim.victim_sets import Candidates, Cover
+from scheduler.solve.slices import cheapest_in_slices, cheapest_runs, in_groups
+from scheduler.solve.solver import Request, count_by_group, fitting_cells, level_span, room_of
+from scheduler.solve.soundness import expected_losses
+
+__all__ = ["Candidates", "Cover", "cheapest_covers", "dispensable"]
+
+LOSS_WEIGHT: Final = 1e-6
+"""Of what the gang is expected to lose on weak hosts beside what victims lose: it decides between equal ones alone."""
+MAX_TRIES: Final = 8
+"""So often are cells of slices chosen anew, without those that could not be completed."""
+
+
+def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
+    """Of victims, on a state that has their GPUs, those without whom alone the gang may still fit, by a count of cells.
+
+    Who is none of them now is none after others were let off. ``given_by``: the GPUs of each victim.
+    """
+    state = state.for_tier(request.tier)
+    layout, span = state.layout, level_span(state.layout, request)
+    counts = state.tier(request.tier).counts
+    cells = fitting_cells(state, request, counts)
+    spare = count_by_group(layout, cells, span[-1]) - request.nodes
+    victims = np.repeat(list(given_by), [len(gpus) for gpus in given_by.values()])
+    given = layout.cell_of_gpu[np.concatenate(list(given_by.values()))]
+    pairs, gains = np.unique(victims * layout.num_cells + given, return_counts=True)
+    victims, given = np.divmod(pairs, layout.num_cells)
+    is_home = np.append(spare >= 0, False)[layout.groups[span[-1]][given]]
+    is_undone = is_home & np.isin(given, cells) & (counts[given] - gains < request.gpus_per_node)
+    losses, lost = np.unique(
+        victims[is_undone] * len(spare) + layout.groups[span[-1]][given[is_undone]], return_counts=True
+    )
+    num_closed = Counter((losses[lost > spare[losses % len(spare)]] // len(spare)).tolist())
+    num_homes = int(np.count_nonzero(spare >= 0))
+    return {victim for victim in given_by if num_closed[victim] < num_homes}
+
+
+def cheapest_covers(state: FleetState, request: Request, candidates: Candidates) -> list[Cover]:
+    """Distinct covers, the cheapest first; empty where no set within the allowances suffices.
+
+    A preferred level is tried before wider ones; without one, only the widest that is allowed, where the cost is least.
+    """
+    state = state.for_tier(request.tier)
+    span = level_span(state.layout, request)
+    search = _search(state, request, candidates)
+    for level in span[-1:] if request.preferred is None else span:
+        covers = search.at(level)
+        if covers:
+            return covers
+    return []
+
+
+def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Search":
+    """``state``: laid out for the request's tier."""
+    counts, num_cells = state.tier(request.tier).counts, state.layout.num_cells
+    shares = shares_of(state, candidates.owner, len(candidates.costs))
+    after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
+    is_enough = np.zeros(num_cells, dtype=np.bool_)
+    is_enough[fitting_cells(state, request, counts)] = True
+    losses = np.zeros(num_cells)
+    usable = (state.tier(request.tier).admitted & state.is_free) | (candidates.owner >= 0)
+    losses[after] = LOSS_WEIGHT * expected_losses(state, request, after, usable)
+    bounds = [_least_keys(shares, candidates, num_cells, most) + losses for most in (1, request.nodes)]
+    runs = (1, request.nodes) if request.rule.slices else ()
+    prices = [_prices(shares, candidates, request.gpus_per_node - counts, most) for most in runs]
+    return _Search(state, request, candidates, counts, shares, after, is_enough, losses, bounds, prices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """``after``: cells that fit once all candidates have let go; ``is_enough``: those that fit as it is.
+
+    ``losses``: of each cell what the gang is expected to lose by its use, at ``LOSS_WEIGHT``; ``bounds``,
+    ``prices``: of each cell, for the two runs; prices are asked for in slices alone.
+    """
+
+    state: FleetState
+    request: Request
+    candidates: Candidates
+    counts: Ints
+    shares: Shares
+    after: Ints
+    is_enough: Flags
+    losses: npt.NDArray[np.float64]
+    bounds: list[npt.NDArray[np.float64]]
+    prices: list[npt.NDArray[np.float64]]
+
+    def at(self, level: int) -> list[Cover]:
+        """In domains of the level, the cheapest first, with the next best of them at least."""
+        layout, request = self.state.layout, self.request
+        groups = layout.groups[level]
+        need_in = request.nodes - count_by_group(layout, np.flatnonzero(self.is_enough), level)
+        possible = np.flatnonzero(room_of(layout, request, self.after, level) >= request.nodes)
+        least_costs = self._least_costs(level, need_in)
+        covers: set[Cover] = set()
+        for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
+            if any(least_costs[group] > cover.weighed for cover in _in_order(covers)[1:2]):
+                break
+            cells = self.after[groups[self.after] == group]
+            is_sliced = bool(request.rule.slices)
+            known = self._in_slices(level, cells) if is_sliced else self._in_any(cells, int(need_in[group]))
+            domain = Domain(layout, request, self.candidates, self.shares, self.counts, self.losses, level, cells)
+            covers.update(domain.cheapest(set(known)))
+        return _in_order(covers)
+
+    def _least_costs(self, level: int, need_in: Ints) -> npt.NDArray[np.float64]:
+        """Of each group what any cover costs at least; in slices of the cheapest cells of a domain each."""
+        groups, keys = self.state.layout.groups[level], self.bounds[1]
+        slices, nodes = self.request.rule.slices, self.request.nodes
+        if not slices:
+            short = self.after[~self.is_enough[self.after]]
+            return _least_costs(groups[short], keys[short], need_in)
+        costs = np.where(self.is_enough, 0.0, keys)[self.after]
+        runs = cheapest_runs(self.state.layout, slices, self.after, costs, level)
+        num_runs = np.full(len(need_in), nodes // runs.cells.shape[1])
+        return _least_costs(groups[runs.cells[:, 0]], runs.costs, num_runs)
+
+    def _in_any(self, cells: Ints, need: int) -> Iterator[Cover]:
+        """``cells``: those of a domain that fit at last."""
+        cells = cells[~self.is_enough[cells]]
+        for by_cells in range(len(self.bounds)):
+            found = self._run(cells, need, by_cells).cover(cells, self.bounds[by_cells][cells])
+            if found is not None:
+                yield found
+
+    def _in_slices(self, level: int, cells: Ints) -> Iterator[Cover]:
+        """As ``_in_any``. Which of them a cap spares is known once one was tried."""
+        for by_cells, prices in enumerate(self.prices):
+            costs = np.where(self.is_enough, 0.0, prices) + self.losses
+            for _ in range(MAX_TRIES):
+                slices, nodes = self.request.rule.slices, self.request.nodes
+                chosen = cheapest_in_slices(self.state.layout, slices, cells, costs[cells], nodes, level)
+                if np.isinf(costs[chosen]).any():
+                    break
+                missing = chosen[~self.is_enough[chosen]]
+                run = self._run(missing, len(missing), by_cells)
+                found = run.cover(missing, self.bounds[by_cells][missing])
+                if found is not None:
+                    yield found
+                    break
+                costs[[cell for cell in missing.tolist() if cell not in run.completed]] = np.inf
+
+    def _run(self, cells: Ints, need: int, by_cells: int) -> Run:
+        is_inside = np.zeros(len(self.is_enough), dtype=np.bool_)
+        is_inside[cells] = True
+        return Run(
+            self.request, self.counts, self.shares, self.candidates, need, bool(by_cells), is_inside, self.losses
+        )
+
+
+def _in_order(covers: Collection[Cover]) -> list[Cover]:
+    """The cheapest first, without others that hold all its victims: such are no choice beside it."""
+    ordered = sorted(covers, key=Cover.order)
+    return ordered[:1] + [one for one in ordered[1:] if not set(ordered[0].victims) <= set(one.victims)]
+
+
+def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:
+    """Of each group what any cover costs at least: the sum of its cells' least keys, of as many cells as it needs.
+
+    ``groups``, ``least_keys``: of each cell that is short of a node's part, or of each run of cells. No cell's key is
+    more than its victims' cost shared among all that they complete.
+    """
+    by_key = np.argsort(least_keys)
+    order = by_key[in_groups(groups[by_key], len(need_in))]
+    groups, keys = groups[order], least_keys[order]
+    needed = np.append(need_in, 0)[groups]  # of cells of which nobody knows the domain none
+    is_needed = _places(groups) < needed
+    costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
+    return costs.astype(np.float64)
+
+
+def _places(ordered: Ints) -> Ints:
+    """Of each among those equal to it, from 0."""
+    is_first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else ordered
+    firsts = np.flatnonzero(is_first)
+    return np.arange(len(ordered)) - firsts.repeat(np.diff(np.append(firsts, len(ordered))))
+
+
+def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
+    """A lower bound of each cell's key in any run that may complete ``most`` cells: few keys are worked out exactly."""
+    cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
+    keys = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
+    least = np.full(num_cells, np.inf)
+    np.minimum.at(least, shares.cells, keys)
+    return least
+
+
+def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) -> npt.NDArray[np.float64]:
+    """Of each cell what victims who complete it cost: the densest together, or one alone; no cap is asked about.
+
+    ``shortages``: by cell. A victim's cost is shared among its cells, ``most`` at most. Of a cell that all of them do
+    not complete it is what they cost.
+    """
+    cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
+    costs = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
+    by_density = _by_density(shares, costs)
+    cells, gains, costs = shares.cells[by_density], shares.counts[by_density], costs[by_density]
+    given = np.cumsum(gains) - gains
+    is_taken = given - given[shares.of_cells[cells]] < shortages[cells]
+    prices = np.bincount(cells[is_taken], costs[is_taken], minlength=len(shortages)).astype(np.float64)
+    is_alone = gains >= shortages[cells]
+    np.minimum.at(prices, cells[is_alone], costs[is_alone])
+    return prices
+
+
+def _by_density(shares: Shares, costs: npt.NDArray[np.float64]) -> Ints:
+    """The pairs by cell, of one cell by what each GPU costs: most cells are one attempt's alone."""
+    found = shares.by_cell.copy()
+    cells = shares.cells[found]
+    is_shared = np.diff(shares.of_cells)[cells] > 1
+    pairs = found[is_shared]
+    found[is_shared] = pairs[np.lexsort((costs[pairs] / shares.counts[pairs], cells[is_shared]))]
+    return found

@@ -1,0 +1,153 @@
+"""Which hosts of its home a gang takes: level by level, the fewest domains, the last one with the least left over that
+others cannot use.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from scheduler.fleet.fragmentation import rises as rises_of
+from scheduler.fleet.topology import FleetState, Ints, Layout
+from scheduler.solve.balance import even_shares
+from scheduler.solve.request import Request
+from scheduler.solve.slices import in_whole_slices, rooms_of_domains
+
+
+def balance_level(layout: Layout, request: Request) -> int | None:
+    return None if request.rule.balance is None else layout.level(request.rule.balance)
+
+
+def level_below(balanced: int | None, level: int) -> int:
+    """Over whose domains a gang is divided within a domain of ``level``, spread evenly over those of ``balanced``."""
+    return level + 1 if balanced is None or balanced <= level else balanced
+
+
+def unit_below(layout: Layout, request: Request, level: int) -> int:
+    """The hosts of the widest slice that lies within the domains of ``level``."""
+    if not request.rule.slices:
+        return 1
+    return max([1, *(one.nodes for one in request.rule.slices if (layout.level(one.level) or 0) >= level)])
+
+
+def descend(state: FleetState, request: Request, level: int, cells: Ints, costs: Ints | None) -> Ints:
+    """The gang's hosts of ``cells``, which lie in one domain of ``level``, in topology order: the fewest domains below,
+    the last by best fit; evenly over those of the level that it asks for.
+
+    ``costs``: of each cell of the fleet; None where no GPU is less sound than others.
+    """
+    if len(cells) == request.nodes:
+        return cells
+    chosen = _Descent(state, request, costs, balance_level(state.layout, request)).chosen(level, cells, request.nodes)
+    chosen.sort()  # its own array, or the first of ``cells``, which are in order
+    return chosen
+
+
+def first_of(state: FleetState, request: Request, level: int, cells: Ints, costs: Ints | None) -> Ints:
+    """As ``descend``, but the first in order, in whole slices; without slices the cheapest first."""
+    if request.rule.slices:
+        return in_whole_slices(state.layout, request.rule.slices, cells, level)[: request.nodes]
+    if costs is None:
+        return cells[: request.nodes]
+    return np.sort(cells[_by_cost(request, costs[cells]).argsort(kind="stable")[: request.nodes]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Descent:
+    state: FleetState
+    request: Request
+    costs: Ints | None
+    balanced: int | None
+
+    def chosen(self, level: int, cells: Ints, nodes: int) -> Ints:
+        layout, request = self.state.layout, self.request
+        below = level_below(self.balanced, level)
+        if below >= layout.node_level:
+            return self._by_best_fit(cells)[:nodes]
+        groups = layout.groups[below][cells]
+        first = groups[groups.argmin()]
+        domain = groups - first
+        sizes = np.bincount(domain)
+        rooms = rooms_of_domains(layout, request.rule.slices, cells, domain, below) if request.rule.slices else sizes
+        if below == self.balanced:
+            shares = even_shares(rooms, nodes, unit_below(layout, request, below))
+        else:
+            shares = _fewest(rooms, sizes, nodes, partial(self._rises, below, first, sizes))
+        return self._shared_out(below, cells, domain, sizes, shares)
+
+    def _shared_out(self, level: int, cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:
+        """As many of each domain of ``level`` as it gives, of its ``sizes`` cells."""
+        is_last = level_below(self.balanced, level) >= self.state.layout.node_level
+        keys = self._keys(cells) if is_last else ()
+        if is_last and not keys:
+            return _first_of_each(cells, domain, sizes, shares)
+        is_whole = shares == sizes
+        is_divided = (shares > 0) & ~is_whole
+        parts = [cells[is_whole[domain]]]
+        if is_last:
+            asked = is_divided[domain].nonzero()[0]
+            order = asked[np.lexsort((*(key[asked] for key in keys), domain[asked]))]
+            parts.append(_first_of_each(cells[order], domain[order], sizes * is_divided, shares))
+        else:
+            parts += [
+                self.chosen(level, cells[domain == index], int(shares[index]))
+                for index in is_divided.nonzero()[0].tolist()
+            ]
+        return np.concatenate(parts)
+
+    def _rises(self, level: int, first: np.int64, sizes: Ints, domains: Ints, nodes: int) -> Ints:
+        """What so many hosts in each of ``domains`` add to the fragments there; domain 0 is group ``first``."""
+        if level not in self.state.fragments.levels or (first < 0 and not domains.all()):
+            return np.zeros(len(domains), dtype=np.int64)
+        return rises_of(self.state, self.request, level, domains + first, sizes[domains], nodes)
+
+    def _by_best_fit(self, cells: Ints) -> Ints:
+        keys = self._keys(cells)
+        return cells[np.lexsort(keys)] if keys else cells
+
+    def _keys(self, cells: Ints) -> tuple[Ints, ...]:
+        """Those where fragments grow least first, then with least left over, then the soundest, then by place, as they
+        are: the last key goes first, and there is none that all have alike.
+        """
+        costs, own = None, self.state.fragments.own_rise(self.request.gpus_per_node)
+        if self.costs is not None:
+            costs = self.costs[cells]
+            costs = _by_cost(self.request, costs) if costs[costs.argmax()] else None
+        if len(own) <= self.request.gpus_per_node + 1:  # each gives all that it can have
+            return () if costs is None else (costs,)
+        left = self.state.tier(self.request.tier).counts[cells]
+        return (left, own[left]) if costs is None else (costs, left, own[left])
+
+
+def _first_of_each(cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:
+    """As many of each domain as it gives; ``cells`` are in the order of domains, of which each has so many."""
+    ends = sizes.cumsum() - sizes + shares
+    first: Ints = cells[np.arange(len(cells)) < ends[domain]]
+    return first
+
+
+def _by_cost(request: Request, costs: Ints) -> Ints:
+    """By which those come first that the request would rather have."""
+    return -costs if request.prefers_weak else costs
+
+
+def _fewest(rooms: Ints, sizes: Ints, nodes: int, rises: Callable[[Ints, int], Ints]) -> Ints:
+    """What each domain gives, where as few as can be are used: the largest whole, of the last the rest.
+
+    ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
+    ``rises``: what the rest adds to the fragments of some domains; the tightest of those where it is least gives it.
+    """
+    largest_first = np.lexsort((sizes, -rooms))
+    by_room = rooms[largest_first]
+    reached = by_room.cumsum()
+    num_whole = int(reached.searchsorted(nodes))
+    shares = np.zeros(len(rooms), dtype=np.int64)
+    shares[largest_first[:num_whole]] = by_room[:num_whole]
+    rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
+    num_able = int((-by_room[num_whole:]).searchsorted(-rest, side="right"))
+    able, of_each = largest_first[num_whole : num_whole + num_able], by_room[num_whole : num_whole + num_able]
+    if num_able > 1 and of_each[-1] > rest:  # else nothing is left over in the last one, which no other can better
+        of_each = rises(able, rest) * (by_room[0] + 1) + of_each
+    shares[able[of_each.argmin()]] = rest
+    return shares

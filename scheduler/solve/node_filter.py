@@ -1,0 +1,66 @@
+"""Where a request may not be whatever is free: by labels, planned work and places that are not known.
+
+Many requests ask for the same, so that what they leave out is counted once (``FleetState.tally``).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler.fleet.topology import NOWHERE, Flags, FleetState, Layout
+from scheduler.solve.placement_rule import LabelRule
+from scheduler.solve.request import Request
+
+
+class Fenced(NamedTuple):
+    """``closing_ms``: hosts that close then or before are shut; ``levels``: so are those of no known place there."""
+
+    labels: LabelRule
+    closing_ms: int | None
+    levels: tuple[int, ...]
+
+    def shut(self, state: FleetState) -> Flags:
+        layout = state.layout
+        shut = ~labelled(layout, self.labels) if self.labels else np.zeros(layout.num_cells, dtype=np.bool_)
+        if self.closing_ms is not None:
+            shut |= state.cell_closes_ms <= self.closing_ms
+        for level in self.levels:
+            shut |= layout.groups[level] == NOWHERE
+        return shut
+
+
+def fence_of(state: FleetState, request: Request) -> Fenced | None:
+    """None: it may be anywhere in this fleet."""
+    layout = state.layout
+    levels = _unknown_levels(layout, request) if layout.has_unknown else ()
+    closings_ms, closing_ms = state.closings_ms, request.closing_ms
+    if closing_ms is not None and (not closings_ms or closings_ms[0] > closing_ms):
+        closing_ms = None
+    if closing_ms is None and not levels and not request.rule.labels:
+        return None
+    return Fenced(request.rule.labels, closing_ms, levels)
+
+
+def _unknown_levels(layout: Layout, request: Request) -> tuple[int, ...]:
+    """Those at which its hosts' places have to be known, and some of the fleet are not."""
+    found = (level for name in known_levels(request) if (level := layout.level(name)))
+    return tuple(level for level in found if len(layout.unknown_cells[level]))
+
+
+def known_levels(request: Request) -> Sequence[str]:
+    """Those at which the place of its hosts has to be known."""
+    return request.rule.levels if request.required is None else (request.required, *request.rule.levels)
+
+
+def has_labels(layout: Layout, request: Request) -> Flags:
+    """The cells on whose nodes the request may be by their labels."""
+    return labelled(layout, request.rule.labels)
+
+
+def labelled(layout: Layout, rule: LabelRule) -> Flags:
+    """The cells on whose nodes one may be by this rule."""
+    if rule not in layout.admitted_by:
+        admitted = np.array([rule.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
+        layout.admitted_by[rule] = admitted[layout.cell_label_set]
+    return layout.admitted_by[rule]

@@ -1,0 +1,152 @@
+"""Where gangs start in one cycle: each place is taken in the fleet's state as it is found, and counted for its tenant.
+
+A gang starts on what nobody holds; where places are held for others that it is gone before
+(``scheduler.holds.places``); or where one is held for another that has found a new one. Equal requests fail together:
+each is looked for once, until there is more than there was.
+"""
+
+from muster.domain.ids import NodeId
+from muster.domain.policy.document import Policy
+from muster.domain.policy.queue import CONSERVATIVE
+from scheduler.fleet.topology import FleetState
+from scheduler.holds.places import HeldPlaces
+from scheduler.model import Placement, WaitingJob
+from scheduler.quota.tenancy import Holdings
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.solve.elastic import enlarge, nodes_within
+from scheduler.solve.recovery import replan, swap_of
+from scheduler.solve.solver import Chosen, Request, could_ever_fit, fitting_size, parts_of, place
+
+
+def could_be(state: FleetState, request: Request) -> bool:
+    """With its fewest hosts, were every GPU idle that its tier admits."""
+    return could_ever_fit(state, request.at_least())
+
+
+class Placing:
+    """``placements``: in the order in which they were found. Without a ``reclaimer`` nothing is known but the fleet."""
+
+    def __init__(
+        self,
+        state: FleetState,
+        policy: Policy,
+        holdings: Holdings,
+        reclaimer: Reclaimer | None = None,
+        backfill: HeldPlaces | None = None,
+    ) -> None:
+        self._state, self._policy, self._holdings = state, policy, holdings
+        self._reclaimer, self._backfill = reclaimer, backfill
+        self._in_order = policy.queue.backfill == CONSERVATIVE
+        self._unplaceable: set[Request] = set()
+        self._unpassable: set[tuple[Request, tuple[int, ...]]] = set()
+        self._forgiving: dict[Request, Request] = {}
+        self._enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = {}
+        self.placements: list[Placement] = []
+
+    def start(self, job: WaitingJob, request: Request) -> bool:
+        """Place it now, if there is room as far as others have places."""
+        if self._backfill is not None and self._backfill.booked(job) is not None:
+            return False
+        return self._pass(job, request) or self._place(job, request) or self._place_beside(job, request)
+
+    def start_promised(self, job: WaitingJob, request: Request) -> bool:
+        """One that GPUs are being reclaimed for, by itself: what was promised to it is free for it alone just now."""
+        was_unplaceable = request in self._unplaceable
+        self._unplaceable.discard(request)
+        is_placed = self._place(job, request)
+        if was_unplaceable:
+            self._unplaceable.add(request)
+        return is_placed
+
+    def there_is_more(self) -> None:
+        """What did not fit is looked for again: something is free that was not."""
+        self._unplaceable.clear()
+
+    def forgiving(self, request: Request) -> Request:
+        """A host is avoided no more where the gang could never be placed without it: it would wait for ever.
+
+        As few as may be: of the avoided, one after another by id, each stays so without which there is a place still.
+        """
+        found = self._forgiving.get(request)
+        if found is None:
+            found = request
+            if not could_be(self._state, request) and could_be(self._state, request.avoiding(frozenset())):
+                avoided = frozenset[NodeId]()
+                for node_id in sorted(request.avoid_nodes):
+                    if could_be(self._state, request.avoiding(avoided | {node_id})):
+                        avoided |= {node_id}
+                found = request.avoiding(avoided)
+            self._forgiving[request] = found
+        return found
+
+    def enlarge(self) -> None:
+        """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
+        for index, (job, request, chosen) in self._enlargeable.items():
+            self._holdings.add(job.tenant_id, job.tier, -len(chosen.gpus))
+            larger = enlarge(self._state, request, chosen, nodes_within(job, self._holdings)) or chosen
+            self._state.give(chosen.gpus)
+            self._state.take(larger.gpus)
+            self._holdings.add(job.tenant_id, job.tier, len(larger.gpus))
+            self.placements[index] = self._placement(job, larger)
+
+    def _pass(self, job: WaitingJob, request: Request) -> bool:
+        """Run where a place is held for another that this one is gone before."""
+        holds = () if self._backfill is None else self._backfill.open_to(job.believed_s)
+        if self._backfill is None or not holds or (request, holds) in self._unpassable:
+            return False
+        with self._backfill.lifted(holds):
+            kept = replan(self._state, request, job.keep) if job.keep else None
+            chosen = kept or self._backfill.place(request, holds) or self._smaller(job, request)
+            if chosen is not None and self._state.is_spare[chosen.gpus].any() and not request.may_use_spares:
+                chosen = None  # held for one that may
+            if chosen is not None:
+                self._take(job, request, chosen)
+        if chosen is None and not job.keep:
+            self._unpassable.add((request, holds))
+        return chosen is not None
+
+    def _place(self, job: WaitingJob, request: Request) -> bool:
+        chosen = replan(self._state, request, job.keep) if job.keep else None
+        if chosen is None and request not in self._unplaceable:
+            chosen = self._home(request) or self._smaller(job, request)
+        if chosen is None:
+            self._unplaceable.add(request)
+            return False
+        self._take(job, request, chosen)
+        return True
+
+    def _place_beside(self, job: WaitingJob, request: Request) -> bool:
+        """Run where a place is held for another that has found a new one."""
+        chosen = None if self._backfill is None else self._backfill.beside(job, request)
+        if chosen is None:
+            return False
+        self._take(job, request, chosen)
+        self._unplaceable.clear()  # what was held for those is idle, and the other way round
+        self._unpassable.clear()
+        return True
+
+    def _smaller(self, job: WaitingJob, request: Request) -> Chosen | None:
+        """An elastic job goes on with what there is, rather than to wait for all that it wishes for."""
+        smaller = fitting_size(self._state, request)
+        if smaller is None:
+            return None
+        return (replan(self._state, smaller, job.keep) if job.keep else None) or self._home(smaller)
+
+    def _home(self, request: Request) -> Chosen | None:
+        return place(self._state, request, in_order=self._in_order)
+
+    def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
+        self._state.take(chosen.gpus)
+        self._holdings.add(job.tenant_id, job.tier, len(chosen.gpus))
+        if self._reclaimer is not None:
+            self._reclaimer.endings.placed(job, chosen.gpus)
+            if job.job_id not in self._reclaimer.promises:
+                self._reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
+        if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
+            self._enlargeable[len(self.placements)] = (job, request, chosen)
+        self.placements.append(self._placement(job, chosen))
+
+    def _placement(self, job: WaitingJob, chosen: Chosen) -> Placement:
+        parts = parts_of(self._state, job.tier, chosen)
+        swap = None if job.interrupted_ms is None or not job.keep else swap_of(job.keep, parts)
+        return Placement(job.job_id, job.version, parts, swap)

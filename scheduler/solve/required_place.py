@@ -1,0 +1,74 @@
+"""What of a job's place no commit may break: labels, one domain for the gang, one for each slice. Pure.
+
+The planner chooses by the fleet as it saw it; hosts may have been relabelled since. What is only wished for is the
+planner's alone. So is how even a spread is: of three hosts in one rack and one in another nobody can say without the
+rest of the fleet that it is not the most even one. That the place of each host is known on its level is asked again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from muster.domain.policy.placement import PlacementPolicy
+from scheduler.solve.job_rules import AsksForPlace, rule_of
+from scheduler.solve.placement_rule import LabelRule, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredPlace:
+    """``within``: one domain of a level for each so many hosts by rank. ``levels``: the tree's names, widest first."""
+
+    labels: LabelRule
+    within: tuple[Slice, ...]
+    levels: tuple[str, ...]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Labels and levels of a host that it goes by: a domain is told by its whole path."""
+        depths = [self.levels.index(one.level) + 1 for one in self.within if one.level in self.levels]
+        asked = {name for name, _ in (*self.labels.required, *self.labels.forbidden)}
+        return sorted(asked.union(self.levels[: max(depths, default=0)]))
+
+
+@dataclass(frozen=True, slots=True)
+class HostsThere:
+    """Hosts of a gang, by their ``ranks``, of one place and of labels that nobody asks to tell apart.
+
+    ``path``: the names of their domains, one a level, widest first; an empty name is an unknown place.
+    """
+
+    path: Sequence[str]
+    labels: Mapping[str, str]
+    ranks: Sequence[int]
+
+
+def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) -> RequiredPlace | None:
+    """Of a gang of so many hosts; None: it may stand anywhere."""
+    rule, level = rule_of(spec, policy), spec.topology.required
+    whole = () if level is None else (Slice(level, num_hosts),)
+    spread = () if rule.balance is None else (Slice(rule.balance, 1),)
+    within = (*whole, *rule.slices, *spread)
+    return RequiredPlace(rule.labels, within, tuple(policy.levels)) if rule.labels or within else None
+
+
+def broken_by(asked: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
+    """What of it does not hold on these ``hosts``, which are the whole gang's; None where all does."""
+    there = list(hosts)
+    barred = sum(len(each.ranks) for each in there if not asked.labels.admits(each.labels.items()))
+    if barred:
+        return f"the labels of {barred} of its hosts leave the job out"
+    return next((broken for one in asked.within if (broken := _broken(one, asked.levels, there)) is not None), None)
+
+
+def _broken(one: Slice, levels: Sequence[str], hosts: Sequence[HostsThere]) -> str | None:
+    if one.level not in levels:
+        return f"the fleet's tree has no level {one.level}"
+    depth = levels.index(one.level) + 1
+    homes: dict[int, Sequence[str]] = {}
+    for each in hosts:
+        domain = each.path[:depth]
+        if not domain[-1]:
+            return f"nobody knows in which {one.level} {len(each.ranks)} of its hosts are"
+        for rank in each.ranks:
+            if homes.setdefault(rank // one.nodes, domain) != domain:
+                return f"hosts that have to share one {one.level} are in several"
+    return None

@@ -1,0 +1,286 @@
+"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over that others
+cannot use.
+
+Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
+place, so that the same state gives the same answer (I19).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+from typing import TypeVar
+
+import numpy as np
+
+from scheduler.fleet.fragmentation import least_raising
+from scheduler.fleet.tally import Tally, least_of
+from scheduler.fleet.topology import NOWHERE, FleetState, Ints, Layout
+from scheduler.model import Parts
+from scheduler.solve.balance import least_shares
+from scheduler.solve.host_choice import balance_level, descend, first_of, level_below, unit_below
+from scheduler.solve.node_filter import fence_of, has_labels, known_levels
+from scheduler.solve.placement_rule import PipelineOrder
+from scheduler.solve.rail_sets import on_same_rails, room_on_rails
+from scheduler.solve.request import Request, request_of
+from scheduler.solve.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
+from scheduler.solve.soundness import KeptCosts, kept_costs, pick_gpus, soundest, soundest_homes, weakness_of
+
+__all__ = [
+    "Chosen",
+    "Request",
+    "could_ever_fit",
+    "count_by_group",
+    "fitting_cells",
+    "fitting_size",
+    "has_labels",
+    "level_span",
+    "most_nodes",
+    "most_unrounded",
+    "narrowed",
+    "parts_of",
+    "pick_gpus",
+    "place",
+    "place_smaller",
+    "request_of",
+    "room_of",
+]
+
+
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """``cells``: one a node, in rank order; ``gpus``: the GPUs of each in turn, in the order of local ranks.
+
+    ``is_whole``: of each cell all GPUs in their order, so that their names need not be gathered.
+    """
+
+    cells: Ints
+    gpus: Ints
+    is_whole: bool = False
+
+    def ranked(self, order: PipelineOrder | None) -> "Chosen":
+        """The hosts by rank that stand here by place."""
+        if order is None:
+            return self
+        ranks = np.array(order.by_rank(range(len(self.cells))), dtype=np.int64)
+        gpus = self.gpus.reshape(len(self.cells), -1)[ranks].ravel()
+        return Chosen(self.cells[ranks], gpus, is_whole=self.is_whole)
+
+
+def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
+    """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
+
+    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried. Cells are those
+    of the tier's own layout, here as in ``place``.
+    """
+    state = state.for_tier(request.tier)
+    span = level_span(state.layout, request)
+    if not span:
+        return 0
+    if counts is None:
+        room = _room(state, request)
+        if not request.rule.slices:
+            return room.most_cells(span[-1])
+        return int(room_by_numbers(state.layout, request.rule.slices, room, span[-1]).max(initial=0))
+    cells = fitting_cells(state, request, counts)
+    return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
+
+
+def most_unrounded(state: FleetState, request: Request, counts: Ints) -> int:
+    """As ``most_nodes``, if nothing were rounded down to slices; where those are, places must be known all the same."""
+    in_slices = fitting_cells(state, request, counts)
+    known = np.zeros_like(counts)
+    known[in_slices] = counts[in_slices]
+    return most_nodes(state, request.unsliced(), known)
+
+
+def narrowed(state: FleetState, request: Request) -> Request:
+    """Where a level is preferred, the request with the narrowest of its levels required at which it fits by counts."""
+    layout = state.for_tier(request.tier).layout
+    if request.preferred is None or request.nodes == 1:
+        return request
+    names = {number: name for name, number in layout.level_of.items()}
+    of_names = [names[level] for level in level_span(layout, request)[:-1] if level in names]
+    narrower = (replace(request, required=name) for name in of_names)
+    return next((one for one in narrower if most_nodes(state, one) >= request.nodes), request)
+
+
+def could_ever_fit(state: FleetState, request: Request) -> bool:
+    """Whether the request would fit with every GPU idle that its tier admits."""
+    state = state.for_tier(request.tier)
+    return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
+
+
+def place(state: FleetState, request: Request, within: Ints | None = None, *, in_order: bool = False) -> Chosen | None:
+    """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone.
+
+    ``in_order``: of the soundest homes of the narrowest level the first, and its first hosts, whatever they leave over.
+    Then what others take beside a place changes nothing of the choice (but for even spreads, of equal ones).
+    """
+    state = state.for_tier(request.tier)
+    for wish in request.rule.wished:
+        chosen = _place(state, request.wishing(wish), within, in_order=in_order)
+        if chosen is not None:
+            return chosen.ranked(wish.order)
+    return _place(state, request, within, in_order=in_order)
+
+
+def place_smaller(state: FleetState, request: Request, *, in_order: bool = False) -> Chosen | None:
+    """Of an elastic one with fewer hosts than it wishes for: as many as there are, and no fewer than its fewest."""
+    smaller = fitting_size(state, request)
+    return None if smaller is None else place(state, smaller, in_order=in_order)
+
+
+def fitting_size(state: FleetState, request: Request) -> Request | None:
+    """As ``place_smaller`` has it; None where it asks for one size alone, or not even its fewest fit."""
+    if request.min_nodes is None or request.min_nodes == request.nodes:
+        return None
+    num_nodes = min(most_nodes(state, request), request.nodes)
+    return None if num_nodes < request.min_nodes else request.sized(num_nodes)
+
+
+def _place(state: FleetState, request: Request, within: Ints | None, *, in_order: bool) -> Chosen | None:
+    layout = state.layout
+    levels = [level for level in level_span(layout, request) if layout.largest[level] >= request.nodes]
+    if not levels:
+        return None
+    room = _room(state, request, within)
+    if len(levels) > 1 and room.most_cells(levels[-1]) < request.nodes:
+        return None
+    parts = kept_costs(state, request) if layout.has_weak else None
+    for level in levels:
+        fitting = room if in_order else room_on_rails(state, request, room, level)
+        group = _best_group(state, fitting, request, level, parts, in_order=in_order)
+        if group is not None:
+            suffices = partial(_suffices, state, request, level)
+            inside = soundest(state, request, parts, room.cells_in(level, group), suffices)
+            inside = inside if in_order else on_same_rails(state, request, inside, suffices)
+            choose = first_of if in_order and request.rule.balance is None else descend
+            cells = choose(state, request, level, inside, None if parts is None else parts.costs)
+            gpus = pick_gpus(state, request, cells)
+            is_by_slot = state.rails is None or state.rails.are_by_slot
+            return Chosen(cells, gpus, is_whole=is_by_slot and len(gpus) == layout.num_gpus_of(cells))
+    return None
+
+
+def _suffices(state: FleetState, request: Request, level: int, cells: Ints) -> bool:
+    """``cells``: of one group of ``level``."""
+    rule, layout = request.rule, state.layout
+    num_usable = num_in_whole_slices(layout, rule.slices, cells, level) if rule.slices else len(cells)
+    return num_usable >= request.nodes
+
+
+def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
+    """Where one host's part may be: not on hosts to avoid, that close too soon, of other labels, of unknown place."""
+    fence = fence_of(state, request)
+    if within is None:
+        room = state.tally(request.tier, request.gpus_per_node, fence)
+    else:
+        counts = np.zeros(state.layout.num_cells, dtype=np.int64)
+        counts[within] = state.tier(request.tier).counts[within]
+        room = Tally(state.layout, counts, request.gpus_per_node, None if fence is None else fence.shut(state))
+    avoided = [cell for node_id in request.avoid_nodes for cell in state.layout.cells_of_node.get(node_id, ())]
+    return room.without(np.array(avoided, dtype=np.int64)) if avoided else room
+
+
+def level_span(layout: Layout, request: Request) -> Sequence[int]:
+    """The levels to try, narrowest first. Empty where a level that it asks for is none of this fleet's."""
+    top = 0 if request.required is None else layout.level(request.required)
+    if top is None or None in map(layout.level, request.rule.levels):
+        return ()
+    preferred = None if request.preferred is None else layout.level(request.preferred)
+    is_open = request.nodes == 1 or preferred is None
+    start = layout.node_level if is_open or preferred is None else max(preferred, top)
+    return range(start, top - 1, -1)
+
+
+def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
+    """Cells that can give one node's part, by ``counts`` GPUs a cell, and whose place is known where that matters."""
+    fits = counts >= request.gpus_per_node
+    for node_id in request.avoid_nodes:
+        fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if any(state.layout.level(name) is None for name in known_levels(request)):
+        return np.zeros(0, dtype=np.int64)
+    fence = fence_of(state, request)
+    return np.flatnonzero(fits if fence is None else fits & ~fence.shut(state))
+
+
+def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
+    """The hosts that each group of ``level`` has for the request, of ``cells`` that can give one's part."""
+    return room_by_group(layout, request.rule.slices, cells, level)
+
+
+def _best_group(
+    state: FleetState, room: Tally, request: Request, level: int, parts: KeptCosts | None, *, in_order: bool
+) -> int | None:
+    """Far fewer expected failures first, then the most even spread where that is asked for; then the tightest, but for
+    ``in_order``; then health, and place.
+    """
+    layout = state.layout
+    num_nodes = None if level == layout.node_level else room.num_cells(level)[:-1]
+    if num_nodes is not None and request.rule.slices:
+        num_nodes = room_by_numbers(layout, request.rule.slices, room, level)
+    homes = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
+    if not len(homes):
+        return None
+    weakness = None if parts is None or len(homes) == 1 else weakness_of(request, parts, room, level, homes)
+    enough = homes if weakness is None else homes[soundest_homes(state, request, weakness)]
+    if request.rule.balance is not None and len(enough) > 1:
+        enough = least_of(enough, -_least_shares(layout, request, room, level, enough))
+    if not in_order and len(enough) > 1:
+        enough = _tightest(state, room, request, level, enough, num_nodes)
+    if weakness is not None and len(enough) > 1:
+        enough = least_of(enough, weakness[homes.searchsorted(enough)])
+    return int(enough[0])
+
+
+def _tightest(
+    state: FleetState, room: Tally, request: Request, level: int, homes: Ints, num_nodes: Ints | None
+) -> Ints:
+    """Of these groups of ``level``, two at least: where fragments grow least, then those with fewest fitting nodes
+    (``num_nodes`` of each group; None of single ones), then with fewest GPUs left over, then of the fullest
+    surroundings.
+    """
+    layout = state.layout
+    if state.mix:
+        homes = least_raising(state, request, room, level, homes)
+    if num_nodes is not None:
+        homes = least_of(homes, num_nodes[homes])
+    if len(homes) > 1 and (request.rule.slices or not layout.is_whole(request.gpus_per_node)):  # else by nodes
+        homes = least_of(homes, (room.usable if num_nodes is None else room.num_gpus(level))[homes])
+    for wider in range(level - 1, -1, -1):
+        if len(homes) == 1:
+            break
+        around = layout.around(level, wider)[homes]
+        num_around = room.num_cells(wider)[around]
+        if layout.has_unknown:  # where the wider domain is unknown, nothing is known to stand around
+            num_around[around == NOWHERE] = 0
+        homes = least_of(homes, num_around)
+    return homes
+
+
+def _least_shares(layout: Layout, request: Request, room: Tally, level: int, homes: Ints) -> Ints:
+    """The least share that an even spread over its level has in each of these groups of ``level``."""
+    balanced = balance_level(layout, request)
+    below = level_below(balanced, level)
+    if below != balanced:
+        return np.full(len(homes), request.nodes, dtype=np.int64)
+    rooms = room_by_numbers(layout, request.rule.slices, room, below)
+    return least_shares(rooms, layout.nesting(below, level), homes, request.nodes, unit_below(layout, request, below))
+
+
+def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
+    layout = state.for_tier(tier).layout
+    if chosen.is_whole:
+        return _named(layout.whole_parts, chosen.cells)
+    uuids, width = _named(layout.uuids, chosen.gpus), len(chosen.gpus) // len(chosen.cells)
+    return tuple(zip(_named(layout.cell_node, chosen.cells), zip(*[iter(uuids)] * width, strict=True), strict=True))
+
+
+def _named(names: Sequence[Name], numbers: Ints) -> tuple[Name, ...]:
+    """The names of these numbers, one at least. That of the last is asked once more: of one no tuple is made."""
+    found: tuple[Name, ...] = itemgetter(*numbers.tolist(), -1)(names)
+    return found[:-1]

@@ -1,0 +1,1 @@
+"""How well the detectors find faults in a fleet's simulated weeks."""

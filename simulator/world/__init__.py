@@ -1,0 +1,1 @@
+"""The simulated world: hosts, network, server, faults, invariants, planted bugs."""

@@ -1,0 +1,203 @@
+"""The health of the world's GPUs: findings told by hosts, judged by the real rules under the real breaker, burn-ins.
+
+``Standings`` keeps what the promises I10, I11, I25 and I26 are held against, by a reckoning of its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from health.evidence.evidence import join
+from health.standing import breaker
+from health.standing.breaker import FLEET_WINDOW, BreakerState, FleetCounts, GpuPlace
+from health.standing.gpu_case import BurnInResult, GpuCase, Move, MoveReason, moved
+from health.standing.standing import MOVES_AT_ONCE
+from muster.domain.evidence.findings import Finding, Severity, Trust
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.lifecycle.attempt import Command
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.states import Standing, StopReason
+from simulator.world.clocks import WALL_START_MS
+from simulator.world.kernel import Kernel
+from simulator.world.server import Server
+from simulator.world.settings import Settings
+from simulator.world.truth import require
+from simulator.world.wiring import Wiring
+
+OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
+_BY_RATE: Final = frozenset({MoveReason.LOW_SCORE, MoveReason.REPORTED_EVIDENCE, MoveReason.FLAPPING})
+_TRUE_POLICY: Final = DEFAULT_POLICY.health
+_MOST_PAST_MOVES: Final = 8
+
+
+@dataclass(slots=True)
+class Standings:
+    """The truth about what was told and done.
+
+    ``taken``: by a rule, GPU and time; ``open_since_ms``: the breaker's scopes as they were last seen.
+    """
+
+    taken: list[tuple[GpuUuid, int]] = field(default_factory=list)
+    closed_ms: int = -1
+    open_since_ms: dict[str, int] = field(default_factory=dict)
+    condemned_ms: dict[GpuUuid, int] = field(default_factory=dict)
+    proved_ms: dict[GpuUuid, int] = field(default_factory=dict)
+
+    def moves(self, move: Move, case: GpuCase, num_gpus: int) -> None:
+        if move.to_standing is Standing.QUARANTINED:
+            policy = _TRUE_POLICY.breaker
+            cap = max(int(policy.fleet_window_floor), int(policy.fleet_window_share * num_gpus))
+            since_ms = max(self.closed_ms, move.at_ms - int(policy.window_s * 1000))
+            self.taken.append((move.gpu_uuid, move.at_ms))
+            counted = {gpu for gpu, at_ms in self.taken if at_ms > since_ms}
+            require(len(counted) <= cap, "I10", f"rules have taken out {sorted(counted)}, and {cap} is the most")
+        if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT:
+            proved_ms, condemned_ms = self.proved_ms.get(move.gpu_uuid), self.condemned_ms.get(move.gpu_uuid, 0)
+            is_proved = proved_ms is not None and proved_ms > condemned_ms
+            require(is_proved, "I11", f"{move.gpu_uuid} is back: condemned {condemned_ms}, passed {proved_ms}")
+        if move.reason in _BY_RATE:
+            cited = [each.last_seen_ms for each in case.evidence if each.id in move.evidence_ids]
+            age_ms = move.at_ms - max(cited, default=0)
+            is_fresh = age_ms <= int(_TRUE_POLICY.evidence.stale_action_s * 1000)
+            require(is_fresh, "I26", f"{move.gpu_uuid} moves by what is {age_ms} ms old")
+
+    def sees(self, state: BreakerState, closed: str | None = None) -> None:
+        """I25: a scope that opened stays so until a person closes it."""
+        lost = [scope for scope in self.open_since_ms if scope not in state.open_since_ms and scope != closed]
+        require(not lost, "I25", f"the breaker has forgotten that {lost} is open")
+        self.open_since_ms = dict(state.open_since_ms)
+
+
+class Judge:
+    name = "judge"
+
+    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server) -> None:
+        self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
+        self._store = store = server.store
+        self.standings = Standings()
+        self.is_calm = False
+        racks = {node_id: f"rack{number % 2}" for number, node_id in enumerate(store.gpus)}
+        self._places = {gpu: GpuPlace(rack=racks[node_id]) for node_id, part in store.gpus.items() for gpu in part}
+        by_rack: dict[str, int] = {}
+        for place in self._places.values():
+            by_rack[place.rack or ""] = by_rack.get(place.rack or "", 0) + 1
+        self._counts = FleetCounts(len(self._places), by_rack=by_rack, places=self._places)
+        store.cases = {gpu: GpuCase(gpu, Standing.HEALTHY, self._wall_ms()) for gpu in self._places}
+        self.held_back: set[GpuUuid] = set()
+        self._burning: dict[GpuUuid, int] = {}
+        self._num_evidence = 0
+
+    def _wall_ms(self) -> int:
+        return WALL_START_MS + self._kernel.now_ms
+
+    def take(self, findings: tuple[Finding, ...]) -> None:
+        """What a host tells: evidence, moves, the breaker's word and the evacuation are one transaction."""
+        now_ms, policy = self._wall_ms(), self._wiring.health_policy
+        cases: dict[GpuUuid, GpuCase] = {}
+        for finding in findings:
+            if finding.gpu_uuid is None:
+                continue
+            case = cases.get(finding.gpu_uuid) or self._store.cases[finding.gpu_uuid]
+            self._num_evidence += 1
+            reference_ms = now_ms if self._wiring.clamps_times else 1 << 60
+            found = join(finding, case.evidence, policy, reference_ms, EvidenceId(f"ev{self._num_evidence}")).evidence
+            others = tuple(each for each in case.evidence if each.id != found.id)
+            cases[finding.gpu_uuid] = replace(case, evidence=(*others, found))
+        told = [finding for finding in findings if _condemns(finding)]
+        self._judge(cases, told)
+
+    def _judge(self, cases: dict[GpuUuid, GpuCase], told: Iterable[Finding] = ()) -> None:
+        now_ms, wiring = self._wall_ms(), self._wiring
+        state, moves, held_back = self._store.breaker, list[tuple[Move, GpuCase]](), set[GpuUuid]()
+        for gpu, judged in cases.items():
+            case = judged
+            for _ in range(MOVES_AT_ONCE):
+                move = wiring.decide(case, now_ms, wiring.health_policy)
+                if move is None:
+                    break
+                ruling = wiring.admit([move], state, self._counts, wiring.health_policy, now_ms)
+                state = ruling.state
+                if move not in ruling.allowed:
+                    held_back.add(gpu)
+                    break
+                moves.append((move, case))
+                case = moved(case, move)
+            cases[gpu] = case
+        self._server.failpoint("judgement.judge.before_commit")
+        for finding in told:
+            told_ms = min(finding.onset_ms, now_ms)
+            gpu_uuid = finding.gpu_uuid or GpuUuid("")
+            self.standings.condemned_ms[gpu_uuid] = max(told_ms, self.standings.condemned_ms.get(gpu_uuid, 0))
+        rings = self._commit(cases, state, moves)
+        self.held_back = (self.held_back - cases.keys()) | held_back
+        self._server.failpoint("judgement.judge.after_commit")
+        self._server.send_rings(rings)
+
+    def _commit(
+        self, cases: dict[GpuUuid, GpuCase], state: BreakerState, moves: list[tuple[Move, GpuCase]]
+    ) -> tuple[Command, ...]:
+        store, rings = self._store, list[Command]()
+        self.standings.sees(state)
+        store.breaker = state
+        for gpu, case in cases.items():
+            store.cases[gpu] = case
+            (store.is_out.add if case.standing in OUT else store.is_out.discard)(gpu)
+        for move, before in moves:
+            self.standings.moves(move, before, len(self._places))
+            if move.to_standing is Standing.PROBATION:  # what was proved past needs to be carried no further
+                case = store.cases[move.gpu_uuid]
+                store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
+            attempt_id = store.holders.get(move.gpu_uuid)
+            is_taken_off = move.to_standing is Standing.QUARANTINED and move.threatens_correctness
+            if is_taken_off and attempt_id is not None and attempt_id in store.live_of_job.values():
+                rings += self._server.stop_in(attempt_id, StopReason.EVACUATION, 0)
+        return tuple(rings)
+
+    def keep_up(self) -> None:
+        """What nobody tells: burn-ins of what is out and free; a person who closes the breaker now and then."""
+        if not self._store.is_out and not self._store.breaker.open_since_ms and not self.held_back:
+            return
+        now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
+        for gpu in sorted(self._store.is_out):
+            is_burning = now_ms - self._burning.get(gpu, -again_ms) < again_ms
+            if gpu not in self._store.holders and not is_burning:
+                self._burning[gpu] = now_ms
+                passes = self.is_calm or self._rng.random() < 0.8
+                delay_ms = 1 + int(self._rng.random() * 4 * self._settings.timers.heartbeat_ms)
+                self._kernel.after(delay_ms, self._server.receive, self.burned, gpu, now_ms, passes)
+        scopes = self._store.breaker.open_since_ms
+        if scopes and (self.is_calm or self._rng.random() < 0.05):
+            self.close_breaker(next(iter(scopes)))
+        elif self.is_calm and self.held_back and not scopes:
+            self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
+
+    def burned(self, gpu: GpuUuid, began_ms: int, has_passed: bool) -> None:  # noqa: FBT001  # by place, as all received
+        """A burn-in has ended."""
+        self._burning.pop(gpu, None)
+        case = self._store.cases[gpu]
+        if case.standing is not Standing.QUARANTINED:
+            return
+        result = BurnInResult(began_ms, self._wall_ms(), has_passed)
+        if has_passed:
+            self.standings.proved_ms[gpu] = max(began_ms, self.standings.proved_ms.get(gpu, 0))
+        self._judge({gpu: replace(case, burn_ins=(*case.burn_ins[-1:], result))})
+
+    def close_breaker(self, scope: str) -> None:
+        """A person lets rules act again, and what was held back is judged anew."""
+        self._server.failpoint("breaker.close.before_commit")
+        state = breaker.close(self._store.breaker, scope, self._wall_ms())
+        self.standings.sees(state, closed=scope)
+        self._store.breaker = state
+        if scope == FLEET_WINDOW:
+            self.standings.closed_ms = self._wall_ms()
+        self._server.failpoint("breaker.close.after_commit")
+        self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
+
+    def is_at_rest(self) -> bool:
+        """Every GPU is back, and nothing waits for a person."""
+        return not self._store.is_out and not self.held_back
+
+
+def _condemns(finding: Finding) -> bool:
+    return finding.severity is Severity.CONDEMNING and finding.trust is Trust.MEASURED

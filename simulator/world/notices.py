@@ -1,0 +1,113 @@
+"""The notices that attempts were given, each with its life, and what tenants have lost by them in the window (I9)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from muster.domain.ids import AttemptId, JobId
+from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.policy.document import ReclaimPolicy
+from muster.domain.states import RECLAIM_EDGES, Cause, ReclaimState, require_edge
+from simulator.world.rows import Notice
+from simulator.world.truth import require
+
+_KEPT: Final = frozenset({ReclaimState.WITHDRAWN, ReclaimState.OVERTAKEN})
+"""The tenant lost nothing by the reclaim itself."""
+
+
+@dataclass(slots=True)
+class Notices:
+    """``newest``: of each attempt; one that was withdrawn may be followed by another."""
+
+    newest: dict[AttemptId, Notice] = field(default_factory=dict)
+    tenants: dict[AttemptId, str] = field(default_factory=dict)
+    holdings: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    num_withdrawn: int = 0
+
+    def __iter__(self) -> Iterator[AttemptId]:
+        return iter(self.newest)
+
+    def get(self, attempt_id: AttemptId) -> Notice | None:
+        return self.newest.get(attempt_id)
+
+    def items(self) -> list[tuple[AttemptId, Notice]]:
+        return list(self.newest.items())
+
+    def give(self, attempt_id: AttemptId, tenant: str, notice: Notice) -> None:
+        before = self.newest.get(attempt_id)
+        is_first = before is None or before.state is not ReclaimState.NOTIFIED
+        require(is_first, "I8", f"{attempt_id} is given notice twice: {before} and {notice}")
+        self.newest[attempt_id], self.tenants[attempt_id] = notice, tenant
+
+    def is_open(self, attempt_id: AttemptId) -> bool:
+        notice = self.newest.get(attempt_id)
+        return notice is not None and notice.state is ReclaimState.NOTIFIED
+
+    def untold(self, attempt_id: AttemptId) -> Notice | None:
+        """A notice that stands and that none of its hosts knows of."""
+        notice = self.newest.get(attempt_id)
+        if notice is None or notice.state is not ReclaimState.NOTIFIED or notice.is_told:
+            return None
+        return notice
+
+    def tell(self, attempt_id: AttemptId) -> None:
+        self.newest[attempt_id] = replace(self.newest[attempt_id], is_told=True)
+
+    def held_for(self) -> dict[JobId, list[tuple[AttemptId, Notice]]]:
+        """Those that make room for a job which still waits for it, whatever has become of the victims."""
+        found: dict[JobId, list[tuple[AttemptId, Notice]]] = {}
+        for attempt_id, notice in self.newest.items():
+            if notice.beneficiary is not None and notice.hold_ended is None:
+                found.setdefault(notice.beneficiary, []).append((attempt_id, notice))
+        return found
+
+    def idle(self) -> list[AttemptId]:
+        """They serve nobody any more, and no host knows of them."""
+        return [key for key in self.newest if (one := self.untold(key)) is not None and one.hold_ended is not None]
+
+    def end_hold(self, beneficiary: JobId, why: str) -> None:
+        for attempt_id, notice in self.held_for().get(beneficiary, ()):
+            self.newest[attempt_id] = replace(notice, hold_ended=why)
+
+    def settle(self, life: AttemptLife, at_ms: int) -> None:
+        """The attempt has ended: so has its notice."""
+        if self.is_open(life.attempt_id):
+            is_by_it = life.ending is not None and life.ending.cause is Cause.RECLAIMED
+            self._move(life.attempt_id, ReclaimState.RELEASED if is_by_it else ReclaimState.OVERTAKEN, at_ms)
+
+    def withdraw(self, attempt_id: AttemptId, at_ms: int) -> None:
+        """Told or withdrawn, never both."""
+        notice = self.newest[attempt_id]
+        require(not notice.is_told, "withdrawal", f"{attempt_id} was told already, and its reclaim is withdrawn")
+        self._move(attempt_id, ReclaimState.WITHDRAWN, at_ms)
+        self.num_withdrawn += 1
+
+    def _move(self, attempt_id: AttemptId, state: ReclaimState, at_ms: int) -> None:
+        notice = self.newest[attempt_id]
+        require_edge(RECLAIM_EDGES, notice.state, state)
+        self.newest[attempt_id] = replace(notice, state=state, settled_ms=at_ms)
+
+    def note_holdings(self, tenant: str, at_ms: int, num_gpus: int) -> None:
+        self.holdings.setdefault(tenant, []).append((at_ms, num_gpus))
+
+    def peak_gpus(self, tenant: str, since_ms: int) -> int:
+        """The most that it held at one time since then."""
+        peak = before = 0
+        for at_ms, num_gpus in self.holdings.get(tenant, ()):
+            before = before if at_ms > since_ms else num_gpus
+            peak = max(peak, num_gpus if at_ms > since_ms else 0)
+        return max(peak, before)
+
+    def lost(self, since_ms: int) -> Iterator[tuple[str, AttemptId, Notice]]:
+        """What counts against the caps of a window that began then: taken in it, or on its way out."""
+        for attempt_id, notice in self.newest.items():
+            is_in = notice.settled_ms is None or notice.settled_ms > since_ms
+            if is_in and notice.state not in _KEPT and notice.gpus:
+                yield self.tenants[attempt_id], attempt_id, notice
+
+    def require_within_cap(self, tenant: str, now_ms: int, smallest: int, policy: ReclaimPolicy) -> None:
+        """I9, by a reckoning of its own. ``smallest``: GPUs of the tenant's smallest running job."""
+        since_ms = now_ms - int(policy.window_s * 1000)
+        lost = sum(len(notice.gpus) for whose, _, notice in self.lost(since_ms) if whose == tenant)
+        most = max(policy.cap_fraction * self.peak_gpus(tenant, since_ms), smallest)
+        require(lost <= most, "I9", f"{tenant} loses {lost} GPUs in a window, and {most} is the most")

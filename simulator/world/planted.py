@@ -1,0 +1,267 @@
+"""Bugs on purpose: each a small patch of the wiring. The suite fails when one of them is no longer found.
+
+``found_at`` is a seed whose history shows it, ``breaks`` the invariant that it breaks there. The same
+seed without the bug breaks nothing. After a change to the world ``python -m simulator --bugs`` says which they are now.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from simulator.planning import patches as misplanning
+from simulator.world import patches
+from simulator.world.wiring import TRUE_WIRING, Wiring
+from simulator.world.world import History, run_seed
+
+SEEDS_TO_FIND: Final = 2_000
+"""Each bug has to show within so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    name: str
+    what: str
+    found_at: int
+    breaks: str
+    wiring: Wiring
+
+
+def _bug(name: str, what: str, found_at: int, breaks: str, **patch: Any) -> PlantedBug:
+    return PlantedBug(name, what, found_at, breaks, replace(TRUE_WIRING, **patch))
+
+
+PLANTED_BUGS: Final = (
+    _bug(
+        "start_without_claim", "a program starts on the message, with no claim handshake", 0, "all or none",
+        host_step=patches.start_without_claim,
+    ),
+    _bug(
+        "never_self_fences", "a host that is cut off runs on past its lease", 220, "I13",
+        host_step=patches.never_fence, supervisors_fence_themselves=False,
+    ),
+    _bug(
+        "lease_too_long", "the host's lease is longer than the server's", 253, "I13",
+        server_timers=patches.lend_longer,
+    ),
+    _bug(
+        "no_reaper", "an order is rung once; nothing rings again, lists it or gives it up", 0, "liveness",
+        attempt_step=patches.no_reaper, lists_unclaimed_unrung=False,
+    ),
+    _bug(
+        "stale_completion", "what an old attempt reports is taken for the new one", 0, "I14",
+        checks_fence_of_reports=False,
+    ),
+    _bug(
+        "stale_commit", "a checkpoint under an old fence is taken", 0, "I13",
+        checks_fence_of_commits=False,
+    ),
+    _bug(
+        "admission_at_select", "admission is asked when GPUs are selected, not at commit", 0, "I3",
+        rechecks_admission=False,
+    ),
+    _bug(
+        "completion_twice", "a completion that comes twice counts twice", 0, "I23",
+        attempt_step=patches.not_idempotent,
+    ),
+    _bug(
+        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 1, "liveness",
+        host_restarted=patches.remember_records,
+    ),
+    _bug(
+        "reaper_without_cas", "the reaper writes what it decided on an old reading", 0, "I21",
+        compares_and_sets=False,
+    ),
+    _bug(
+        "acts_before_disk", "the launcher acts before its ledger is on disk", 1, "liveness",
+        persists_before_acting=False,
+    ),
+    _bug(
+        "clean_without_look", "a host says clean without having looked", 0, "I22",
+        looks_before_it_says_clean=False,
+    ),
+    _bug(
+        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 1, "I14",
+        hear=patches.believe_all_boots, knows_claiming_boot=False,
+    ),
+    _bug(
+        "two_schedulers", "a commit trusts the snapshot of its selection", 0, "I21",
+        rechecks_snapshot=False,
+    ),
+    _bug(
+        "holds_not_asked", "a commit takes what is held for a job that changes its size", 11, "hold",
+        rechecks_holds=False,
+    ),
+    _bug(
+        "smaller_than_fewest", "an elastic job is placed with fewer hosts than its fewest", 0, "I5",
+        keeps_to_sizes=False,
+    ),
+    _bug(
+        "deadline_forgotten", "after its restart the server asks for stops at once", 5, "I8",
+        forgets_deadlines_at_restart=True,
+    ),
+    _bug(
+        "no_expiry_guard", "leases end right after the control plane's own outage", 4, "R15",
+        server_timers=patches.expire_at_once,
+    ),
+    _bug(
+        "ends_too_early", "an attempt ends with its first bad exit", 0, "liveness",
+        attempt_step=patches.end_at_once,
+    ),
+    _bug(
+        "grants_twice", "a claim is granted whatever the attempt has come to", 0, "I21",
+        attempt_step=patches.forget_grants,
+    ),
+    _bug(
+        "stop_not_resumed", "a stop is lost with the launcher that had noted it", 3, "liveness",
+        host_restarted=patches.forget_stops,
+    ),
+    _bug(
+        "refusal_forgotten", "a refused claim leaves no report", 0, "liveness",
+        host_step=patches.forget_refused,
+    ),
+    _bug(
+        "answers_before_commit", "the 2xx leaves before the job is committed", 5, "I12",
+        answers_after_commit=False,
+    ),
+    _bug(
+        "goes_by_itself", "a host of a gang starts once it is ready itself", 1, "all or none",
+        host_step=patches.go_by_oneself,
+    ),
+    _bug(
+        "goes_with_the_first", "a gang is told to start with its first ready host", 1, "all or none",
+        attempt_step=patches.go_with_the_first,
+    ),
+    _bug(
+        "unready_waited_for", "a host that never gets ready is waited for", 6, "liveness",
+        server_timers=patches.wait_for_ready,
+    ),
+    _bug(
+        "go_said_once", "the go is in the answer to the last ready host alone", 0, "liveness",
+        repeats_go=False,
+    ),
+    _bug(
+        "breaker_not_asked", "rules take out whatever they judge, at once", 13, "I10",
+        admit=patches.admit_all,
+    ),
+    _bug(
+        "breaker_forgotten", "the breaker is in the server's memory, and gone with it", 13, "I10",
+        forgets_breaker_at_restart=True,
+    ),
+    _bug(
+        "old_burn_in_proves", "a burn-in proves past what was told after it began", 3, "I11",
+        decide=patches.decide_by_any_burn_in,
+    ),
+    _bug(
+        "old_rates_act", "what comes to light half an hour late still lowers the score", 0, "I26",
+        health_policy=patches.POLICY_THAT_NEVER_FORGETS,
+    ),
+    _bug(
+        "fast_clocks_believed", "a finding counts from the time that its host says, be it yet to come", 439, "liveness",
+        clamps_times=False,
+    ),
+    _bug(
+        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 39, "liveness",
+        leases_by_wall_clock=True,
+    ),
+    _bug(
+        "notice_from_selection", "a notice counts from when its victim was chosen", 1, "I8",
+        counts_notice_from_commit=False,
+    ),
+    _bug(
+        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 160, "I9",
+        rechecks_victims=False,
+    ),
+    _bug(
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 2, "I6",
+        rechecks_ceiling=False,
+    ),
+    _bug(
+        "keys_not_remembered", "a repeated submit makes a second job", 0, "I12",
+        remembers_keys=False,
+    ),
+    _bug(
+        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 11, "hold",
+        plan=misplanning.ignore_holds, rechecks_holds=False,
+    ),
+    _bug(
+        "kept_not_held", "what an interrupted attempt had is anybody's until its job is placed again", 40, "kept",
+        keeps_interrupted=False,
+    ),
+    _bug(
+        "kept_given_away", "what is kept for an interrupted job is planned, and given, to another", 14, "kept",
+        plan=misplanning.ignore_kept, rechecks_kept=False,
+    ),
+    _bug(
+        "evacuees_counted_on", "GPUs are promised to another with which an evacuated job goes on", 70, "kept",
+        plan=misplanning.count_on_evacuees, rechecks_staying=False,
+    ),
+    _bug(
+        "kept_for_ever", "who cannot go on with what it keeps never gives it back", 14, "given back",
+        plan=misplanning.never_give_back,
+    ),
+    _bug(
+        "replacement_for_ever", "a gang waits past the policy's time for a host of its domain", 257, "given back",
+        plan=misplanning.wait_for_ever,
+    ),
+    _bug(
+        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 40, "I7",
+        plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
+    ),
+    _bug(
+        "min_run_ignored", "an attempt is taken back before its minimum run time", 22, "I9",
+        plan=misplanning.ignore_min_run, rechecks_victims=False,
+    ),
+    _bug(
+        "cap_ignored", "a tenant loses more in a window than its cap", 22, "I9",
+        plan=misplanning.ignore_caps, rechecks_caps=False,
+    ),
+    _bug(
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 2, "I6",
+        plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
+    ),
+    _bug(
+        "rack_split", "a gang that requires one rack is spread over two", 30, "level",
+        plan=misplanning.split_domains, rechecks_places=False,
+    ),
+    _bug(
+        "slice_split", "hosts that belong in one rack together are taken from two", 106, "level",
+        plan=misplanning.split_slices, rechecks_places=False,
+    ),
+    _bug(
+        "spread_over_unknown", "an even spread has hosts of which nobody knows where they stand", 236, "level",
+        plan=misplanning.spread_over_unknown, rechecks_places=False,
+    ),
+    _bug(
+        "cohorts_mixed", "a gang has GPUs of two models", 10, "I4",
+        plan=misplanning.mix_cohorts, rechecks_places=False,
+    ),
+    _bug(
+        "gpu_given_twice", "two ranks of a gang have one GPU", 9, "I1",
+        plan=misplanning.give_a_gpu_twice,
+    ),
+    _bug(
+        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 284, "reclaim",
+        plan=misplanning.evict_one_more,
+    ),
+    _bug(
+        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 653, "reclaim",
+        rechecks_beneficiary=False,
+    ),
+    _bug(
+        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 202, "withdrawal",
+        rechecks_told=False,
+    ),
+    _bug(
+        "order_of_reading", "the queue goes by the order in which its rows were read", 10, "I19",
+        plan=misplanning.take_the_first_told,
+    ),
+)  # fmt: skip
+BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}
+
+
+def first_history_that_finds(bug: PlantedBug, within: int = SEEDS_TO_FIND) -> History | None:
+    """Of the seeds from 0 on the first that breaks an invariant, or None."""
+    for seed in range(within):
+        history = run_seed(seed, bug.wiring, bug.name)
+        if history.violation is not None:
+            return history
+    return None

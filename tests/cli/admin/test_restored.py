@@ -1,0 +1,29 @@
+"""``muster restored``: the database came back from a backup."""
+
+import json
+from pathlib import Path
+
+from muster.cli.framework.exits import Exit
+from tests.cli.test_commands import Command
+
+
+def test_it_says_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_path: Path) -> None:
+    muster = Command(tmp_path)
+    said = muster.run("restored", "--reason", "disk lost", MUSTER_DATABASE_URL=database_url)
+    assert said.returncode == Exit.OK, said.stderr
+    assert said.stdout.startswith("epoch 1 → ")
+    assert "REVOKED" in said.stdout
+    again = muster.run("restored", "--reason", "once more", "--json", MUSTER_DATABASE_URL=database_url)
+    found = json.loads(again.stdout)
+    assert found["epoch"] == found["epoch_before"] + 1
+    assert found["given_up"] == []
+
+
+def test_without_a_reason_or_a_database_it_says_so(database_url: str, tmp_path: Path) -> None:
+    muster = Command(tmp_path)
+    empty = muster.run("restored", "--reason", " ", MUSTER_DATABASE_URL=database_url)
+    assert empty.returncode == Exit.USAGE
+    assert "--reason is empty" in empty.stderr
+    unnamed = muster.run("restored", "--reason", "disk lost")
+    assert unnamed.returncode != Exit.OK
+    assert "MUSTER_DATABASE_URL" in unnamed.stderr

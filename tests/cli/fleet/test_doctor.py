@@ -1,0 +1,79 @@
+"""What ``muster doctor`` says of a fleet: short lines, and none that changes the exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from muster.cli.framework.exits import Exit
+from tests.cli.test_commands import Command
+from tests.recorded_server import Answer, Asked, problem, serving
+
+WELL = """\
+muster_nodes{contact="LIVE"} 4.0
+muster_gpus{standing="HEALTHY"} 30.0
+muster_gpus{standing="PROBATION"} 2.0
+muster_outbox_pending 1.0
+muster_outbox_oldest_seconds 0.4
+"""
+ILL = """\
+muster_nodes{contact="LIVE"} 3.0
+muster_nodes{contact="LOST"} 1.0
+muster_gpus{standing="HEALTHY"} 29.0
+muster_gpus{standing="QUARANTINED"} 2.0
+muster_gpus{standing="UNPROVEN"} 1.0
+muster_incidents_open{kind="judge_failed"} 2.0
+muster_incidents_open{kind="breaker_open"} 1.0
+muster_outbox_pending 3.0
+muster_outbox_oldest_seconds 75.0
+"""
+
+
+def said(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, str]:
+    """Name → verdict and words of a doctor that ends well."""
+
+    def answered(asked: Asked, _number: int) -> Answer:
+        if asked.path == "/readyz":
+            return Answer(200, {"status": "ready", "version": "1"})
+        if asked.path == "/metrics":
+            return figures
+        scope = {"scope": "fleet_window", "is_open": is_open}
+        breakers = {"items": [{"name": "quarantine", "scopes": [scope]}], "next_cursor": None}
+        return Answer(200, {"name": "ann", "role": "operator"} if asked.path == "/v1/whoami" else breakers)
+
+    with serving(answered) as server:
+        answer = Command(folder).run("doctor", url=server.url, COLUMNS="200")
+    assert answer.returncode == Exit.OK, answer.stdout
+    lines = [line.split(maxsplit=1) for line in answer.stdout.splitlines()]
+    return {words[:14].strip(): f"{verdict} {words[14:].strip()}" for verdict, words in lines}
+
+
+def test_a_fleet_that_is_well_is_said_to_be(tmp_path: Path) -> None:
+    lines = said(tmp_path, Answer(raw=WELL.encode()))
+    assert lines["hosts"] == "ok 4, all LIVE"
+    assert lines["GPUs"] == "ok 2 of 32 are not HEALTHY (2 PROBATION)"
+    assert (lines["incidents"], lines["breaker"]) == ("ok none is open", "ok closed")
+    assert lines["outbox"] == "ok 1 messages wait, the oldest for 0 s"
+
+
+def test_what_wants_a_person_is_a_warning_with_where_to_look(tmp_path: Path) -> None:
+    lines = said(tmp_path, Answer(raw=ILL.encode()), is_open=True)
+    assert lines["hosts"] == "warn 1 of 4 are not LIVE (1 LOST); see `muster node list`"
+    assert lines["GPUs"] == "warn 3 of 32 are not HEALTHY (2 QUARANTINED, 1 UNPROVEN); see `muster gpu list`"
+    assert lines["incidents"] == "warn 3 open (1 breaker_open, 2 judge_failed); see `muster incident list`"
+    assert lines["breaker"] == "warn open in fleet_window; see `muster breaker list`"
+    assert lines["outbox"] == "warn 3 messages wait, the oldest for 75 s"
+
+
+def test_an_empty_fleet_is_no_fault(tmp_path: Path) -> None:
+    lines = said(tmp_path, Answer(raw=b""))
+    assert (lines["hosts"], lines["GPUs"]) == ("ok none are enrolled", "ok none are enrolled")
+    assert lines["outbox"] == "ok no message waits"
+
+
+@pytest.mark.parametrize(("figures", "is_told"), [(problem(403, "forbidden"), False), (Answer(raw=b"<html>"), True)])
+def test_a_key_that_may_not_look_is_told_nothing_and_what_cannot_be_read_is_said(
+    tmp_path: Path, figures: Answer, *, is_told: bool
+) -> None:
+    lines = said(tmp_path, figures)
+    assert "hosts" not in lines
+    assert ("fleet" in lines) == is_told

@@ -1,0 +1,85 @@
+"""``muster health``: whether a process of this machine does its work."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from muster.cli.framework.exits import Exit
+from muster.db.engine import make_engine
+from muster.ports import free_port
+from tests.cli.test_commands import Command
+from tests.patient import PATIENT
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.mark.parametrize(("part", "name"), [("scheduler", "muster-scheduler"), ("worker-control", "muster-control")])
+def test_a_process_is_well_while_it_is_connected(muster: Command, database_url: str, part: str, name: str) -> None:
+    gone = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
+    assert gone.returncode == Exit.FAILED
+    assert f"no {name} of this machine" in gone.stderr
+    engine = make_engine(database_url, application_name=name, limits=PATIENT)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        answer = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
+    engine.dispose()
+    assert answer.returncode == Exit.OK, answer.stderr
+
+
+def test_a_control_worker_that_leaves_events_waiting_is_not_well(muster: Command, database_url: str) -> None:
+    engine = make_engine(database_url, application_name="muster-control")
+    muster.run("bootstrap", str(muster.folder / "operator.key"), MUSTER_DATABASE_URL=database_url)
+    old = """INSERT INTO events (id, at, kind, subject_type, subject_id, payload)
+             SELECT 'evt_' || repeat('0', 26), at - interval '10 minutes', kind, subject_type, subject_id, payload
+             FROM events LIMIT 1"""
+    with engine.begin() as connection:
+        connection.execute(text(old))
+    answer = muster.run("health", "worker-control", MUSTER_DATABASE_URL=database_url)
+    engine.dispose()
+    assert answer.returncode == Exit.FAILED
+    assert "an event has waited" in answer.stderr
+
+
+def test_an_api_that_does_not_answer_is_said_by_its_address(muster: Command) -> None:
+    port = str(free_port())
+    answer = muster.run("health", "api", MUSTER_API_PORT=port)
+    assert answer.returncode == Exit.FAILED
+    assert f"http://127.0.0.1:{port}/readyz does not answer" in answer.stderr
+
+
+def test_an_agent_is_well_while_its_token_is_renewed(muster: Command, tmp_path: Path) -> None:
+    settings = {"MUSTER_STATE_DIR": str(tmp_path / "state")}
+    assert "has not enrolled" in muster.run("health", "agent", **settings).stderr
+    token = tmp_path / "state" / "agent" / "node.token"
+    token.parent.mkdir(parents=True)
+    token.write_text("mst_x")
+    assert muster.run("health", "agent", **settings).returncode == Exit.OK
+    os.utime(token, (time.time() - 7200, time.time() - 7200))
+    late = muster.run("health", "agent", **settings)
+    assert late.returncode == Exit.FAILED
+    assert "was not reached" in late.stderr
+
+
+def test_a_host_worker_is_well_while_it_listens(muster: Command, short_folder: Path) -> None:
+    settings = {"MUSTER_STATE_DIR": str(short_folder)}
+    assert "no launcher listens" in muster.run("health", "worker-host", **settings).stderr
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(str(short_folder / "bell.sock"))
+        assert muster.run("health", "worker-host", **settings).returncode == Exit.OK
+        bell.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            bell.recv(1)  # it was not rung
+    assert muster.run("health", "worker-host", **settings).returncode == Exit.FAILED
+
+
+def test_a_part_that_there_is_not_is_refused(muster: Command) -> None:
+    answer = muster.run("health", "beat")
+    assert answer.returncode == Exit.USAGE
+    assert "worker-control" in answer.stderr

@@ -1,0 +1,171 @@
+"""SIGKILL at each failpoint of placement, notice, release, swap and resize: the story ends as it does without.
+
+Same beneficiaries, same deadlines, no notice or event twice, no GPU lost or held for ever.
+"""
+
+import ast
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import control
+from control.core.unit_of_work import UnitOfWorkFactory
+from local.postgres import PostgresServer
+from muster.db.engine import make_engine
+from tests.control.conftest import SetClock
+from tests.control.deaths.account import Account, account_of, differences
+from tests.control.deaths.play import Play, forked, listening
+from tests.control.deaths.stories import DIES_IN, POLICY, Story, reclaim, withdrawal
+from tests.control.reclaim.stage import make_stage
+from tests.patient import PATIENT
+from tests.scaled import IS_SOAK
+
+SERVICES: Final = Path(control.__file__).parent
+CHANGERS: Final = (
+    "control.attempts.attempts.step_", "control.attempts.attempts.stop_", "control.attempts.attempts.ring",
+    "control.hosts.drains", "control.placement.holds", "control.attempts.reclaim_outcomes",
+    "control.reclaim.victims", "muster.db.queries.gang_rows",
+)  # fmt: skip
+"""What is imported by whoever may change a job, an attempt, its GPUs, a reclaim or a hold."""
+ELSEWHERE: Final = {
+    "job.submit": "stack/test_crashes.py, with the key that makes it one job",
+    "host.logs": "stack/test_crashes.py",
+    "training.take": "stack/test_crashes.py, by the host worker that tells the words again",
+    "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
+    "judge.hold_suspect": "it moves a job to HELD, which has no place then",
+    "judge.suspend_evidence": "it moves no job",
+    "system.restored": "said before any process of the control plane starts: control/system/test_restores.py",
+}
+
+
+def actions() -> list[str]:
+    """Of each module of the services by which a place may change: what its units of work are called, but for reads."""
+    found = []
+    for path in SERVICES.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        if _may_change_places(path, tree):
+            found += [action for action in _declared_in(tree) if not action.endswith(".read")]
+    return sorted(found)
+
+
+def _may_change_places(path: Path, tree: ast.Module) -> bool:
+    if path.parent.name == "reclaim" or path == SERVICES / "placement" / "holds.py":
+        return True
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    taken = {f"{node.module}.{each.name}" for node in imports for each in node.names}
+    return any(name.startswith(CHANGERS) for name in taken)
+
+
+def _declared_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        is_declaration = (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "declare_action"
+        )
+        if is_declaration and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
+            yield str(node.args[0].value)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A story in which nothing dies: what it leaves behind, and failpoint → the requests in which it is met."""
+
+    account: Account
+    passed: dict[str, list[int]]
+
+
+@dataclass
+class Told:
+    """Stories, each in a database of its own."""
+
+    server: PostgresServer
+    template: str
+    folder: Path
+    quiet: dict[Story, Quiet] = field(default_factory=dict)
+
+    def without_a_death(self, story: Story) -> Quiet:
+        if story not in self.quiet:
+            account, _, passed = self._told(story, {})
+            self.quiet[story] = Quiet(account, passed)
+        return self.quiet[story]
+
+    def killed(self, story: Story, points: Sequence[str]) -> tuple[Account, list[str]]:
+        """Kill it at each of these points, in the requests of ``occasions``. Return the account and its deaths."""
+        passed = self.without_a_death(story).passed
+        where: dict[int, list[str]] = {}
+        for point in points:
+            for number in occasions(passed.get(point, [])):
+                where.setdefault(number, []).append(point)
+        account, deaths, _ = self._told(story, where)
+        return account, deaths
+
+    def _told(
+        self, story: Story, where: Mapping[int, Sequence[str]]
+    ) -> tuple[Account, list[str], dict[str, list[int]]]:
+        name = f"test_{uuid.uuid4().hex}"
+        self.server.create_database(name, template=self.template)
+        path = self.folder / f"{name}.json"
+        try:
+            with forked() as is_told_here:
+                if is_told_here:
+                    play = _tell(story, where, self.server.url(name))
+                    with play.stage.units.read() as session:
+                        path.write_text(json.dumps([account_of(session), play.deaths, play.passed]))
+            account, deaths, passed = json.loads(path.read_text())
+        finally:
+            self.server.drop_database(name)
+        return account, deaths, passed
+
+
+def occasions(met: Sequence[int]) -> list[int]:
+    """Return those of the requests that meet a failpoint in which to die: all in `make soak`, otherwise two."""
+    return list(met) if IS_SOAK else sorted({*met[:1], *met[-1:]})
+
+
+def _tell(story: Story, where: Mapping[int, Sequence[str]], url: str) -> Play:
+    clock = SetClock()
+    units = UnitOfWorkFactory(make_engine(url, limits=PATIENT), clock)
+    stage = make_stage(units, clock)
+    stage.set_policy(POLICY)
+    play = Play(stage, where)
+    with listening(play.passes):
+        story(play)
+    play.require_promises_kept()
+    return play
+
+
+@pytest.fixture(scope="module")
+def stories(postgres_server: PostgresServer, template_database: str, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return Told(postgres_server, template_database, tmp_path_factory.mktemp("deaths"))
+
+
+def test_each_unit_of_work_that_may_change_a_place_has_its_deaths() -> None:
+    found, interrupted = actions(), sorted(action for of_story in DIES_IN.values() for action in of_story)
+    assert interrupted == [action for action in found if action not in ELSEWHERE]
+    assert set(ELSEWHERE) <= set(found), "what is no more needs no reason"
+
+
+@pytest.mark.parametrize("story", DIES_IN, ids=lambda story: story.__name__)
+def test_in_the_end_nothing_is_held_and_nobody_is_at_it(stories: Told, story: Story) -> None:
+    account = stories.without_a_death(story).account
+    assert account["holds"] == []
+    assert [line for line in account["gpus"] if not line.endswith("RELEASED")] == []
+    assert [line for line in account["jobs"] if "ACTIVE" in line or "QUEUED" in line] == []
+
+
+@pytest.mark.parametrize("story", DIES_IN, ids=lambda story: story.__name__)
+def test_killed_around_each_of_its_commits_it_ends_as_without(stories: Told, story: Story) -> None:
+    """It dies before and after each commit: at its first and last in the story, in `make soak` at every one."""
+    points = [f"{action}.{edge}" for action in DIES_IN[story] for edge in ("before_commit", "after_commit")]
+    account, deaths = stories.killed(story, points)
+    assert set(deaths) == set(points), "a fault that never fires is no test"
+    assert differences(stories.without_a_death(story).account, account) == []
+
+
+def test_a_story_that_goes_otherwise_has_another_account(stories: Told) -> None:
+    """The comparison can fail."""
+    assert differences(stories.without_a_death(reclaim).account, stories.without_a_death(withdrawal).account)

@@ -1,0 +1,35 @@
+"""Ways back are looked for once a minute, whoever asks, and anew when anything that they follow from has changed."""
+
+from dataclasses import replace
+
+import pytest
+
+from control.fleet import gpu_admission
+from health.standing.counterfactual import WayBack
+from health.standing.what_if import Situation
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.states import Contact, Standing
+from tests.health.case_factory import MINUTE, NOW_MS, case, condemning
+
+
+def test_what_was_found_in_this_minute_is_told_again_until_anything_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(_situation: Situation, _tier: object, now_ms: int, _policy: object) -> tuple[WayBack, ...]:
+        asked.append(now_ms)
+        return ()
+
+    monkeypatch.setattr(gpu_admission, "ways_back", counted)
+    found = gpu_admission.FoundWays()
+    situation = Situation(case(Standing.QUARANTINED, condemning("ecc")))
+
+    def ask(situation: Situation, now_ms: int) -> int:
+        for tier in DEFAULT_POLICY.tiers.values():
+            found.ways(situation, tier, now_ms, DEFAULT_POLICY)
+        return len(asked)
+
+    start_ms = NOW_MS - NOW_MS % MINUTE
+    once = ask(situation, start_ms)
+    assert ask(replace(situation), start_ms + MINUTE - 1) == once
+    assert ask(situation, start_ms + MINUTE) == 2 * once
+    assert ask(replace(situation, contact=Contact.LOST), start_ms + MINUTE) == 3 * once

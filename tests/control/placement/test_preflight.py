@@ -1,0 +1,290 @@
+"""The look before placement over PostgreSQL: asked of one host, answered once, and no GPU is held meanwhile."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from control.attempts.attempts import lock_job
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from control.jobs import jobs
+from control.placement import preflight
+from muster.db.models import Job, PlacementLook
+from muster.domain.errors import ConflictError
+from muster.domain.ids import JobId
+from muster.domain.job.preflight import Decision, LookState, decide
+from muster.domain.policy.document import DispatchPolicy, Policy
+from muster.domain.states import Cause, JobState
+from muster.wire.host import HOST_WORDS, LookOrder, LookReport
+from tests.control.conftest import SetClock
+from tests.control.reclaim.stage import Stage, make_stage
+from tests.fleet_factory import OPERATOR
+from tests.played_host import PlayedHost
+
+GANG = {"nodes": 2, "gpus_per_node": 2}
+GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=10))
+
+
+@dataclass
+class Looking:
+    """Hosts that know of looks. ``heard``: what each was asked to look at, as its last beat was answered."""
+
+    stage: Stage
+    heard: dict[str, tuple[LookOrder, ...]] = field(default_factory=dict)
+
+    def beat(self, host: PlayedHost, *reports: LookReport) -> tuple[LookOrder, ...]:
+        self.heard[host.node_id] = host.beat(knows=HOST_WORDS, looks=reports).looks
+        return self.heard[host.node_id]
+
+    def beat_all(self) -> None:
+        for host in self.stage.hosts:
+            self.beat(host)
+
+    def submit(self, secrets: tuple[str, ...] = (), max_restarts: int = 0) -> JobId:
+        restart = {"max_restarts": max_restarts}
+        job_id = self.stage.submit("on_demand", shape=GANG, secrets=secrets, restart=restart)
+        self.stage.cycle()
+        return job_id
+
+    def asked(self) -> tuple[PlayedHost, LookOrder]:
+        """The one host that is, and what it is to look at."""
+        self.beat_all()
+        ((host, order),) = [(host, order) for host in self.stage.hosts for order in self.heard[host.node_id]]
+        return host, order
+
+    def answer(self, found: str, why: str = "") -> PlayedHost:
+        host, order = self.asked()
+        report = LookReport(look_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
+        assert self.beat(host, report) == (), "what was answered is listed no more"
+        return host
+
+    def answer_all(self) -> None:
+        self.beat_all()
+        for host in self.stage.hosts:
+            look_ids = [look.order.attempt_id for look in self.heard[host.node_id]]
+            self.beat(host, *(LookReport(look_id=look_id, found="fit") for look_id in look_ids))
+
+    def row(self, job_id: JobId) -> PlacementLook:
+        with self.stage.units.read() as session:
+            return session.get_one(PlacementLook, job_id)
+
+
+@pytest.fixture
+def looking(units: UnitOfWorkFactory, clock: SetClock) -> Looking:
+    """Four hosts of two GPUs each."""
+    stage = make_stage(units, clock, num_hosts=4)
+    stage.set_policy(GANGS)
+    looking = Looking(stage)
+    looking.beat_all()
+    return looking
+
+
+def test_a_gang_waits_for_one_host_to_look_and_holds_no_gpu(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit(secrets=("token",))
+    host, look = looking.asked()
+    assert stage.job(job_id).state is JobState.QUEUED
+    assert stage.job(job_id).state_reason.startswith("being looked at on ")
+    assert stage.fleet.num_taken_gpus() == 0
+    assert (look.order.gpus, look.order.secrets, look.order.job_id) == ((), ("token",), job_id)
+    assert look.order.preparation is not None
+    assert look.order.preparation.only_look
+    assert 0 < look.within_s <= 10
+    stage.cycle()
+    assert looking.asked()[0] is host, "and nobody else is asked meanwhile"
+    looking.answer("fit")
+    stage.cycle()
+    assert stage.job(job_id).state is JobState.ACTIVE
+    assert [event.payload["found"] for event in stage.events("job.looked_at")] == ["fit"]
+
+
+def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    first, look = looking.asked()
+    stage.clock.advance(11)
+    looking.beat_all()
+    stage.cycle()
+    second, _ = looking.asked()
+    assert second is not first
+    late = LookReport(look_id=look.order.attempt_id, found="unfit", why="no script")
+    looking.beat(first, late)
+    looking.beat(second, late)
+    assert stage.job(job_id).state is JobState.QUEUED
+    looking.answer("fit")
+    looking.beat(second, LookReport(look_id=looking.row(job_id).look_id, found="unfit", why="no script"))
+    assert looking.row(job_id).state is LookState.FIT
+    assert len(stage.events("job.looked_at")) == 1
+
+
+def test_what_its_tenant_has_to_see_to_holds_the_job_by_name_and_a_release_looks_again(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    looking.answer("unfit", "the script /srv/train.py does not exist")
+    job = stage.job(job_id)
+    assert job.state is JobState.HELD
+    assert "user_error" in job.state_reason
+    assert "the script /srv/train.py does not exist" in job.state_reason
+    stage.cycle()
+    assert stage.fleet.attempts(job_id) == []
+    with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id)
+    stage.cycle()
+    looking.answer("fit")
+    stage.cycle()
+    assert stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_a_host_that_is_at_fault_itself_hands_on_to_the_next(looking: Looking) -> None:
+    job_id = looking.submit()
+    first = looking.answer("unable", "the disk is full")
+    looking.stage.cycle()
+    assert looking.answer("fit") is not first
+    looking.stage.cycle()
+    assert looking.stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_when_nobody_can_look_it_is_placed_all_the_same_and_that_is_told(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    for _ in range(3):
+        looking.answer("unable", "no engine")
+        stage.cycle()
+    assert stage.job(job_id).state is JobState.ACTIVE
+    (event,) = stage.events("job.look_given_up")
+    assert (len(event.payload["tried"]), event.payload["last"]) == (3, "no engine")
+
+
+def test_hosts_that_know_of_no_look_are_not_asked(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    stage = make_stage(units, clock, num_hosts=2)
+    stage.set_policy(GANGS)
+    job_id = stage.run("on_demand", shape=GANG)
+    assert stage.job(job_id).state is JobState.ACTIVE
+    assert not stage.events("job.look_asked")
+
+
+def test_a_job_of_fewer_hosts_is_placed_at_once(looking: Looking) -> None:
+    job_id = looking.stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    looking.stage.cycle()
+    assert looking.stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_a_host_looks_at_one_job_at_a_time_and_the_rest_say_what_they_wait_for(looking: Looking) -> None:
+    stage = looking.stage
+    jobs_asked = [stage.submit("on_demand", shape=GANG) for _ in range(5)]
+    stage.cycle()
+    looking.beat_all()
+    assert sorted(len(orders) for orders in looking.heard.values()) == [1, 1, 1, 1]
+    assert stage.job(jobs_asked[-1]).state_reason == "waits for a host that looks whether what it needs is there"
+
+
+def test_after_an_end_for_want_of_something_it_is_looked_at_again(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit(max_restarts=3)
+    looking.answer("fit")
+    stage.cycle()
+    for host in stage.hosts:
+        for unclaimed in host.beat(knows=HOST_WORDS).unclaimed:
+            assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+            record: dict[str, object] = {"spawn_error": "no script", "spawn_fault": "program"}
+            host.report(unclaimed.attempt_id, unclaimed.fence, "exited", "cleaned", record=record)
+    assert stage.job(job_id).state is JobState.RECOVERING, stage.job(job_id).state_reason
+    stage.pass_time(61)
+    looking.beat_all()
+    stage.cycle()
+    assert stage.job(job_id).state is JobState.QUEUED
+    looking.answer("fit")
+    stage.cycle()
+    assert stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_a_dataset_that_a_look_has_found_is_missing_by_the_fault_of_the_host_that_lacks_it(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    looking.answer("fit")
+    stage.cycle()
+    record: dict[str, object] = {"spawn_error": "no corpus", "spawn_fault": "program", "lacks": "dataset"}
+    for host in stage.hosts:
+        for unclaimed in host.beat(knows=HOST_WORDS).unclaimed:
+            assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+            host.report(unclaimed.attempt_id, unclaimed.fence, "exited", "cleaned", record=record)
+    assert stage.job(job_id).state is JobState.RECOVERING
+    assert stage.fleet.attempts(job_id)[-1].attempt.cause is Cause.PREFLIGHT_FAILED
+
+
+def test_a_cancelled_job_is_looked_at_no_more(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    host, look = looking.asked()
+    stage.cancel(job_id)
+    assert looking.beat(host) == ()
+    looking.beat(host, LookReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+    assert stage.job(job_id).state is JobState.CANCELLED
+    with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id)
+
+
+def test_one_that_came_after_the_hosts_were_asked_is_not_placed_in_that_cycle(looking: Looking) -> None:
+    job_id = looking.stage.submit("on_demand", shape=GANG)
+    with looking.stage.units.read() as session:
+        assert preflight.not_yet(session, GANGS, [job_id], frozenset()) == {job_id}
+        assert preflight.not_yet(session, GANGS, [job_id], {job_id}) == frozenset()
+
+
+def test_no_more_of_the_queue_is_read_than_its_head(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "MAX_QUEUE", 2)
+    jobs_asked = [looking.stage.submit("on_demand", shape=GANG) for _ in range(3)]
+    looking.stage.cycle()
+    asked = {event.subject_id for event in looking.stage.events("job.look_asked")}
+    assert asked == set(jobs_asked[:2])
+
+
+def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, decided = looking.stage, []
+
+    def counted(*about: Any, **words: Any) -> Decision:
+        decided.append(about)
+        return decide(*about, **words)
+
+    monkeypatch.setattr(preflight, "decide", counted)
+    jobs_asked = [stage.submit("on_demand", shape=GANG) for _ in range(6)]
+    stage.cycle()
+    assert len(decided) == 4, "one for each host"
+    stage.cycle()
+    assert len(decided) == 4, "all look still"
+    assert stage.job(jobs_asked[0]).state_reason.startswith("being looked at on ")
+    looking.answer_all()
+    stage.cycle()
+    looking.answer_all()
+    stage.cycle()
+    assert all(looking.row(job_id).state is LookState.FIT for job_id in jobs_asked)
+
+
+def test_what_a_host_says_of_anothers_look_waits_for_no_lock(looking: Looking) -> None:
+    job_id = looking.submit()
+    host, look = looking.asked()
+    other = next(each for each in looking.stage.hosts if each is not host)
+    with looking.stage.units.begin(looking.stage.fleet.tenant, jobs.READ, dry_run=True) as unit:
+        lock_job(unit, job_id)
+        looking.beat(other, LookReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+        looking.beat(host, LookReport(look_id=f"look-7-{job_id}", found="unfit", why="no script"))
+    assert looking.row(job_id).state is LookState.ASKED
+
+
+def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_ids = sorted(looking.stage.submit("on_demand", shape=GANG) for _ in range(3))
+    looking.stage.cycle()
+    host = looking.stage.hosts[0]
+    with looking.stage.units.begin(OPERATOR, preflight.ASK, quiet=True) as unit:
+        for row in unit.session.scalars(select(PlacementLook)):
+            row.node_id = host.node_id
+    locked: list[JobId] = []
+
+    def noted(unit: UnitOfWork, job_id: JobId) -> Job:
+        locked.append(job_id)
+        return lock_job(unit, job_id)
+
+    monkeypatch.setattr(preflight, "lock_job", noted)
+    looking.beat(host, *(LookReport(look_id=looking.row(job_id).look_id, found="fit") for job_id in job_ids[::-1]))
+    assert locked == job_ids

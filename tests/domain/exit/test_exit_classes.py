@@ -1,0 +1,240 @@
+"""What each exit code and each known line of a log comes to, in every situation that a program ends in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from muster.domain.exit.causes import CAUSE_RULES, Budget
+from muster.domain.exit.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, SAID_OF_A_GPU, first_of
+from muster.domain.exit.exits import GpuFault, KnownFaults, Verdict, classify, parse_exit_record
+from muster.domain.ids import GpuUuid
+from muster.domain.states import Cause, StopReason
+from workers.host.supervisor.record.log_streams import SIGNS
+
+END_MS = 1_000_000
+PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242"
+C = Cause
+
+
+def rank(code: int | None = 1, words: str | None = None, *, after_ms: int = 0, **fields: Any) -> dict[str, Any]:
+    known = {"exit_code": code, "signal": None, "ended_at_ms": END_MS + after_ms, "error_excerpt": words}
+    return {**known, **fields}
+
+
+def judged(
+    *ranks: Mapping[str, Any], stop: StopReason | None = None, faults: tuple[GpuFault, ...] = (), **fields: Any
+) -> Verdict:
+    document = {"launcher_exit_code": 1, "ranks": {str(n): each for n, each in enumerate(ranks)}, **fields}
+    return classify(parse_exit_record(document), stop, faults=KnownFaults(faults, 60_000))
+
+
+def fault(*ranks: int, before_ms: int = 1000, uuid: str = "GPU-1") -> GpuFault:
+    return GpuFault(GpuUuid(uuid), "XID 79: the GPU has fallen off the bus", END_MS - before_ms, frozenset(ranks))
+
+
+CODES = (16, 17, 64, 75, 76, 93, 1, 3, 70)
+SITUATIONS: Mapping[str, Mapping[int, Cause]] = {
+    "alone": {
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
+        93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
+    },
+    "a stop took effect": dict.fromkeys(CODES, C.RECLAIMED),
+    "a stop stands and had not reached it": {
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.RECLAIMED, 76: C.RECLAIMED,
+        93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
+    },
+    "another rank raised before it": dict.fromkeys(CODES, C.USER_ERROR),
+    "another rank missed it": {
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
+        93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
+    },
+    "its GPU failed": {**dict.fromkeys(CODES, C.GPU_FAULT), 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED},
+    "the kernel killed for memory": dict.fromkeys(CODES, C.HOST_OOM),
+    "the lease ended": dict.fromkeys(CODES, C.NODE_LOST),
+}  # fmt: skip
+
+
+def in_situation(situation: str, code: int) -> Verdict:
+    own = rank(code)
+    stop = StopReason.RECLAIM
+    cases = {
+        "alone": lambda: judged(own),
+        "a stop took effect": lambda: judged(own, stop=stop, stop_reason="reclaim"),
+        "a stop stands and had not reached it": lambda: judged(own, stop=stop),
+        "another rank raised before it": lambda: judged(own, rank(1, "KeyError: 'x'", after_ms=-50)),
+        "another rank missed it": lambda: judged(rank(1, PEER, after_ms=-50), own),
+        "its GPU failed": lambda: judged(own, faults=(fault(0),)),
+        "the kernel killed for memory": lambda: judged(own, oom_killed=True),
+        "the lease ended": lambda: judged(own, self_fenced=True),
+    }
+    return cases[situation]()
+
+
+@pytest.mark.parametrize(
+    ("situation", "code", "cause"),
+    [(name, code, cause) for name, causes in SITUATIONS.items() for code, cause in causes.items()],
+)
+def test_each_exit_code_has_its_meaning_in_each_situation(situation: str, code: int, cause: Cause) -> None:
+    assert in_situation(situation, code).cause is cause
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_what_the_program_says_would_end_so_again_is_final(code: int) -> None:
+    assert judged(rank(code)).is_final == (code in {64, 93})
+    assert not judged(rank(code), stop=StopReason.RECLAIM, stop_reason="reclaim").is_final
+
+
+def test_a_code_says_what_it_means_in_the_proof() -> None:
+    assert judged(rank(93, "muster.train: a newer attempt has begun")).proof == (
+        "rank 0 ended with code 93: it is not to be started again: muster.train: a newer attempt has begun"
+    )
+    assert judged(rank(75)).proof.endswith("as if told to stop, and nobody had asked that of Muster")
+
+
+LINES: tuple[tuple[str, Cause, bool], ...] = (
+    ("RuntimeError: CUDA error: uncorrectable ECC error encountered", C.USER_ERROR, False),
+    ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", C.USER_ERROR, False),
+    ("pynvml.NVMLError_GpuIsLost: GPU is lost", C.USER_ERROR, False),
+    ("h:1:2 [0] NET/IB : Got completion from peer 10.0.0.1<1> with status=12 opcode=0 len=0 vendor err 129",
+     C.NCCL_TIMEOUT, False),
+    ("NET/IB: Got completion from peer 10.0.0.1 with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) len=0",
+     C.NCCL_TIMEOUT, False),
+    ("h:1:2 [0] NET/IB : Got completion from peer 10.0.0.1<1> with status=5 opcode=0 len=0", C.NCCL_TIMEOUT, True),
+    ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", C.NCCL_TIMEOUT, False),
+    ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled cuda error", C.NCCL_TIMEOUT, True),
+    ("ncclInternalError: Internal check failed.", C.NCCL_TIMEOUT, False),
+    ("ncclRemoteError: remote process exited or there was a network error", C.NCCL_TIMEOUT, True),
+    ("RuntimeError: [gloo/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+     C.NCCL_TIMEOUT, True),
+    ("RuntimeError: Ranks 1 failed to pass monitoredBarrier in 30000 ms", C.NCCL_TIMEOUT, True),
+    ("[rank0]:[E x.cpp:689] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)", C.NCCL_TIMEOUT, True),
+    ("[rank0]: failure detected by watchdog at work sequence id: 4 PG status: last enqueued work: 4",
+     C.NCCL_TIMEOUT, True),
+    ("h:1:2 [0] socket.c NCCL WARN connect to 10.0.0.2<4> returned x, exceeded error retry count after 35 attempts",
+     C.NCCL_TIMEOUT, True),
+    ("h:1:2 [0] NCCL WARN Cuda failure 'unspecified launch failure'", C.NCCL_TIMEOUT, True),
+    ("RuntimeError: Gloo connectFullMesh failed with [x] no error", C.NCCL_TIMEOUT, True),
+    (PEER, C.NCCL_TIMEOUT, True),
+    ("Bootstrap Root : rank 1 of 2 ranks has already checked in", C.LAUNCH_FAILED, False),
+    ("[rank0]:[F x.cpp:1] ProcessGroupNCCL's watchdog got stuck for 480 seconds", C.HANG, False),
+    ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+     C.CHECKPOINT_CORRUPT, False),
+    ("RuntimeError: Unexpected result nan (message='found NaN in local forward loss calculation')", C.DIVERGED, False),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", C.GPU_OOM, False),
+    ("RuntimeError: CUDA error: unspecified launch failure", C.USER_ERROR, False),
+    ("RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running ALLREDUCE", C.USER_ERROR, False),
+    ("NCCL WARN Mismatched NCCL version detected : rank 0 2.18 rank 1 2.20", C.USER_ERROR, False),
+    ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage", C.USER_ERROR, False),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "cause", "is_cascade"), LINES)
+def test_each_known_line_has_its_cause_and_is_its_proof(line: str, cause: Cause, is_cascade: bool) -> None:  # noqa: FBT001
+    verdict = judged(rank(1, f"an earlier line\n{line}"))
+    assert (verdict.cause, verdict.is_cascade, verdict.culprit_rank) == (cause, is_cascade, 0)
+    assert line in verdict.proof
+
+
+@pytest.mark.parametrize(("line", "is_cascade"), [(line, is_cascade) for line, _, is_cascade in LINES if is_cascade])
+def test_no_cascade_goes_before_the_exception_of_another_rank(line: str, is_cascade: bool) -> None:  # noqa: FBT001
+    assert is_cascade
+    verdict = judged(rank(1, line, after_ms=-500), rank(1, "KeyError: 'x'"))
+    assert (verdict.cause, verdict.culprit_rank, verdict.is_cascade) == (C.USER_ERROR, 1, False)
+
+
+def test_of_two_roots_the_first_is_the_cause() -> None:
+    system = "DistBackendError: unhandled system error"
+    assert judged(rank(1, system, after_ms=9), rank(1, "KeyError: 'x'")).cause is C.USER_ERROR
+    assert judged(rank(1, system, after_ms=-9), rank(1, "KeyError: 'x'")).cause is C.NCCL_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RuntimeError: CUDA error: unspecified launch failure",
+        "DistBackendError: unhandled cuda error",
+        "ValueError: loss is nan",
+        None,
+    ],
+)
+def test_a_fault_measured_on_a_ranks_gpu_about_its_end_is_the_cause(words: str | None) -> None:
+    verdict = judged(rank(1, words), rank(None, None, signal=15), faults=(fault(0),))
+    assert (verdict.cause, verdict.culprit_rank) == (C.GPU_FAULT, 0)
+    assert verdict.proof.startswith("XID 79: the GPU has fallen off the bus on GPU-1; rank 0 ended with code 1")
+    assert CAUSE_RULES[verdict.cause].budget is Budget.INFRASTRUCTURE
+
+
+def test_a_fault_of_another_ranks_gpu_or_of_another_time_excuses_no_program() -> None:
+    own = rank(1, "KeyError: 'x'")
+    assert judged(own, rank(0), faults=(fault(1),)).cause is C.USER_ERROR
+    assert judged(own, faults=(fault(0, before_ms=60_001),)).cause is C.USER_ERROR
+    assert judged(own, faults=(fault(0, before_ms=-60_000),)).cause is C.GPU_FAULT
+    assert judged(own, faults=(fault(),)).cause is C.GPU_FAULT, "nobody knows whose GPU it is"
+    oom = rank(1, "torch.OutOfMemoryError: CUDA out of memory")
+    assert judged(oom, faults=(fault(0),)).cause is C.GPU_OOM
+
+
+def test_ranks_that_waited_for_a_lost_gpu_may_have_waited_long() -> None:
+    waited = rank(None, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)", signal=6)
+    gone = rank(None, None, signal=15)
+    assert judged(waited, gone).cause is C.NCCL_TIMEOUT
+    verdict = judged(waited, gone, faults=(fault(1, before_ms=600_000),))
+    assert (verdict.cause, verdict.is_cascade) == (C.GPU_FAULT, False)
+
+
+def test_what_a_program_prints_of_a_gpu_proves_nothing_and_goes_before_what_missed_it() -> None:
+    said = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    alone = judged(rank(1, f"{PEER}\n{said}"), rank(1, PEER, after_ms=-5))
+    assert (alone.cause, alone.culprit_rank, alone.is_cascade) == (C.USER_ERROR, 0, False)
+    assert alone.proof == f"rank 0 ended with code 1: {said}, and nothing of the kind was measured on its host"
+    assert CAUSE_RULES[alone.cause].budget is Budget.JOB
+    assert judged(rank(1, said), faults=(fault(0),)).cause is C.GPU_FAULT
+
+
+def test_a_gpu_that_only_the_program_blames_is_blamed_by_its_word() -> None:
+    """Code 16 is for a result that the program found wrong itself: it goes on elsewhere, and proves nothing."""
+    assert judged(rank(16)).is_reported
+    measured = judged(rank(16), faults=(fault(0),))
+    assert (measured.cause, measured.is_reported) == (C.GPU_FAULT, False)
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+TRACEBACK = "Traceback (most recent call last):\n  File x"
+CHAIN = "[rank0]: During handling of the above exception, another exception occurred:\n[rank0]:\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (f"{TRACEBACK}\n{OOM}", C.GPU_OOM),
+        (f"{TRACEBACK}\n{OOM}\n[W] destroy_process_group() was not called", C.GPU_OOM),
+        (f"{TRACEBACK}\n{OOM}\n\n{CHAIN}[rank0]: {TRACEBACK}\n[rank0]: RuntimeError: no batch fits", C.GPU_OOM),
+        (f"{OOM}\n{TRACEBACK}\nKeyError: 'x'", C.USER_ERROR),
+        (f"{TRACEBACK}\n{OOM}\nsmaller pieces now\n{TRACEBACK}\nKeyError: 'x'", C.USER_ERROR),
+        (f"{OOM}\n{TRACEBACK}\n{PEER}", C.NCCL_TIMEOUT),
+    ],
+)
+def test_memory_that_was_short_is_the_cause_only_of_the_end_that_it_brought_about(words: str, cause: Cause) -> None:
+    assert judged(rank(1, words)).cause is cause
+
+
+@pytest.mark.parametrize(("stop", "cause"), [(None, C.LAUNCH_FAILED), (StopReason.RECLAIM, C.RECLAIMED)])
+def test_sigterm_that_nobody_asked_of_us_is_not_the_programs_fault(stop: StopReason | None, cause: Cause) -> None:
+    verdict = judged(rank(None, None, signal=15), stop=stop)
+    assert (verdict.cause, verdict.is_cascade) == (cause, True)
+    assert CAUSE_RULES[cause].budget is Budget.INFRASTRUCTURE
+    assert judged(rank(None, None, signal=15), faults=(fault(0),)).cause is C.GPU_FAULT
+
+
+def test_what_the_supervisor_keeps_of_a_log_is_what_is_read_here() -> None:
+    known = (*ROOTS, *CASCADES, *OUT_OF_GPU_MEMORY, *SAID_OF_A_GPU)
+    tokens = [token for sign in known for token in sign.tokens]
+    for kept in SIGNS:
+        assert any(kept.decode() in token or token in kept.decode() for token in tokens), kept
+
+
+def test_signs_are_whole_phrases_in_one_line() -> None:
+    assert first_of(ROOTS, "Got completion from peer\nwith status=12 ") is None
+    assert first_of(ROOTS, "NVRM: Xid handling enabled; 0 errors") is None
+    assert first_of(ROOTS, None) is None

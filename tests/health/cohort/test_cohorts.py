@@ -1,0 +1,88 @@
+"""Cohorts: equal attributes, equal key; and fingerprints within tolerance."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from health.cohort.cohorts import (
+    Attribute,
+    agreed_of,
+    cohort_key,
+    cohorts_of,
+    may_be_mixed,
+    outliers_of,
+    part_of_key,
+    presumed,
+)
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.health import CohortPolicy
+
+POLICY = CohortPolicy(attributes=("model", "driver_version"))
+TEXTS = st.one_of(st.none(), st.text(max_size=8), st.sampled_from(["-", "%2D", "a|b", "a=b", ""]))
+PAIRS = st.fixed_dictionaries({"model": TEXTS, "driver_version": TEXTS})
+
+
+def test_a_key_reads_as_its_attributes() -> None:
+    key = cohort_key({"driver_version": "580.65.06", "model": "NVIDIA H100 80GB HBM3", "power_limit_w": 700}, POLICY)
+    assert key == "driver_version=580.65.06|model=NVIDIA H100 80GB HBM3"
+
+
+def test_the_order_of_the_policys_names_changes_no_key() -> None:
+    turned = CohortPolicy(attributes=("driver_version", "model"))
+    attributes: dict[str, Attribute] = {"model": "H100", "driver_version": "580"}
+    assert cohort_key(attributes, POLICY) == cohort_key(attributes, turned)
+
+
+@given(PAIRS, PAIRS)
+def test_keys_are_equal_exactly_when_the_attributes_are(one: dict[str, Attribute], other: dict[str, Attribute]) -> None:
+    assert (cohort_key(one, POLICY) == cohort_key(other, POLICY)) == (one == other)
+
+
+def test_gpus_are_grouped_by_key() -> None:
+    gpus: dict[GpuUuid, dict[str, Attribute]] = {
+        GpuUuid("b"): {"model": "H100", "driver_version": "580"},
+        GpuUuid("a"): {"model": "H100", "driver_version": "580"},
+        GpuUuid("c"): {"model": "H200", "driver_version": "580"},
+    }
+    assert list(cohorts_of(gpus, POLICY).values()) == [("a", "b"), ("c",)]
+
+
+def test_a_gpu_far_from_its_cohorts_median_is_an_outlier() -> None:
+    fingerprints = {
+        GpuUuid("a"): {"gemm_tflops": 790.0, "hbm_gbps": 2900.0},
+        GpuUuid("b"): {"gemm_tflops": 800.0, "hbm_gbps": 2910.0},
+        GpuUuid("c"): {"gemm_tflops": 795.0},
+        GpuUuid("slow"): {"gemm_tflops": 700.0, "hbm_gbps": 2905.0},
+    }
+    assert outliers_of(fingerprints, POLICY) == {"slow": ("gemm_tflops",)}
+
+
+def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_agree() -> None:
+    told: list[tuple[str, dict[str, Attribute]]] = [
+        ("H100", {"vbios_version": "96.01", "cuda_version": "12.8"}),
+        ("H100", {"vbios_version": "96.02", "cuda_version": "12.8", "network": None}),
+        ("A100", {"vbios_version": "92.00"}),
+        ("L40", {}),
+    ]
+    agreed = agreed_of(told)
+    assert agreed == {"H100": {"cuda_version": "12.8"}, "A100": {"vbios_version": "92.00"}, "L40": {}}
+    silent: dict[str, Attribute] = {"model": "H100", "cuda_version": None}
+    assert presumed(silent, agreed["H100"]) == {"model": "H100", "cuda_version": "12.8"}
+    assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own word comes first"
+
+
+def test_a_tier_may_ask_for_less_than_cohorts_are_told_apart_by() -> None:
+    keys = [
+        cohort_key({"model": "H100", "driver_version": driver}, POLICY) for driver in ("570", "580", "A|model=B100")
+    ]
+    assert may_be_mixed(keys, {"model"})
+    assert not may_be_mixed(keys[:2], {"model", "driver_version"})
+    assert not may_be_mixed(keys[:2], None)
+    assert may_be_mixed(keys[:1], None)
+    assert part_of_key(keys[0], {"driver_version"}) == "driver_version=570"
+    assert not may_be_mixed([], {"model"})
+
+
+def test_an_attribute_that_nothing_is_known_of_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match="nothing is known of nvlinks; accepted are model, memory_bytes"):
+        CohortPolicy(attributes=("model", "nvlinks"))

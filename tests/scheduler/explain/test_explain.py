@@ -1,0 +1,101 @@
+"""Why a job waits, in one sentence that names what truly binds."""
+
+from dataclasses import replace
+
+from muster.domain.job.plan_words import Mood
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.model import GpuView, Verdict, WaitingJob, Workload
+from scheduler.planner import plan
+from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running, standing
+
+
+def why(gpus: list[GpuView], wanted: WaitingJob) -> str:
+    (waiting,) = plan(gpus, [wanted], DEFAULT_POLICY).waiting
+    return waiting.why
+
+
+def test_the_best_rack_and_its_number_are_named_where_the_level_binds() -> None:
+    gpus = racks({"r0": [8, 8, 8, 0], "r1": [8, 8, 0, 0]})
+    said = why(gpus, job("j", nodes=4, gpus=8, required="rack"))
+    assert said.startswith("needs 4 × 8 GPUs of one cohort in one rack; 40 of 64 GPUs are free to this tier")
+    assert said.endswith("the largest cohort in one rack has only 3 of 4 hosts with 8 GPUs free")
+
+
+def test_a_level_that_no_idle_fleet_could_satisfy_is_said_to_be_so() -> None:
+    said = why(racks({"r0": [8, 8], "r1": [8, 8]}), job("j", nodes=3, gpus=8, required="rack"))
+    assert "even with every GPU idle, the largest cohort in one rack has only 2 of 3 hosts" in said
+
+
+def test_cohorts_that_are_too_small_are_named() -> None:
+    said = why([*host("a", 8), *host("b", 8, cohort="a100")], job("j", nodes=2, gpus=8))
+    assert (
+        "even with every GPU idle, the largest cohort has only 1 of 2 hosts with 8 GPUs that this tier admits" in said
+    )
+
+
+def test_crumbs_are_named_where_the_number_of_free_gpus_would_do() -> None:
+    said = why(racks({"r0": [4, 4, 4]}), job("j", gpus=8))
+    assert said.endswith("the largest cohort has no host with 8 GPUs free")
+
+
+def test_the_plain_lack_of_free_gpus_is_said_plainly() -> None:
+    said = why(racks({"r0": [4]}), job("j", gpus=8))
+    assert said == (
+        "needs 1 × 8 GPUs of one cohort; 4 of 8 GPUs are free to this tier (4 held by other jobs or being cleaned)"
+    )
+
+
+def test_an_unknown_level_is_named() -> None:
+    assert why(racks({"r0": [8]}), job("j", required="pod")).endswith("the fleet has no level named pod")
+
+
+def test_avoided_hosts_are_counted() -> None:
+    gpus = [*host("a", 1), *hold(host("b", 1), {"b-0"})]
+    wanted = replace(job("j"), avoid_nodes=frozenset({gpus[0].node_id}))
+    assert "1 hosts avoided after a fault there" in why(gpus, wanted)
+
+
+def test_the_attribute_in_which_other_cohorts_differ_is_named() -> None:
+    gpus = [
+        *host("a", 8, cohort="driver_version=580|model=H100"),
+        *host("b", 8, cohort="driver_version=570|model=H100"),
+        *host("c", 8, cohort="driver_version=570|model=A100"),
+        *host("d", 8, cohort="driver_version=580|model=H100"),
+    ]
+    said = why(gpus, job("j", nodes=3, gpus=8))
+    assert said.endswith(
+        "the largest cohort has only 2 of 3 hosts with 8 GPUs that this tier admits "
+        "(8 GPUs differ from it in driver_version, 8 GPUs differ from it in driver_version and model)"
+    )
+
+
+def verdict_of(wanted: WaitingJob, workload: Workload) -> Verdict:
+    gpus = hold(racks({"r0": [8, 8]}), [uuid for attempt in workload.running for uuid in attempt.gpus])
+    (waiting,) = plan(gpus, [wanted], DEFAULT_POLICY, workload).waiting
+    return waiting.verdict
+
+
+def test_a_plan_that_is_only_asked_for_reclaims_nothing_and_says_so() -> None:
+    workload = Workload(NOW_MS, (running("v", of_host("r0h0"), saved_minutes=1),))
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), workload)
+    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.DONE)
+    assert "; GPUs would be reclaimed for it, due by" in verdict.told(Mood.ASKED)
+
+
+def test_a_reclaim_whose_notice_was_given_is_told_as_it_is_to_whoever_asks() -> None:
+    attempts = (running("v", of_host("r0h0")),)
+    stands = standing("v", "gang", [*of_host("r0h0"), *of_host("r0h1")], in_s=60)
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), Workload(NOW_MS, attempts, reclaims=(stands,)))
+    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.ASKED)
+
+
+def test_a_place_would_be_held_for_one_that_is_only_asked_for() -> None:
+    ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=60)
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
+    assert verdict.told(Mood.DONE).endswith("8 of the 16 that it will start on are idle and held for it")
+    assert verdict.told(Mood.ASKED).endswith("8 of the 16 that it would start on are idle and would be held for it")
+
+
+def test_what_says_how_the_fleet_is_is_so_in_either_mood() -> None:
+    (waiting,) = plan(racks({"r0": [4]}), [job("j", gpus=8)], DEFAULT_POLICY).waiting
+    assert waiting.verdict.told(Mood.ASKED) == waiting.verdict.told(Mood.DONE) == waiting.why

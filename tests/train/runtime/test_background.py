@@ -1,0 +1,32 @@
+"""Work beside: its result, what it raised, and where no thread is to be had."""
+
+import threading
+
+import pytest
+
+from muster.train.runtime.background import Beside
+
+
+def test_what_comes_of_it_is_there_for_who_asks() -> None:
+    go = threading.Event()
+    work = Beside(go.wait, "waits")
+    assert work.is_busy
+    assert not work.wait(0.01)
+    go.set()
+    assert work.result()
+    assert not work.is_busy
+
+
+def test_what_it_raises_is_raised_to_who_asks() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Beside(lambda: 1 // 0, "fails").result()
+
+
+def test_where_no_thread_begins_any_more_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    work = Beside(lambda: threading.current_thread().name, "never")
+    assert work.wait()
+    assert work.result() == threading.main_thread().name

@@ -1,0 +1,140 @@
+"""What ranks say over the socket reaches the disk; what is no message does not, and nobody is held up."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.host.supervisor.attempt_case import Attempt
+from workers.host import supervisor
+from workers.host.supervisor import files
+from workers.host.supervisor.record import train_socket
+from workers.host.training_relay import next_lines
+
+SPEAKS = """
+import json, os, socket, sys
+channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
+def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
+"""
+SAYS_STEPS = SPEAKS + (
+    "say(type='hello', rank=0)\n"
+    "channel.sendall(b'no json\\n[1]\\n' + b'x' * 200_000 + b'\\n')\n"
+    "say(type='step', step=1, loss=2.5)\n"
+    'channel.sendall(b\'{"type": "to\')\n'
+)
+SAYS_WHO_IT_IS = f"""
+import os, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, "-c", {SPEAKS + "say(type='hello', rank=int(sys.argv[1]))"!r}, str(rank)])
+         for rank in (3, 4, 5, 6)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+HEARS_A_STOP = SPEAKS + (
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
+    "print('heard', channel.makefile().readline(), flush=True)\n"
+)
+FLOODS = SPEAKS + (
+    "line = json.dumps({'type': 'step', 'text': 'x' * 1000}).encode() + b'\\n'\n"
+    "for _ in range(5_000): channel.sendall(line)\n"
+    "print('done', flush=True)\n"
+)
+
+
+def said(attempt: Attempt) -> list[dict[str, Any]]:
+    lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["message"] for line in lines]
+
+
+def test_messages_are_kept_and_everything_else_is_not(attempt: Attempt) -> None:
+    attempt.start(SAYS_STEPS)
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0, attempt.log()
+    assert said(attempt) == [{"type": "hello", "rank": 0}, {"type": "step", "step": 1, "loss": 2.5}]
+
+
+def test_a_command_that_starts_ranks_itself_has_each_of_its_hosts_known_and_no_other(attempt: Attempt) -> None:
+    """As mpirun and DeepSpeed do; the command's end is recorded as its first rank's, as before."""
+    attempt.start(SAYS_WHO_IT_IS, node_rank=2, num_nodes=3, ranks_per_node=2)
+    assert list(attempt.ended()["ranks"]) == ["4"], attempt.log("4")
+    lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    known = {line["message"]["rank"]: line["rank"] for line in map(json.loads, lines)}
+    assert known == {3: None, 4: 4, 5: 5, 6: None}
+
+
+def test_a_rank_hears_why_and_until_when_it_has_to_stop(attempt: Attempt) -> None:
+    attempt.start(HEARS_A_STOP, grace_s=20.0)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", 20.0)
+    attempt.ended()
+    heard = json.loads(attempt.log().split("heard ", 1)[1])
+    assert (heard["type"], heard["reason"]) == ("stop", "reclaim")
+    record = attempt.read("exit.json")
+    assert record["ended_at_ms"] < heard["deadline_unix_ms"] < record["ended_at_ms"] + 25_000
+
+
+def test_a_flood_neither_blocks_the_rank_nor_the_supervisor(attempt: Attempt) -> None:
+    attempt.start(FLOODS)
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
+    assert "done" in attempt.log()
+    assert len(said(attempt)) == 5_000
+
+
+def test_a_long_runs_steps_leave_room_for_the_word_of_a_checkpoint(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_socket, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(train_socket, "KEPT_BYTES", 10_000)
+    listening = train_socket.TrainSocket(short_folder, short_folder / "s", {0})
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(str(short_folder / "s"))
+        for kind in (*["step", "pace"] * 50, "checkpoint", "outcome"):
+            rank.sendall(json.dumps({"type": kind, "text": "x" * 1_000}).encode() + b"\n")
+            listening.pump()
+        listening.close()
+    lines = (short_folder / files.TRAIN).read_text(encoding="utf-8").splitlines()
+    kinds = [json.loads(line)["message"]["type"] for line in lines]
+    assert kinds[-2:] == ["checkpoint", "outcome"]
+    assert 20 < len(kinds) < 30
+    assert listening.dropped_lines == 102 - len(kinds)
+
+
+def test_what_the_control_plane_has_makes_room_and_the_rest_stays_where_it_was(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_socket, "MOST_BYTES", 400_000)
+    monkeypatch.setattr(train_socket, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(train_socket, "REGAIN_PAUSE_NS", 0)
+    path = short_folder / files.TRAIN
+    listening = train_socket.TrainSocket(short_folder, short_folder / "s", {0})
+    seen: list[int] = []
+    offset = 0
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(str(short_folder / "s"))
+        for step in range(3_000):
+            rank.sendall(json.dumps({"type": "step", "step": step, "text": "x" * 1_000}).encode() + b"\n")
+            listening.pump()
+            if step % 50 == 0:  # as the host worker does, which writes down how far the server has it
+                lines, offset = next_lines(path, offset)
+                seen += [line.message["step"] for line in lines]
+                files.write_json(short_folder / files.RELAYED, {files.RELAYED_TRAINING: offset})
+        listening.close()
+    while (found := next_lines(path, offset))[0]:
+        seen += [line.message["step"] for line in found[0]]
+        offset = found[1]
+    assert listening.dropped_lines == 0
+    assert seen == list(range(3_000))
+    assert path.stat().st_size > 3_000_000
+    assert path.stat().st_blocks * 512 < 500_000, "what was relayed takes no room"
+    first = next_lines(path, 0)[0][0].message["step"]
+    assert 0 < first < 3_000, "a server that was restored has it from there on where the file still holds it"
+
+
+def test_nothing_of_the_socket_is_left(attempt: Attempt) -> None:
+    attempt.order(command=[sys.executable, "-c", "import os; print(os.environ['MUSTER_TRAIN_SOCKET'])"])
+    supervisor.spawn_supervisor(attempt.folder)
+    attempt.ended()
+    path = attempt.log().strip()
+    assert len(path) < 100
+    assert not Path(path).exists()

@@ -1,0 +1,142 @@
+"""The scheduler's loop: snapshot → plan → commit, on a word from the database or after a pause.
+
+Two schedulers are safe, since the commit asks again and the indexes refuse a double; one is efficient, so an advisory
+lock keeps one active.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+import structlog
+
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
+from control.placement import elastic, preflight
+from control.placement.holds import LAPSE, lapse
+from control.placement.placement import NOTE_WAITING, PLACE, place
+from control.placement.scheduling import question
+from control.placement.wait_verdicts import note_waiting
+from control.reclaim.notices import NOTIFY, notify
+from control.reclaim.victims import withdraw_idle
+from control.system.system_figures import SCHEDULER_LOCK
+from muster.db.engine import make_engine
+from muster.db.listening import Wakeups, advisory_lock
+from muster.domain.errors import ConflictError, MusterError
+from muster.domain.ids import JobId
+from muster.domain.principals import Principal, system_principal
+from muster.settings import Settings
+from scheduler.planner import Plan, plan
+
+PAUSE_S: Final = 1.0
+MAX_PAUSE_S: Final = 5.0
+IDLE_SHARE: Final = 0.1
+"""Of a core, which cycles that decide nothing may take: where many wait each of them reads all that they ask."""
+STANDBY_PAUSE_S: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
+    """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle.
+
+    First nothing more is held for who needs it no more, so that others may take it, and hosts are asked to look at what
+    is new; last come notices and growth.
+    """
+    for job_id in elastic.let_go_of_idle(units, principal):
+        _log.info("hold_lapsed", job_id=job_id)
+    unlooked = preflight.see_to(units, principal)
+    with units.read() as session:
+        asked = question(session, units.clock(), unlooked)
+    if asked is None:
+        return Plan()
+    policy = asked.policy
+    decided = plan(asked.gpus, asked.queue, policy, asked.workload)
+    placed = {placement.job_id for placement in decided.placements}
+    for lapsed in decided.lapses:
+        if lapsed.beneficiary not in placed:
+            _commit(units, principal, LAPSE, partial(lapse, lapsed=lapsed), lapsed.beneficiary)
+    for placement in decided.placements:
+        nodes = [node for node, _ in placement.parts]
+        _commit(
+            units, principal, PLACE, partial(place, placement=placement, policy=policy), placement.job_id, nodes=nodes
+        )
+    for reclaim_id in withdraw_idle(units, principal):
+        _log.info("reclaim_withdrawn", reclaim_id=reclaim_id)
+    for job_id, chosen in groupby(decided.reclaims, key=lambda reclaim: reclaim.beneficiary):
+        _commit(units, principal, NOTIFY, partial(notify, chosen=tuple(chosen), policy=policy), job_id)
+    for growth in decided.growths:
+        _commit(units, principal, elastic.GROW, partial(elastic.grow, growth=growth, policy=policy), growth.job_id)
+    if decided.waiting:
+        with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
+            note_waiting(unit, decided.waiting)
+    return decided
+
+
+def _commit(
+    units: UnitOfWorkFactory,
+    principal: Principal,
+    action: str,
+    work: Callable[[UnitOfWork], object],
+    job_id: JobId,
+    **words: object,
+) -> None:
+    """One decision about one job, in a unit of its own."""
+
+    def commit() -> None:
+        with units.begin(principal, action) as unit:
+            work(unit)
+
+    try:
+        started = time.perf_counter()
+        retrying(commit)
+        took_ms = round((time.perf_counter() - started) * 1000, 1)
+        _log.info("decision_committed", action=action, job_id=job_id, commit_ms=took_ms, **words)
+    except ConflictError as error:
+        _log.info("decision_lost", action=action, job_id=job_id, why=error.detail)
+
+
+def pause_s(decided: Plan, cpu_s: float) -> float:
+    """Until the next cycle, where nothing wakes it before: what comes by time alone is seconds late at the most."""
+    if decided.placements or decided.reclaims or decided.withdrawals or decided.growths or decided.lapses:
+        return PAUSE_S
+    return min(max(PAUSE_S, cpu_s / IDLE_SHARE), MAX_PAUSE_S)
+
+
+class SchedulerLoop:
+    """Runs cycles until ``stop``: at once when a job or GPU has changed, else after ``pause_s``."""
+
+    def __init__(self, units: UnitOfWorkFactory) -> None:
+        self._units = units
+        self._principal = system_principal("scheduler")
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                with advisory_lock(self._units.engine, SCHEDULER_LOCK) as is_active:
+                    if is_active:
+                        self._run_active(stop)
+            except MusterError as error:
+                _log.warning("scheduler_pauses", fault=error.detail)
+            stop.wait(STANDBY_PAUSE_S)
+
+    def _run_active(self, stop: threading.Event) -> None:
+        _log.info("scheduler_active")
+        with Wakeups(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
+            while not stop.is_set():
+                began_s = time.process_time()
+                decided = run_cycle(self._units, self._principal)
+                wakeups.wait(pause_s(decided, time.process_time() - began_s))
+
+
+def run(settings: Settings) -> None:
+    """The process ``muster scheduler``: until SIGTERM or SIGINT."""
+    settings.require("database_url")
+    engine = make_engine(str(settings.database_url), application_name="muster-scheduler")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    SchedulerLoop(UnitOfWorkFactory(engine)).run(stop)
+    engine.dispose()

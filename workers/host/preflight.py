@@ -1,0 +1,213 @@
+"""Looks at jobs before their placement: an attempt's own preparation, by a supervisor, with no GPU and no start.
+
+A look's folder is its ledger: it stands among the attempts' from the first word on, says what was found, and goes when
+the control plane lists the look no more. Killed at any point, the next launcher finds it and goes on.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from muster.domain.ids import AttemptId
+from muster.wire.host import LookOrder, LookReport, Order
+from workers.host import supervisor
+from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.proof_tries import ProofTries
+from workers.host.supervisor.files import NS_PER_MS
+from workers.host.supervisor.record.exit_record import PROGRAM, REFUSED
+
+PREFIX: Final = "look-"
+_LONGEST_WHY: Final = 4_000
+_MOST_REPORTS: Final = 64
+_NO_PORT: Final = 0
+"""Nothing of a look ever listens. A port of its own might soon be somebody else's, and no look would pass for clean."""
+_TOLD_BEFORE_S: Final = 3.0
+"""A look ends itself so much before the control plane waits no longer, so that it is heard why."""
+_KILLED_AFTER_MS: Final = 1_000
+_DIES_WITHIN_MS: Final = 1_000
+_HANGING_AGAIN_MS: Final = 60_000
+"""Each try to end what hangs in the kernel takes its time from the launcher."""
+_KILLED: Final = "killed.json"
+_log = structlog.get_logger(__name__)
+
+
+class Looks:
+    """``write``: an order into its folder, with the port and until when; the launcher knows what else belongs there."""
+
+    def __init__(
+        self, state_dir: Path, checkpoints: Path | None, write: Callable[[AttemptFolder, Order, int, int], None]
+    ) -> None:
+        self._attempts = state_dir / "attempts"
+        self._state_dir = state_dir
+        self._checkpoints = checkpoints
+        self._write = write
+        self._open = self._found_ids()
+        self._hanging: dict[str, LookReport] = {}
+        self._proofs: dict[str, ProofTries] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._open - self._hanging.keys())
+
+    def turn(self) -> bool:
+        """Whether one is over and clean, or found to hang, since the last turn, so that it should be told."""
+        hung = [look_id for look_id in self._open if self._hangs(look_id)]
+        over = {look_id for look_id in self._open if self._is_over(look_id) and self._is_clean(look_id)}
+        self._open -= over
+        for look_id in over:
+            self._hanging.pop(look_id, None)
+        return bool(over or hung)
+
+    def _hangs(self, look_id: str) -> bool:
+        """Whether it is newly found that it cannot be ended, or that something of it cannot. Past its time it is killed
+        with all its process group.
+        """
+        folder = self._folder(look_id)
+        lease_ns = ((folder.read("order.json") or {}).get("lease") or {}).get("boottime_ns")
+        killed_ms = (folder.read(_KILLED) or {}).get("boottime_ms")
+        if lease_ns is None or look_id in self._hanging:
+            return False
+        found = supervisor.adopt(folder.path)
+        if found.exit_record is not None and boottime_ms() >= lease_ns // NS_PER_MS + _KILLED_AFTER_MS:
+            return self._leaves_something(look_id, folder, found.exit_record)
+        if found.state != "running" or found.pid is None:
+            return False
+        if killed_ms is None:
+            if boottime_ms() >= lease_ns // NS_PER_MS + _KILLED_AFTER_MS:
+                folder.write_killed(boottime_ms())
+                _kill_group(found.pid)
+            return False
+        if boottime_ms() < killed_ms + _DIES_WITHIN_MS:
+            return False
+        why = f"it hangs in the kernel and cannot be ended: process {found.pid}, {_wait_of(found.pid)}"
+        self._hanging[look_id] = LookReport(look_id=look_id, found="unable", why=why)
+        _log.error("look_hangs", look_id=look_id, pid=found.pid, why=why)
+        return True
+
+    def _leaves_something(self, look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> bool:
+        """It has ended and cannot be proved clean, as with a child that hangs on a mount: told with its own reason."""
+        if _has_proof(folder):
+            return False
+        report = _report(look_id, folder, record)
+        if report.found == "fit":
+            report = LookReport(
+                look_id=look_id, found="unable", why="something of the look is left and cannot be ended"
+            )
+        self._hanging[look_id] = report
+        _log.error("look_hangs", look_id=look_id, why=report.why)
+        return True
+
+    def reports(self) -> tuple[LookReport, ...]:
+        """Of each that is over and that the control plane may not have heard of. Not before nothing of it is left: on
+        what is told the job may be placed here at once, and its attempt finds no place that is not clean.
+        """
+        told = ((look_id, self._folder(look_id)) for look_id in sorted(self._found_ids()))
+        found = [(look_id, folder, folder.read("exit.json")) for look_id, folder in told if _has_proof(folder)]
+        done = [_report(look_id, folder, record) for look_id, folder, record in found if record is not None]
+        done += [report for look_id, report in self._hanging.items() if not _has_proof(self._folder(look_id))]
+        return tuple(done[:_MOST_REPORTS])
+
+    def hear(self, orders: Sequence[LookOrder], reported: Sequence[LookReport]) -> list[AttemptFolder]:
+        """What the control plane lists is looked at; what it heard of and lists no more is over. Those that are."""
+        listed = {order.order.attempt_id for order in orders}
+        for order in orders:
+            self._begin(order)
+        for look_id in self._open - listed:
+            self._end_unstarted(look_id)
+        over = {report.look_id for report in reported} - listed - self._hanging.keys()
+        return [self._folder(look_id) for look_id in sorted(over)]
+
+    def _begin(self, look: LookOrder) -> None:
+        look_id = look.order.attempt_id
+        if not _is_look(look_id) or look.order.gpus:
+            _log.warning("no_look", look_id=look_id, why="it is not named as one, or names GPUs")
+            return
+        folder = self._folder(look_id)
+        state = supervisor.adopt(folder.path).state
+        if state == "not_started":  # a launcher may have died between the order and the start
+            own_s = max(look.within_s / 2, look.within_s - _TOLD_BEFORE_S)
+            self._write(folder, look.order, _NO_PORT, boottime_ms() + round(own_s * 1000))
+            supervisor.spawn_supervisor(folder.path)
+        if state in {"not_started", "running"}:
+            self._open.add(look_id)
+
+    def _end_unstarted(self, look_id: str) -> None:
+        """Its launcher died between the order and the start, and its time is over: nobody else will ever start it."""
+        folder = self._folder(look_id).path
+        if supervisor.adopt(folder).state == "not_started":
+            supervisor.refuse_start(folder, "it is listed no more")
+
+    def _is_over(self, look_id: str) -> bool:
+        folder = self._folder(look_id)
+        state = supervisor.adopt(folder.path).state
+        if state == "vanished":
+            supervisor.reap_vanished(folder.path)
+        return state in {"vanished", "exited"}
+
+    def _is_clean(self, look_id: str) -> bool:
+        """Its secrets and files are gone. What cannot be proved now is tried again, rarely after a while: each try may
+        take seconds, in which the host does nothing else.
+        """
+        folder = self._folder(look_id)
+        if not _has_proof(folder):
+            tries = self._proofs.setdefault(look_id, ProofTries(first_ms=boottime_ms()))
+            if not tries.are_due:
+                return False
+            if not supervisor.prove_clean(folder.path).get("clean"):
+                tries.wait()
+                if look_id in self._hanging:
+                    tries.next_ms = boottime_ms() + _HANGING_AGAIN_MS
+                return False
+        self._proofs.pop(look_id, None)
+        return True
+
+    def _found_ids(self) -> set[str]:
+        if not self._attempts.is_dir():
+            return set()
+        return {folder.name for folder in self._attempts.iterdir() if _is_look(folder.name)}
+
+    def _folder(self, look_id: str) -> AttemptFolder:
+        return AttemptFolder(self._state_dir, AttemptId(look_id), self._checkpoints)
+
+
+def _kill_group(pid: int) -> None:
+    """A supervisor is in a session of its own; what it has started dies with it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(os.getpgid(pid), signal.SIGKILL)
+
+
+def _wait_of(pid: int) -> str:
+    """In what it waits, where the kernel says so."""
+    try:
+        return f"in {Path(f'/proc/{pid}/wchan').read_text(encoding='ascii').strip() or 'an unknown wait'}"
+    except OSError:
+        return "in an unknown wait"
+
+
+def _has_proof(folder: AttemptFolder) -> bool:
+    return bool((folder.read("clean.json") or {}).get("clean"))
+
+
+def _is_look(name: str) -> bool:
+    return name.startswith(PREFIX) and "/" not in name
+
+
+def _report(look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> LookReport:
+    why = str(record.get("spawn_error") or "").replace("\x00", "\ufffd")[:_LONGEST_WHY]
+    seen = folder.read("ready.json")
+    if record.get("spawn_fault") == PROGRAM:
+        return LookReport(look_id=look_id, found="unfit", why=why)
+    if why and record.get("spawn_fault") != REFUSED:
+        return LookReport(look_id=look_id, found="unable", why=why)
+    if folder.read(_KILLED) is not None:
+        why = "it did not end in time and was killed: something that it looks at does not answer"
+    elif record.get("self_fenced"):
+        why = "it did not end in time"
+    if why or seen is None:
+        return LookReport(look_id=look_id, found="unable", why=why or "its supervisor was killed as it looked")
+    return LookReport(look_id=look_id, found="fit", looked_at=tuple(seen.get("looked_at", ())))

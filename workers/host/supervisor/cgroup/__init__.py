@@ -1,0 +1,1 @@
+"""One attempt's processes as a control group: limits, devices, counts."""

@@ -1,0 +1,1 @@
+"""A program in a container: its command line, mounts and end."""

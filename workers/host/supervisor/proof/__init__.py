@@ -1,0 +1,1 @@
+"""Proof that nothing of an attempt is left on its host."""

@@ -1,0 +1,155 @@
+"""After the end: nothing of the attempt may live on here. Kills, removes, and proves it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from workers.host.supervisor import files
+from workers.host.supervisor.container import end as container_end
+from workers.host.supervisor.proof import gpu_release
+from workers.host.supervisor.proof.processes import attempt_processes, kill_all, listening_ports, removers
+from workers.host.supervisor.proof.shared_memory import remove_tensors_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from workers.host.supervisor.cgroup.group import Group
+    from workers.host.supervisor.order import Order
+
+KILL_PATIENCE_S = 10.0
+_TO_REMOVE_S = 1.0
+"""For a program's own remover of shared memory, which takes a hundredth of that; well below any lease's margin."""
+_REMOVAL_S = 5.0
+_LAUNCHERS_REMOVAL_S = 2.0
+"""For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
+and of the launcher's.
+"""
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+def reap_children() -> dict[int, int]:
+    """Every child that has ended: pid → exit code, or minus the signal's number."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
+    """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
+
+    def find() -> set[int]:
+        return _all_processes(order, group, supervisor_pid)
+
+    def strike_group_and_reap() -> None:  # after those that were found by name, which are to be counted
+        group.kill()
+        reap()
+
+    group.forbid_forks()
+    killed = _kill_all_but_removers(find, reap)
+    killed_last, _ = kill_all(find, strike_group_and_reap, patience_s=KILL_PATIENCE_S)
+    remove_tensors_of(killed | killed_last)
+    return len(killed | killed_last)
+
+
+def _kill_all_but_removers(find: Callable[[], set[int]], reap: Callable[[], None]) -> set[int]:
+    """Nobody else knows what the program has named in shared memory, and its own remover needs a moment more than it.
+
+    Who is one is looked at once, and a program that only looks like one gains no more than that moment.
+    """
+    spared = removers(find())
+    if not spared:
+        return set()
+    deadline = time.monotonic() + _TO_REMOVE_S
+    killed, _ = kill_all(lambda: find() - spared, reap, patience_s=_TO_REMOVE_S)
+    while find() and time.monotonic() < deadline:
+        time.sleep(_FIRST_PAUSE_S)
+        reap()
+    return killed
+
+
+def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
+    """By descent and mark, which a program may shed, and by group and user, which it may not, where it has them."""
+    found = attempt_processes(order.marks, supervisor_pid) | group.processes() | order.user.processes()
+    return found - {supervisor_pid, os.getpid()}
+
+
+def prove_in_time(
+    folder: Path,
+    order: Order,
+    group: Group,
+    *,
+    supervisor_pid: int | None,
+    reap: Callable[[], None],
+    patience_s: float,
+) -> dict[str, Any]:
+    """Kill and look until it is clean or the patience is over. A dying process has no environment to know it by
+    long before the kernel closes its ports, so one look right after the kill may well find the port still held.
+    """
+    pause_s = _FIRST_PAUSE_S
+    deadline = time.monotonic() + patience_s
+    while True:
+        proof = prove(folder, order, group, supervisor_pid=supervisor_pid)
+        if proof["clean"] or time.monotonic() > deadline:
+            return proof
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        kill_leftovers(order, group, supervisor_pid=supervisor_pid, reap=reap)
+
+
+def _rank_pids(folder: Path, order: Order) -> set[int]:
+    """Those that ended by themselves too."""
+    said = (order.user.read_json(folder / files.RANKS / f"{rank}.json") or {} for rank in order.local_ranks)
+    return {started["pid"] for started in said if isinstance(started.get("pid"), int)}
+
+
+def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
+    """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
+    port, secret or scratch, and nothing that computes on its GPUs as far as their driver can tell.
+    """
+    import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
+
+    removal_s = _LAUNCHERS_REMOVAL_S if supervisor_pid is None else _REMOVAL_S
+    is_container_gone = container_end.remove(order, folder, removal_s)
+    scratch = files.scratch_path(folder)
+    for place in (scratch, folder / files.PIPES):
+        shutil.rmtree(place, ignore_errors=True)
+    order.user.remove_shared_memory()
+    remove_tensors_of(_rank_pids(folder, order))
+    are_secrets_removed = order.secrets.remove(folder)
+    left = _all_processes(order, group, supervisor_pid)
+    is_group_gone = group.remove()
+    ports = listening_ports(left) if left else set()
+    if order.node_rank == 0 and order.rendezvous_port in listening_ports():
+        ports.add(order.rendezvous_port)
+    is_clean = all((not left, is_container_gone, is_group_gone, not ports, not scratch.exists(), are_secrets_removed))
+    if is_clean:
+        gpus = gpu_release.look(order, patience_s=removal_s)
+    else:
+        gpus = gpu_release.GpuRelease(None, "not asked: something else is left")
+    proof = {
+        "clean": is_clean and not gpus.is_held,
+        "processes_left": len(left),
+        "container_removed": is_container_gone,
+        "uid": order.user.uid,
+        "cgroup": group.kind,
+        "cgroup_empty": is_group_gone,
+        "ports_left": sorted(ports),
+        "scratch_removed": not scratch.exists(),
+        "secrets_removed": are_secrets_removed,
+        "gpu_processes": gpus.processes,
+        "gpu_processes_unknown": gpus.unknown,
+        "checked_at_ms": files.wall_ms(),
+    }
+    files.write_json(folder / files.CLEAN, proof)
+    return proof

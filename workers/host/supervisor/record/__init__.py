@@ -1,0 +1,1 @@
+"""What is recorded of an attempt: output, training lines, exit record."""

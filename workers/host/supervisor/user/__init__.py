@@ -1,0 +1,1 @@
+"""The user that a job's program runs as, and its secrets."""

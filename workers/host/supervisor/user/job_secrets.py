@@ -1,0 +1,163 @@
+"""A job's secrets: files that the operator laid on this host for its tenant, given to the program in memory alone.
+
+A folder of /dev/shm, 0700 and the job's user's, rather than a mount of its own: it protects as much from everybody but
+root, needs no CAP_SYS_ADMIN, and nothing has to be unmounted when a supervisor dies. Whose it is follows from the
+attempt's folder. Where that is gone too, as when a machine's state was thrown away under a crash, nobody would ever
+look for it: so its supervisor holds a lock on it as long as it lives, and what nobody holds is swept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import time
+import zlib
+from pathlib import Path
+
+from workers.host.supervisor.user.redaction import Redactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workers.host.supervisor.user.job_user import JobUser
+
+MOST_BYTES = 64 << 10
+_MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
+_MOUNTS = Path("/proc/self/mounts")
+_PREFIX = "muster-secrets-"
+_FRESH_S = 60.0
+"""Younger than this, its supervisor may not hold it yet."""
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+class MissingSecretError(Exception):
+    """The job names a secret that its tenant has not on this host."""
+
+
+class SecretsError(OSError):
+    """This host cannot give secrets as it should."""
+
+
+class JobSecrets:
+    """``source``: the tenant's folder on this host; None: the host has no secrets. Values are never in the order."""
+
+    def __init__(self, source: Path | None = None, names: tuple[str, ...] = ()) -> None:
+        self.source = source
+        self.names = names
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> JobSecrets:
+        """Raises ValueError for a name that is no plain file's name."""
+        names = tuple(str(name) for name in document.get("names", ()))
+        if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+            raise ValueError(f"secrets: {wrong[0]!r} is no name of a secret")
+        source = document.get("source")
+        return cls(None if source is None else Path(source), names)
+
+    def place(self, folder: Path) -> Path:
+        """Where an attempt's are; it follows from the attempt's folder, so that a reaper finds it too."""
+        return _MEMORY / f"{_PREFIX}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+
+    def give(self, folder: Path, user: JobUser) -> dict[str, str]:
+        """Lay them where the program finds them, 0400 and its own. Returns what its environment says of it.
+
+        Raises:
+            MissingSecretError: there is none of that name for this tenant.
+            SecretsError: this host keeps no secrets, keeps one where others may read it, or has no folder in memory.
+        """
+        if not self.names:
+            return {}
+        values = {name: self._value(name) for name in self.names}
+        if not is_in_memory(_MEMORY, _MOUNTS):
+            raise SecretsError(f"{_MEMORY} is no file system in memory, and secrets are put nowhere else")
+        place = self.place(folder)
+        user.make_folder(place)
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), user.uid}:
+            raise SecretsError(f"{place} belongs to user {found.st_uid}")
+        if not _is_taken(place):
+            raise SecretsError(f"{place} is another supervisor's")
+        for name, value in values.items():
+            descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(value)
+            user.own(place / name)
+        return {"MUSTER_SECRETS_DIR": str(place)}
+
+    def redactor(self) -> Redactor:
+        """Of those that can be read now: a value that was exchanged meanwhile was not this attempt's to say."""
+        values = []
+        for name in self.names:
+            try:
+                values.append(self._value(name))
+            except (MissingSecretError, OSError):
+                continue
+        return Redactor(values)
+
+    def remove(self, folder: Path) -> bool:
+        """Whether none is left."""
+        place = self.place(folder)
+        shutil.rmtree(place, ignore_errors=True)
+        return not self.names or not place.exists()
+
+    def _value(self, name: str) -> bytes:
+        if self.source is None:
+            raise SecretsError(f"the secret {name}: this host keeps no secrets (MUSTER_JOB_SECRETS_DIR is not set)")
+        path = self.source / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise MissingSecretError(f"the secret {name} is not on this host; its operator puts it in {path}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
+                raise SecretsError(f"the secret {name}: {path} must be a file of mode 0600 or 0400")
+            value = file.read(MOST_BYTES + 1)
+        if len(value) > MOST_BYTES:
+            raise SecretsError(f"the secret {name}: {path} is larger than {MOST_BYTES >> 10} KiB")
+        return value
+
+
+def sweep(memory: Path = _MEMORY) -> list[Path]:
+    """Remove folders of ours that no supervisor holds. Returns those that are gone.
+
+    An attempt whose folder is there is no business of ours: its launcher ends what is left of it, these too.
+    """
+    swept = []
+    for place in memory.glob(f"{_PREFIX}{os.getuid()}-*"):
+        with contextlib.suppress(OSError):  # another launcher was quicker, or it is not ours to remove
+            found = place.lstat()
+            if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
+                continue
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place)
+                swept.append(place)
+            finally:
+                os.close(descriptor)
+    return swept
+
+
+def _is_taken(place: Path) -> bool:
+    """For as long as this process lives: nobody closes the descriptor, and no program inherits it."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def is_in_memory(folder: Path, mounts: Path) -> bool:
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.split(" ")[1:3] == [str(folder), "tmpfs"] for line in lines)

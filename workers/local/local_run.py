@@ -1,0 +1,233 @@
+"""The restart loop: attempt after attempt until the program has done its work, by the same rules as in a fleet.
+
+What an end means, whom it counts against and when the next attempt comes is decided by ``domain.exit.exits`` and
+``domain.lifecycle.job``, as the control plane does it; here is only the shell.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from muster.domain.exit.exits import Verdict as ExitVerdict
+from muster.domain.ids import AttemptId, Fence
+from muster.domain.job.failure_rate import LOST_WORK, Record
+from muster.domain.lifecycle import job as jobs
+from muster.domain.lifecycle.model import JobLife, Verdict
+from muster.domain.states import Cause, JobState, StopReason
+from muster.identity import new_id
+from muster.train.checkpoint.fences import highest_fence
+from workers.host.attempt_folder import boottime_ms
+from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
+from workers.local.output import Heard, Hearing
+from workers.local.plan import RunFolder, RunPlan
+
+LOOK_S: Final = 0.05
+ASKED_TWICE: Final = 2
+KEPT_ATTEMPTS: Final = 10
+"""Of their logs and records; checkpoints have rules of their own."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """From signal handlers: how often somebody asked to stop."""
+
+    times: int = 0
+
+    def note(self) -> None:
+        """No more than this in a handler: it may interrupt whatever holds a lock."""
+        self.times += 1
+
+    def wait(self, seconds: float) -> bool:
+        """Whether somebody asks, within that time."""
+        until = time.monotonic() + seconds
+        while not self.times and time.monotonic() < until:
+            time.sleep(min(LOOK_S, max(0.0, until - time.monotonic())))
+        return bool(self.times)
+
+
+@dataclass(slots=True)
+class LocalRun:
+    """``say``: a sentence about the run; ``show``: a stream's name and one line that it printed."""
+
+    plan: RunPlan
+    folder: RunFolder
+    say: Callable[[str], None]
+    show: Callable[[str, str], None]
+    ask: Ask = field(default_factory=Ask)
+    _life: JobLife = field(init=False)
+    _ended: list[dict[str, Any]] = field(default_factory=list)
+    _began_at: float = field(default_factory=time.monotonic)
+    _farthest: int = 0
+
+    def __post_init__(self) -> None:
+        restart = self.plan.spec.restart
+        self._life = JobLife(
+            self.folder.job_id,
+            max_restarts=restart.max_restarts,
+            max_oom_doublings=restart.gpu_oom_doublings,
+            oom_doublings=min(self.folder.oom_doublings, restart.gpu_oom_doublings),
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Until it succeeded, failed for good or was asked to stop. Returns how it ended; never leaves a process.
+
+        Raises:
+            OSError: the folder cannot be written, or this machine cannot start processes.
+        """
+        for path in leftovers(self.folder.path):
+            self.say(f"{path.name} of an earlier run is still here; ending it")
+            end_leftover(path, grace_ms(self.plan), lambda: bool(self.ask.times))
+        while self._life.state is JobState.QUEUED:
+            if self.ask.times:
+                self._step(jobs.CancelAsked())
+            else:
+                self._attempt()
+                self._pause()
+        self._note()
+        return self._outcome()
+
+    def _attempt(self) -> None:
+        self.folder.num_attempts += 1
+        self._note()
+        # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
+        fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
+        attempt = LocalAttempt(
+            self.plan, self.folder, AttemptId(new_id("attempt")), fence, 1 << self._life.oom_doublings, self._lost()
+        )
+        shape = self.plan.spec.shape
+        what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
+        self.say(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
+        self._step(jobs.Placed())
+        hearing = Hearing(attempt.path, self.say, self.show, self.plan.log_limit_bytes)
+        attempt.start(self._left_s())
+        self._follow(attempt, hearing)
+        self._end(attempt, hearing.heard)
+
+    def _lost(self) -> Record:
+        """So many attempts of this run lost work, in the hours since it began, of each GPU or, without any, rank."""
+        num_failures = sum(one["cause"] in LOST_WORK for one in self._ended)
+        hours = (time.monotonic() - self._began_at) / 3600
+        return Record(num_failures, hours * (len(self.plan.gpus) or self.plan.spec.shape.num_ranks_per_node))
+
+    def _follow(self, attempt: LocalAttempt, hearing: Hearing) -> None:
+        """Until it has ended, and what it printed was shown, unless somebody asks twice to stop."""
+        is_over = threading.Event()
+        listener = threading.Thread(target=hearing.listen_until, args=(is_over,), name="hearing", daemon=True)
+        listener.start()
+        try:
+            self._watch(attempt)
+        except BaseException:  # a fault of ours must not leave a program that nobody looks after
+            attempt.end_at_once()
+            raise
+        finally:
+            is_over.set()
+        while listener.is_alive() and self.ask.times < ASKED_TWICE:
+            listener.join(LOOK_S)
+
+    def _watch(self, attempt: LocalAttempt) -> None:
+        """Asked once, it may save and leave; asked again, it is killed."""
+        heeded = 0
+        while not attempt.has_ended():
+            if self.ask.times > heeded:
+                heeded = self.ask.times
+                grace = grace_ms(self.plan) if heeded == 1 else 0
+                self.say(f"stopping; killed in {grace / 1000:g} s, or now if asked again" if grace else "killing it")
+                self._step(jobs.CancelAsked())
+                attempt.ask_to_stop(StopReason.CANCEL, grace)
+            time.sleep(LOOK_S)
+
+    def _end(self, attempt: LocalAttempt, heard: Heard) -> None:
+        verdict = attempt.verdict()
+        if not attempt.is_clean():
+            verdict = ExitVerdict(Cause.LAUNCH_FAILED, "processes of it are left on this machine")
+            self._life = _failed(self._life, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
+        self._ended.append(_document(self.folder.num_attempts, attempt, verdict, heard))
+        if self._life.state is JobState.ACTIVE:
+            progressed = self._has_progressed(heard)
+            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=verdict.is_final))
+        words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
+        self.say(words if heard.saved_step is None else f"{words}; saved up to step {heard.saved_step}")
+        self._note()
+        self._forget_old()
+
+    def _has_progressed(self, heard: Heard) -> bool:
+        """Whether it left a checkpoint beyond all that any attempt before it had or left."""
+        before = max(self._farthest, heard.resumed_step)
+        self._farthest = max(before, heard.saved_step or 0)
+        return self._farthest > before
+
+    def _pause(self) -> None:
+        """Before the next try, cut short by who asks to stop and by the wall time."""
+        if self._life.state is not JobState.RECOVERING:
+            return
+        life = self._life
+        pause_s = max(0, (life.next_try_ms or 0) - boottime_ms()) / 1000
+        left_s = self._left_s()
+        if left_s is not None and left_s <= pause_s:
+            self._life = _failed(life, f"walltime: it would be over before the next attempt; the last: {life.reason}")
+            return
+        pieces = f", with {1 << life.oom_doublings} times as many pieces a batch" if life.oom_doublings else ""
+        self.say(f"goes on in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
+        self._step(jobs.CancelAsked() if self.ask.wait(pause_s) else jobs.Tick())
+        while self._life.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
+            time.sleep(LOOK_S)
+            self._step(jobs.Tick())
+
+    def _step(self, event: jobs.Event) -> None:
+        self._life, _ = jobs.step(self._life, event, boottime_ms(), self.plan.timers)
+
+    def _left_s(self) -> float | None:
+        """Of the wall time, which counts all attempts and the pauses between them."""
+        wall_time_s = self.plan.spec.wall_time_s
+        return None if wall_time_s is None else max(0.0, self._began_at + wall_time_s - time.monotonic())
+
+    def _note(self) -> None:
+        self.folder.note(self.plan.spec, self._outcome())
+
+    def _outcome(self) -> dict[str, Any]:
+        state = JobState.FAILED if self._life.state is JobState.HELD else self._life.state
+        return {
+            "name": self.plan.spec.name,
+            "state": str(state),
+            "state_reason": self._life.reason,
+            "folder": str(self.folder.path),
+            "oom_doublings": self._life.oom_doublings,
+            "seconds": round(time.monotonic() - self._began_at, 1),
+            "attempts": self._ended,
+        }
+
+    def _forget_old(self) -> None:
+        for path in sorted((self.folder.path / "attempts").glob("att_*"))[:-KEPT_ATTEMPTS]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _counted(verdict: ExitVerdict) -> Verdict:
+    """Here is no other host to go to: what takes the supervisor away again and again gets a pause, and an end."""
+    cause = Cause.LAUNCH_FAILED if verdict.cause is Cause.NODE_LOST else verdict.cause
+    return Verdict(cause, verdict.proof)
+
+
+def _failed(life: JobLife, reason: str) -> JobLife:
+    return replace(life, state=JobState.FAILED, next_try_ms=None, reason=reason)
+
+
+def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, heard: Heard) -> dict[str, Any]:
+    record = attempt.record()
+    return {
+        "number": number,
+        "attempt_id": attempt.attempt_id,
+        "cause": str(verdict.cause),
+        "proof": verdict.proof,
+        "culprit_rank": verdict.culprit_rank,
+        "started_at_ms": record.get("started_at_ms"),
+        "ended_at_ms": record.get("ended_at_ms"),
+        "resumed_step": heard.resumed_step,
+        "step": heard.step,
+        "saved_step": heard.saved_step,
+        "loss": heard.loss,
+        "dropped_log_bytes": record.get("dropped_log_bytes", {}),
+        "folder": str(attempt.path),
+    }

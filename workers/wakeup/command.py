@@ -1,0 +1,36 @@
+"""The command line of the bell's listener: what starts one writes it, and the listener reads it.
+
+Without Celery, which a launcher does not load. Both ends stand here, and arguments have names and types, so that the
+type checker sees a caller that leaves one out.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+BROKER_VARIABLE: Final = "MUSTER_BROKER_URL"
+"""The broker's address is in the environment, so that it shows in no process list."""
+_MODULE: Final = "workers.wakeup.listener"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerArguments:
+    """``launcher_pid``: the process that starts the listener, and with which the listener ends."""
+
+    node_id: str
+    doorbell: Path
+    launcher_pid: int
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", _MODULE, self.node_id, str(self.doorbell), str(self.launcher_pid)]
+
+    @classmethod
+    def read(cls, arguments: list[str]) -> Self:
+        """Read them as ``command`` wrote them.
+
+        Raises:
+            ValueError: there are more or fewer.
+        """
+        node_id, doorbell, launcher_pid = arguments
+        return cls(node_id, Path(doorbell), int(launcher_pid))

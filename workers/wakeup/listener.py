@@ -1,0 +1,57 @@
+"""The host's end of the bell: a small Celery worker whose one task pokes the launcher's doorbell socket.
+
+Run by the launcher as a child that dies with it: ``python -m workers.wakeup.listener NODE_ID SOCKET LAUNCHER_PID``,
+with the broker's address in the environment, so that it shows in no process list.
+"""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from celery import Celery
+
+from muster.processes import end_with_parent
+from workers.wakeup.celery_app import RING, host_queue, make_celery
+from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
+
+
+def poke(doorbell: Path, attempt_id: str) -> None:
+    """Wake the launcher. A launcher that is not there needs no waking: it heartbeats when it starts."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        try:
+            bell.sendto(attempt_id.encode()[:128], str(doorbell))
+        except OSError:
+            return
+
+
+def make_listener(broker_url: str, doorbell: Path) -> Celery:
+    app = make_celery(broker_url)
+
+    @app.task(name=RING)
+    def ring(attempt_id: str) -> None:
+        poke(doorbell, attempt_id)
+
+    return app
+
+
+def main(arguments: list[str]) -> None:
+    given = ListenerArguments.read(arguments)
+    end_with_parent(given.launcher_pid)
+    app = make_listener(os.environ[BROKER_VARIABLE], given.doorbell)
+    app.worker_main(
+        [
+            "worker",
+            f"--queues={host_queue(given.node_id)}",
+            f"--hostname=bell@{given.node_id}",
+            "--pool=solo",
+            "--loglevel=WARNING",
+            "--without-gossip",
+            "--without-mingle",
+            "--without-heartbeat",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,34 @@
+"""The control plane's end of the bell: one message to one host's queue, fast to fail."""
+
+from typing import Any
+
+from kombu.exceptions import OperationalError
+
+from workers.wakeup.celery_app import RING, host_queue, make_celery
+
+
+class BellIsDeafError(Exception):
+    """The broker did not take the ring. Nothing is lost: the host's next heartbeat brings the order."""
+
+
+class Ringer:
+    """Sends rings. Not for several threads at once: each thread has its own."""
+
+    def __init__(self, broker_url: str) -> None:
+        self._app = make_celery(broker_url)
+
+    def ring(self, node_id: str, attempt_id: str) -> None:
+        """Wake ``node_id`` about ``attempt_id``.
+
+        Raises:
+            BellIsDeafError: the broker refused or did not answer.
+        """
+        options: dict[str, Any] = {"queue": host_queue(node_id), "retry": False, "expires": None}
+        try:
+            self._app.send_task(RING, args=[attempt_id], **options)
+        except (OperationalError, OSError) as error:
+            message = f"the broker did not take the ring: {error}"
+            raise BellIsDeafError(message) from error
+
+    def close(self) -> None:
+        self._app.close()
