@@ -4,41 +4,34 @@ By the wall clock in the least disturbed of some windows. What this process and 
 is scaled by the calibration loop, and the rest, which is waiting for the disk, by what the bare rows wait beside it.
 """
 
-import random
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
-from sqlalchemy import Engine, select, text, update
+from sqlalchemy import Engine, select, text
 
 from benchmarks import commit_baseline
 from benchmarks.commit_baseline import Clock, Turn
+from benchmarks.commit_fleet import GPUS, fill, submit
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.fleet import inventory
-from control.fleet.inventory import GpuInventory, gpu_views
-from control.jobs import jobs
+from control.fleet.inventory import gpu_views
 from control.placement.placement import PLACE, place
 from control.placement.waiting import waiting_jobs
 from control.policy.policies import active_policy
 from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.db.models import Gpu, Job, Node, Tenant
+from muster.db.models import Gpu, Job, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job.spec import JobSpec
 from muster.domain.policy.document import Policy
-from muster.domain.principals import Principal, Role, system_principal
-from muster.domain.states import Contact, Standing
-from muster.identity import new_id
+from muster.domain.principals import system_principal
 from scheduler.planner import Placement, Plan, plan
 
-GPUS = 8
 BAR_MS, BARE_MS = 3.0, 0.91
 """What the placement of 8 GPUs may take, and what the bare rows of it took on the machine on which that was set."""
 LEAST_WAIT_MS: Final = 0.02
@@ -55,7 +48,6 @@ _END_ALL = (
     "UPDATE allocation_gpus SET state = 'CLEANING' WHERE state = 'HELD'",
     "UPDATE allocation_gpus SET state = 'RELEASED' WHERE state = 'CLEANING'",
 )
-_OPERATOR = Principal(name="operator:bench", role=Role.OPERATOR)
 _SCHEDULER = system_principal("scheduler")
 
 
@@ -188,7 +180,8 @@ def _cost(
 
 def _costs(units: UnitOfWorkFactory, bare: Callable[[], Turn], size: Size) -> list[Cost]:
     """From the decision to its commit, one placement after another."""
-    _fill(units, size)
+    tenant_id = fill(units, size.nodes)
+    submit(units, tenant_id, size.small.all, {"gpus_per_node": GPUS})
     placements = _decide(units, size.small.all).placements
     with units.read() as session:
         policy = active_policy(session)
@@ -259,22 +252,6 @@ def _decide(units: UnitOfWorkFactory, num_jobs: int) -> Plan:
     return decided
 
 
-def _fill(units: UnitOfWorkFactory, size: Size) -> None:
-    chance = random.Random(1)  # noqa: S311  # a seeded fleet must repeat
-    for number in range(size.nodes):
-        gpus = [_gpu(slot, chance) for slot in range(GPUS)]
-        with units.begin(_OPERATOR, inventory.ENROL) as unit:
-            inventory.enrol_node(unit, f"host-{number}", gpus, address="127.0.0.1", rack=f"rack-{number // 16}")
-    tenant_id = TenantId(new_id("tenant"))
-    with units.begin(_OPERATOR, inventory.ENROL) as unit:
-        for standing in (Standing.PROBATION, Standing.HEALTHY):
-            unit.session.execute(update(Gpu).values(standing=standing))
-        unit.session.execute(update(Node).values(contact=Contact.LIVE))
-        unit.session.add(Tenant(id=tenant_id, name="bench", created_at=unit.now))
-        unit.audit("tenant.create", "tenant", tenant_id)
-    _submit(units, size.small.all, {"gpus_per_node": GPUS})
-
-
 def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int, num_hosts: int) -> None:
     """Gangs of so many whole hosts, one after another from the first host on, each committed."""
     gangs = submit(units, tenant_id, num_gangs, {"nodes": num_hosts, "gpus_per_node": GPUS})
@@ -296,27 +273,3 @@ def _submit(units: UnitOfWorkFactory, num_jobs: int, shape: dict[str, int]) -> l
     with units.read() as session:
         tenant_id = session.scalars(select(Tenant.id)).one()
     return submit(units, tenant_id, num_jobs, shape)
-
-
-def submit(units: UnitOfWorkFactory, tenant_id: TenantId, num_jobs: int, shape: dict[str, int]) -> list[JobId]:
-    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
-    spec = JobSpec.model_validate(
-        {"name": "bench", "program": {"script": "/srv/train.py"}, "shape": shape}, strict=False
-    )
-    ids = []
-    for _ in range(num_jobs):
-        with units.begin(tenant, jobs.SUBMIT) as unit:
-            ids.append(jobs.submit(unit, spec).id)
-    return ids
-
-
-def _gpu(slot: int, chance: random.Random) -> GpuInventory:
-    """Under a UUID as long and as scattered as NVIDIA's."""
-    return GpuInventory(
-        uuid=GpuUuid(f"GPU-{UUID(int=chance.getrandbits(128))}"),
-        slot_index=slot,
-        model="H100",
-        memory_bytes=80 << 30,
-        compute_capability="9.0",
-        driver_version="580",
-    )

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final, Self
 
 import psutil
-import yaml
 
 from agents.probes.faults import Fault, write_fault
 from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.quick_policy import write_policy
 from benchmarks.sizes import Sizes
-from muster.cli.host.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
 
@@ -33,27 +32,28 @@ class Size:
     gpus: int
     settle_s: float
     at_rest_s: float
+    is_quick: bool
 
 
 SIZES: Final = Sizes(
-    full=Size(gpus_of_agent=8, gpus=72, settle_s=10.0, at_rest_s=60.0),
-    smallest=Size(gpus_of_agent=2, gpus=2, settle_s=0.0, at_rest_s=1.0),
+    full=Size(gpus_of_agent=8, gpus=72, settle_s=10.0, at_rest_s=60.0, is_quick=False),
+    smallest=Size(gpus_of_agent=2, gpus=2, settle_s=0.0, at_rest_s=1.0, is_quick=True),
 )
 
 
 def measure(size: Size) -> Groups:
     with ExitStack() as ending:
-        stack = _started(ending, size.gpus_of_agent)
+        stack = _started(ending, size.gpus_of_agent, size)
         yield _agent_at_rest(stack, size)
         if size.gpus != size.gpus_of_agent:
             ending.close()
-            stack = _started(ending, size.gpus)
+            stack = _started(ending, size.gpus, size)
         yield [_blocked_after(stack)]
 
 
-def _started(ending: ExitStack, num_gpus: int) -> "_Stack":
+def _started(ending: ExitStack, num_gpus: int, size: Size) -> "_Stack":
     name = ending.enter_context(tempfile.TemporaryDirectory(prefix="muster-host-"))
-    return ending.enter_context(_Stack(Path(name), num_gpus))
+    return ending.enter_context(_Stack(Path(name), num_gpus, is_quick=size.is_quick))
 
 
 def _agent_at_rest(stack: "_Stack", size: Size) -> list[Figure]:
@@ -81,20 +81,18 @@ def _blocked_after(stack: "_Stack") -> Figure:
 class _Stack:
     """``muster up`` with one simulated host whose GPUs are all HEALTHY."""
 
-    def __init__(self, folder: Path, num_gpus: int) -> None:
+    def __init__(self, folder: Path, num_gpus: int, *, is_quick: bool) -> None:
         folder.chmod(0o711)
-        self._folder = folder
         self._num_gpus = num_gpus
         self.state = folder / "state"
-        policy = yaml.safe_load(TOUR_POLICY.read_text(encoding="utf-8"))
         shares = ("fleet_window_share", "fleet_share", "rack_share", "cohort_share", "tenant_share")
-        policy["health"]["breaker"] = dict.fromkeys(shares, 1.0)
-        (folder / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+        changes = {"health": {"breaker": dict.fromkeys(shares, 1.0)}}
+        self._policy = write_policy(folder, is_quick=is_quick, changes=changes)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "muster", "up", "--state-dir", str(self.state), "--hosts", "h100"]
         command += ["--gpus", str(self._num_gpus), "--port", str(free_port())]
-        command += ["--policy", str(self._folder / "policy.yaml")]
+        command += ["--policy", str(self._policy)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             self._wait_until_healthy()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
+from benchmarks.quick_policy import write_policy
 from benchmarks.sizes import Sizes
 from muster.cli.host.up import GPUS, HOSTS
 from muster.client.rest import RestClient
@@ -26,15 +27,19 @@ START_TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``rest_s``: with less, a host may not have its next torchrun ready."""
+    """``rest_s``: with less, a host may not have its next torchrun ready. ``is_quick``: GPUs are proved at once."""
 
     hosts: str
     gpus: int
     jobs: int
     rest_s: float
+    is_quick: bool
 
 
-SIZES: Final = Sizes(full=Size(HOSTS, GPUS, jobs=5, rest_s=REST_S), smallest=Size("h100", 1, jobs=1, rest_s=0.0))
+SIZES: Final = Sizes(
+    full=Size(HOSTS, GPUS, jobs=5, rest_s=REST_S, is_quick=False),
+    smallest=Size("h100", 1, jobs=1, rest_s=0.0, is_quick=True),
+)
 
 
 def measure(size: Size) -> Groups:
@@ -47,6 +52,7 @@ def measure(size: Size) -> Groups:
         started = time.monotonic()
         command = [sys.executable, "-m", "muster", "up", "--no-tour", "--state-dir", str(state)]
         command += ["--hosts", size.hosts, "--gpus", str(size.gpus), "--port", str(free_port())]
+        command += ["--policy", str(write_policy(folder, is_quick=size.is_quick))]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             profile = wait_for_profile(state / "cli.json")

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-import yaml
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.launches import REST_S, wait_for_profile, wait_for_proved_gpus
+from benchmarks.quick_policy import write_policy
 from benchmarks.sizes import Sizes
-from muster.cli.host.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
 from workers.host.supervisor.proof.processes import listening_ports, living_processes
@@ -31,6 +30,8 @@ OWN_S = 2.0
 """What a recovery may take beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
 GONE_S = 2.0
 """After kill -9 of a torchrun."""
+NO_PAUSE: Final = {"dispatch": {"retry_backoff_s": 0.001, "retry_backoff_max_s": 0.001}}
+"""The pause before a next attempt is no work."""
 SCRIPT = """
 import os, time, torch
 from muster import train
@@ -55,10 +56,12 @@ class Size:
     times: int
     steps: int
     rest_s: float
+    is_quick: bool
 
 
 SIZES: Final = Sizes(
-    full=Size(ranks=2, times=3, steps=20, rest_s=REST_S), smallest=Size(ranks=1, times=1, steps=1, rest_s=0.0)
+    full=Size(ranks=2, times=3, steps=20, rest_s=REST_S, is_quick=False),
+    smallest=Size(ranks=1, times=1, steps=1, rest_s=0.0, is_quick=True),
 )
 
 
@@ -70,7 +73,7 @@ def measure(size: Size) -> Groups:
         script.write_text(SCRIPT, encoding="utf-8")
         command = [sys.executable, "-m", "muster", "up", "--no-tour", "--hosts", "h100", "--gpus", str(size.ranks)]
         command += ["--state-dir", str(folder / "state"), "--port", str(free_port())]
-        command += ["--policy", str(_without_pause(folder))]
+        command += ["--policy", str(write_policy(folder, is_quick=size.is_quick, changes=NO_PAUSE))]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             profile = wait_for_profile(folder / "state" / "cli.json")
@@ -90,15 +93,6 @@ def measure(size: Size) -> Groups:
         Figure(over, ours_s - bare_s, "s", OWN_S, peers=peers, basis=Basis.CLOCK),
         Figure(gone, gone_s, "s", GONE_S, basis=Basis.CLOCK),
     ]
-
-
-def _without_pause(folder: Path) -> Path:
-    """The tour's policy without the pause before a next attempt, which is no work."""
-    policy = yaml.safe_load(TOUR_POLICY.read_text(encoding="utf-8"))
-    policy["dispatch"] |= {"retry_backoff_s": 0.001, "retry_backoff_max_s": 0.001}
-    path = folder / "policy.yaml"
-    path.write_text(yaml.safe_dump(policy), encoding="utf-8")
-    return path
 
 
 def _bare(script: Path, size: Size) -> float:

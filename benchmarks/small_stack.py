@@ -13,6 +13,7 @@ from typing import Final
 
 from rich.console import Console
 
+from benchmarks.quick_policy import write_policy
 from local.hosts import simulated_hosts
 from local.local_stack import LocalStack, StackPlan
 from local.soak import guide as soak
@@ -23,18 +24,19 @@ from local.tour.opening import opened
 from local.tour.world import World
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.policy_files import policy_of_file
-from muster.cli.host.up import TOUR_POLICY
 
 SOAK: Final = soak.Soak(0.02, 1, is_struck=False, least_left_steps=2, nodes=1, gpus_per_node=1)
 
 
 def main(arguments: list[str]) -> int:
     led, state_dir, port = arguments[0], Path(arguments[1]), int(arguments[2])
+    state_dir.mkdir(parents=True, exist_ok=True)
+    policy = write_policy(state_dir, is_quick=True)
     plan = StackPlan(
         state_dir=state_dir,
         port=port,
         hosts=tuple(simulated_hosts(["h100"], 1, state_dir / "hosts")),
-        policy=policy_of_file(TOUR_POLICY, Exit.USAGE),
+        policy=policy_of_file(policy, Exit.USAGE),
         policy_name="the benchmark",
     )
     return run_stack(plan, lead=LEADS[led], exit_when_held=True)

@@ -17,7 +17,8 @@ from typing import Final
 import psutil
 from sqlalchemy import text, update
 
-from benchmarks.commit import place_by_hosts, submit
+from benchmarks.commit import place_by_hosts
+from benchmarks.commit_fleet import submit
 from benchmarks.console_stage import analyse, enrol
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes

@@ -16,7 +16,7 @@ from tools.mutants.nearness import NearestTests
 from tools.mutants.placing import Checkout
 from tools.mutants.trial import CPU_S, WARM, Bench, TrialResult
 
-NUM_FILES: Final = 12
+NUM_FILES: Final = 24
 MAX_JOBS: Final = 2
 NOT_PLACED: Final = TrialResult("not placed")
 

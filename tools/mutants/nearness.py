@@ -16,6 +16,8 @@ MIRRORED: Final = 3.0
 NAMED_ALIKE: Final = 1.5
 NAMES_FUNCTION: Final = 1.5
 NAMES_CALLER: Final = 0.75
+NAMES_TEXT: Final = 1.25
+"""For a text such as the kind of an event that the function emits."""
 NAMES_MODULE: Final = 1.0
 SHARED_FOLDER: Final = 0.5
 COSTLY: Final = 3.0
@@ -23,6 +25,8 @@ COSTLY: Final = 3.0
 COSTLY_FOLDERS: Final = frozenset({"browser", "deploy", "docs", "setup", "stack", "tls", "authorisation", "benchmarks"})
 FAR: Final = 12.0
 SHORTEST_NAME: Final = 4
+NAMED_TEXT: Final = re.compile(r"[a-z]+(?:[._][a-z]+)+")
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class NearestTests:
@@ -94,12 +98,21 @@ def _names(path: Path, function: str) -> dict[str, float]:
     names = {part: NAMES_FUNCTION for part in parts if len(part) >= SHORTEST_NAME}
     names.setdefault(path.stem, NAMES_MODULE)
     own = function.rpartition(".")[2]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names |= dict.fromkeys(_texts(tree, own), NAMES_TEXT)
+    for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
         if len(node.name) >= SHORTEST_NAME and _calls(node, own):
             names.setdefault(node.name, NAMES_CALLER)
     return names
+
+
+def _texts(tree: ast.AST, function: str) -> list[str]:
+    """Return the texts of a function that are names with a dot or an underscore."""
+    found = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name == function]
+    values = [one.value for node in found for one in ast.walk(node) if isinstance(one, ast.Constant)]
+    return [value for value in values if isinstance(value, str) and NAMED_TEXT.fullmatch(value)]
 
 
 def _calls(node: ast.AST, name: str) -> bool:

@@ -26,8 +26,6 @@ import pytest
 
 BROKEN: Final = frozenset({"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "NameError"})
 """Errors of a file that does not run at all; that a test meets them says nothing about the test."""
-SENSELESS: Final = "TypeError: unsupported operand type"
-"""The error of a sign between things that have no such sign, wherever the line runs."""
 GRACE_S: Final = 15.0
 
 
@@ -53,9 +51,11 @@ class Recorder:
         items.sort(key=lambda item: item.nodeid.partition("[")[0] != self._first)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a test file that cannot be imported."""
+        """Note a test file that fails as it is imported: its own code may have called the product."""
         if report.failed:
-            self.found |= {"outcome": "broken", "by": report.nodeid, "error": _last_error(report.longreprtext)}
+            error = _last_error(report.longreprtext)
+            self.found["failed"].append(report.nodeid)
+            self.found |= {"outcome": _outcome_of(error), "by": report.nodeid, "error": error}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the first test that fails, in whatever phase."""
@@ -64,9 +64,7 @@ class Recorder:
         self.found["failed"].append(report.nodeid)
         if self.found["outcome"] == "survived":
             error = _last_error(report.longreprtext)
-            outcome = "broken" if error.partition(":")[0] in BROKEN or error.startswith(SENSELESS) else "killed"
-            outcome = "timeout" if error.startswith("Failed: Timeout") else outcome
-            self.found |= {"outcome": outcome, "by": report.nodeid, "error": error, "phase": report.when}
+            self.found |= {"outcome": _outcome_of(error), "by": report.nodeid, "error": error, "phase": report.when}
 
     def pytest_runtest_logfinish(self) -> None:
         """Count the test, and end the session when the budget is spent."""
@@ -74,6 +72,12 @@ class Recorder:
         if sum(os.times()[:4]) > self._budget_s and self._session is not None:
             self._session.shouldstop = "the budget is spent"
             self.found["is_cut_short"] = True
+
+
+def _outcome_of(error: str) -> str:
+    if error.partition(":")[0] in BROKEN:
+        return "broken"
+    return "timeout" if error.startswith("Failed: Timeout") else "killed"
 
 
 def _last_error(text: str) -> str:

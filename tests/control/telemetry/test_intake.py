@@ -1,7 +1,9 @@
 """What a group of reports does to the database: forward only, once, each node its own."""
 
 import threading
+import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import protocol
+from control.telemetry import intake
 from control.telemetry.boots import BootBook, hear_report
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import AcceptedReport, Duplicate, IncomingReport
@@ -145,6 +148,23 @@ def test_a_host_that_reports_of_anothers_gpu_is_told_of_once_by_both_names(store
         (told,) = session.scalars(select(Incident)).all()
     assert (told.kind, told.subject_id) == ("gpu_claimed_twice", "GPU-beta-0")
     assert (told.payload["enrolled_on"], told.payload["claimed_by"]) == ("beta", "alpha")
+
+
+def test_a_claim_that_goes_on_is_looked_up_again_only_after_a_while(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrol_host(stored.units, "beta")
+    found: list[str] = []
+    monkeypatch.setattr(intake, "tell_of_claim", lambda *_: found.append("claim"))
+    passed_s = 0.0
+    monkeypatch.setattr(intake, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s))
+    counts = []
+    for seq, at_s in ((16, 0.0), (48, intake.CLAIM_TOLD_S - 200), (80, intake.CLAIM_TOLD_S + 1)):
+        passed_s = at_s
+        stored.take(report(seq, stored.now_ms, reading("GPU-beta-0", power_w=1.0)))
+        stored.take(report(seq + 16, stored.now_ms, reading(GPU, power_w=1.0)))  # begins after what followed the claim
+        counts.append(len(found))
+    assert counts == [1, 1, 2]
 
 
 def test_two_intakes_on_one_database_agree(stored: Stored) -> None:

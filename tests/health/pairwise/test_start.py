@@ -137,6 +137,7 @@ def test_once_a_host_has_failed_its_group_is_called_off_and_waited_for_only_as_l
     check = heard(check, "gpu-0", 1, Said(why="its process ended by signal 11"), 5000, 100)
     assert meeting_of(check, "gpu-1") is None
     assert moved_on(check, 100 + LATE_MS - 1, 0) is check
+    assert moved_on(check, 100 + LATE_MS, 0) is not check
     off = heard(check, "gpu-1", 1, Said(why="called off", is_called_off=True), 5000, 200)
     assert moved_on(off, 200, 0).why.count("called off") == 0
 

@@ -212,3 +212,12 @@ def test_of_hosts_for_the_same_cost_the_sound_one_is_freed_but_for_a_job_that_pr
     assert [cover.victims for cover in cheapest_covers(state, request, asked)] == [(1,), (0,)]
     weak = replace(request, prefers_weak=True)
     assert [cover.victims for cover in cheapest_covers(state, weak, asked)] == [(0,), (1,)]
+
+
+def test_of_many_candidates_all_are_found_where_all_are_needed() -> None:
+    # 48 attempts, four a host. Beside the first of a host the others make it dearer, so hosts are looked at again.
+    costs = [1 + 7 * victim % 60 for victim in range(48)]
+    owner = np.arange(96, dtype=np.int64) // 2
+    asked = Candidates(owner, np.array(costs, dtype=np.float64), [2] * 48, [0] * 48, {0: 96.0})
+    (cover,) = cheapest_covers(full_fleet(), Request(tier="reserved", nodes=12, gpus_per_node=8), asked)
+    assert sorted(cover.victims) == list(range(48))
