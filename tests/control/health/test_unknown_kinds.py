@@ -13,7 +13,7 @@ from muster.domain.evidence.findings import Finding, GpuSignal
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
 from tests.control.health.conftest import GPU, JUDGE, Court
-from tests.control.telemetry.test_alarms import kept_out
+from tests.control.health.test_alarms import kept_out
 
 UPGRADE = declare_action("test.upgrade")
 
