@@ -31,9 +31,14 @@ RULES: Final = (
     Rule(("docs/*", "README.md", "CONTRIBUTING.md"), ("tests/docs/test_blocks.py",), 2, "documents are read by tests"),
     Rule(("CONTRIBUTING.md",), ("tests/docs/test_fault_tables.py",), 1, "its tables name tests"),
     Rule(("docs/*", "README.md", "muster/cli/*"), ("tests/docs/test_pages.py",), 6, "pages are typed on a stack"),
-    Rule(("docs/reference/policy.md", "policy/*"), ("tests/tools/test_policy_reference.py",), 1, "the reference is generated"),
-    Rule(("docs/reference/xid.md",), ("tests/tools/test_xid_reference.py",), 1, "the reference is generated"),
-    Rule(("docs/reference/detectors.md",), ("tests/tools/test_detector_reference.py",), 1, "the reference is generated"),
+    Rule(
+        ("docs/reference/policy.md", "policy/*"),
+        ("tests/tools/test_policy_reference.py",),
+        1,
+        "it is generated",
+    ),
+    Rule(("docs/reference/xid.md",), ("tests/tools/test_xid_reference.py",), 1, "it is generated"),
+    Rule(("docs/reference/detectors.md",), ("tests/tools/test_detector_reference.py",), 1, "it is generated"),
     Rule(
         ("docs/openapi.json", "CHANGELOG.md"), ("tests/tools/test_openapi_changes.py",), 1, "the document is compared"
     ),

@@ -20,7 +20,7 @@ from tools.import_statements import Kind
 from tools.reachable_tests import graph_with_tests, is_test_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NO_SOURCES: Final = frozenset({"tests", "tools", "benchmarks", "examples", "deploy", "migrations"})
@@ -36,12 +36,11 @@ class Share:
     modules: Mapping[str, float]
 
 
-def reach_share(graph: ImportGraph, tests: Mapping[str, int]) -> Share:
-    """Return the shares, of tests given as numbers of functions by test file."""
+def reach_share(graph: ImportGraph, tests: Mapping[str, int], empty: Collection[str] = ()) -> Share:
+    """Return the shares, of tests given as numbers of functions by test file; modules of ``empty`` are not counted."""
     total = sum(tests.values())
     counts: Counter[str] = Counter()
-    # An `__init__` of a docstring and re-exports alone has no code that a change could break.
-    sources = {module for module, path in graph.paths.items() if _is_source(path)} - graph.transparent
+    sources = {module for module, path in graph.paths.items() if _is_source(path)} - set(empty)
     edges = graph.edges(KINDS)
     for path, number in tests.items():
         for module in graph.imports_of([graph.modules[path]], KINDS, edges=edges):
@@ -58,6 +57,16 @@ def hubs(graph: ImportGraph, tests: Mapping[str, int], modules: Iterable[str]) -
         cut = ImportGraph(graph.paths, tuple(one for one in graph.imports if one.importer != module), graph.transparent)
         found[module] = reach_share(cut, tests).median
     return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def empty_modules(root: Path, graph: ImportGraph) -> frozenset[str]:
+    """Return the modules that hold a docstring at most: no change of behaviour touches them."""
+    return frozenset(module for module, path in graph.paths.items() if not _has_statements(root / path))
+
+
+def _has_statements(path: Path) -> bool:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return any(not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant) for node in body)
 
 
 def count_tests(root: Path, paths: Iterable[str]) -> dict[str, int]:
@@ -78,7 +87,7 @@ def _is_source(path: str) -> bool:
 def main() -> int:
     """Print the median, and the modules that the most tests reach."""
     graph = graph_with_tests(ROOT, read_graph(ROOT))
-    share = reach_share(graph, count_tests(ROOT, graph.modules))
+    share = reach_share(graph, count_tests(ROOT, graph.modules), empty_modules(ROOT, graph))
     sys.stdout.write(f"a change of one source module reaches {share.median:.1%} of the tests (median)\n")
     for module, reached in sorted(share.modules.items(), key=lambda item: -item[1])[:20]:
         sys.stdout.write(f"  {reached:6.1%} {module}\n")

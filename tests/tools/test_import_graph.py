@@ -6,7 +6,7 @@ import pytest
 
 from tools.import_graph import ImportGraph, graph_of, read_graph
 from tools.import_statements import Kind, read_source, read_sources
-from tools.reach_share import count_tests, hubs, reach_share
+from tools.reach_share import count_tests, empty_modules, hubs, reach_share
 
 
 def tree(**files: str) -> ImportGraph:
@@ -145,3 +145,11 @@ def test_the_share_of_tests_that_a_change_reaches_and_the_hubs_that_make_it(tmp_
     assert share.modules == {"p.hub": 0.5, "p.far": 0.5, "p.near": 1.0}
     assert share.median == 0.5
     assert hubs(found, tests, ["p.hub"]) == {"p.hub": 0.5}
+
+
+def test_a_module_without_statements_is_empty(tmp_path: Path) -> None:
+    files = {"p/__init__.py": '"""A package."""\n', "p/a.py": '"""A module."""\nX = 1\n', "p/b.py": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert empty_modules(tmp_path, tree(**files)) == {"p", "p.b"}
