@@ -83,8 +83,8 @@ FAULTS: Final = (
 """``disk_full`` is none of the 419 classes: it is tried once in each fleet all the same."""
 UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     "software bug": (54, "a program's: its exit and its log show it, no hardware does"),
-    "host maintenance": (32, "work that somebody does, and declares"),
-    "NCCL watchdog": (7, "a collective that hangs: the job's runtime tells, and judges no GPU"),
+    "host maintenance": (32, "work by persons, who declare it"),
+    "NCCL watchdog": (7, "a collective that hangs: the job's runtime reports it, and judges no GPU"),
     "silent data corruption": (6, "no reading shows it: burn-in, the quick check and re-runs look for wrong results"),
     "SSD": (3, "no agent reads a disk's own health; that it is full is seen, and tried as disk_full"),
     "chassis": (2, "no sensor of a chassis is read; what it does to GPUs, their heat or power, is seen as that"),
