@@ -39,9 +39,8 @@ def main(words: list[str] | None = None) -> int:
     if given.list:
         return _list(given.tree, mutants)
     before = read_results(BEFORE)
-    now = _run(given, mutants, before)
+    now = _run(given, choice, mutants, before)
     if given.before:
-        write_results(BEFORE, _commit(given.tree), choice.mutants, {**before, **now})
         before = read_results(BEFORE)
     return _end(choice, mutants, before, now)
 
@@ -51,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of the choice; another than the stored one chooses anew")
     parser.add_argument("--number", type=int, help="how many changes are chosen")
     parser.add_argument("--only", nargs="+", metavar="KEY", help="try these alone")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="run these instead of the nearest")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once, at most 2")
     parser.add_argument("--cpu", type=float, default=CPU_S, metavar="S", help="CPU seconds for the tests of a change")
     parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout whose code and tests are tried")
@@ -78,8 +78,10 @@ def _list(tree: Path, mutants: list[Mutant]) -> int:
     return 0
 
 
-def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, TrialResult]) -> dict[str, TrialResult]:
-    """Try the mutants; after each one the file of details holds all results, unless a few are tried alone."""
+def _run(
+    given: argparse.Namespace, choice: Choice, mutants: list[Mutant], before: dict[str, TrialResult]
+) -> dict[str, TrialResult]:
+    """Try the mutants, and write the files after each one: a run that is stopped keeps its results."""
     known = read_results(DETAILS) if given.resume else {}
     now = {one.key: known[one.key] for one in mutants if one.key in known}
     commit = _commit(given.tree)
@@ -89,10 +91,12 @@ def _run(given: argparse.Namespace, mutants: list[Mutant], before: dict[str, Tri
         show_one(mutant, result, len(now), len(mutants))
         if not given.only:
             write_results(DETAILS, commit, mutants, now)
+        if given.before:
+            write_results(BEFORE, commit, choice.mutants, {**before, **now})
 
     waiting = [one for one in mutants if one.key not in now]
     if waiting:
-        Campaign(given.tree, before, given.jobs, cpu_s=given.cpu).run(waiting, note)
+        Campaign(given.tree, before, given.jobs, cpu_s=given.cpu, tests=given.tests).run(waiting, note)
     return now
 
 

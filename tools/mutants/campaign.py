@@ -22,7 +22,10 @@ NOT_PLACED: Final = TrialResult("not placed")
 
 
 class Campaign:
-    """A run over one checkout. The test that caught a mutant in ``before`` runs first."""
+    """A run over one checkout. The test that caught a mutant in ``before`` runs first.
+
+    ``tests``: files to run instead of the nearest.
+    """
 
     def __init__(
         self,
@@ -32,12 +35,14 @@ class Campaign:
         *,
         cpu_s: float = CPU_S,
         warm: Sequence[str] = WARM,
+        tests: Sequence[str] = (),
     ) -> None:
         self._root = root
         self._before = before
         self._jobs = max(1, min(jobs, MAX_JOBS))
         self._cpu_s = cpu_s
         self._warm = warm
+        self._given = tests
         self._checkout = Checkout(root)
         self._nearest = NearestTests(root)
         self._free: SimpleQueue[Bench] = SimpleQueue()
@@ -89,6 +94,8 @@ class Campaign:
 
     def _tests(self, placed: Placed) -> tuple[list[str], str]:
         """Return the test files in the order in which they run, and the test that caught the mutant before."""
+        if self._given:
+            return [*self._given], ""
         nearest = self._nearest.of(placed, NUM_FILES)
         before = self._before.get(placed.mutant.key)
         first = "" if before is None or not before.by else find_test(self._root, before.by)

@@ -80,7 +80,11 @@ class Bench:
 
     def __enter__(self) -> Self:
         self._folder.chmod(0o711)
-        copy_checkout(self._root, self._copy)
+        try:
+            copy_checkout(self._root, self._copy)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         program = Path(__file__).with_name("warm_tests.py")
         self._process = subprocess.Popen(
             [sys.executable, str(program), str(self._copy), *self._warm],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.mutants import trial
 from tools.mutants.campaign import Campaign, find_test
 from tools.mutants.mutant import Mutant, Placed
 from tools.mutants.trial import Bench, TrialResult
@@ -110,3 +111,15 @@ def test_a_test_that_moved_is_found_by_its_name(checkout: Path) -> None:
         find_test(checkout, "tests/test_rules.py::test_it_counts[3]") == "tests/control/test_rules.py::test_it_counts"
     )
     assert find_test(checkout, "tests/test_rules.py::test_it_sings") == ""
+
+
+def test_a_copy_that_is_interrupted_leaves_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Path, target: Path) -> None:
+        target.mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "copy_checkout", interrupted)
+    bench = Bench(checkout, warm=())
+    with pytest.raises(KeyboardInterrupt):
+        bench.__enter__()  # the block itself is never entered
+    assert not bench._folder.exists()
