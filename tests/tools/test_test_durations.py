@@ -53,7 +53,9 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text("def test_a(): ...\ndef test_b(): assert False\n")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "tools.record_durations"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # A worker of this run says so in its environment, and the inner run would take itself for one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**inherited, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 1
     (tmp_path / RECORDED / "gw7.jsonl").write_text('["test_it.py::cut", 1.0')
     assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a", "test_it.py::test_b"]
