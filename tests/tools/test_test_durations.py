@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tools.record_durations import RUN
 from tools.test_durations import (
+    PROCESSORS,
     RECORDED,
     STORED,
     FileDuration,
@@ -32,6 +33,11 @@ def test_a_test_that_computes_counts_with_processor_time_and_one_that_waits_with
         "tests/test_a.py": FileDuration(2, 4.0, {"test_waits": 3.0}),
         "tests/test_b.py": FileDuration(1, 1.5, {}),
     }
+
+
+def test_a_test_that_ends_a_server_of_the_session_counts_with_what_fits_into_its_time() -> None:
+    last = Measured("tests/test_a.py::test_last", wall_s=1.0, own_s=0.1, children_s=300.0)
+    assert durations_of([last])["tests/test_a.py"].seconds == PROCESSORS
 
 
 def test_a_quiet_machine_is_not_slower_than_itself() -> None:
