@@ -59,7 +59,7 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text("def test_a(): ...\ndef test_b(): assert False\n")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "tools.record_durations"]
-    # A worker of this run says so in its environment, and the inner run would take itself for one.
+    # The environment marks a worker of the outer run, and the inner run would act as that worker.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {**inherited, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 1
