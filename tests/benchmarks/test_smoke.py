@@ -2,15 +2,16 @@
 
 import ast
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks import smoke
 from benchmarks.figures import SKIPPED, Basis, Figure
 from benchmarks.runs import ROOT
 from benchmarks.suites import SHORT, SUITES
+from tests.waiting import wait_until
 
 MODULES = sorted({module for modules in SUITES.values() for module in modules})
 
@@ -20,13 +21,20 @@ def tried(program: str, hangs_after_s: float = 60.0) -> smoke.Tried:
 
 
 def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
-    lives = tmp_path / "lives"
-    child = f"import pathlib, time\nwhile True: pathlib.Path({str(lives)!r}).touch(); time.sleep(0.05)"
+    started = tmp_path / "started"
+    child = f"import os, pathlib, signal; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); signal.pause()"
     found = tried(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])", hangs_after_s=2.0)
     assert found.fault == "HANGS: stopped after 2 s"
-    lives.unlink(missing_ok=True)
-    time.sleep(0.3)
-    assert not lives.exists()
+    pid = int(started.read_text())
+    wait_until(lambda: not is_running(pid))
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process exists and has not ended; one that only waits for its parent has ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_one_that_raises_fails_and_its_words_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
