@@ -5,6 +5,7 @@ PYTHON = python3
 BIN = .venv/bin
 JOBS = 3
 ARGS =
+SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/train/parallel tests/workers/host/supervisor/test_root_causes.py tests/workers/host/test_rendezvous_host.py
 BASE = HEAD
 BUDGET = 60
 
@@ -127,9 +128,8 @@ api-cases: setup
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 	@$(BIN)/python -m simulator --bugs --jobs $(JOBS)
-	@MUSTER_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/control/test_simulated_histories.py tests/control/deaths tests/control/reclaim tests/browser
+	@MUSTER_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAKED)
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
-	@MUSTER_LONG_SCENARIOS=1 $(BIN)/python -m pytest tests/workers/host/supervisor/test_root_causes.py tests/workers/host/test_rendezvous_host.py
 	@$(BIN)/python -m benchmarks soak
 
 bench: setup

@@ -1,11 +1,10 @@
-"""Tests that train: real processes, real gloo. Some are repeated: often with ``MUSTER_LONG_SCENARIOS=1``, as in ``make
-soak``, and a few times without, since each time takes seconds.
-"""
+"""Tests that train: real processes, real gloo. Some are repeated, often in ``make soak``: each time takes seconds."""
 
 import importlib.util
-import os
 
 import pytest
+
+from tests.scaled import examples
 
 TRAINS = [
     pytest.mark.slow,
@@ -15,5 +14,5 @@ TRAINS = [
 
 
 def times(long: int, short: int) -> range:
-    """How often: ``long`` where somebody has asked for that."""
-    return range(long if os.environ.get("MUSTER_LONG_SCENARIOS") == "1" else short)
+    """Number the repetitions: ``long`` of them in ``make soak``, otherwise ``short``."""
+    return range(examples(long, quick=short))

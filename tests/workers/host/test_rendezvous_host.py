@@ -50,7 +50,7 @@ def waits(hosts: Hosts, job_id: JobId, fence: int, began_at: int) -> bool:
 
 
 def test_the_rendezvous_host_dies_each_time_and_every_next_attempt_forms_at_once(hosts: Hosts, tmp_path: Path) -> None:
-    """30 times where ``MUSTER_LONG_SCENARIOS`` is 1."""
+    """Repeated 30 times in ``make soak``."""
     fleet, last_word = hosts.fleet, tmp_path / "last-word"
     job_id = fleet.submit(
         program={

@@ -39,7 +39,7 @@ ENDS: Final = {
 def test_the_rank_that_ended_first_is_named_with_its_own_end(
     attempt: Attempt, tmp_path: Path, how: str, number: int
 ) -> None:
-    """20 times where ``MUSTER_LONG_SCENARIOS`` is 1, since who is first is a race between three ranks and torchrun."""
+    """Repeated 20 times in ``make soak``, because three ranks and torchrun race to be first."""
     last, code, killed_by, words = ENDS[how]
     script = tmp_path / "train.py"
     script.write_text(PROGRAM.replace("LAST", last), encoding="utf-8")
