@@ -15,8 +15,6 @@ help:
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
-	@echo 'make second-look  the few tests that failed in the last run, once more and alone; records each that holds now'
-
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
 	@echo 'make lint        style and formatting'
@@ -25,24 +23,17 @@ help:
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
 	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
-	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
-	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
-	@echo 'make detector-reference  docs/detectors.md, what each detector finds and by whose word; -check: as above'
-	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
-
 	@echo 'make policy-reference  docs/reference/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/reference/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/reference/detectors.md, what each detector finds and by whose word; -check: as above'
 	@echo 'make layers      picture and table of the layers in ARCHITECTURE.md, from .importlinter; -check: as above'
-	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
+	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu'
 	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
 	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
 	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
-
 	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu, -house'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
@@ -109,15 +100,15 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
-check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
-
 layers: setup
 	@$(BIN)/python -m tools.layers_picture
 	@$(BIN)/python -m tools.layers_table
+
 layers-check: setup
 	@$(BIN)/python -m tools.layers_picture --check
 	@$(BIN)/python -m tools.layers_table --check
-check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check layers-check
+
+check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check layers-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
