@@ -2,7 +2,8 @@
 
 Each process writes ``.artefacts/durations/<process>.jsonl``, from which ``make durations`` makes
 ``tests/durations.json``. The process that began the run writes ``.artefacts/test-run.json``: revision, wall time,
-numbers of tests and failures, and whether all tests were asked for. `make bench-house` reads it.
+numbers of tests and failures. `make bench-house` reads it. A run of some of the tests writes
+``.artefacts/partial-test-run.json`` instead, so that the record of the last whole run remains.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 RUN: Final = Path(".artefacts/test-run.json")
+PARTIAL_RUN: Final = Path(".artefacts/partial-test-run.json")
 
 
 class Recorder:
@@ -75,7 +77,8 @@ class RunRecorder:
             "workers": self._workers,
             "processors": os.cpu_count(),
         }
-        (self._root / RUN).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+        record = RUN if self._asks_for_all else PARTIAL_RUN
+        (self._root / record).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.record_durations import RUN
+from tools.record_durations import PARTIAL_RUN, RUN
 from tools.test_durations import (
     PROCESSORS,
     RECORDED,
@@ -70,7 +70,8 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     assert (run["asks_for_all"], run["exit_status"], run["workers"]) == (True, 1, 1)
     subprocess.run([*command, "-k", "test_a"], cwd=tmp_path, env=environment, check=True)
     assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a"]
-    assert json.loads((tmp_path / RUN).read_text())["asks_for_all"] is False
+    assert json.loads((tmp_path / PARTIAL_RUN).read_text())["asks_for_all"] is False
+    assert json.loads((tmp_path / RUN).read_text()) == run
 
 
 def test_the_stored_file_of_the_repository_is_small_and_names_files_that_are_there() -> None:
