@@ -27,6 +27,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "soak": ("soak",),
     "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
     "runtime_gpu": ("runtime_gpu",),
+    "gpu_host": ("gpu_host",),
 }
 """Name → the modules. Each has ``measure(size)`` and, beside it, ``SIZES``."""
 SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})
