@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from api.views import time_of
+from control.core.visibility import may_see
 from control.jobs.job_energy import AttemptEnergy
 from control.jobs.job_plans import JobPlan
 from control.jobs.log_search import LogLine
@@ -15,6 +16,7 @@ from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import TenantId
 from muster.domain.job.energy import J_PER_KWH
 from muster.domain.job.plan_words import Mood, reason_words
+from muster.domain.principals import Principal
 from muster.domain.states import PlanOutcome
 from scheduler.model import Reason
 from scheduler.solve.alignment import Alignment
@@ -85,13 +87,13 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
     }
 
 
-def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None = None) -> documents.JobPlan:
+def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
     """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run; of who is
     before it tier and size; which jobs they are where they are its own.
     """
 
     def is_named(owner: TenantId) -> bool:
-        return sees_all or owner == tenant_id
+        return may_see(principal, owner)
 
     return {
         "outcome": plan.outcome.value,
@@ -117,7 +119,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
         "hosts": [
             {"node_id": host.node_id, "node_name": host.node_name, "node_rank": rank, "gpus": list(host.gpus)}
             for rank, host in enumerate(plan.hosts)
-            if sees_all or plan.outcome is PlanOutcome.STARTS
+            if principal.sees_all_tenants or plan.outcome is PlanOutcome.STARTS
         ],
         "groups": _groups_view(plan.alignment),
         "rails": _rails_view(plan.alignment),

@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.streams import COMMENT, Pulse
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.core.visibility import only_tenant_of
 from control.fleet.fleet_map import COLUMNS, CONTACTS, STANDINGS, FleetMap, changed_cells, fleet_map, with_cells
 from muster.domain.errors import MusterError
 from muster.domain.ids import TenantId
@@ -140,7 +141,7 @@ class LiveMaps:
             watched.listeners.discard(queue)
 
     async def _watch(self, principal: Principal) -> _Watched:
-        key = None if principal.sees_all_tenants else principal.tenant_id
+        key = only_tenant_of(principal)
         if key not in self._watched:
             fleet = await run_in_threadpool(fleet_map, self._units, principal)
             if key not in self._watched:

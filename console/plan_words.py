@@ -68,7 +68,7 @@ class PlanShown:
 
 def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
     """``since``: when the job was submitted, so that who came to its place later is told apart."""
-    told = job_plan_view(plan, sees_all=viewer.principal.sees_all_tenants, tenant_id=viewer.principal.tenant_id)
+    told = job_plan_view(plan, viewer.principal)
     return PlanShown(
         outcome=plan.outcome,
         title=OUTCOMES[plan.mood][plan.outcome],

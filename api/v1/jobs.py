@@ -110,7 +110,7 @@ def plan_job(
     spec = question.spec
     units = dependencies_of(request).units
     found = reading(units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id))
-    return job_plan_view(found, sees_all=principal.sees_all_tenants, tenant_id=principal.tenant_id)
+    return job_plan_view(found, principal)
 
 
 @router.get("/jobs/{job_id}/explanation", dependencies=[refusing_also(ConflictError)])
@@ -123,7 +123,7 @@ def explain_job(
     """
     found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
     found = reading(units, principal, job_plans.EXPLAIN, lambda unit: job_plans.explain_job(unit, found_id))
-    return job_plan_view(found, sees_all=principal.sees_all_tenants, tenant_id=principal.tenant_id)
+    return job_plan_view(found, principal)
 
 
 @router.get("/jobs", response_model=documents.JobPage)

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
 from muster.db.models import AuditEntry
 from muster.domain.principals import Permission, Role
 
@@ -39,10 +40,9 @@ def list_entries(
     A tenant reads what was done to its own, by whomever; from where, only of its own people.
     """
     unit.principal.require(Permission.AUDIT_READ)
-    query = select(AuditEntry).where(*_conditions(wanted)).order_by(AuditEntry.serial.desc()).limit(limit)
+    is_visible = visible_rows(unit.principal, AuditEntry.tenant_id)
+    query = select(AuditEntry).where(is_visible, *_conditions(wanted)).order_by(AuditEntry.serial.desc()).limit(limit)
     sees_all = unit.principal.sees_all_tenants
-    if not sees_all:
-        query = query.where(AuditEntry.tenant_id == unit.principal.tenant_id)
     if before is not None:
         query = query.where(AuditEntry.serial < before)
     return [ReadEntry(entry, sees_all or entry.role in _TENANT_ROLES) for entry in unit.session.scalars(query)]

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
 from muster.db.models import Event
 from muster.domain.principals import Permission
 
@@ -24,9 +25,8 @@ class EventFilter:
 def list_events(unit: UnitOfWork, wanted: EventFilter, *, before: int | None = None, limit: int) -> Sequence[Event]:
     """A tenant reads its own. ``before``: the position where the last page ended."""
     unit.principal.require(Permission.EVENT_READ)
-    query = select(Event).where(Event.position.is_not(None)).order_by(Event.position.desc()).limit(limit)
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Event.tenant_id == unit.principal.tenant_id)
+    query = select(Event).where(Event.position.is_not(None), visible_rows(unit.principal, Event.tenant_id))
+    query = query.order_by(Event.position.desc()).limit(limit)
     if wanted.kind is not None:
         query = query.where(Event.kind.startswith(wanted.kind, autoescape=True))
     if wanted.subject_id is not None:

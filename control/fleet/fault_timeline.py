@@ -13,6 +13,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import only_tenant_of
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -89,7 +90,7 @@ def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) ->
     )
     if gpu_uuid is not None:
         query = query.where(GpuStandingChange.gpu_uuid == gpu_uuid)
-    own = None if unit.principal.sees_all_tenants else unit.principal.tenant_id
+    own = only_tenant_of(unit.principal)
     found: list[Story] = []
     for move, gpu, node_name in session.execute(query).all():
         hit = _hit(session, move, own)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.core.visibility import only_tenant_of
 from muster.db.models import Allocation, AllocationGpu, Gpu, Node
 from muster.db.pipeline.packed_arrays import TEXT_SEPARATOR
 from muster.db.queries.fleet_map import gpu_rows, node_rows, reading_rows, tenant_rows
@@ -80,7 +81,7 @@ class FleetMap:
 def fleet_map(units: UnitOfWorkFactory, principal: Principal) -> FleetMap:
     """The whole fleet; for a tenant what its jobs hold, and no more of the nodes around it."""
     principal.require(Permission.JOB_READ)
-    own = None if principal.sees_all_tenants else principal.tenant_id
+    own = only_tenant_of(principal)
     with units.read() as session:
         connection = session.connection()
         gpus, nodes = gpu_rows(connection, own), node_rows(connection)
@@ -97,11 +98,12 @@ def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place
     """
     principal.require(Permission.JOB_READ)
     query = select(Gpu.uuid).join(Node, Node.id == Gpu.node_id).where(Node.name == node_name)
-    if not principal.sees_all_tenants:
+    own = only_tenant_of(principal)
+    if own is not None:
         held = (
             select(AllocationGpu.gpu_uuid)
             .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-            .where(Allocation.tenant_id == principal.tenant_id, IS_TAKEN)
+            .where(Allocation.tenant_id == own, IS_TAKEN)
         )
         query = query.where(Gpu.uuid.in_(held))
     with units.read() as session:

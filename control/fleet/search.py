@@ -7,6 +7,7 @@ from typing import Final, Literal
 from sqlalchemy import or_, select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
 from muster.db.models import Gpu, Job, Node
 from muster.domain.principals import Permission
 
@@ -38,10 +39,9 @@ def find(unit: UnitOfWork, text: str, *, limit: int) -> Sequence[Found]:
 
 def _jobs(unit: UnitOfWork, text: str, limit: int) -> list[Found]:
     query = select(Job.id, Job.name, Job.state).where(
-        or_(Job.id == text, Job.id.endswith(text, autoescape=True), Job.name.icontains(text, autoescape=True))
+        or_(Job.id == text, Job.id.endswith(text, autoescape=True), Job.name.icontains(text, autoescape=True)),
+        visible_rows(unit.principal, Job.tenant_id),
     )
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Job.tenant_id == unit.principal.tenant_id)
     rows = unit.session.execute(query.order_by(Job.created_at.desc()).limit(limit))
     return [Found("job", job_id, name, state) for job_id, name, state in rows]
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork
+from control.core.visibility import visible_rows
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, Node
 from muster.db.queries.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
@@ -45,12 +46,10 @@ def stays_on(unit: UnitOfWork, uuid: GpuUuid, *, limit: int = ATTEMPTS_SHOWN) ->
         .join(Attempt, Attempt.job_id == Job.id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN)
+        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN, visible_rows(unit.principal, Job.tenant_id))
         .order_by(Attempt.placed_at.desc())
         .limit(limit)
     )
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Job.tenant_id == unit.principal.tenant_id)
     return [Stay(*row) for row in unit.session.execute(query)]
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, func, select, tuple_
 
 from control.core.unit_of_work import UnitOfWork
+from control.core.visibility import visible_rows
 from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Job, Node, Tenant
 from muster.domain.ids import AttemptId, JobId, TenantId
@@ -75,8 +76,7 @@ def known_levels(unit: UnitOfWork) -> Sequence[str]:
 
 
 def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
-    if not unit.principal.sees_all_tenants:
-        yield Job.tenant_id == unit.principal.tenant_id
+    yield visible_rows(unit.principal, Job.tenant_id)
     if wanted.tenant_id is not None:
         yield Job.tenant_id == wanted.tenant_id
     if wanted.states:

@@ -10,7 +10,7 @@ from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.mapping import emit_job
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from control.core.visibility import may_see
+from control.core.visibility import may_see, visible_rows
 from control.fleet.inventory import count_gpus
 from control.policy.policies import active_policy
 from muster.db.models import Job, LogChunk, Node, Tenant
@@ -128,9 +128,8 @@ def list_jobs(
 ) -> Sequence[Job]:
     """Newest first; ``before`` is the (created_at, id) of the last job of the page before."""
     unit.principal.require(Permission.JOB_READ)
-    query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Job.tenant_id == unit.principal.tenant_id)
+    query = select(Job).where(visible_rows(unit.principal, Job.tenant_id))
+    query = query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
     if tenant_id is not None:
         query = query.where(Job.tenant_id == tenant_id)
     if states:

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import may_see, visible_rows
 from control.placement.scheduling import queue_in_order
 from control.placement.wait_verdicts import binding_of
 from muster.db.models import Job, Tenant
@@ -41,12 +42,7 @@ def queue_of(unit: UnitOfWork, *, limit: int) -> Queue:
     """The first ``limit`` that the reader may know, each with its place among all."""
     unit.principal.require(Permission.JOB_READ)
     ordered = queue_in_order(unit.session, unit.now)
-    own = unit.principal.tenant_id
-    seen = [
-        (place, waiting)
-        for place, waiting in enumerate(ordered, 1)
-        if unit.principal.sees_all_tenants or waiting.tenant_id == own
-    ]
+    seen = [(place, waiting) for place, waiting in enumerate(ordered, 1) if may_see(unit.principal, waiting.tenant_id)]
     shown = {waiting.job_id: (place, waiting.fewest_gpus) for place, waiting in seen[:limit]}
     query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(Job.id.in_(shown))
     found = [
@@ -55,7 +51,7 @@ def queue_of(unit: UnitOfWork, *, limit: int) -> Queue:
         if job.state is JobState.QUEUED
     ]
     waiting = select(func.count()).select_from(Job).where(Job.state == JobState.QUEUED)
-    num_own = waiting if unit.principal.sees_all_tenants else waiting.where(Job.tenant_id == own)
+    num_own = waiting.where(visible_rows(unit.principal, Job.tenant_id))
     return Queue(
         sorted(found, key=lambda one: one.place),
         unit.session.scalar(waiting) or 0,

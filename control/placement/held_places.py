@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWork
+from control.core.visibility import visible_rows
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job
 from muster.db.queries.holdings import IS_TAKEN
 from muster.domain.ids import GpuUuid, JobId, NodeId
@@ -38,12 +39,10 @@ def occupants_of(unit: UnitOfWork, uuids: Collection[GpuUuid]) -> Sequence[Occup
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.gpu_uuid.in_(uuids), IS_TAKEN)
+        .where(AllocationGpu.gpu_uuid.in_(uuids), IS_TAKEN, visible_rows(unit.principal, Job.tenant_id))
         .group_by(*what)
         .order_by(Attempt.placed_at, Job.id, AllocationGpu.node_id)
     )
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Job.tenant_id == unit.principal.tenant_id)
     return [
         Occupant(node_id, job_id, name, num_gpus, placed_at, until, cleaning)
         for node_id, job_id, name, placed_at, until, cleaning, num_gpus in unit.session.execute(query)

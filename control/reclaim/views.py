@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import may_see, visible_rows
 from muster.db.models import Job, Reclaim
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId, ReclaimId
@@ -41,10 +42,9 @@ def list_reclaims(
     """Newest first. ``job_id``: on either side, as far as the reader may know it there."""
     principal = unit.principal
     principal.require(Permission.JOB_READ)
-    query = _with_names().order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
-    if not principal.sees_all_tenants:
-        own = principal.tenant_id
-        query = query.where(or_(Reclaim.victim_tenant_id == own, Reclaim.beneficiary_tenant_id == own))
+    is_visible = visible_rows(principal, Reclaim.victim_tenant_id, Reclaim.beneficiary_tenant_id)
+    query = _with_names().where(is_visible)
+    query = query.order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
     if job_id is not None:
         query = query.where(_of_job(principal, job_id))
     if states:
@@ -74,22 +74,19 @@ def _with_names() -> Select[Reclaim, str, str]:
 
 
 def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, beneficiary_job_name: str) -> ReclaimView:
-    sees_all = principal.sees_all_tenants
     return ReclaimView(
         reclaim,
         victim_job_name,
         beneficiary_job_name,
-        shows_victim=sees_all or reclaim.victim_tenant_id == principal.tenant_id,
-        shows_beneficiary=sees_all or reclaim.beneficiary_tenant_id == principal.tenant_id,
-        shows_choice=sees_all,
+        shows_victim=may_see(principal, reclaim.victim_tenant_id),
+        shows_beneficiary=may_see(principal, reclaim.beneficiary_tenant_id),
+        shows_choice=principal.sees_all_tenants,
     )
 
 
 def _of_job(principal: Principal, job_id: JobId) -> ColumnElement[bool]:
     """A tenant must not learn by asking whether a foreign job is on the other side."""
-    as_victim, as_beneficiary = Reclaim.victim_job_id == job_id, Reclaim.beneficiary_job_id == job_id
-    if not principal.sees_all_tenants:
-        own = principal.tenant_id
-        as_victim &= Reclaim.victim_tenant_id == own
-        as_beneficiary &= Reclaim.beneficiary_tenant_id == own
-    return or_(as_victim, as_beneficiary)
+    return or_(
+        and_(Reclaim.victim_job_id == job_id, visible_rows(principal, Reclaim.victim_tenant_id)),
+        and_(Reclaim.beneficiary_job_id == job_id, visible_rows(principal, Reclaim.beneficiary_tenant_id)),
+    )

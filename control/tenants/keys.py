@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import func, or_, select
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.core.visibility import may_see, visible_rows
 from muster.db.models import ApiKey, Node, Tenant
 from muster.db.queries.json_query import Question
 from muster.db.queries.keys import BY_PREFIX, USE_RESOLUTION, note_use
@@ -150,17 +151,15 @@ def _living(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: No
 
 def list_keys(unit: UnitOfWork) -> Sequence[ApiKey]:
     unit.principal.require(Permission.KEY_READ)
-    query = select(ApiKey).order_by(ApiKey.created_at.desc(), ApiKey.id.desc())
-    if not unit.principal.sees_all_tenants:
-        query = query.where(ApiKey.tenant_id == unit.principal.tenant_id)
-    return unit.session.scalars(query.limit(1000)).all()
+    query = select(ApiKey).where(visible_rows(unit.principal, ApiKey.tenant_id))
+    return unit.session.scalars(query.order_by(ApiKey.created_at.desc(), ApiKey.id.desc()).limit(1000)).all()
 
 
 def get(unit: UnitOfWork, key_id: KeyId) -> ApiKey:
     """Raises ``NotFoundError`` for a missing key and for another tenant's alike."""
     unit.principal.require(Permission.KEY_READ)
     key = unit.session.get(ApiKey, key_id)
-    if key is None or not (unit.principal.sees_all_tenants or key.tenant_id == unit.principal.tenant_id):
+    if key is None or not may_see(unit.principal, key.tenant_id):
         raise NotFoundError
     return key
 

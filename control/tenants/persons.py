@@ -9,6 +9,7 @@ from argon2 import PasswordHasher
 from sqlalchemy import select, update
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import may_see, visible_rows
 from muster.db.models import ConsoleSession, Person, Tenant
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
@@ -92,16 +93,14 @@ def get(unit: UnitOfWork, person_id: str, *, permission: Permission = Permission
     """Raises ``NotFoundError`` for a missing person and for another tenant's alike."""
     unit.principal.require(permission)
     person = unit.session.get(Person, person_id)
-    if person is None or not (unit.principal.sees_all_tenants or person.tenant_id == unit.principal.tenant_id):
+    if person is None or not may_see(unit.principal, person.tenant_id):
         raise NotFoundError
     return person
 
 
 def list_persons(unit: UnitOfWork) -> Sequence[Person]:
     unit.principal.require(Permission.KEY_READ)
-    query = select(Person).order_by(Person.name).limit(1000)
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Person.tenant_id == unit.principal.tenant_id)
+    query = select(Person).where(visible_rows(unit.principal, Person.tenant_id)).order_by(Person.name).limit(1000)
     return unit.session.scalars(query).all()
 
 

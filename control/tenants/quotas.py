@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import select, text
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.core.visibility import may_see
 from control.incidents import incidents
 from control.policy.policies import active_policy
 from control.tenants.tenancy import limit_refusal, quota_of
@@ -96,8 +97,7 @@ def _told(quota: Quota) -> dict[str, int | None]:
 def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     """A tenant's quotas, by tier. Raises ``NotFoundError`` for a missing tenant and for another one alike."""
     unit.principal.require(Permission.TENANT_READ)
-    is_visible = unit.principal.sees_all_tenants or unit.principal.tenant_id == tenant_id
-    if not is_visible or unit.session.get(Tenant, tenant_id) is None:
+    if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
     return [QuotaFound(row, held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import select, text
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.core.visibility import visible_rows
 from control.tenants.quotas import tell_of_holdings
 from muster.db.models import Quota, Tenant
 from muster.db.queries import tenants as tree
@@ -91,7 +92,5 @@ def _require_parent(unit: UnitOfWork, tenant_id: TenantId, parent_id: TenantId) 
 def list_tenants(unit: UnitOfWork) -> Sequence[Tenant]:
     """Every tenant for an operator; a tenant sees itself."""
     unit.principal.require(Permission.TENANT_READ)
-    query = select(Tenant).order_by(Tenant.name).limit(1000)
-    if not unit.principal.sees_all_tenants:
-        query = query.where(Tenant.id == unit.principal.tenant_id)
+    query = select(Tenant).where(visible_rows(unit.principal, Tenant.id)).order_by(Tenant.name).limit(1000)
     return unit.session.scalars(query).all()

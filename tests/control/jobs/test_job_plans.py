@@ -26,6 +26,7 @@ from tests.control.reclaim.stage import Stage, make_stage
 from tests.fleet_factory import OPERATOR
 
 SPOT_MIN_RUN_S = 1_800
+STRANGER = Principal(name="sam", role=Role.TENANT_MEMBER, tenant_id=TenantId("ten_other"))
 
 
 @pytest.fixture
@@ -100,14 +101,14 @@ def test_only_what_was_notified_is_told_as_being_reclaimed(stage: Stage) -> None
     for _ in range(2):
         stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
     stage.pass_time(SPOT_MIN_RUN_S + 60)
-    told = job_plan_view(asked(stage, spec(tier="reserved")), sees_all=False)
+    told = job_plan_view(asked(stage, spec(tier="reserved")), STRANGER)
     assert "GPUs would be reclaimed for it" in str(told["why"])
     assert told["reasons"][-1]["text"] == "would be reclaimed for it"
     job_id = stage.submit("reserved", shape={"nodes": 1, "gpus_per_node": 2})
-    told = job_plan_view(explained(stage, job_id), sees_all=False)
+    told = job_plan_view(explained(stage, job_id), STRANGER)
     assert "GPUs would be reclaimed for it" in str(told["why"]), "no cycle has seen it yet"
     stage.cycle()
-    told = job_plan_view(explained(stage, job_id), sees_all=False)
+    told = job_plan_view(explained(stage, job_id), STRANGER)
     assert "GPUs are being reclaimed for it" in str(told["why"])
     assert told["reasons"][-1]["text"] == "being reclaimed for it"
 
@@ -181,9 +182,9 @@ def test_jobs_before_it_are_counted_with_their_gpus(stage: Stage) -> None:
     found = explained(stage, last)
     assert (found.num_ahead, found.gpus_ahead) == (1, 4)
     own = stage.fleet.tenant.tenant_id
-    (before,) = job_plan_view(found, sees_all=False, tenant_id=own)["ahead"]
+    (before,) = job_plan_view(found, stage.fleet.tenant)["ahead"]
     assert before == {"job_id": first, "tenant_id": own, "tier": "on_demand", "num_gpus": 4}
-    (before,) = job_plan_view(found, sees_all=False, tenant_id=TenantId("ten_other"))["ahead"]
+    (before,) = job_plan_view(found, STRANGER)["ahead"]
     assert before == {"job_id": None, "tenant_id": None, "tier": "on_demand", "num_gpus": 4}
 
 
@@ -244,13 +245,13 @@ def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alon
     with stage.units.begin(stranger, EXPLAIN, dry_run=True, quiet=True) as unit:
         found = explain_job(unit, job_id)
     assert found.outcome is PlanOutcome.RECLAIMS
-    told, whole = job_plan_view(found, sees_all=False), job_plan_view(found, sees_all=True)
+    told, whole = job_plan_view(found, STRANGER), job_plan_view(found, OPERATOR)
     assert told["hosts"] == []
     assert [(victim["job_id"], victim["tenant_id"]) for victim in told["victims"]] == [(None, None)]
     assert [(victim["tier"], victim["num_gpus"]) for victim in told["victims"]] == [("spot", 2)]
     assert len(whole["hosts"]) == 1
     assert whole["victims"][0]["tenant_id"] == stage.fleet.tenant.tenant_id
-    theirs = job_plan_view(found, sees_all=False, tenant_id=stage.fleet.tenant.tenant_id)
+    theirs = job_plan_view(found, stage.fleet.tenant)
     assert theirs["victims"] == whole["victims"], "whose job would give way is told which"
 
 
