@@ -15,9 +15,9 @@ from fastapi.responses import JSONResponse
 
 from api.dependencies import dependencies_of
 from api.refusals import refusing
+from control.core import idempotency
+from control.core.idempotency import StoredAnswer
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
-from muster.db.models import IdempotencyKey
-from muster.db.queries.idempotency import claim_key, store_answer
 from muster.domain.errors import (
     ConflictError,
     IdempotencyKeyReusedError,
@@ -70,17 +70,9 @@ class Change:
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
     ) -> JSONResponse:
         key = None if self.is_dry_run else self.key
-        scope = principal.tenant_id or principal.key_id or principal.name
         with self.units.begin(principal, action, dry_run=self.is_dry_run) as unit:
             if key is not None:
-                earlier = claim_key(
-                    unit.session,
-                    scope=scope,
-                    key=key,
-                    method_path=self.method_path,
-                    body_sha256=self.body_sha256,
-                    now=unit.now,
-                )
+                earlier = idempotency.claim(unit, key, method_path=self.method_path, body_sha256=self.body_sha256)
                 if earlier is not None:
                     return self._replay(earlier)
             answer = render(work(unit))
@@ -88,10 +80,9 @@ class Change:
                 body = {**answer.body, "dry_run": True, "consequences": unit.consequences}
                 return JSONResponse(body, status_code=200)
             if key is not None:
-                store_answer(
-                    unit.session,
-                    scope=scope,
-                    key=key,
+                idempotency.store(
+                    unit,
+                    key,
                     status=answer.status,
                     body=dict(answer.body),
                     etag=answer.etag,
@@ -99,7 +90,7 @@ class Change:
                 )
         return _response(answer.body, answer.status, answer.etag, answer.location)
 
-    def _replay(self, earlier: IdempotencyKey) -> JSONResponse:
+    def _replay(self, earlier: StoredAnswer) -> JSONResponse:
         if earlier.method_path != self.method_path or earlier.body_sha256 != self.body_sha256:
             raise IdempotencyKeyReusedError
         response = _response(earlier.body or {}, earlier.status or 200, earlier.etag, earlier.location)

@@ -7,17 +7,14 @@ from typing import Final
 
 import structlog
 import uvicorn
-from sqlalchemy.exc import ProgrammingError
 
 from api.app import Extension, create_app
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
 from control.attempts.reconcile import BEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.policy.policies import active_policy
-from muster.db.engine import make_engine
+from control.policy.policies import limits_at_start
 from muster.domain.errors import MusterError
-from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy
 from muster.domain.principals import system_principal
 from muster.settings import Settings, is_loopback
 
@@ -37,10 +34,9 @@ def run(settings: Settings, *extensions: Extension) -> None:
     settings.require("database_url")
     secret_key = settings.secret_key_bytes()
     # As many connections as the thread pool has threads: a thread never waits for one.
-    engine = make_engine(
+    units = UnitOfWorkFactory.connected(
         str(settings.database_url), application_name="muster-api", pool_size=10, max_overflow=WORKER_THREADS - 10
     )
-    units = UnitOfWorkFactory(engine)
     dependencies = AppDependencies(
         units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits_at_start(units)
     )
@@ -72,17 +68,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     stop.set()
-    engine.dispose()
-
-
-def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:
-    """The active policy's, which hold until the process ends; the built-in ones where no policy can be read yet."""
-    try:
-        with units.read() as session:
-            return active_policy(session).limits
-    except (MusterError, ProgrammingError) as error:
-        _log.warning("limits_are_built_in", fault=str(error))
-        return DEFAULT_POLICY.limits
+    units.close()
 
 
 def _allowed_hosts(settings: Settings) -> frozenset[str]:

@@ -12,7 +12,6 @@ from fastapi import Header
 from starlette.responses import StreamingResponse
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.db.listening import Wakeups
 from muster.domain.errors import UnavailableError
 
 HEARTBEAT_S: Final = 15.0
@@ -68,7 +67,7 @@ class Broadcast:
     def _listen(self) -> None:
         while not self._stop.is_set():
             try:
-                with Wakeups(self._units.engine, "muster_sequenced") as wakeups:
+                with self._units.listen("muster_sequenced") as wakeups:
                     while not self._stop.is_set():
                         if wakeups.wait(LOOK_ANYWAY_S):
                             self._wake()

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import cast, overload
 
+from control.core.events import EventRecord
 from control.reclaim.views import ReclaimView
 from control.tenants.quotas import QuotaFound
 from muster import documents
@@ -10,7 +11,6 @@ from muster.db.models import (
     ApiKey,
     BurnIn,
     Cordon,
-    Event,
     Gpu,
     Tenant,
 )
@@ -69,7 +69,7 @@ def quota_view(found: QuotaFound) -> documents.Quota:
     }
 
 
-def event_view(event: Event) -> documents.Event:
+def event_view(event: EventRecord) -> documents.Event:
     """Of an event that has its position; no other is read."""
     return {
         "id": event.id,

@@ -8,10 +8,11 @@ from markupsafe import Markup
 from api.job_views import attempt_energy_view
 from console.words import plural, short
 from control.attempts.mapping import spec_of
+from control.core.events import EventRecord
 from control.jobs import pins
 from control.jobs.job_details import AttemptDetail, JobDetail
 from control.jobs.job_energy import AttemptEnergy
-from muster.db.models import Attempt, Checkpoint, Event
+from muster.db.models import Attempt, Checkpoint
 from muster.domain.exit.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.energy import energy_in_words
@@ -121,7 +122,7 @@ def training_ended(exit_word: str, step: int | None) -> str:
     return words if step is None else f"{words} (step {step:,})"
 
 
-def said_by(event: Event) -> list[tuple[str, object]]:
+def said_by(event: EventRecord) -> list[tuple[str, object]]:
     """What an event of a job or an attempt says, in an order that reads."""
     told = [(key, event.payload.get(key)) for key in _SAID]
     return [(key.replace("_", " "), _in_words(value)) for key, value in told if value not in (None, "")]

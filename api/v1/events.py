@@ -1,7 +1,7 @@
 """Events: pages by position, and a stream that goes on where the last one stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
@@ -15,11 +15,9 @@ from api.reading import PRINTABLE, After, Limit, page_of, reading
 from api.refusals import refusing_also
 from api.streams import COMMENT, Broadcast, EventStream, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
-from control.core import event_lists
-from control.core.event_lists import EventFilter
+from control.core import events
+from control.core.events import EventFilter, EventRecord
 from muster import documents
-from muster.db.models import Event
-from muster.db.queries.events import events_after, newest_position, oldest_position
 from muster.domain.errors import CursorExpiredError
 from muster.domain.principals import Permission, Principal
 
@@ -64,11 +62,11 @@ def newest_events(
     found = reading(
         dependencies.units,
         principal,
-        event_lists.READ,
-        lambda unit: event_lists.list_events(unit, wanted, before=before, limit=limit + 1),
+        events.READ,
+        lambda unit: events.list_events(unit, wanted, before=before, limit=limit + 1),
     )
 
-    def behind(last: Event) -> str:
+    def behind(last: EventRecord) -> str:
         return make_cursor(dependencies.secret_key, filters, [str(last.position)])
 
     return page_of(found, limit, event_view, behind)
@@ -90,24 +88,14 @@ async def stream_events(
     dependencies = dependencies_of(request)
     after = position_in(last_event_id, after)
     if after is None:
-        after = await run_in_threadpool(_newest, dependencies)
+        after = await run_in_threadpool(events.newest_position, dependencies.units)
     await run_in_threadpool(_page, dependencies, principal, after, 1)
     broadcast: Broadcast = request.app.state.broadcast
     return sse(_frames(dependencies, principal, after, broadcast))
 
 
-def _newest(dependencies: AppDependencies) -> int:
-    with dependencies.units.read() as session:
-        return newest_position(session)
-
-
-def _page(dependencies: AppDependencies, principal: Principal, after: int, limit: int) -> list[Event]:
-    tenant_id = None if principal.sees_all_tenants else principal.tenant_id
-    with dependencies.units.read() as session:
-        oldest = oldest_position(session)
-        if oldest is not None and after + 1 < oldest and after > 0:
-            raise CursorExpiredError(oldest_position=oldest)
-        return events_after(session, after, limit=limit, tenant_id=tenant_id)
+def _page(dependencies: AppDependencies, principal: Principal, after: int, limit: int) -> Sequence[EventRecord]:
+    return events.events_behind(dependencies.units, principal, after, limit=limit, refuses_gap=True)
 
 
 async def _frames(

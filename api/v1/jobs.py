@@ -22,11 +22,10 @@ from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, requir
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
-from control.jobs import job_plans, jobs
+from control.jobs import job_details, job_plans, jobs
 from control.placement import elastic
 from muster import documents
 from muster.db.models import Job
-from muster.db.queries.events import events_after
 from muster.db.queries.job_documents import JOB, newest_jobs
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
@@ -244,9 +243,9 @@ def job_events(
     """What happened to the job itself, in the order of positions."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
-    reading(units, principal, jobs.READ, lambda unit: jobs.get(unit, found_id))
-    with units.read() as session:
-        found = events_after(session, after, limit=limit, subject_id=found_id)
+    found = reading(
+        units, principal, jobs.READ, lambda unit: job_details.events_behind(unit, found_id, after, limit=limit)
+    )
     return stretch_of([event_view(event) for event in found], after)
 
 

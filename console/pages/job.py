@@ -22,13 +22,14 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
 from control.attempts.mapping import spec_of
+from control.core.events import EventRecord
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, jobs, training_views
 from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
 from control.jobs.job_logs import LogStream, last_chunks, streams_of
 from control.jobs.job_placement import Placement, placement_of
 from control.placement.held_places import occupants_of
-from muster.db.models import Checkpoint, Event, Job, LogChunk, TrainingRank
+from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.job.pace import UNSEEN_EXCHANGE, pace_of
@@ -54,7 +55,7 @@ class _Shown:
     placement: Placement | None
     checkpoints: Sequence[Checkpoint]
     ranks: Sequence[TrainingRank]
-    events: Sequence[Event]
+    events: Sequence[EventRecord]
     streams: Sequence[LogStream]
     log: Sequence[LogChunk]
     search: Search | None

@@ -13,8 +13,7 @@ from api.dependencies import AppDependencies, dependencies_of
 from api.reading import After
 from api.streams import COMMENT, Broadcast, LastEventId, Pulse, position_in, sse
 from console.session import Viewer, sees
-from muster.db.models import Event
-from muster.db.queries.events import events_after
+from control.core.events import EventRecord, events_behind
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter()
@@ -73,19 +72,17 @@ async def _frames(
         await broadcast.wait(WAIT_S)
 
 
-def _changed(position: int, told: Sequence[Event]) -> bytes:
+def _changed(position: int, told: Sequence[EventRecord]) -> bytes:
     data = json.dumps({"kinds": sorted({event.kind for event in told})}, separators=(",", ":"))
     return f"event: changed\nid: {position}\ndata: {data}\n\n".encode()
 
 
-def _is_about(event: Event, wanted: tuple[str, ...]) -> bool:
+def _is_about(event: EventRecord, wanted: tuple[str, ...]) -> bool:
     if not wanted:
         return True
     names = (event.subject_id, event.payload.get("job_id"), event.payload.get("node_id"), event.payload.get("gpu_uuid"))
     return any(one in names or event.kind.startswith(one) for one in wanted)
 
 
-def _page(dependencies: AppDependencies, principal: Principal, after: int) -> list[Event]:
-    tenant_id = None if principal.sees_all_tenants else principal.tenant_id
-    with dependencies.units.read() as session:
-        return events_after(session, after, limit=PAGE, tenant_id=tenant_id)
+def _page(dependencies: AppDependencies, principal: Principal, after: int) -> Sequence[EventRecord]:
+    return events_behind(dependencies.units, principal, after, limit=PAGE)

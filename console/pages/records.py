@@ -17,13 +17,13 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
 from control.core import audit
 from control.core.audit import AuditFilter
-from control.core.event_lists import READ as READ_EVENTS
-from control.core.event_lists import EventFilter, list_events
+from control.core.events import READ as READ_EVENTS
+from control.core.events import EventFilter, EventRecord, list_events
 from control.core.unit_of_work import UnitOfWork
 from control.incidents import incidents
 from control.reclaim import views
 from control.reclaim.views import ReclaimView
-from muster.db.models import AuditEntry, Event, Incident
+from muster.db.models import Incident
 from muster.domain.errors import InvalidCursorError
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.principals import Permission
@@ -130,7 +130,7 @@ def events_page(
     place = place_in(dependencies.secret_key, filters, cursor, length=1)
     wanted = EventFilter(kind=filters["kind"] or None, subject_id=filters["subject"] or None)
 
-    def read(unit: UnitOfWork) -> Sequence[Event]:
+    def read(unit: UnitOfWork) -> Sequence[EventRecord]:
         before = None if place is None else _number(place[0])
         return list_events(unit, wanted, before=before, limit=A_PAGE + 1)
 
@@ -185,15 +185,11 @@ def audit_page(
         found,
         size=A_PAGE,
         path="/console/audit",
-        place=lambda last: [str(_entry(last).serial)],
+        place=lambda last: [str(last.entry.serial)],
     )
     return pages_of(request).page(
         request, "audit.html", viewer, place="audit", page=page, actor=actor, action=action, subject=subject
     )
-
-
-def _entry(read: audit.ReadEntry) -> AuditEntry:
-    return read.entry
 
 
 def _number(text: str) -> int:

@@ -2,17 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
+import msgspec
 from sqlalchemy import ColumnElement, select
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from muster.db.models import AuditEntry
+from muster.domain.ids import KeyId, TenantId
 from muster.domain.principals import Permission, Role
 
 READ: Final = declare_action("audit.read")
 _TENANT_ROLES: Final = (Role.TENANT_MEMBER, Role.TENANT_ADMIN)
+
+
+class AuditRecord(msgspec.Struct, frozen=True):
+    """Who changed what, from where and why. ``position`` and the hashes are ``None`` until the entry is sealed."""
+
+    id: str
+    serial: int
+    position: int | None
+    at: datetime
+    actor: str
+    actor_key_id: KeyId | None
+    role: Role
+    action: str
+    subject_type: str
+    subject_id: str
+    tenant_id: TenantId | None
+    reason: str | None
+    address: str | None
+    request_id: str | None
+    detail: dict[str, Any]
+    prev_hash: bytes | None
+    hash: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +54,7 @@ class AuditFilter:
 class ReadEntry:
     """``shows_origin``: whether the reader may know the address, key and request that it came from."""
 
-    entry: AuditEntry
+    entry: AuditRecord
     shows_origin: bool
 
 
@@ -45,7 +71,10 @@ def list_entries(
     sees_all = unit.principal.sees_all_tenants
     if before is not None:
         query = query.where(AuditEntry.serial < before)
-    return [ReadEntry(entry, sees_all or entry.role in _TENANT_ROLES) for entry in unit.session.scalars(query)]
+    return [
+        ReadEntry(record_of(entry, AuditRecord), sees_all or entry.role in _TENANT_ROLES)
+        for entry in unit.session.scalars(query)
+    ]
 
 
 def _conditions(wanted: AuditFilter) -> Iterator[ColumnElement[bool]]:

@@ -14,7 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from control.core.consequences import Consequences
+from muster.db.engine import make_engine
 from muster.db.errors import ContentionError, translated_errors, translation_of, violated_constraint
+from muster.db.listening import Wakeups
 from muster.db.pipeline.batched import ask_together
 from muster.db.pipeline.pg_pipeline import Asked
 from muster.db.pipeline.single_query import ask_alone
@@ -194,6 +196,13 @@ class UnitOfWorkFactory:
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[str], str] = born_id
 
+    @classmethod
+    def connected(cls, database_url: str, *, application_name: str, pool_size: int, max_overflow: int) -> Self:
+        """Return a factory on an engine of its own, as ``muster.db.engine.make_engine`` makes it; ``close`` ends it."""
+        return cls(
+            make_engine(database_url, application_name=application_name, pool_size=pool_size, max_overflow=max_overflow)
+        )
+
     def begin(self, principal: Principal, action: str, *, dry_run: bool = False, quiet: bool = False) -> UnitOfWork:
         """A unit of work by ``principal``. ``quiet``: leases, log pieces and positions, which leave no trace (I18).
 
@@ -210,6 +219,14 @@ class UnitOfWorkFactory:
         """The rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
         with translated_errors():
             return ask_alone(self.engine, statement, parameters)
+
+    def listen(self, channel: Channel) -> Wakeups:
+        """Return a listener for what units ``wake``, on a connection of its own; use it with ``with``."""
+        return Wakeups(self.engine, channel)
+
+    def close(self) -> None:
+        """Close the connections that no unit uses."""
+        self.engine.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Session]:

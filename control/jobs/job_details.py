@@ -14,6 +14,8 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import aliased
 
 from control.attempts import suspects
+from control.core.events import EventRecord, events_about
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import jobs
 from control.reclaim.views import ReclaimView, list_reclaims
@@ -65,9 +67,9 @@ class AttemptDetail:
     num_gpus: int
     num_kept: int
     stops: Sequence[StopRequest]
-    placed: Event | None
-    resumed: Event | None
-    ended_training: Event | None
+    placed: EventRecord | None
+    resumed: EventRecord | None
+    ended_training: EventRecord | None
     evacuation: Evacuation | None
     reclaim: ReclaimView | None
     steps: tuple[int, int] | None
@@ -177,7 +179,7 @@ class _Attempts:
             found.setdefault(row.attempt_id, []).append(row)
         return found
 
-    def _events(self) -> dict[str, dict[str, Event]]:
+    def _events(self) -> dict[str, dict[str, EventRecord]]:
         """Of each attempt the newest event of each kind that its story is told by."""
         query = (
             select(Event)
@@ -185,9 +187,9 @@ class _Attempts:
             .ext(distinct_on(Event.subject_id, Event.kind))
             .order_by(Event.subject_id, Event.kind, Event.serial.desc())
         )
-        found: dict[str, dict[str, Event]] = {}
+        found: dict[str, dict[str, EventRecord]] = {}
         for event in self._session.scalars(query):
-            found.setdefault(event.subject_id, {})[event.kind] = event
+            found.setdefault(event.subject_id, {})[event.kind] = record_of(event, EventRecord)
         return found
 
     def _steps(self) -> dict[AttemptId, tuple[int, int]]:
@@ -209,7 +211,7 @@ class _Attempts:
         )
         return {AttemptId(attempt_id): (num, tainted) for attempt_id, num, tainted in self._session.execute(query)}
 
-    def _evacuation(self, event: Event) -> Evacuation:
+    def _evacuation(self, event: EventRecord) -> Evacuation:
         gpus = [GpuUuid(uuid) for uuid in event.payload.get("gpus", ())]
         return Evacuation(
             at=event.at,
@@ -239,7 +241,12 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_
     return unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit)).all()
 
 
-def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> Sequence[Event]:
+def events_behind(unit: UnitOfWork, job_id: JobId, position: int, *, limit: int) -> Sequence[EventRecord]:
+    """Return what happened to a visible job itself behind ``position``, in the order of positions."""
+    return events_about(unit, jobs.get(unit, job_id).id, position, limit=limit)
+
+
+def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> Sequence[EventRecord]:
     """What happened to a visible job and to its newest attempts, the newest first."""
     unit.principal.require(Permission.EVENT_READ)
     job = jobs.get(unit, job_id)
@@ -247,4 +254,4 @@ def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> 
     subjects: list[tuple[str, Any]] = [("job", job.id)]
     subjects += [("attempt", attempt_id) for attempt_id in unit.session.scalars(query)]
     found = select(Event).where(tuple_(Event.subject_type, Event.subject_id).in_(subjects))
-    return unit.session.scalars(found.order_by(Event.serial.desc()).limit(limit)).all()
+    return records_of(unit.session.scalars(found.order_by(Event.serial.desc()).limit(limit)), EventRecord)

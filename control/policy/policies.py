@@ -6,12 +6,14 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 from sqlalchemy import Text, cast, select, text
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.cohorts import rekey
 from muster.db.models import PolicyVersion
-from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.errors import MusterError
+from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
 from muster.domain.strict import STORED
 
 ACTIVATE: Final = declare_action("policy.activate")
@@ -23,6 +25,16 @@ def active_policy(session: Session) -> Policy:
     query = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
     found = session.execute(query).one_or_none()
     return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
+
+
+def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:
+    """Return the active policy's limits, or the built-in ones if no policy can be read yet as a process starts."""
+    try:
+        with units.read() as session:
+            return active_policy(session).limits
+    except (MusterError, ProgrammingError) as error:
+        _log.warning("limits_are_built_in", fault=str(error))
+        return DEFAULT_POLICY.limits
 
 
 def stored_policy(version: int, document: str | bytes) -> Policy:

@@ -5,9 +5,9 @@ from pathlib import Path
 from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 
-from api.serve import limits_at_start
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy import policies
+from control.policy.policies import limits_at_start
 from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
 from muster.domain.principals import Principal, Role
 

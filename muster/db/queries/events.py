@@ -1,23 +1,18 @@
 """Events as consumers read them: by position, each with its own cursor."""
 
-from sqlalchemy import func, select
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from muster.db.models import ConsumerCursor, Event, SequenceHead
-from muster.domain.ids import TenantId
 
 
-def events_after(
-    session: Session, position: int, *, limit: int, tenant_id: TenantId | None = None, subject_id: str | None = None
-) -> list[Event]:
-    """Return at most ``limit`` events above ``position`` in their order, for one tenant or one subject if given."""
-    statement = select(Event).where(Event.position > position).order_by(Event.position).limit(limit)
-    if tenant_id is not None:
-        statement = statement.where(Event.tenant_id == tenant_id)
-    if subject_id is not None:
-        statement = statement.where(Event.subject_id == subject_id)
-    return list(session.scalars(statement))
+def events_after(session: Session, position: int, *conditions: ColumnElement[bool], limit: int) -> Sequence[Event]:
+    """Return at most ``limit`` events above ``position`` for which ``conditions`` hold, in their order."""
+    statement = select(Event).where(Event.position > position, *conditions).order_by(Event.position).limit(limit)
+    return session.scalars(statement).all()
 
 
 def newest_position(session: Session) -> int:

@@ -1,0 +1,89 @@
+"""Events, to read: by the page from the newest on, and behind a position in the order of positions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import select
+
+from control.core.records import records_of
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.core.visibility import visible_rows
+from muster.db.models import Event
+from muster.db.queries import events as queries
+from muster.domain.errors import CursorExpiredError
+from muster.domain.ids import EventId, TenantId
+from muster.domain.principals import Permission, Principal
+
+READ: Final = declare_action("event.read")
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """A dated fact. ``position``: its place in the order of reading; ``None`` until the sequencer has given it."""
+
+    id: EventId
+    serial: int
+    position: int | None
+    at: datetime
+    kind: str
+    subject_type: str
+    subject_id: str
+    tenant_id: TenantId | None
+    payload: dict[str, Any]
+    caused_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """``kind``: its beginning, such as ``gpu.``; ``subject_id``: of what it is about. None asks nothing."""
+
+    kind: str | None = None
+    subject_id: str | None = None
+
+
+def list_events(
+    unit: UnitOfWork, wanted: EventFilter, *, before: int | None = None, limit: int
+) -> Sequence[EventRecord]:
+    """Return the newest events first; a tenant reads its own. ``before``: the position where the last page ended."""
+    unit.principal.require(Permission.EVENT_READ)
+    query = select(Event).where(Event.position.is_not(None), visible_rows(unit.principal, Event.tenant_id))
+    query = query.order_by(Event.position.desc()).limit(limit)
+    if wanted.kind is not None:
+        query = query.where(Event.kind.startswith(wanted.kind, autoescape=True))
+    if wanted.subject_id is not None:
+        query = query.where(Event.subject_id == wanted.subject_id)
+    if before is not None:
+        query = query.where(Event.position < before)
+    return records_of(unit.session.scalars(query), EventRecord)
+
+
+def events_behind(
+    units: UnitOfWorkFactory, principal: Principal, position: int, *, limit: int, refuses_gap: bool = False
+) -> Sequence[EventRecord]:
+    """Return the events behind ``position`` in the order of positions; a tenant reads its own.
+
+    Raises:
+        CursorExpiredError: with ``refuses_gap``, where events behind ``position`` are not kept any more.
+    """
+    principal.require(Permission.EVENT_READ)
+    with units.read() as session:
+        oldest = queries.oldest_position(session) if refuses_gap else None
+        if oldest is not None and 0 < position < oldest - 1:
+            raise CursorExpiredError(oldest_position=oldest)
+        is_visible = visible_rows(principal, Event.tenant_id)
+        return records_of(queries.events_after(session, position, is_visible, limit=limit), EventRecord)
+
+
+def events_about(unit: UnitOfWork, subject_id: str, position: int, *, limit: int) -> Sequence[EventRecord]:
+    """Return the events about a subject that the caller of this function has found visible, behind ``position``."""
+    unit.principal.require(Permission.EVENT_READ)
+    is_about = Event.subject_id == subject_id
+    return records_of(queries.events_after(unit.session, position, is_about, limit=limit), EventRecord)
+
+
+def newest_position(units: UnitOfWorkFactory) -> int:
+    """Return the last assigned position; 0 before the first."""
+    with units.read() as session:
+        return queries.newest_position(session)
