@@ -1,4 +1,4 @@
-"""What there is around a GPU whose remedy a rule would start: what runs, who holds it back, what else is mended."""
+"""Facts around a GPU whose remedy a rule would start: running programs, holders and open repairs."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -32,9 +32,10 @@ from muster.domain.states import BurnInState, Standing
 
 
 def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) -> Around:
-    """The caller holds all GPUs of its host. From the breaker's row on this unit alone starts repairs by rule.
+    """Return everything on the GPU and its host that could prevent a repair by rule.
 
-    That row comes last: what is asked before it stands still as long as the host's GPUs are held.
+    The caller holds all GPUs of its host. From the read of the breaker's row on, this unit alone starts repairs by
+    rule. That row comes last: the answers before it cannot change while the host's GPUs are held.
     """
     rack = unit.session.scalars(select(Node.rack).where(Node.id == gpu.node_id)).one()
     found = Around(
@@ -52,7 +53,7 @@ def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) 
 
 
 def _num_open(unit: UnitOfWork, rack: str | None) -> tuple[int, int]:
-    """Repairs by agents that are open: in the fleet, and in ``rack``."""
+    """Return how many repairs by agents are open in the fleet, and how many in ``rack``."""
     in_rack = func.count().filter(Node.rack == rack)
     query = (
         select(func.count(), in_rack)
@@ -66,7 +67,7 @@ def _num_open(unit: UnitOfWork, rack: str | None) -> tuple[int, int]:
 
 
 def holder(unit: UnitOfWork, where: ColumnElement[bool]) -> Row[JobId, GpuUuid] | None:
-    """The first of such GPUs that an allocation has: its job and its UUID."""
+    """Return job and UUID of the first such GPU that an allocation has."""
     query = (
         select(Allocation.job_id, AllocationGpu.gpu_uuid)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
@@ -82,7 +83,7 @@ def burn_in(unit: UnitOfWork, where: ColumnElement[bool]) -> BurnIn | None:
 
 
 def running_on(node_id: NodeId) -> ColumnElement[bool]:
-    """Of a burn-in: one that computes on a GPU of this node."""
+    """Return the condition on a burn-in that computes on a GPU of this node."""
     return and_(BurnIn.node_id == node_id, BurnIn.state == BurnInState.RUNNING)
 
 
@@ -103,7 +104,7 @@ def _burn_in(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:
 
 
 def _open_repair(unit: UnitOfWork, gpu: Gpu) -> str | None:
-    """A person's too: somebody may have hands on the host."""
+    """Return the text of a repair that is open on the host, a person's too: a person may have hands on the host."""
     query = select(Repair).join(Gpu, Gpu.uuid == Repair.gpu_uuid)
     query = query.where(Gpu.node_id == gpu.node_id, Repair.ended_at.is_(None)).order_by(Repair.began_at, Repair.id)
     found = unit.session.scalars(query).first()
@@ -111,10 +112,10 @@ def _open_repair(unit: UnitOfWork, gpu: Gpu) -> str | None:
 
 
 def _held_back(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
-    """By a person who has taken the GPU out, or a cordon on it or its node that stands, or begins within ``takes``.
+    """Return why the GPU must not be repaired now: a person took it out, or a cordon exists or begins within ``takes``.
 
-    That the node itself is at fault holds nothing back: its GPUs are judged apart from it. Nor does an override that
-    would admit the GPU.
+    A fault of the node itself prevents nothing: its GPUs are judged apart from it. Nor does an override that would
+    admit the GPU.
     """
     is_out = GpuOverride.standing == Standing.QUARANTINED
     set_over = select(GpuOverride).where(GpuOverride.gpu_uuid == gpu.uuid, is_out, in_force(unit.now))

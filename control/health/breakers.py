@@ -1,4 +1,4 @@
-"""The circuit breaker before persons: which scopes are open, how full each is, and closing one."""
+"""The circuit breaker as persons see it: which scopes are open, how full each is, and closing one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ READ: Final = declare_action("breaker.read")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``num_counted`` of at most ``cap`` GPUs were taken out by rules. ``opened_at``: None while it is closed."""
+    """One scope: rules took out ``num_counted`` of at most ``cap`` GPUs. ``opened_at`` is None while it is closed."""
 
     name: str
     cap: int
@@ -39,7 +39,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
-    """The scopes that ever had something to do; open ones first, then the fullest."""
+    """The scopes in which rules ever took out a GPU; open ones first, then the fullest."""
 
     name: str
     scopes: Sequence[Scope]
@@ -52,7 +52,7 @@ def list_breakers(unit: UnitOfWork) -> Sequence[BreakerView]:
 
 
 def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> BreakerView:
-    """Let rules act in ``scope`` again, up to a whole cap beyond what is out now; what waited for it is judged at once.
+    """Let rules act in ``scope`` again, up to a whole cap beyond what is out now, and judge the waiting GPUs at once.
 
     Raises:
         NotFoundError: there is no such breaker.
@@ -80,7 +80,7 @@ def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> Brea
 
 
 def _close_incidents(unit: UnitOfWork, name: str, state: BreakerState, reason: str) -> None:
-    """Those none of whose scopes is open any more."""
+    """Close the incidents of which no scope is open any more."""
     for incident in incidents.open_about(unit, IncidentKind.BREAKER_OPEN, [name]):
         if not set(incident.payload["scopes"]) & set(state.open_since_ms):
             incidents.close_incident(unit, incident, reason=reason)

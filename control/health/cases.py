@@ -1,4 +1,4 @@
-"""GPUs before the judge: all that the rules ask of them, in a few statements however many they are."""
+"""GPU cases for the judge: all facts that the rules use, read in a few statements for any number of GPUs."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from muster.domain.states import BurnInOutcome, BurnInState
 
 
 def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
-    """Of each GPU, in the order given."""
+    """Return the case of each GPU, in the given order."""
     uuids = [gpu.uuid for gpu in gpus]
     told = _told_of(unit, uuids)
     contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
@@ -58,7 +58,7 @@ def _told_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, lis
 
 
 def _moves_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[GpuStandingChange]]:
-    """The newest first, no more than are remembered of each."""
+    """Return each GPU's newest moves first, at most ``MOVES_REMEMBERED`` of each."""
     newest = (
         select(GpuStandingChange)
         .where(GpuStandingChange.gpu_uuid == wanted.c.uuid)
@@ -75,7 +75,7 @@ def _moves_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[GpuSt
 
 
 def _burn_ins_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Row[*tuple[Any, ...]]]]:
-    """Those that were decided, the newest first."""
+    """Return each GPU's burn-ins that passed or failed, the newest first."""
     newest = (
         select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome, BurnIn.ordered_at)
         .where(BurnIn.gpu_uuid == wanted.c.uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
@@ -91,7 +91,7 @@ def _burn_ins_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Ro
 
 
 def _abandoned_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, datetime]:
-    """When a burn-in of each was last ABANDONED, of those of which one ever was."""
+    """Return when a burn-in of each GPU was last ABANDONED. GPUs without such a burn-in have no entry."""
     query = (
         select(BurnIn.gpu_uuid, func.max(BurnIn.ended_at))
         .where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state == BurnInState.ABANDONED)
@@ -101,7 +101,7 @@ def _abandoned_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid
 
 
 def _repairs_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Repair]]:
-    """Of each board, by its serial where it has one: the newest first."""
+    """Return the repairs of each board, by its serial where it has one, the newest first."""
     newest = (
         select(Repair)
         .where(or_(Repair.gpu_uuid == wanted.c.uuid, Repair.serial == wanted.c.serial))

@@ -1,12 +1,12 @@
-"""Evacuation: what runs on a GPU that takes nothing any more is stopped, and goes on elsewhere.
+"""Evacuation: an attempt on a GPU that may take no work any more is stopped, and its job continues elsewhere.
 
-Found from what stands in the database, not from a message: a quarantine whose evacuation was interrupted is carried
-out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
-fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the
-breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves. Nor does it wait where it comes
-later: whatever stops the attempt already, it has to leave as soon as by such a finding from the start. What a person
-has taken out by an override is left in the same way. So is an attempt stopped that runs elsewhere and went on from a
-tainted checkpoint (``descent``): it goes on from the newest one that is not.
+The work is found from the database, not from a message: if a quarantine's evacuation was interrupted, the next round
+carries it out. Where the finding threatens correctness the job stops at once, and its checkpoints since the fault's
+onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the breaker
+(I10): the GPU keeps its standing under a placement hold, and its job leaves. It has the same effect where it comes
+later: whatever stops the attempt already, the attempt has to leave as soon as if the finding had been there first. A
+GPU that a person took out by an override is left in the same way. An attempt elsewhere that continued from a tainted
+checkpoint is stopped too (``descent``): its job continues from the newest checkpoint that is not tainted.
 """
 
 from collections.abc import Sequence
@@ -37,14 +37,16 @@ EVACUATE: Final = declare_action("judge.evacuate")
 
 
 def to_be_left(now: datetime) -> ColumnElement[bool]:
-    """Of a GPU in a query: it is out, or a person has taken it out, or it may compute wrong."""
+    """Return the condition on a GPU to be left: it is out, a person took it out, or it may compute wrong."""
     return or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG, taken_out(now))
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each attempt that holds a GPU which is to be left, or is tainted, and that nothing as urgent stops yet. How many.
+    """Stop each attempt that is tainted or holds a GPU to be left, and that nothing as urgent stops yet.
 
-    One that fails does not keep the others: its fault is raised when all have had their turn.
+    Return how many.
+
+    One that fails does not stop the others: its fault is raised after all have had their turn.
     """
     with units.read() as session:
         attempt_ids = session.scalars(_to_be_looked_at(units.clock())).all()
@@ -62,7 +64,11 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def _to_be_looked_at(now: datetime) -> Select[AttemptId]:
-    """What is stopped as urgently already only where its results may be wrong: then it may have too much time."""
+    """Return the query of attempts to check.
+
+    An attempt that is stopped as urgently already is among them only where its results may be wrong: it may have too
+    much time then.
+    """
     urgent = [reason for reason in StopReason if STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]]
     holds = (
         select(Allocation.attempt_id)
@@ -86,7 +92,7 @@ def _to_be_looked_at(now: datetime) -> Select[AttemptId]:
 
 
 def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> bool:
-    """Whether it was asked to leave, or to leave sooner."""
+    """Ask the attempt to leave, or to leave sooner. Return whether it was asked."""
     with units.begin(principal, EVACUATE) as unit:
         loaded = lock_attempt(unit, attempt_id)
         out = _gpus_out(unit, loaded)
@@ -118,7 +124,7 @@ def _is_stopped_as_urgently(attempt: Attempt) -> bool:
 
 
 def _is_settled(attempt: Attempt, deadline: datetime, onset: datetime | None, policy: Policy) -> bool:
-    """Whether it has to leave by ``deadline`` or sooner, and is doubted from the threat's ``onset`` on."""
+    """Return whether it has to leave by ``deadline`` or sooner, and is tainted from the threat's ``onset`` on."""
     if attempt.stop_deadline_at is None or attempt.stop_deadline_at > deadline:
         return False
     if onset is None:
@@ -138,9 +144,11 @@ def _gpus_out(unit: UnitOfWork, loaded: LoadedAttempt) -> list[GpuUuid]:
 
 
 def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]:
-    """The evidence that took out what is out, that came since, and on which what is not would be, but for the breaker.
+    """Return the evidence for which these GPUs are to be left.
 
-    What a person has taken out has none but the latter: its results are in doubt only if evidence says so.
+    For a GPU that is out: the evidence of its move, and condemning evidence since. For a GPU that is not out: the
+    evidence on which the rules would move it if the breaker let them. A GPU that a person took out has only the latter:
+    its results are in doubt only if evidence states it.
     """
     newest = (
         select(GpuStandingChange.evidence_ids)
@@ -155,7 +163,7 @@ def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]
 
 
 def _condemning(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]:
-    """What the rules would take out on now what is not out, and what they would if it were not out yet."""
+    """Return the evidence on which the rules would take each GPU out, also where it is out already."""
     rows = unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(gpus))).all()
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     found: list[EvidenceId] = []

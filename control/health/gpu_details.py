@@ -1,4 +1,4 @@
-"""One GPU with all that an operator asks about it: score, evidence, what would bring it back, who runs there."""
+"""One GPU with all facts that an operator needs: score, evidence, conditions of its return, and its running job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,9 +44,10 @@ EVIDENCE_SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class WeighedEvidence:
-    """``points``: what it takes off the score now. ``is_open``: a standing fault that nobody has seen to be over.
+    """One piece of evidence and the ``points`` that it takes off the score now.
 
-    ``why_no_points``: in words; None where it takes something off.
+    ``is_open``: a standing fault whose end is not observed yet. ``why_no_points``: the reason as text; None where it
+    takes points off.
     """
 
     row: EvidenceRow | EvidenceRecord
@@ -58,10 +59,11 @@ class WeighedEvidence:
 
 @dataclass(frozen=True, slots=True)
 class GpuDetail:
-    """``evidence`` and ``moves``: the newest first. ``admission``: to each tier, with what would bring it back.
+    """Everything about one GPU. ``evidence`` and ``moves`` have the newest first.
 
-    ``remedy``: what is due about it. ``attempts_max``: repairs of one group of faults that its board gets.
-    ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
+    ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
+    ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
+    that waits for a person to close a scope of the breaker.
     """
 
     gpu: GpuRecord
@@ -81,7 +83,7 @@ class GpuDetail:
 
 
 def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
-    """What ``queries.gpu_documents.GPU`` is asked with, beside ``now``."""
+    """Return the parameters of ``queries.gpu_documents.GPU``, except ``now``."""
     return {
         "uuid": uuid,
         "remembered": REMEMBERED,
@@ -93,14 +95,14 @@ def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
 
 
 def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
-    """Raises ``NotFoundError``: there is no such GPU."""
+    """Return the GPU's details. Raises ``NotFoundError`` where there is no such GPU."""
     unit.principal.require(Permission.GPU_READ)
     unit.session.flush()
     return detail_from(GPU.ask(unit.session, {**asked_of(uuid), "now": unit.now}), unit.now)
 
 
 def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
-    """What the rules make of it at ``now``. Raises ``NotFoundError``: nothing was found."""
+    """Return what the rules conclude of it at ``now``. Raises ``NotFoundError`` where nothing was found."""
     if found is None:
         raise NotFoundError("there is no such GPU")
     case = _case_of(found)
@@ -136,7 +138,7 @@ def _policy_of(found: GpuView) -> Policy:
 
 
 def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
-    """Every move of its standing, the newest first. ``before``: those older than that one.
+    """Return the moves of its standing, the newest first. ``before``: only moves older than that one.
 
     Raises:
         NotFoundError: there is no such GPU.
@@ -152,7 +154,10 @@ def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None 
 def evidence_about_gpu(
     unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: EvidenceId | None = None
 ) -> Sequence[WeighedEvidence]:
-    """The newest first; ``before``: those older than that one. Raises ``NotFoundError``: there is no such GPU."""
+    """Return the evidence about it, the newest first. Raises ``NotFoundError`` where there is no such GPU.
+
+    ``before``: only evidence older than that one.
+    """
     unit.principal.require(Permission.GPU_READ)
     case = cases_of(unit, [require_there(unit, uuid)])[uuid]
     query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
@@ -186,7 +191,7 @@ def _weighed_by(
 
 
 def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
-    """Raises ``NotFoundError``: there is no such GPU."""
+    """Return the GPU. Raises ``NotFoundError`` where there is none."""
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None:
         raise NotFoundError("there is no such GPU")

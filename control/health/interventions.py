@@ -1,4 +1,4 @@
-"""What persons do about a GPU: dismiss evidence, repair, retire, reinstate. Each with reason, event and audit entry."""
+"""Actions of persons on a GPU: dismiss evidence, repair, retire, reinstate. Each has reason, event and audit entry."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ END_REPAIR: Final = declare_action("gpu.repair.end")
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One locked GPU before the person who asks."""
+    """One locked GPU and the person who acts on it."""
 
     gpu: Gpu
     case: GpuCase
@@ -84,7 +84,7 @@ def dismiss(
 
 
 def retire(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
-    """Out of service, from any standing; what runs on it is evacuated.
+    """Take the GPU out of service, from any standing; its running attempt is evacuated.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
@@ -96,7 +96,7 @@ def retire(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: in
 
 
 def reinstate(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
-    """A retired GPU back to UNPROVEN. Raises as ``retire`` does; ``ConflictError``: it is not retired."""
+    """Return a retired GPU to UNPROVEN. Raises as ``retire`` does; ``ConflictError``: it is not retired."""
     asked = _asked(unit, uuid, expected_version)
     move = _decided(
         lambda: interventions.reinstate(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)
@@ -114,17 +114,17 @@ def start_repair(
     by: RepairBy = RepairBy.PERSON,
     expected_version: int | None = None,
 ) -> None:
-    """A quarantined GPU to REPAIR. ``fault_group``: what it is for; by its evidence where none is named.
+    """Move a quarantined GPU to REPAIR. ``fault_group`` is the repair's purpose; by default its evidence names it.
 
     ``action`` None: the remedy that is due (``health.remedy.remedy``). ``by`` the agent of its host: it asks for the
-    order and tells how it ended. One that a person has taken out by an override is QUARANTINED first, by its own
+    order and reports how it ended. A GPU that a person has taken out by an override is QUARANTINED first, by its own
     standing.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
         ValidationFailedError: an action for an agent that needs hands.
-        ConflictError: it is not QUARANTINED, or a job still holds it, or its host for what all its GPUs feel; or
-            no remedy is due and none is named.
+        ConflictError: it is not QUARANTINED, or a job still holds it, or its host where the verb affects all its GPUs;
+            or no remedy is due and none is named.
     """
     if by is RepairBy.AGENT and (action is None or verb_for(action, by) in HOST_SCOPE):
         lock_host(unit, uuid)
@@ -149,11 +149,11 @@ def start_repair(
 
 
 def finish_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
-    """The repair is done: UNPROVEN, its burn-in follows.
+    """End a repair that is done: the GPU is UNPROVEN, and its burn-in follows.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
-        ConflictError: it is not in REPAIR, or its agent still tells of the fault.
+        ConflictError: it is not in REPAIR, or its agent still reports the fault.
     """
     asked = _asked(unit, uuid, expected_version)
 
@@ -166,7 +166,7 @@ def finish_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_vers
 
 
 def fail_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
-    """The repair failed: back to QUARANTINED. Raises as ``retire`` does; ``ConflictError``: it is not in REPAIR."""
+    """End a failed repair: back to QUARANTINED. Raises as ``retire`` does; ``ConflictError``: it is not in REPAIR."""
     asked = _asked(unit, uuid, expected_version)
     move = _decided(
         lambda: interventions.fail_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, words=reason)
@@ -187,7 +187,7 @@ def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _As
 
 
 def _with_quarantine(unit: UnitOfWork, asked: _Asked, reason: str) -> _Asked:
-    """The override gives way to the standing: hands on a GPU end what was known of it."""
+    """Replace a person's override by a quarantine: a repair ends what was known of the GPU, also the override."""
     uuid = asked.gpu.uuid
     if asked.gpu.standing in OUT or not overrides.is_taken_out(unit, uuid):
         return asked
@@ -232,11 +232,11 @@ def _decided(decide: Callable[[], T]) -> T:
 
 
 def _audited(unit: UnitOfWork, asked: _Asked, move: Move, action: str, reason: str, **detail: Any) -> None:
-    """The breaker lets a person's move pass, and counts the GPU as back where it is."""
+    """Store a person's move and its audit entry. The breaker admits it, and counts the GPU as returned."""
     make_audited(unit, asked.gpu, move, action, asked.policy, policy_version(unit), reason=reason, **detail)
 
 
 def _make(unit: UnitOfWork, asked: _Asked, move: Move) -> None:
-    """The breaker lets a person's move pass, and counts the GPU as back where it is."""
+    """Store a person's move. The breaker admits it, and counts the GPU as returned."""
     for allowed in ruled(unit, [move], asked.policy):
         make_move(unit, asked.gpu, allowed, policy_version(unit))

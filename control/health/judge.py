@@ -1,7 +1,12 @@
-"""The judge: what agents report becomes evidence, scores and moves. Any number may run; each takes its own signals.
+"""The judge: agents' signals become evidence, scores and moves. Any number may run; each takes its own signals.
 
-What is judged is marked in the same transaction, so a signal has effect once, whoever dies when. A batch that fails is
-taken one by one: what fails alone is set aside, and stops nothing else.
+A signal is marked as judged in the transaction of its effect, so it has effect once, whichever process dies at any
+time. A batch that fails is tried item by item, and an item that fails alone is set aside:
+
+    batch [s1 s2 s3]  --fails-->  rolled back
+    s1 alone: ok      s2 alone: fails -> set aside, an incident is open      s3 alone: ok
+
+The order is signals first, then due GPUs: evidence of this round is in the scores that the round computes.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,15 +37,15 @@ _log = structlog.get_logger(__name__)
 
 
 def judge_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """One round: the oldest unjudged signals, then the GPUs whose time has come. Returns how many were looked at."""
+    """Judge one round: the oldest unjudged signals, then the GPUs that are due. Return how many were judged."""
     round_ = _Round(units, principal)
     return round_.judge_signals() + round_.judge_due()
 
 
 def judge_findings(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal] = ()) -> int:
-    """Findings become evidence, and the GPUs they are about are judged. Returns how many moved.
+    """Turn findings into evidence and judge their GPUs. Return how many moved.
 
-    ``taken``: the signals that said it, which the caller holds.
+    ``taken``: the signals that reported the findings, which the caller holds.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     policy = active_policy(unit.session)
@@ -75,7 +80,7 @@ class _Round:
         return self._in_batch(batch, waiting, self._judge_signal, self._set_signal_aside)
 
     def judge_due(self) -> int:
-        """GPUs on which time alone has an effect: decay, dwell, the end of a probation."""
+        """Judge the GPUs on which time alone has an effect: decay, dwell, the end of a probation."""
 
         def batch() -> int:
             with self._begin(TIME) as unit:
@@ -97,7 +102,7 @@ class _Round:
         alone: Callable[[Any], None],
         set_aside: Callable[[Any, Exception], None],
     ) -> int:
-        """All at once; where that fails, each alone, so that a poisoned one stops nobody else."""
+        """Judge all at once. Where that fails, judge each alone, so that one faulty item stops no other."""
         try:
             return retrying(batch)
         except UnavailableError:
@@ -116,7 +121,10 @@ class _Round:
         return len(keys)
 
     def _judge_signal(self, key: tuple[str, str]) -> None:
-        """Its evidence alone. The GPUs are due then: what fails in judging one is its fault, not the signal's."""
+        """Store the evidence of one signal.
+
+        Its GPUs become due: a failure in judging one is the GPU's, not the signal's.
+        """
         with self._begin(SIGNALS) as unit:
             row = _locked_signal(unit, key)
             if row is not None:
@@ -151,7 +159,7 @@ def _oldest_waiting(unit: UnitOfWork) -> Select[StoredSignal]:
 
 
 def _locked_signal(unit: UnitOfWork, key: tuple[str, str]) -> StoredSignal | None:
-    """None where another judge has it, or had it."""
+    """Return the signal, locked. None: another judge has it, or judged it."""
     query = select(StoredSignal).where(
         StoredSignal.node_id == key[0], StoredSignal.signal_id == key[1], StoredSignal.judged_at.is_(None)
     )

@@ -1,6 +1,4 @@
-"""What the GPUs of a node say of it together becomes evidence about the node
-(``health.detectors.node.gpus_at_fault``).
-"""
+"""Evidence about a node that its GPUs' faults give together (``health.detectors.node.gpus_at_fault``)."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -31,9 +29,9 @@ from muster.identity import new_id
 def nodes_in_question(
     session: Session, now: datetime, policy: HealthPolicy, node_ids: Collection[NodeId] | None = None
 ) -> set[NodeId]:
-    """Nodes of which so many GPUs were condemned within the rule's window, and those of which it was told already.
+    """Return nodes with enough condemned GPUs within the rule's window, and nodes with open evidence of the same.
 
-    ``node_ids``: of these alone, which an index finds.
+    ``node_ids``: only these nodes, by an index.
     """
     rule = policy.detectors.gpus_at_fault
     is_one = true() if node_ids is None else within(EvidenceRow.node_id, node_ids)
@@ -65,7 +63,10 @@ def nodes_in_question(
 def tell_of_gpus_together(
     unit: UnitOfWork, node_ids: Collection[NodeId], maintained: Collection[NodeId], policy: HealthPolicy
 ) -> None:
-    """The caller holds the nodes' rows. What it reads of GPUs may be a moment old: the next round reads it again."""
+    """Store what the nodes' GPUs show together. The caller holds the nodes' rows.
+
+    The read of GPUs may be a moment old: the next round reads them again.
+    """
     some = sorted(nodes_in_question(unit.session, unit.now, policy, node_ids))
     if not some:
         return

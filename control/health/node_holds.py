@@ -1,7 +1,7 @@
-"""Node holds: a node whose ports, fabric or host are at fault takes nothing new, and none of its GPUs is quarantined.
+"""Node holds: a node with faulty ports, fabric or host takes nothing new, and none of its GPUs is quarantined.
 
-A hold is a cordon of the judge's, which stands as long as its evidence does (``health.standing.node_hold``). What runs,
-runs on. A person's release outlives the evidence that was there: only what comes to light later holds the node again.
+A hold is a rule cordon that stands as long as its evidence does (``health.standing.node_hold``). Running programs
+continue. A person's release outlives the evidence that existed then: only later evidence holds the node again.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,13 +32,13 @@ from muster.domain.times import to_ms
 HOLD: Final = declare_action("judge.hold_nodes")
 REASON_CODE: Final = "node_fault"
 MAINTENANCE_CODES: Final = ("drain", maintenance.REASON_CODE)
-"""Cordons under which somebody works on a node: what it tells of its own scope then weighs nothing."""
+"""Cordons under which a person works on a node: reports about the node itself then have no weight."""
 NODES_AT_ONCE: Final = 200
 _REASON_LENGTH_MAX: Final = 500
 
 
 def hold_nodes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Holds on exactly those nodes that their evidence holds. Returns how many began or ended."""
+    """Hold exactly the nodes that their evidence holds. Return how many holds began or ended."""
     with units.read() as session:
         maintained = _told_in_maintenance(session, units.clock())
     for node_id in maintained:
@@ -58,7 +58,7 @@ def hold_nodes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def _told_in_maintenance(session: Session, now: datetime) -> Sequence[NodeId]:
-    """Nodes on which nobody works any more, and that are heard: what they told meanwhile may still stand."""
+    """Return live nodes that are no longer in maintenance and have faults from that time, which may still stand."""
     worked_on = select(Cordon.node_id).where(
         Cordon.reason_code.in_(MAINTENANCE_CODES), Cordon.node_id.is_not(None), cordons.those_that_stand(now)
     )
@@ -92,13 +92,16 @@ def _end_maintenance(units: UnitOfWorkFactory, principal: Principal, node_id: No
 
 
 def lock_nodes(unit: UnitOfWork, node_ids: Collection[NodeId]) -> list[NodeId]:
-    """In id order, as everybody locks them, and before their GPUs: evidence about a node is written under its lock."""
+    """Lock the nodes and return their ids, in id order.
+
+    Every caller uses that order, and locks nodes before their GPUs: evidence about a node is written under its lock.
+    """
     query = select(Node.id).where(Node.id.in_(list(node_ids))).order_by(Node.id).with_for_update(key_share=True)
     return list(unit.session.scalars(query)) if node_ids else []
 
 
 def nodes_in_maintenance(unit: UnitOfWork, node_ids: Collection[NodeId]) -> frozenset[NodeId]:
-    """Those of ``node_ids`` that are drained for somebody's work, or in a window of it."""
+    """Return the nodes among ``node_ids`` that are drained for maintenance, or in a maintenance window."""
     query = select(Cordon.node_id).where(
         Cordon.node_id.in_(list(node_ids)),
         Cordon.reason_code.in_(MAINTENANCE_CODES),
@@ -126,7 +129,7 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[Nod
 
 
 def _wanted(unit: UnitOfWork, node_ids: Sequence[NodeId], policy: HealthPolicy) -> dict[NodeId, tuple[Evidence, ...]]:
-    """Nodes that are to be held, each with the evidence why."""
+    """Return the nodes that are to be held, each with the evidence for it."""
     mine = (*_about_nodes(unit.now - _looks_back(policy)), EvidenceRow.node_id.in_(node_ids))
     store_outlasted(unit, unit.session.scalars(select(EvidenceRow).where(*mine, is_pending())).all())
     released = _released_by_persons(unit, node_ids)
@@ -139,7 +142,7 @@ def _wanted(unit: UnitOfWork, node_ids: Sequence[NodeId], policy: HealthPolicy) 
 
 
 def _released_by_persons(unit: UnitOfWork, node_ids: Sequence[NodeId]) -> dict[NodeId, datetime]:
-    """When somebody but the judge last ended a hold."""
+    """Return when an actor other than the judge last ended a hold."""
     query = (
         select(Cordon.node_id, func.max(Cordon.released_at))
         .where(Cordon.node_id.in_(node_ids), Cordon.reason_code == REASON_CODE)
@@ -155,7 +158,7 @@ def _looks_back(policy: HealthPolicy) -> timedelta:
 
 
 def _about_nodes(since: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Of evidence in a query: about a node itself, bad enough to hold it."""
+    """Return the conditions on evidence that is about a node itself and severe enough to hold it."""
     return (
         EvidenceRow.gpu_uuid.is_(None),
         EvidenceRow.last_seen_at > since,
@@ -164,5 +167,5 @@ def _about_nodes(since: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def _is_ours() -> tuple[ColumnElement[bool], ...]:
-    """Of a cordon in a query: a hold that stands."""
+    """Return the conditions on a cordon that is a node hold and stands."""
     return (Cordon.reason_code == REASON_CODE, Cordon.released_at.is_(None), Cordon.node_id.is_not(None))

@@ -1,7 +1,7 @@
-"""GPUs of one gang beside each other, once a minute: who is apart from its peers becomes evidence.
+"""GPUs of one gang compared with each other, once a minute: a GPU apart from its peers becomes evidence.
 
-What was seen in the rounds before is kept in memory alone: a process that starts anew looks for a window's length
-before it says anything, and two that run side by side find the same fault, which is one evidence.
+Earlier rounds are kept in memory alone. A process that starts again observes for a window's length before it reports,
+and two processes at the same time find the same fault, which is one evidence.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ from muster.domain.times import to_ms
 
 JUDGE: Final = declare_action("judge.peers")
 FRESH: Final = timedelta(seconds=60)
-"""Readings that came longer ago are of no round: peers are compared at one time."""
+"""Maximum age of readings in a round: peers are compared at one time."""
 FINDINGS_MAX: Final = 200
-"""In one transaction."""
+"""Maximum number of findings in one transaction."""
 _COLUMNS: Final = [INDEX[metric.name] for metric in METRICS]
 _log = structlog.get_logger(__name__)
 
 
 class PeerRounds:
-    """Of one process: what its rounds remember."""
+    """Memory of one process over its rounds."""
 
     def __init__(self, units: UnitOfWorkFactory, principal: Principal) -> None:
         self._units = units
@@ -44,7 +44,7 @@ class PeerRounds:
         self._gangs: dict[tuple[str, str], int] = {}
 
     def once(self) -> int:
-        """One round. Returns how many findings it told; none while the policy has it off."""
+        """Run one round. Return how many findings it reported; none while the policy has it off."""
         now = self._units.clock()
         with self._units.read() as session:
             policy = active_policy(session).health
@@ -83,7 +83,7 @@ class PeerRounds:
 
 
 def _numbered(names: list[tuple[str, str]], known: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """A number a gang, the same as long as it runs, and none that another had in the round before."""
+    """Return a number for each gang: the same as long as it runs, and none that another had in the round before."""
     found = {name: known[name] for name in dict.fromkeys(names) if name in known}
     following = max(known.values(), default=-1) + 1
     for name in dict.fromkeys(names):

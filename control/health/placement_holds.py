@@ -1,7 +1,7 @@
 """Placement holds: a GPU whose quarantine waits for the breaker takes nothing new meanwhile.
 
 A hold is a cordon of the judge's, which no cap limits: it stands as long as the rules would quarantine the GPU. One
-that is there because results may be wrong also takes what runs off the GPU, as I10 lets it.
+whose code is ``CORRECTNESS`` also has the GPU's attempt evacuated, as I10 allows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ _CODES: Final = (HELD_BACK, CORRECTNESS)
 MAY_COMPUTE_WRONG: Final = exists().where(
     Cordon.gpu_uuid == Gpu.uuid, Cordon.reason_code == CORRECTNESS, Cordon.released_at.is_(None)
 )
-"""Of a GPU in a query: measured evidence threatens correctness, and the breaker holds its quarantine back."""
+"""Condition on a GPU: measured evidence threatens correctness, and the breaker holds its quarantine back."""
 
 
 def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid, Move]) -> None:
-    """Holds on exactly those of ``gpus`` (locked) whose quarantine is held back; a scope that closes ends them."""
+    """Hold exactly the GPUs among ``gpus`` (locked) whose quarantine is held back; closing a scope ends the holds."""
     standing = select(Cordon).where(
         Cordon.gpu_uuid.in_([gpu.uuid for gpu in gpus]), Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None)
     )
@@ -43,7 +43,7 @@ def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid
 
 
 def held_gpus(unit: UnitOfWork) -> Sequence[GpuUuid]:
-    """Those whose quarantine waits for the breaker, in id order."""
+    """Return the GPUs whose quarantine waits for the breaker, in id order."""
     standing = select(Cordon.gpu_uuid).where(Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None))
     return sorted(GpuUuid(uuid) for uuid in unit.session.scalars(standing.distinct()) if uuid is not None)
 

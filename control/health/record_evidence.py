@@ -1,7 +1,7 @@
-"""What was said becomes evidence, under the lock of the GPU or node that it is about: nodes first, then GPUs.
+"""Findings become evidence, under the lock of the GPU or node that they are about: nodes first, then GPUs.
 
-Agents tell each hour that all is well, so most that is said ends faults that nobody has. That costs one look, and no
-lock: but where another judge still has a signal about the same place, its fault may be on its way, and is waited for.
+Agents report each hour that all is well, so most reports end faults that do not exist. That costs one read, and no
+lock. But where another judge still has a signal about the same place, a fault may be in progress, and is waited for.
 """
 
 from collections import defaultdict
@@ -44,7 +44,10 @@ _NO_SIGNALS: Final[Sequence[StoredSignal]] = ()
 def take_note(
     unit: UnitOfWork, said: Sequence[Said], policy: HealthPolicy, taken: Sequence[StoredSignal] = _NO_SIGNALS
 ) -> list[Gpu]:
-    """The GPUs, locked, that have a fault now, or had. ``taken``: the signals that said it."""
+    """Store findings and closings, and return the locked GPUs that have or had a fault by them.
+
+    ``taken``: the signals that reported them.
+    """
     heard = _with_effect(unit, said, taken)
     if not heard:
         return []
@@ -70,10 +73,10 @@ def _place(each: Said | Evidence) -> str:
 
 @dataclass(slots=True)
 class _Known:
-    """Evidence of the places that are locked.
+    """Evidence of the locked places.
 
-    ``changed``: the places of which some is otherwise than before. ``asking``: GPU → the new finding that asks for a
-    burn-in, in words.
+    ``changed``: the places where some evidence has changed. ``asking``: GPU → text of the new finding that asks for a
+    burn-in.
     """
 
     unit: UnitOfWork
@@ -134,12 +137,12 @@ class _Known:
 
 
 def _with_effect(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal]) -> Sequence[Said]:
-    """Without what says that a fault is over where none is open, nor on its way."""
+    """Return everything except closings of faults that are neither open nor in progress."""
     closings = [each for each in said if isinstance(each, Closing)]
     if not closings or not taken:
         return said
     waited_for = {_place(each) for each in said if isinstance(each, Finding)}
-    waited_for |= _on_their_way(unit, closings, taken)  # before what is open is read: what was on its way is there then
+    waited_for |= _on_their_way(unit, closings, taken)  # before the open faults are read: theirs are stored then
     faults = _open_faults(unit, [each for each in closings if _place(each) not in waited_for])
     return [
         each
@@ -149,7 +152,7 @@ def _with_effect(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredS
 
 
 def _on_their_way(unit: UnitOfWork, closings: Sequence[Closing], taken: Sequence[StoredSignal]) -> set[str]:
-    """Places about which there are signals that came no later than ``taken``, and that others judge."""
+    """Return the places about which there are signals no later than ``taken`` that other judges hold."""
     mine = tuple_(StoredSignal.node_id, StoredSignal.signal_id).in_([(row.node_id, row.signal_id) for row in taken])
     query = select(StoredSignal.gpu_uuid, StoredSignal.node_id).where(
         StoredSignal.judged_at.is_(None),
@@ -161,7 +164,7 @@ def _on_their_way(unit: UnitOfWork, closings: Sequence[Closing], taken: Sequence
 
 
 def _open_faults(unit: UnitOfWork, closings: Sequence[Closing]) -> set[tuple[str, str]]:
-    """Of what ``closings`` are about: place and fault that evidence has open."""
+    """Return place and fault of each closing whose fault evidence has open."""
     gpus = {each.gpu_uuid for each in closings if each.gpu_uuid is not None}
     nodes = {each.node_id for each in closings if each.gpu_uuid is None}
     query = select(EvidenceRow.gpu_uuid, EvidenceRow.node_id, EvidenceRow.fault_key).where(

@@ -1,6 +1,6 @@
-"""Repairs that the agent of a GPU's host does: ordered by a person, given once, ended by the agent's report.
+"""Repairs that the agent of a GPU's host does: ordered by a person or rule, given once, ended by the agent's report.
 
-A report ends a repair by the same rules as a person's word: done is UNPROVEN and a burn-in follows, failed is
+A report ends a repair by the same rules as a person does: done is UNPROVEN and a burn-in follows, failed is
 QUARANTINED.
 """
 
@@ -39,16 +39,18 @@ from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairA
 ASK: Final = declare_action("repair.ask")
 REPORT: Final = declare_action("repair.report")
 AGAIN_S: Final = 10.0
-"""A verb is done, and its GPU still tells of the fault: its next samples may say that it is over."""
+"""Interval after a verb is done while its GPU still reports the fault: its next samples may show the end."""
 LEAST_S: Final = 300.0
 DIAGNOSIS_LEAST_S: Final = 1800.0
-"""An order is given with that much of its time left, or half of all where that is less. The longest that NVIDIA names
-for `dcgmi diag -r 3` is half an hour."""
+"""Least time that an order must have left when it is given, or half of all where that is less.
+
+The longest time that NVIDIA names for `dcgmi diag -r 3` is half an hour.
+"""
 LOST: Final = "its agent asked anew without having told how it went"
 
 
 def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
-    """None: a person does it. Raises ValidationFailedError: no agent can."""
+    """Return the verb; None: a person does it. Raises ValidationFailedError where no agent can."""
     if by is RepairBy.PERSON:
         return None
     if action not in VERBS:
@@ -58,19 +60,19 @@ def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
 
 
 def verbs_of(unit: UnitOfWork, nodes: Sequence[NodeId]) -> dict[NodeId, frozenset[RepairVerb]]:
-    """What each node's agent may do, of what this release knows."""
+    """Return the verbs that each node's agent may do, as far as this release knows them."""
     query = select(Node.id, Node.repair_verbs).where(Node.id.in_(nodes))
     return {node_id: known_verbs(verbs) for node_id, verbs in unit.session.execute(query)}
 
 
 def lock_host(unit: UnitOfWork, uuid: GpuUuid) -> None:
-    """All GPUs of its node, in id order, before any one of them: a placement locks them too before it looks."""
+    """Lock all GPUs of its node in id order, before any one of them: a placement locks them too before it reads."""
     node_id = select(Gpu.node_id).where(Gpu.uuid == uuid).scalar_subquery()
     lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id)).all())
 
 
 def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
-    """That ``verb`` disturbs nothing on the host, and nothing there disturbs it. The caller holds the locks.
+    """Check that ``verb`` disturbs nothing on the host, and nothing there disturbs it. The caller holds the locks.
 
     Raises:
         ConflictError: a job or a burn-in is on the host, for verbs that all its GPUs feel; or another such repair.
@@ -88,9 +90,10 @@ def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
 
 
 def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
-    """The asking node's next order. Whoever asks does nothing: what it was given and did not report has failed.
+    """Return the calling node's next order. A caller does nothing: an order that it has not reported has failed.
 
-    What it reported as done, and still tells of its fault, waits on, and holds up no other GPU's repair.
+    A repair that it reported as done, whose fault it still reports, continues to wait, and delays no other GPU's
+    repair.
     """
     node_id = _node_of(unit, request.protocol)
     _keep_verbs(unit, node_id, request.verbs)
@@ -115,7 +118,7 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
 
 
 def _keep_verbs(unit: UnitOfWork, node_id: NodeId, told: Sequence[str]) -> None:
-    """What the host's settings allow its agent: what a remedy is proposed by, and what a rule may order there."""
+    """Store the verbs that the host's settings allow its agent: they limit proposed remedies and orders by rule."""
     verbs = sorted(set(told))
     were = unit.session.scalars(select(Node.repair_verbs).where(Node.id == node_id)).one()
     if were == verbs:
@@ -126,12 +129,12 @@ def _keep_verbs(unit: UnitOfWork, node_id: NodeId, told: Sequence[str]) -> None:
 
 
 def _waits(row: Repair, request: RepairAsk) -> bool:
-    """Whether its verb ended by its agent's word, as ``_finish`` noted, and the agent still holds it."""
+    """Return whether the agent reported its verb as done, as ``_finish`` noted, and still holds it."""
     return row.words is not None and row.id in request.waiting
 
 
 def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) -> str | None:
-    """A verb that has no time left to end is not begun, nor one that would hurt what came to its host meanwhile."""
+    """Return why the order must not be given now: its time is too short, or it would disturb newer work on the host."""
     limit_s = policy.repair.limit_s(row.action)
     left_s = (row.began_at - unit.now).total_seconds() + limit_s
     least_s = DIAGNOSIS_LEAST_S if row.verb is RepairVerb.DIAGNOSIS else LEAST_S
@@ -149,7 +152,7 @@ def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) 
 
 
 def report(unit: UnitOfWork, repair_id: str, said: RepairReport) -> RepairAnswer:
-    """How it went. A repeated report, and one of a repair that has ended otherwise, have no effect.
+    """Store how it ended. A repeated report, and one of a repair that has ended otherwise, have no effect.
 
     Raises:
         NotFoundError: the node has no such repair.
@@ -196,7 +199,7 @@ def _give(unit: UnitOfWork, row: Repair, request: RepairAsk, policy: HealthPolic
 
 
 def _finish(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthPolicy) -> RepairAnswer:
-    """Done, unless its fault still stands by the agent's own word: then it waits, and its words say for what."""
+    """End the repair as done. If its agent still reports the fault, the repair waits, and its words name the reason."""
     case = cases_of(unit, [gpu])[gpu.uuid]
     try:
         move = interventions.finish_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), words=words)
@@ -226,7 +229,7 @@ def _payload(row: Repair, **more: Any) -> dict[str, Any]:
 
 
 def _open_of(node_id: NodeId) -> Any:
-    """Repairs by the agent of this node that have not ended, the oldest first."""
+    """Return the query of open repairs by the agent of this node, the oldest first."""
     query = select(Repair).join(Gpu, Gpu.uuid == Repair.gpu_uuid)
     is_open = (Gpu.node_id == node_id) & Repair.ended_at.is_(None) & Repair.verb.is_not(None)
     return query.where(is_open).order_by(Repair.began_at, Repair.id)

@@ -1,4 +1,4 @@
-"""Repairs as rows: begun by a person or rule, ended by whatever takes the GPU out of REPAIR."""
+"""Repairs as rows: begun by a person or rule, ended by any move that takes the GPU out of REPAIR."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from muster.identity import new_id
 
 REPAIRS_REMEMBERED: Final = 100
 MAY_STILL_RUN: Final = timedelta(minutes=15)
-"""How long a host's cordon outlives a repair that ended while its agent had the verb in hand."""
+"""How long a host's cordon outlives a repair that ended before its agent reported the verb's end."""
 CORDON_CODE: Final = "repair"
 _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
     MoveReason.REPAIR_DONE: RepairOutcome.DONE,
@@ -35,7 +35,10 @@ _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
 def begin_repair(
     unit: UnitOfWork, gpu: Gpu, action: RepairAction, fault_group: str, reason: str, verb: RepairVerb | None = None
 ) -> Repair:
-    """``verb``: its host's agent does it. What the whole host feels keeps the node out of new placements meanwhile."""
+    """Begin a repair. With a ``verb``, its host's agent does it.
+
+    A verb that affects the whole host keeps the node out of new placements meanwhile.
+    """
     cordon = None
     if verb in HOST_SCOPE:
         cordon = cordons.stand(unit, CORDON_CODE, f"{verb} of {gpu.uuid}: {reason}", node_id=gpu.node_id)
@@ -57,7 +60,7 @@ def begin_repair(
 
 
 def tell_of_repairs(unit: UnitOfWork, gpu: Gpu, policy: HealthPolicy) -> None:
-    """Repairs again and again on one node are a finding about the node, into the judge's inbox."""
+    """Report repeated repairs on one node as a finding about the node, into the judge's inbox."""
     unit.session.flush()
     since = unit.now - timedelta(seconds=policy.detectors.repair_repeats.window_s)
     began = select(Repair.began_at).join(Gpu, Gpu.uuid == Repair.gpu_uuid)
@@ -70,7 +73,7 @@ def tell_of_repairs(unit: UnitOfWork, gpu: Gpu, policy: HealthPolicy) -> None:
 
 
 def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:
-    """With the move that took ``gpu`` out of REPAIR."""
+    """End the repair with the move that took ``gpu`` out of REPAIR."""
     query = select(Repair).where(Repair.gpu_uuid == gpu.uuid, Repair.ended_at.is_(None)).with_for_update()
     for repair in unit.session.scalars(query):
         repair.ended_at, repair.words = unit.now, move.words
@@ -85,13 +88,13 @@ def _release_node(unit: UnitOfWork, repair: Repair) -> None:
     if cordon.released_at is not None:
         return
     if repair.taken_at is not None and unit.principal.node_id is None:
-        cordon.until = unit.now + MAY_STILL_RUN  # its agent has not told that the verb is over
+        cordon.until = unit.now + MAY_STILL_RUN  # its agent has not reported the verb's end
         return
     cordons.end(unit, cordon, f"the {repair.verb} has ended")
 
 
 def with_repairs(case: GpuCase, repairs: Sequence[Repair | RepairRecord]) -> GpuCase:
-    """``case`` with its board's repairs, which come the newest first."""
+    """Return ``case`` with its board's repairs, which come the newest first."""
     if not repairs:
         return case
     here = (row.action for row in repairs if row.ended_at is None and row.gpu_uuid == case.gpu_uuid)
@@ -99,7 +102,7 @@ def with_repairs(case: GpuCase, repairs: Sequence[Repair | RepairRecord]) -> Gpu
 
 
 def _past_of(repairs: Sequence[Repair | RepairRecord]) -> tuple[PastRepair, ...]:
-    """Those of ``repairs``, the newest first, that have ended: the oldest first."""
+    """Return the ended ones among ``repairs`` (the newest first), the oldest first."""
     return tuple(
         PastRepair(
             row.fault_group,

@@ -1,6 +1,6 @@
-"""A board that is past repair wants a person, where the policy lets no rule retire it: one incident a GPU.
+"""Incident of a board that is past repair, where the policy lets no rule retire it: one a GPU.
 
-It stands as long as the rule would retire the GPU: until it is retired, or until what asks for that is gone (a
+It is open as long as the rule would retire the GPU: until it is retired, or until its grounds no longer exist (a
 dismissal, a burn-in, a repair that is done, or repairs so long ago that they count no more).
 """
 
@@ -25,7 +25,7 @@ KIND: Final = IncidentKind.RETIREMENT_PROPOSED
 def keep_proposals(
     unit: UnitOfWork, gpus: Sequence[Gpu], cases: Mapping[GpuUuid, GpuCase], policy: HealthPolicy
 ) -> None:
-    """Incidents about exactly those of ``gpus`` (locked) that a rule would retire, if it were allowed to."""
+    """Keep incidents about exactly the GPUs among ``gpus`` (locked) that a rule would retire if it were allowed to."""
     proposed: dict[str, Move] = {}
     if not policy.repair.retires_by_rule:
         moves = (retirement_of(cases[gpu.uuid], to_ms(unit.now), policy) for gpu in gpus)

@@ -1,10 +1,10 @@
 """Repairs that a rule starts: the remedy that is due, by the agent of the GPU's host, as far as the policy lets it.
 
-Found from what stands in the database, so a round that was cut short is carried on by the next, and any number of
-processes may look: each start is one unit under the locks of the host's GPUs and the breaker's row, and asks there
-again. What failed or timed out is QUARANTINED again, and the next remedy of its ladder is due. Where nothing but a
-person brings a GPU on, one incident says so as long as that is so; nobody's ticket is started. While the policy names
-no verb (the default) rules start nothing and ask nobody.
+The work is found from the database, so the next round carries on a round that was cut short, and any number of
+processes may run. Each start is one unit under the locks of the host's GPUs and the breaker's row, and decides again
+there. A GPU whose repair failed or timed out is QUARANTINED again, and the next remedy of its ladder is due. Where a
+GPU needs a person, one incident is open for as long; no person's ticket is started. While the policy names no verb (the
+default), rules start nothing and open no incident.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,9 +44,9 @@ BATCH: Final = 200
 
 
 def start_repairs_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Starts what is due and may start, the longest quarantined first, and keeps the incidents. How many it started.
+    """Start repairs that are due, the longest quarantined first, and keep the incidents. Return how many were started.
 
-    One that fails does not keep the others: its fault is raised when all have had their turn.
+    One that fails does not stop the others: its fault is raised after all have had their turn.
     """
     with units.read() as session:
         may_start = bool(active_policy(session).health.repair.starts_by_rule)
@@ -92,7 +92,7 @@ def _batches(uuids: Sequence[GpuUuid]) -> Iterator[Sequence[GpuUuid]]:
 def _look(
     units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid], asked_about: set[str]
 ) -> tuple[list[GpuUuid], list[GpuUuid]]:
-    """Of these, without a lock: those that a rule may mend, and those whose incident is to open or close."""
+    """Return, without a lock, the GPUs that a rule may repair, and the GPUs whose incident is to open or close."""
     with units.begin(principal, LOOK, quiet=True) as unit:
         unit.principal.require(Permission.SYSTEM_RUN)
         found = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(uuids)))}
@@ -103,7 +103,7 @@ def _look(
 
 
 def _whom_to_ask(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, tuple[Remedy | None, str | None]]:
-    """Of each: what is due, and why a person has to see to it; None where a rule may, or a person holds it already."""
+    """Return each GPU's due remedy, and why a person has to act; None where a rule may, or a person took it out."""
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     verbs = verbs_of(unit, [gpu.node_id for gpu in gpus])
     cases, uuids = cases_of(unit, gpus), [gpu.uuid for gpu in gpus]
@@ -153,7 +153,7 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
 
 
 def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid]) -> int:
-    """Incidents about exactly those of ``uuids`` that nothing but a person brings on. None is a repair."""
+    """Keep incidents about exactly the GPUs among ``uuids`` that only a person can return to service. Return 0."""
     with units.begin(principal, ASK, quiet=True) as unit:
         gpus = lock_gpus(unit, uuids)
         words = _whom_to_ask(unit, gpus)

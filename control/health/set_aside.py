@@ -1,4 +1,4 @@
-"""What cannot be judged is set aside: it waits, an incident tells of it, and the rest goes on."""
+"""Items that cannot be judged are set aside: they wait with an incident, and the judge continues with the rest."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -11,7 +11,7 @@ from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import GpuUuid
 
 AGAIN_AFTER: Final = timedelta(minutes=10)
-"""It is tried again: the release that mends the judge loses nothing."""
+"""Time until another try: the release that repairs the judge loses nothing."""
 KIND: Final = IncidentKind.JUDGE_FAILED
 _FAULT_LENGTH_MAX: Final = 500
 
@@ -29,7 +29,7 @@ def set_gpu_aside(unit: UnitOfWork, gpu: Gpu, error: Exception) -> None:
 
 
 def close_for(unit: UnitOfWork, signals: Collection[StoredSignal], gpus: Collection[GpuUuid]) -> None:
-    """Incidents about what has been judged after all."""
+    """Close incidents about items that have been judged after all."""
     subjects = [*(signal.signal_id for signal in signals if signal.judge_fault is not None), *gpus]
     if not subjects:
         return

@@ -1,4 +1,4 @@
-"""Suspicion that evidence brings when the attempt has long ended: hosts tell late, and the judge has its own pace."""
+"""Suspicion by evidence that comes after the attempt's end: hosts report late, and the judge has its own pace."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _WAITING: Final = (JobState.QUEUED, JobState.RECOVERING)
 
 
 def hold_suspects_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Hold what waits to run again and is suspected by now; suspend what came late. Returns how many were held."""
+    """Hold pending jobs that are suspected by now; suspend late evidence. Return how many jobs were held."""
     with units.read() as session:
         waiting = _often_ended(session, active_policy(session), units.clock())
         late = [each for each in suspects.open_suspicions(session) if suspects.not_yet_suspended(session, each)]

@@ -1,8 +1,8 @@
-"""Whose checkpoints a GPU that computed wrong may have falsified: every job's that was on it since its fault began.
+"""Taint of checkpoints that a GPU which computed wrong may have falsified: of every job on it since its fault began.
 
-What has ended by the time of the judgement is tainted with the move that takes the GPU out, in its transaction; what
-runs there still as it is stopped (``evacuation``), with whatever it may yet commit on its way out. What went on from
-such a checkpoint is tainted with it, wherever it runs (``descent``).
+Attempts that have ended by the time of the judgement are tainted in the transaction of the move that takes the GPU out.
+Attempts that still run there are tainted as they are stopped (``evacuation``), with anything that they may yet commit.
+Attempts that continued from such a checkpoint are tainted with it, wherever they run (``descent``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,22 +21,22 @@ from muster.domain.states import AttemptState
 
 
 def tainted_from(onset: datetime, policy: Policy) -> datetime:
-    """From when on results of a GPU are doubted whose fault began at ``onset``."""
+    """Return the time from which results of a GPU are doubted whose fault began at ``onset``."""
     return onset - timedelta(seconds=policy.training.taint_margin_s)
 
 
 def taint_users(
     unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy, *, beside: Sequence[AttemptId] = ()
 ) -> int:
-    """Taint what every job that was on these GPUs since then has committed, heard of or not. Returns how many rows.
+    """Taint all that jobs on these GPUs since then have committed, reported or not. Return how many rows.
 
-    ``beside``: attempts that are among them whatever the allocations say.
+    ``beside``: attempts that are included, whatever the allocations state.
     """
     return _taint(unit, gpus, tainted_from(onset, policy), beside, are_ended=False)
 
 
 def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime], policy: Policy) -> int:
-    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them.
+    """Taint as ``taint_users`` does, for attempts that end or have ended: no evacuation would taint them.
 
     ``onsets``: GPU → since when it has its fault.
     """
@@ -54,7 +54,7 @@ def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime],
 
 
 def _held_since(since: datetime) -> ColumnElement[bool]:
-    """Of an allocation in a query: it was held at ``since``, or later."""
+    """Return the condition on an allocation that had its GPUs at ``since``, or later."""
     return or_(Allocation.released_at.is_(None), Allocation.released_at > since)
 
 

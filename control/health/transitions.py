@@ -1,4 +1,4 @@
-"""Deciding and storing moves of standing, within the circuit breaker (I10). One transaction a ruling."""
+"""Decision and storage of moves of standing, within the circuit breaker (I10). One transaction a ruling."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -34,16 +34,16 @@ from muster.domain.times import to_ms, to_time
 
 BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
-"""A move that the breaker held back is looked at again after this."""
+"""Interval after which a move that the breaker held back is decided again."""
 
 OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
 UNHEARD_AGAIN_MS: Final = 10_000
-"""A silent GPU proves nothing, so its time may be over without an effect: it is looked at again after this."""
+"""Interval after which a silent GPU is judged again. It proves nothing, so its time may end without an effect."""
 
 
 def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, policy_version: int | None) -> int:
-    """Score locked GPUs and make the moves that the rules decide. Returns how many moved."""
+    """Score locked GPUs and make the moves that the rules decide. Return how many moved."""
     now_ms = to_ms(unit.now)
     settle_pending(unit, [gpu.uuid for gpu in gpus])
     cases = cases_of(unit, gpus)
@@ -69,13 +69,13 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
 
 
 def _onset_of(move: Move, case: GpuCase, now_ms: int) -> datetime:
-    """Since when there is what the move cites."""
+    """Return the earliest onset of the evidence that the move cites, or now."""
     cited = [each.onset_ms for each in case.evidence if each.id in move.evidence_ids]
     return to_time(min(cited, default=now_ms))
 
 
 def settle_pending(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
-    """What was pending and has outlasted its time weighs from now on."""
+    """Give weight to pending evidence that has outlasted its time."""
     waiting = select(EvidenceRow).where(
         EvidenceRow.gpu_uuid.in_(uuids), EvidenceRow.last_seen_at > unit.now - REMEMBERED, is_pending()
     )
@@ -99,7 +99,7 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
 
 
 def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None) -> None:
-    """One move as a row, with its event. The GPU is judged again at once: its next rule may be due."""
+    """Store one move as a row, with its event. The GPU is judged again at once: its next rule may be due."""
     if move.from_standing is Standing.REPAIR:
         end_repair(unit, gpu, move)
     gpu.standing, gpu.origin_standing = move.to_standing, move.return_to
@@ -130,7 +130,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
 
 
 def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
-    """The moves that the breaker lets through. Persons' moves always pass; it hears of them all the same."""
+    """Return the moves that the breaker admits. Persons' moves always pass; the breaker counts them all the same."""
     now_ms = to_ms(unit.now)
     row, state = locked_breaker(unit)
     ruling = breaker.admit(moves, state, fleet_counts(unit.session, [move.gpu_uuid for move in moves]), policy, now_ms)
@@ -143,7 +143,7 @@ def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tupl
 
 
 def locked_breaker(unit: UnitOfWork) -> tuple[Breaker, BreakerState]:
-    """Its row until the commit, as it is by now: of two processes one counts what the other did."""
+    """Lock the breaker's row until the commit, and return its newest state: processes count each other's moves."""
     row = unit.session.get_one(Breaker, BREAKER, with_for_update=True, populate_existing=True)
     return row, msgspec.convert(row.state, BreakerState)
 
@@ -159,7 +159,7 @@ def make_audited(
     reason: str,
     **detail: Any,
 ) -> None:
-    """A move that a person, an agent or a rule of repairs asked for: its audit entry, and the move where it is let."""
+    """Store the audit entry of a move that a person, agent or repair rule requested, and the move if admitted."""
     told = {"from": move.from_standing, "to": move.to_standing, **detail}
     unit.audit(action, "gpu", gpu.uuid, reason=reason, detail=told)
     for allowed in ruled(unit, [move], policy):
@@ -174,7 +174,7 @@ def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
 
 
 def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
-    """How many GPUs there are, where those of ``uuids`` stand, and who holds them."""
+    """Return the number of GPUs, the places of ``uuids``, and the tenants that hold them."""
     groups = session.execute(
         select(Node.rack, Gpu.cohort_key, func.count())
         .join(Gpu, Gpu.node_id == Node.id)

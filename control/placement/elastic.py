@@ -1,7 +1,10 @@
-"""Elastic jobs: they go on with another number of hosts, as a new attempt, by the scheduler's word or their tenant's.
+"""Elastic jobs: they continue with another number of hosts as a new attempt, by the scheduler's or tenant's decision.
 
-The attempt is asked to stop for ``resize``, and in the same transaction all that its next one will run on is held for
-its job: its own GPUs, and those that it grows by. The hold ends when the job is placed, or waits no more.
+The attempt gets a stop request for ``resize``. In the same transaction, all GPUs of its next attempt are held for its
+job: its own GPUs, and the additional ones. The hold ends when the job is placed, or waits no more.
+
+    attempt 1 on A B      grow to A B C       attempt 1 stops       attempt 2 on A B C
+    RUNNING          -->  hold {A B C}   -->  hold {A B C}     -->  the hold has ended
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,14 +54,14 @@ _HAS_SURPLUS: Final[ColumnElement[bool]] = Attempt.num_nodes > func.coalesce(
 )
 _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _SOON: Final = timedelta(seconds=10)
-"""Who waits longer for its next try than so lets go of what is held for it."""
+"""A job that waits longer than this for its next try loses its hold."""
 _NOT_RECLAIMED_FOR: Final = ~exists().where(
     Reclaim.beneficiary_job_id == GpuHold.job_id, Reclaim.hold_ended_at.is_(None)
 )
 
 
 class GrowthLostError(ConflictError):
-    """The snapshot no longer holds: nobody was asked to stop. The next cycle plans anew."""
+    """The snapshot no longer holds: no attempt was asked to stop, and the next cycle plans again."""
 
     code, status, title = "growth_lost", 409, "What runs has changed since the growth was planned"
 
@@ -68,7 +71,7 @@ def sizes(job: Job) -> Sizes:
 
 
 def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
-    """Of each attempt that runs, that nothing stops, and that may have more or fewer hosts than it has."""
+    """Return each running attempt that nothing stops and that may have more or fewer hosts than it has."""
     rank_order = (AllocationGpu.node_rank, AllocationGpu.local_index)
     query = (
         select(
@@ -105,7 +108,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
 
 
 def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
-    """It runs, nothing stops it, and one of these holds of its size."""
+    """Return the condition on an attempt that runs, that nothing stops, and for whose size one of ``sizes`` is true."""
     return and_(
         Attempt.state == AttemptState.RUNNING,
         Attempt.stop_reason.is_(None),
@@ -116,7 +119,10 @@ def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
-    """Whether an attempt may, by its size and its dwell, and a GPU is idle: else no cycle is worth its snapshot."""
+    """Return whether an attempt may grow, by its size and its dwell, and a GPU is idle.
+
+    If not, no cycle is worth its snapshot.
+    """
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
     is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= since)
     query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
@@ -128,7 +134,7 @@ def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
 
 
 def own_holds(session: Session) -> list[OwnHold]:
-    """What is held for jobs that change their size."""
+    """Return the holds of jobs that change their size."""
     query = (
         select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
         .join(GpuHold, GpuHold.job_id == Job.id)
@@ -142,7 +148,7 @@ def own_holds(session: Session) -> list[OwnHold]:
 
 
 def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:
-    """The attempt is asked to save and leave, and its larger place is held for its job.
+    """Ask the attempt to save and leave, and hold its larger place for its job.
 
     Raises:
         GrowthLostError: something is no longer as the plan saw it.
@@ -170,7 +176,7 @@ def _require_as_planned(loaded: LoadedAttempt, growth: Growth) -> None:
 def _require_place(
     unit: UnitOfWork, job: Job, wanted: Sequence[GpuUuid], own: Collection[GpuUuid], policy: Policy
 ) -> None:
-    """One cohort, admitted, promised to nobody, and free or its own."""
+    """Check that the GPUs are of one cohort, admitted, held for no job, and free or the attempt's own."""
     _lock_gpus(unit, wanted)
     views = gpu_views(unit.session, unit.now, policy.health, only=wanted)
     homogeneity = policy.homogeneity(job.tier)
@@ -190,7 +196,7 @@ def _lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
 
 
 def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[GpuUuid]:
-    """In rank order."""
+    """Return the attempt's GPUs in rank order."""
     query = (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
@@ -216,14 +222,14 @@ def _change_size(
 def resize(
     unit: UnitOfWork, job_id: JobId, nodes: int, *, reason: str | None = None, expected_version: int | None = None
 ) -> Job:
-    """From now on the job wishes for ``nodes`` hosts, and takes no more. Asking twice is the same as once.
+    """Set the number of hosts that the job is to have from now on. A repeated request has no further effect.
 
-    With more hosts than that it saves and goes on with those; with fewer it grows as GPUs are idle.
+    If it has more hosts, it saves and continues with ``nodes`` of them; if it has fewer, it grows as GPUs are idle.
 
     Raises:
         NotFoundError: no such job, or another tenant's.
         ConflictError: the job has ended.
-        ValidationFailedError: it is not elastic, or not so.
+        ValidationFailedError: it is not elastic, or not in this size.
         PreconditionFailedError: it is not at ``expected_version`` any more.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -242,9 +248,9 @@ def resize(
 
 
 def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:
-    """A program asks for another number of hosts of its own job, whose row is locked: as its tenant may, and no more.
+    """Resize a job, whose row is locked, as its program requests: within what its tenant may do.
 
-    What cannot be is told in the job's events: the training goes on as it is.
+    A refused request is an event of the job: the training continues unchanged.
     """
     unit.principal.require(Permission.HOST_REPORT)
     job, attempt = loaded.job, loaded.attempt
@@ -267,7 +273,7 @@ def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> 
 
 
 def _wish(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, asked_by: Mapping[str, str]) -> None:
-    """Of a locked job, and a number that it takes."""
+    """Store a number of hosts that the locked job accepts."""
     if job.wanted_nodes == nodes:
         return
     before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
@@ -282,7 +288,7 @@ def _wish(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, asked_by: 
 
 
 def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
-    """Its code, and in words; None for a number that the job takes."""
+    """Return code and text of the fault; None for a number that the job accepts."""
     shape = spec_of(job).shape
     if not shape.is_elastic:
         return (
@@ -295,7 +301,7 @@ def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
 
 
 def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy) -> None:
-    """Its first hosts are held for it, but for what is promised to another. What leaves already is not asked again."""
+    """Hold the job's first hosts for it, except GPUs held for another job. A stopping attempt is not asked again."""
     if loaded.attempt.stop_reason is not None or loaded.attempt.ending_cause is not None:
         return
     per_node = spec_of(loaded.job).shape.gpus_per_node
@@ -328,7 +334,10 @@ def _still_needs(session: Session, job_id: JobId, now: datetime) -> bool:
 
 
 def _is_tried_again_soon(now: datetime) -> ColumnElement[bool]:
-    """Not one that ended otherwise than it was asked to, and has a pause before its next try."""
+    """Return the condition on a job without a long pause before its next try.
+
+    A job has such a pause if its attempt ended for another reason than the stop request.
+    """
     return or_(Job.next_try_at.is_(None), Job.next_try_at <= now + _SOON)
 
 

@@ -1,4 +1,4 @@
-"""Who runs on a place that is held for a gang: until when, and who came there after it and will be gone before."""
+"""Occupants of a place that is held for a gang: the end of each, and the jobs placed there later that end before."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from muster.domain.states import AllocationState
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """One job's GPUs on one host of the place. ``ends_at``: at the latest, before its grace; None: it says no time."""
+    """One job's GPUs on one host of the place.
+
+    ``ends_at``: the latest end, before its grace; None: the job states no time.
+    """
 
     node_id: NodeId
     job_id: JobId
@@ -29,7 +32,7 @@ class Occupant:
 
 
 def occupants_of(unit: UnitOfWork, uuids: Collection[GpuUuid]) -> Sequence[Occupant]:
-    """Who came first is first. A tenant reads of its own jobs alone."""
+    """Return the occupants, the first placed one first. A tenant reads its own jobs alone."""
     unit.principal.require(Permission.JOB_READ)
     ends_at = func.coalesce(Attempt.stop_deadline_at, Attempt.wall_deadline_at)
     is_cleaning = AllocationGpu.state == AllocationState.CLEANING

@@ -1,4 +1,4 @@
-"""What is held for a beneficiary, from the notice on until it is placed or waits no more. Under its job's lock."""
+"""Holds for a beneficiary, from the notice on until it is placed or waits no more. Under its job's lock."""
 
 from collections.abc import Collection
 from typing import Final
@@ -22,7 +22,7 @@ def hold(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
 
 
 def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
-    """These and no others: what the job keeps since it was interrupted stays held so far as it is among them."""
+    """Hold these GPUs and no others: a hold since an interruption stays only where its GPU is among them."""
     own = set(unit.session.scalars(select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)))
     if rest := own.difference(gpus):
         unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id, GpuHold.gpu_uuid.in_(rest)))
@@ -30,19 +30,19 @@ def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
 
 
 def promised(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
-    """Which of these GPUs are held for a job other than ``but_for``. Asked under the locks of the GPUs."""
+    """Return the GPUs that are held for a job other than ``but_for``. The caller holds the GPUs' locks."""
     query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
     return list(unit.session.scalars(query if but_for is None else query.where(GpuHold.job_id != but_for)))
 
 
 def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
-    """Hold nothing more for a job that keeps waiting, or waits no more."""
+    """End all holds for a job that keeps waiting, or waits no more."""
     unit.principal.require(Permission.SYSTEM_RUN)
     let_go_and_tell(unit, lock_job(unit, lapsed.beneficiary), lapsed.why)
 
 
 def let_go_and_tell(unit: UnitOfWork, job: Job, why: str) -> None:
-    """As ``let_go``; told as a reclaim's end only where GPUs were reclaimed for the job."""
+    """Release as ``let_go`` does, with an event: a reclaim's end only where GPUs were reclaimed for the job."""
     reclaimed = exists().where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
     kind = "job.reclaim_lapsed" if unit.session.scalar(select(reclaimed)) else "job.hold_lapsed"
     if let_go(unit, job, why):
@@ -51,9 +51,9 @@ def let_go_and_tell(unit: UnitOfWork, job: Job, why: str) -> None:
 
 
 def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
-    """Whether anything was held for the locked job. Its victims that were not told yet may then be let off.
+    """End the locked job's holds, also a hold without a reclaim for a change of size. Return whether it had any.
 
-    Also what was held without a reclaim, for a job that changes its size.
+    Victims that have no notice yet may then be spared.
     """
     query = select(Reclaim).where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
     reclaims = unit.session.scalars(query.order_by(Reclaim.id).execution_options(populate_existing=True)).all()

@@ -1,4 +1,4 @@
-"""How much work has passed each job that waits: what jobs of its tier have run that came later."""
+"""Overtaken work: the GPU time that later jobs of the same tier used while a job was pending."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -18,13 +18,13 @@ from muster.domain.times import to_ms
 from scheduler.model import WaitingJob
 
 _HOUR_MS: Final = 3_600_000
-"""Jobs that came within the same hour are not held against each other."""
+"""Jobs submitted within the same hour do not count against each other."""
 
 
 def with_passed_work(session: Session, queue: Sequence[WaitingJob], now: datetime, policy: Policy) -> list[WaitingJob]:
-    """Each with its ``passed_gpu_s``, as far as that may decide anything.
+    """Return each job with its ``passed_gpu_s``, as far as that may decide anything.
 
-    The fleet does no more than all its GPUs can, so nobody is asked about who has waited less than the bound.
+    The fleet does no more than all its GPUs can, so nothing is read about a job that has waited less than the bound.
     """
     bound_ms = policy.queue.passed_work_bound_s * 1000
     latest_ms = to_ms(now) - bound_ms
@@ -39,7 +39,7 @@ def with_passed_work(session: Session, queue: Sequence[WaitingJob], now: datetim
 
 
 def _work_by_hour(session: Session, now: datetime, since: datetime) -> dict[str, list[tuple[int, float]]]:
-    """By tier: (hour in which jobs came, their GPU-seconds and those of all that came later), by hour."""
+    """Return by tier and hour of submission the GPU-seconds of jobs of that hour and all later ones, by hour."""
     ran_s = func.extract("epoch", func.coalesce(Attempt.ended_at, now) - Attempt.placed_at)
     hour = func.date_trunc("hour", Job.created_at, "UTC")
     query = (
@@ -62,6 +62,6 @@ def _summed_from_the_end(work: Sequence[tuple[int, float]]) -> list[tuple[int, f
 
 
 def _later_than(work: Sequence[tuple[int, float]], job: WaitingJob) -> float:
-    """Of the hours behind the one in which it came itself."""
+    """Return the work of jobs submitted in hours after the job's own hour."""
     first = bisect_right(work, job.queued_ms // _HOUR_MS * _HOUR_MS, key=lambda one: one[0])
     return work[first][1] if first < len(work) else 0.0

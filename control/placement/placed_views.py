@@ -1,8 +1,8 @@
-"""The fleet as a cycle plans on it: each GPU with its facts, its place, its labels, and what its health costs.
+"""The fleet as a cycle plans on it: each GPU with its facts, place and labels, and the cost of its health.
 
-Of 100,000 GPUs few change between two cycles. A process keeps what it made of each row, and makes it again where the
-row, how often its boards were quarantined of late, or the age of a probation says otherwise. What is kept is a function
-of these and of the policy alone, so that it never has to be told that something has changed.
+Of 100,000 GPUs few change between two cycles. A process keeps the cell that it made of each row. It makes the cell
+again if the row has changed, if the number of recent quarantines of its boards has, or if a probation has passed the
+age that matters. A cell is a function of these and of the policy alone, so it needs no message about changes.
 """
 
 import json
@@ -35,10 +35,10 @@ _Kind = tuple[Standing, Contact, int, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """What was made of ``row``: the GPUs of a cohort on a node.
+    """GPUs of one cohort on one node, made of ``row``.
 
-    Then their boards had had so many ``quarantines`` (empty: none had any), and of the probations since ``since_ms`` so
-    many were young enough for reclaimable tiers alone.
+    ``quarantines`` counts per board (empty: none had any). ``num_young`` is the number of probations since ``since_ms``
+    that were young enough for reclaimable tiers alone.
     """
 
     row: Any
@@ -52,7 +52,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What of the policy decides what is made of a row."""
+    """The parts of the policy that decide what is made of a row."""
 
     health: HealthPolicy
     hazard: HazardPolicy
@@ -61,7 +61,7 @@ class _Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """``kinds``, ``labels``, ``cohorts``: one object for all that are equal, since a fleet has few of them."""
+    """Cells of the fleet. ``kinds``, ``labels``, ``cohorts`` share equal objects: a fleet has few different ones."""
 
     rules: _Rules
     cells: Mapping[tuple[NodeId, str], _Cell] = field(default_factory=dict)
@@ -74,7 +74,7 @@ _FLEETS: Final[WeakKeyDictionary[Engine, _Fleet]] = WeakKeyDictionary()
 
 
 def placed_views(session: Session, now: datetime, policy: Policy) -> list[GpuView]:
-    """In the planner's own order, which is sorted soonest. One row a node is read, or one for each cohort on it."""
+    """Return the views in the planner's own order, which is sorted fastest. One row a node and cohort is read."""
     bind = session.get_bind()
     engine = bind.engine if isinstance(bind, Connection) else bind
     rules = _Rules(policy.health, policy.placement.hazard, tuple(policy.placement.levels))
@@ -101,7 +101,7 @@ def _is_as_of(cell: _Cell, rules: _Rules, now_ms: int, quarantines: Counter[str]
 
 
 def _num_young(since_ms: tuple[int, ...], health: HealthPolicy, now_ms: int) -> int:
-    """Probations grow old in the order in which they began, so that the number tells which."""
+    """Return how many probations are young. They age in the order of their begin, so the number identifies them."""
     return sum(is_reclaimable_only(Standing.PROBATION, since, now_ms, health) for since in since_ms)
 
 

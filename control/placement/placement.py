@@ -1,7 +1,7 @@
 """Placement: the queue and fleet that the planner reads, and the one transaction that makes a plan true.
 
-The commit locks the job and the GPUs in id order and asks admission *again* (I3), and of a job that asks for a place
-whether it still is one; what the snapshot said no longer counts. The partial unique indexes make a double holding
+The commit locks the job and the GPUs in id order and checks admission *again* (I3), and for a job that requires a place
+whether the hosts still are one. The snapshot's values no longer count. The partial unique indexes make a double holding
 impossible in any case (I1, I2).
 """
 
@@ -40,18 +40,18 @@ RENDEZVOUS_PORTS: Final = range(20_000, 30_000)
 
 
 class PlacementLostError(ConflictError):
-    """The snapshot no longer holds: another commit was first. The next cycle plans anew."""
+    """The snapshot no longer holds: another commit was first. The next cycle plans again."""
 
     code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
 
 
 def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
-    """Commit one gang whole (I5): attempt with its fence, hosts, allocation, rings.
+    """Commit one gang whole (I5): attempt with its fence, hosts, allocation, wake-ups.
 
     Raises:
         NotFoundError: there is no such job.
-        PlacementLostError: the job or a GPU is no longer as the plan saw it; that a GPU of a large gang is held, as the
-            unit ends.
+        PlacementLostError: the job or a GPU is no longer as the plan saw it. For a GPU of a large gang that another
+            attempt holds, it is raised when the unit ends.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     locked = gangs.lock(unit.session, placement.job_id, placement.parts, unit.now)
@@ -79,7 +79,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
 
 
 def _require_there(num_gpus: int, kinds: Sequence[gangs.Kind], homogeneity: Collection[str] | None) -> None:
-    """Each GPU on its node, and all of one cohort in what the job's tier asks for (I4)."""
+    """Check that each GPU is on its node, and all are of one cohort as the job's tier requires (I4)."""
     is_there = sum(kind.num_gpus for kind in kinds) == num_gpus
     if not is_there or not may_be_mixed((kind.cohort_key for kind in kinds), homogeneity):
         message = "the GPUs are no longer where they were, or no longer one cohort"
@@ -87,14 +87,14 @@ def _require_there(num_gpus: int, kinds: Sequence[gangs.Kind], homogeneity: Coll
 
 
 def _require_size(job: Job, placement: Placement) -> None:
-    """A number of hosts that the job takes (I5)."""
+    """Check that the job may have this number of hosts (I5)."""
     if len(placement.parts) not in spec_of(job).shape.sizes:
         message = f"{len(placement.parts)} hosts are no size of {job.id}"
         raise PlacementLostError(message)
 
 
 def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], policy: Policy) -> None:
-    """I3 and I4 at the moment of commit, under locks."""
+    """Check I3 and I4 at the moment of commit, under locks."""
     tier, now_ms = policy.tier(job.tier), to_ms(unit.now)
     for kind in kinds:
         refusal = refusal_of(facts_of(kind, now_ms, policy.health), tier)
@@ -107,7 +107,10 @@ def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], p
 
 
 def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Policy) -> None:
-    """Labels, required level and slices by the hosts' rows: who changes those has the locks of their GPUs first."""
+    """Check labels, required level and slices by the hosts' rows.
+
+    A change of these takes the locks of their GPUs first.
+    """
     asked = required_place(spec_of(job), policy.placement, len(placement.parts))
     if asked is None:
         return
@@ -119,7 +122,7 @@ def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Pol
 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
-    """I6 at the moment of commit."""
+    """Check I6 at the moment of commit."""
     refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus)
     if refusal is not None:
         raise PlacementLostError(refusal)
@@ -159,7 +162,7 @@ def _tell(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -
 
 
 def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
-    """How it goes on after a fault or maintenance: with the hosts that were good, or as a whole elsewhere."""
+    """Return how the job continues after a fault or maintenance: with its good hosts, or as a whole elsewhere."""
     level = spec_of(job).topology.required
     if swap.kept_nodes and swap.resized is not None:
         return _resizing(swap, swap.resized)
@@ -179,7 +182,7 @@ def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
 
 
 def _resizing(swap: Swap, resized: Resized) -> dict[str, Any]:
-    """What goes on with another number of hosts swaps none: they follow each other by rank anew."""
+    """Return the record of a job that continues with another number of hosts: no swap, its ranks are assigned again."""
     words = f"goes on with {resized.to_nodes} instead of {resized.from_nodes} hosts"
     new = f", {len(resized.joined)} are new" if resized.joined else ""
     return {

@@ -1,8 +1,8 @@
-"""The look before placement: one host sees whether what a waiting job needs is there, before any GPU is held for it.
+"""Preflight before placement: one host checks that a pending job can start, before any GPU is held for it.
 
-It travels as all does: asked in a unit of work, listed by the host's heartbeat until it has answered (a ring hurries
-that), answered in its heartbeats until they list it no more. The number of the look is the fence: a late answer of a
-host that is not asked any more has no effect.
+The request is stored in a unit of work. The host's heartbeat lists it until the host has answered (a wake-up hastens
+that), and the host answers in its heartbeats until they list it no more. The number of the preflight is the fence: a
+late answer of a host that is not asked any more has no effect.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,18 +39,18 @@ from scheduler.model import Verdict, Waiting
 ASK: Final = declare_action("looks.ask")
 NOTE_WAITING: Final = declare_action("looks.note_waiting")
 LOOKS: Final = "look"
-"""The word of hosts that can."""
+"""Capability that hosts with preflight report."""
 _Decided = tuple[Job, int, Decision]
-"""A job, the number of its look (0 for none), and what comes of it."""
+"""A job, the number of its preflight (0 for none), and the decision about it."""
 _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE)
 _SEEN: Final = (LookState.FIT, LookState.GIVEN_UP)
 _MOST_LISTED: Final = 16
-"""A host looks at one job at a time; several are listed only where decisions crossed."""
+"""Maximum listed to one host. A host checks one job at a time; several are listed only where decisions crossed."""
 
 
 def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
-    """Ask hosts about the jobs that wait and were not looked at. Returns those that are placed without a look."""
+    """Ask hosts about pending jobs without a preflight. Return the jobs that are placed without one."""
     with units.read() as session:
         policy = active_policy(session)
         decided, names = _decided(session, policy, units.clock())
@@ -66,7 +66,7 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
 
 
 def without_a_look(session: Session, now: datetime) -> frozenset[JobId]:
-    """What ``see_to`` would return now; nobody is asked."""
+    """Return what ``see_to`` would return now, and ask no host."""
     return _placed_unlooked(_decided(session, active_policy(session), now)[0])
 
 
@@ -75,7 +75,7 @@ def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
 
 
 def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], dict[NodeId, str]]:
-    """Of each job at the head of those that nobody has looked at; and what the hosts are called."""
+    """Decide about each job at the head of the jobs without a preflight. Return the decisions and the hosts' names."""
     rows = _head_of_unseen(session, policy)
     if not rows:
         return [], {}
@@ -85,7 +85,10 @@ def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Dec
 
 
 def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:
-    """Which jobs of the queue are not to be placed: also one that came since hosts were asked. ``without``: a look."""
+    """Return the jobs of the queue that are not to be placed yet, also one that came since hosts were asked.
+
+    ``without``: jobs that are placed without a preflight.
+    """
     conditions = _unseen(policy)
     if not queue or conditions is None:
         return frozenset()
@@ -96,7 +99,7 @@ def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without:
 def _commit(
     units: UnitOfWorkFactory, principal: Principal, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy
 ) -> None:
-    """``was``: the number of the look that was decided upon, 0 for none."""
+    """Commit the decision. ``was``: the number of the preflight that was decided upon, 0 for none."""
 
     def commit() -> None:
         with units.begin(principal, ASK, quiet=True) as unit:
@@ -112,7 +115,10 @@ def _words(waits: Waits, names: dict[NodeId, str]) -> str:
 
 
 def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
-    """Which jobs are to be looked at. One that something is held for waits for no look: the hold would lapse."""
+    """Return the conditions on jobs that need a preflight; None: the policy has it off.
+
+    A job with a hold waits for no preflight: the hold would lapse.
+    """
     least = policy.dispatch.look_from_nodes
     if least is None:
         return None
@@ -127,7 +133,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
 
 
 def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
-    """The oldest first, and no more of them than the queue's own head."""
+    """Return the oldest such jobs first, at most as many as the queue's head has."""
     conditions = _unseen(policy)
     if conditions is None:
         return []
@@ -142,7 +148,7 @@ def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, Placeme
 
 
 def _has_lacked_since() -> ColumnElement[bool]:
-    """An attempt has ended after the look because a host lacked something, its own fault or the program's."""
+    """Return the condition that an attempt after the preflight ended since a host or the program lacked something."""
     was_refused = exists().where(
         AttemptHost.attempt_id == Attempt.id, AttemptHost.exit_record["spawn_fault"].astext == "program"
     )
@@ -151,7 +157,7 @@ def _has_lacked_since() -> ColumnElement[bool]:
 
 
 class _Able:
-    """Which hosts could look at which job: heard, not cordoned, with GPUs enough that are not out, with its words."""
+    """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to."""
 
     def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
         num_usable = select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(_OUT)).scalar_subquery()
@@ -185,7 +191,7 @@ class _Able:
 
 
 def _decision(job: Job, row: PlacementLook | None, able: _Able, now: datetime) -> Decision:
-    """While every host looks already, the rest of the queue is not gone through: the next cycle begins at its head."""
+    """Decide about one job. While every host is busy, the remaining queue waits: the next cycle begins at its head."""
     if able.are_all_busy:
         is_looked_at = row is not None and row.state is LookState.ASKED and row.deadline_at > now
         return Waits(row.node_id if row is not None and is_looked_at else None)
@@ -204,7 +210,7 @@ def _carry_out(unit: UnitOfWork, job_id: JobId, decision: Ask | GiveUp, was: int
     unit.principal.require(Permission.SYSTEM_RUN)
     job, row = lock_job(unit, job_id), _row_of(unit, job_id)
     if job.state is not JobState.QUEUED or was != (0 if row is None else row.number):
-        return  # the next cycle decides anew
+        return  # the next cycle decides again
     if isinstance(decision, Ask):
         _ask(unit, job, row, decision, policy)
     elif row is not None:
@@ -252,15 +258,16 @@ def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -
 
 
 def hear(unit: UnitOfWork, node_id: NodeId, reports: Sequence[LookReport]) -> None:
-    """What a host has found. What it says again, or of a look that is another host's by now, has no effect, and takes
-    no lock: a node may say what it likes of jobs that are none of its own.
+    """Store a host's answers. A repeated answer, or one to a preflight of another host by now, has no effect.
+
+    Such an answer takes no lock: a node may report anything about jobs that are not its own.
     """
     for job_id, report in sorted(((_job_of(report), report) for report in reports), key=itemgetter(0)):
         row = _row_of(unit, job_id)
         if row is None or not _is_awaited(row, node_id, report):
             continue
         job = lock_job(unit, job_id)
-        unit.session.refresh(row)  # what was read before the lock may be stale
+        unit.session.refresh(row)  # the row was read before the lock and may be stale
         if job.state is JobState.QUEUED and _is_awaited(row, node_id, report):
             _take(unit, job, row, report)
 
@@ -292,7 +299,7 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementLook, report: LookReport) ->
 
 
 def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[LookOrder, ...]:
-    """What the host is to look at now."""
+    """Return the host's open preflights."""
     query = (
         select(PlacementLook, Job)
         .join(Job, Job.id == PlacementLook.job_id)
@@ -314,10 +321,10 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[LookOrde
 
 
 def any_on(node_id: NodeId, now: datetime) -> ColumnElement[bool]:
-    """To be asked with the node's row: nearly every heartbeat needs nothing more."""
+    """Return the condition that the node has an open preflight. Most heartbeats need only this, with the node's row."""
     return exists().where(PlacementLook.node_id == node_id, _is_open(now))
 
 
 def _is_open(now: datetime) -> ColumnElement[bool]:
-    """Of a job that was cancelled or placed meanwhile too, until its time is over."""
+    """Return the condition on an open preflight. That of a cancelled or placed job is open until its time is over."""
     return and_(PlacementLook.state == LookState.ASKED, PlacementLook.deadline_at > now)

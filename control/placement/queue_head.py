@@ -1,8 +1,11 @@
-"""Whom a cycle looks at where more wait than it takes: the oldest of each kind, and of each tenant and tier as many.
+"""The jobs that a cycle reads when more are pending than it takes: the oldest of each kind, tenant and tier.
 
-Jobs of one kind fit or fail together, so the oldest of it speak for the others: ten thousand that cannot start hide
-nobody who can, be it of another kind, tier or tenant. Within one kind, and where one tenant's jobs are all of different
-kinds, the oldest go first.
+Jobs of one kind fit or fail together, so the oldest stand for the others: ten thousand that cannot start hide no job
+that can, of another kind, tenant or tier. Within one kind, and where one tenant's jobs are all of different kinds, the
+oldest are first. With places for four jobs, ``a1 a2 a3`` of one kind and ``b1 b2`` of another, in that order of age:
+
+    number in its kind   a1 1   a2 2   a3 3   b1 1   b2 2
+    the head             a1     a2            b1     b2
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +58,7 @@ _RANKED: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class InThought:
-    """A job that nobody has submitted: it has the place that it would have."""
+    """A job that is not submitted: it has the place that it would have."""
 
     job_id: JobId
     tenant_id: TenantId
@@ -65,14 +68,14 @@ class InThought:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``jobs``: the oldest first. ``sees_thought``: whether the one in thought would be looked at."""
+    """The head of the queue, the oldest first. ``sees_thought``: whether the unsubmitted job would be in it."""
 
     jobs: list[Job]
     sees_thought: bool = True
 
 
 def queue_head(session: Session, policy: Policy, thought: InThought | None = None) -> Head:
-    """At most ``MAX_QUEUE`` jobs of those that are QUEUED."""
+    """Return at most ``MAX_QUEUE`` jobs that are QUEUED."""
     queued = select(Job).where(Job.state == JobState.QUEUED).order_by(Job.created_at, Job.id)
     num_others = 0 if thought is None else 1
     rows = list(session.scalars(queued.limit(MAX_QUEUE + 1 - num_others)))

@@ -1,6 +1,6 @@
-"""Jobs that had to leave a GPU or a node: their good GPUs are theirs again once proved clean, which takes a moment.
+"""Jobs that had to leave a GPU or a node: their good GPUs return to them once proved clean, which takes a moment.
 
-Nobody takes them meanwhile (``control.attempts.resume_holds``).
+No other job takes these GPUs meanwhile (``control.attempts.resume_holds``).
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from muster.domain.states import Cause, Contact
 
 _HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
 PATIENCE: Final = timedelta(seconds=10)
-"""A host that proves nothing clean in that time keeps no job waiting: it takes others."""
+"""Time a job waits for a host to prove its GPUs clean; after that the job takes other hosts."""
 
 
 def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datetime) -> frozenset[JobId]:
-    """Which of these had to leave just now, and have GPUs that are still being proved clean.
+    """Return the jobs among these that had to leave just now and have GPUs that are still being proved clean.
 
-    An elastic one whatever its end was, or it would go on smaller than it must. No host that is silent is waited for.
+    An elastic job counts whatever its end was, or it would continue smaller than it must. No silent host is waited for.
     """
     cleaning = exists().where(
         AllocationGpu.allocation_id == Allocation.id,

@@ -1,4 +1,4 @@
-"""What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
+"""Input of the planner: queue, fleet and workload at one moment, for a cycle and for the plan of one job."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -31,10 +31,10 @@ from scheduler.queue.order import in_order
 def question(
     session: Session, now: datetime, unlooked: Collection[JobId] = (), *, beside: InThought | None = None
 ) -> Question | None:
-    """None: nobody waits, may grow or is promised anything, so that no plan could do anything.
+    """Return the planner's input; None: no job is pending, may grow or has a hold, so no plan could do anything.
 
-    ``unlooked``: jobs that are placed without a look. ``beside``: one that waits in thought alone, and
-    is in the queue if it would be looked at.
+    ``unlooked``: jobs that are placed without a preflight. ``beside``: a job that is not submitted. It is in the queue
+    if a cycle would read it.
     """
     policy = active_policy(session)
     promised, own_holds = beneficiaries(session), elastic.own_holds(session)
@@ -70,13 +70,13 @@ def question(
 
 
 def _has_to_share(queue: Sequence[WaitingJob]) -> bool:
-    """Whether two tenants wait in one tier, so that it matters who has used more."""
+    """Return whether two tenants have pending jobs in one tier, so that their past use matters."""
     asking = {(job.tier, job.tenant_id) for job in queue}
     return len(asking) > len({tier for tier, _ in asking})
 
 
 def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
-    """Who is QUEUED, as the next cycle tries them by the turns that the newest gave; without those too far behind."""
+    """Return QUEUED jobs as the next cycle tries them, by the newest turns, without jobs too far back."""
     policy = active_policy(session)
     queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
     queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
@@ -85,7 +85,7 @@ def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
-    """Of a job that is QUEUED and not in the question."""
+    """Return why a QUEUED job is not in the planner's input."""
     if waiting_for_their_own(session, [job_id], now):
         return WaitReason.CLEANING
     is_unseen = bool(preflight.not_yet(session, active_policy(session), [job_id], ()))

@@ -1,8 +1,11 @@
-"""One plan for all who ask at one time what becomes of jobs that wait.
+"""Shared what-if: one plan for all requests about pending jobs that arrived before it began.
 
-What the fleet is like is read, and planned on, once for all who asked before that began; who asks while it is under way
-is told by the next one. So everybody is answered from what was read after he asked, as if he had asked alone, and a
-hundred who ask at once cost two plans. Nothing is kept for later.
+The fleet is read, and planned on, once for all of them. A request that arrives during that is answered by the next
+plan. So each answer is from data read after its request, as if the request were alone, and a hundred requests at one
+time cost two plans. Nothing is kept for later.
+
+    requests   r1   r2 r3 r4
+    plans      [---- 1 ----][---- 2 ----]     plan 1 answers r1, plan 2 answers r2, r3 and r4
 """
 
 from collections.abc import Callable
@@ -21,9 +24,7 @@ from scheduler.planner import plan_on
 
 
 class Planned:
-    """``decided``: of what was ``asked``; ``state``: as it left it. One at a time is answered: an answer tries changes
-    on that state.
-    """
+    """One plan and the state that it left. Answers are made one at a time: each tries changes on that state."""
 
     def __init__(self, asked: Question) -> None:
         self.asked = asked
@@ -33,7 +34,7 @@ class Planned:
         self._one_at_a_time = Lock()
 
     def answer(self, job: WaitingJob, grace_s: float) -> Answer:
-        """Of one that waits by the plan. Whoever asks first has the outlook made."""
+        """Return the answer for a job that waits by the plan. The first call computes the start forecast."""
         with self._one_at_a_time:
             if self._outlook is None:
                 self._outlook = Outlook(self.state, self.asked, self.decided)
@@ -42,7 +43,7 @@ class Planned:
 
 @dataclass(slots=True)
 class _Turn:
-    """For all who asked before it began. ``found``: what came of it, once ``is_over``."""
+    """The plan of all requests that arrived before it began. ``found``: its result, once ``is_over``."""
 
     is_over: bool = False
     found: Planned | None = None
@@ -50,14 +51,14 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Turns:
-    """One after another. ``next_one``: of those who ask now; None: nobody has yet."""
+    """Plans one after another. ``next_one``: the plan of requests that arrive now; None: there is none yet."""
 
     under_way: Lock = field(default_factory=Lock)
     changing: Lock = field(default_factory=Lock)
     next_one: _Turn | None = None
 
     def take(self, plan: Callable[[], Planned | None]) -> Planned | None:
-        """What ``plan`` of one of those gives who ask together. Where it raises, the next of them tries."""
+        """Return the result of one ``plan`` for all callers of one turn. Where it raises, the next of them tries."""
         with self.changing:
             turn = self.next_one = self.next_one or _Turn()
         with self.under_way:
@@ -76,7 +77,10 @@ _adding = Lock()
 
 
 def planned_together(session: Session, question: Callable[[], Question | None]) -> Planned | None:
-    """None: there is nothing to plan. ``question``: reads what the next cycle would be asked, in this session."""
+    """Return the shared plan; None: there is nothing to plan.
+
+    ``question`` reads the next cycle's input in this session.
+    """
     engine = session.get_bind().engine
     with _adding:
         turns = _turns.setdefault(engine, _Turns())

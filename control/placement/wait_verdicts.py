@@ -1,4 +1,4 @@
-"""Why a job waits, as it is kept in its row beside the sentence: the token that binds, and all with their counts."""
+"""Wait reasons of a job as stored in its row: the sentence, the binding token, and all tokens with their counts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ WITHOUT_A_LOOK: Final[Mapping[JobState, WaitReason]] = {
     JobState.HELD: WaitReason.PERSON,
     JobState.RECOVERING: WaitReason.RECOVERING,
 }
-"""What keeps a job from the scheduler is told by its state."""
+"""Wait reasons of states that keep a job from the scheduler."""
 
 
 _NOTE: Final = text(
@@ -49,11 +49,11 @@ _NOTE: Final = text(
 
 
 def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
-    """Keep why each job waits, where that has changed. Returns how many changed.
+    """Store why each job waits, where that has changed. Return how many changed.
 
-    One statement for all: 10,000 wait, and whatever ends or starts changes what is counted of each. A job is another
-    version where other reasons keep it waiting, and none where the same ones count otherwise: else a busy fleet would
-    refuse whoever changes a job that waits, by the version that he has just read.
+    One statement does it for all: with 10,000 pending jobs, every start or end changes the counts of each. A job gets a
+    new version where other reasons keep it waiting, and none where only the counts of the same reasons change. Else a
+    busy fleet would refuse every change of a pending job by the version that its caller has just read.
     """
     told = {
         "job_ids": [one.job_id for one in waiting],
@@ -64,7 +64,7 @@ def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
 
 
 def binding_of(state: JobState, kept: Mapping[str, Any] | None) -> WaitReason | None:
-    """None: it does not wait, or the scheduler has not looked at it yet."""
+    """Return the binding reason; None: the job does not wait, or the scheduler has not tried it yet."""
     if state in WITHOUT_A_LOOK:
         return WITHOUT_A_LOOK[state]
     return WaitReason(kept["binding"]) if kept is not None and state is JobState.QUEUED else None
@@ -77,7 +77,7 @@ def reasons_of(state: JobState, kept: Mapping[str, Any] | None) -> tuple[Reason,
 
 
 def turns(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Turn]:
-    """In which the newest cycle tried each of these; none of one that it did not look at."""
+    """Return each job's turn in the newest cycle. A job that the cycle did not try has none."""
     turn = Job.wait_verdict["turn"].as_integer()
     query = select(Job.id, turn).where(within(Job.id, job_ids), Job.state == JobState.QUEUED, turn.is_not(None))
     return {job_id: Turn(number) for job_id, number in session.execute(query)}
@@ -89,7 +89,7 @@ def _reasons(kept: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _kept(waiting: Waiting) -> dict[str, Any]:
-    """A verdict that counts nothing has its token alone. The turn: for who shows the queue in its order."""
+    """Return the stored form. A verdict without counts has its token alone. The turn is for queues shown in order."""
     verdict = waiting.verdict
     told = verdict.reasons or (Reason(verdict.binding),)
     reasons = [[reason.token.value, reason.num_gpus, reason.num_hosts] for reason in told]

@@ -1,4 +1,4 @@
-"""Who waits, as the planner wants it: what each asks for, what it held last, and which hosts were at fault."""
+"""Pending jobs as the planner needs them: request, last allocation, and hosts that were at fault."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ def waiting_jobs(
     *,
     beside: InThought | None = None,
 ) -> list[WaitingJob]:
-    """The queue's head, and each that still waits of those that something is held for, however far behind."""
+    """Return the queue's head, and each QUEUED job with a hold, however far behind it is."""
     policy = active_policy(session)
     head = queue_head(session, policy, beside)
     rows = head.jobs
@@ -53,7 +53,7 @@ def waiting_jobs(
         )
         last = held.get(job.id, _NO_LAST)
         one = replace(one, version=job.version, keep=last.parts, interrupted_ms=last.interrupted_ms)
-        # What is held since an interruption is what it keeps, and says nothing of its size.
+        # GPUs held since an interruption are kept by the job, and do not determine its size.
         next_size = 0 if last.interrupted_ms is not None else num_held.get(job.id, 0)
         wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))
     if beside is not None and head.sees_thought:
@@ -62,7 +62,7 @@ def waiting_jobs(
 
 
 def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
-    """An attempt of it runs no longer: its wall time, and the grace after it. None where it says no wall time."""
+    """Return the longest run of an attempt: its wall time and the grace after it. None where it states no wall time."""
     if spec.wall_time_s is None:
         return None
     return spec.wall_time_s + stop_grace_s(spec, policy)
@@ -81,7 +81,7 @@ def waiting_job(
     *,
     wanted_nodes: int | None = None,
 ) -> WaitingJob:
-    """As the planner has a job that was just submitted. ``wanted_nodes``: what was asked for since."""
+    """Return a job as the planner sees it just after submission. ``wanted_nodes``: the size requested since then."""
     sizes = sizes_of(spec.shape, wanted_nodes)
     return WaitingJob(
         job_id=job_id,
@@ -102,19 +102,19 @@ def waiting_job(
 
 
 def _fitted(job: WaitingJob, avoided: frozenset[NodeId], num_nodes: int, num_held: int) -> WaitingJob:
-    """``num_held``: GPUs that are held for its next size, which it then wishes for."""
+    """Return the job fitted to the fleet. ``num_held``: GPUs held for its next size, which it then requests."""
     held_nodes = num_held // job.gpus_per_node
     return replace(
         job,
         nodes=held_nodes if job.fewest_nodes <= held_nodes <= job.most_nodes else job.nodes,
-        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
+        # A job that avoided every host would wait without end: then the faults are disregarded.
         avoid_nodes=avoided if num_nodes - len(avoided) >= job.fewest_nodes else frozenset(),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What a job's last attempt held, in rank order, and when a fault or maintenance ended it, if either did."""
+    """GPUs of a job's last attempt in rank order, and when a fault or maintenance ended it, if either did."""
 
     parts: Parts = ()
     interrupted_ms: int | None = None
@@ -124,7 +124,7 @@ _NO_LAST: Final = _Last()
 
 
 def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, _Last]:
-    """Of each job that had one: the next attempt takes the good GPUs of it again."""
+    """Return each job's last attempt, if it had one: the next attempt takes its good GPUs again."""
     last = (
         select(Attempt.id, Attempt.cause, Attempt.ended_at)
         .where(within(Attempt.job_id, job_ids))
@@ -151,9 +151,9 @@ def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, _Last
 
 
 def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
-    """Hosts where one of a job's last attempts ended by the host's fault: of a gang's those at fault, where known.
+    """Return hosts where a recent attempt of a job ended by the host's fault; of a gang the faulty ones, where known.
 
-    Of a gang that lost a host, those that could still say how their part ended are not at fault.
+    In a gang that lost a host, the hosts that could still report how their part ended are not at fault.
     """
     faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is not Avoid.NOTHING]
     of_hosts = [cause for cause in faults if CAUSE_RULES[cause].avoid is Avoid.NODE]

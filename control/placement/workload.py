@@ -1,4 +1,4 @@
-"""What runs, what is promised and what was lost, as the planner wants it: a handful of queries, whatever the fleet."""
+"""Workload as the planner needs it: running attempts, holds and losses, in few queries for any fleet."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +35,10 @@ def workload(
     may_grow: bool = False,
     others_wait: bool = False,
 ) -> Workload:
-    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may change its size.
+    """Return the workload. ``elastic``: the attempts that may change their size.
 
-    ``may_grow``: whether anybody may be larger by now.
+    ``tenants``: only these tenants, for a caller that needs only what they may still lose. ``may_grow``: whether any
+    attempt may be larger by now.
     """
     since = now - timedelta(seconds=policy.reclaim.window_s)
     gangs = elastic or {}
@@ -59,7 +60,7 @@ def workload(
 
 
 def beneficiaries(session: Session) -> list[JobId]:
-    """The jobs that something is held for."""
+    """Return the jobs for which GPUs are held after a reclaim."""
     return list(session.scalars(select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()))
 
 
@@ -115,14 +116,14 @@ def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
 
 
 def _asked(row: Any) -> Shape | None:
-    """None of an attempt from before attempts had a size of their own."""
+    """Return the attempt's shape. None of an attempt from before attempts had a size of their own."""
     return Shape(row.num_nodes, len(row.gpus) // row.num_nodes, row.required_level) if row.num_nodes else None
 
 
 def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
-    """At the latest: by its stop's deadline, or by its wall time, from its start on, and the grace after it.
+    """Return the latest end: its stop's deadline, or its wall time from its start on, and the grace after it.
 
-    None of one whose job goes on with what is good of it: nobody else shall count on that.
+    None if its job continues on its good GPUs: no other job may count on these.
     """
     if row.stop_reason in GOES_ON_THERE:
         return None
@@ -134,7 +135,7 @@ def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
 
 
 def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
-    """Of attempts that have ended: their hosts prove that nothing of them is left."""
+    """Return the GPUs of ended attempts, whose hosts have yet to prove that nothing of them is left."""
     query = (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
@@ -146,7 +147,7 @@ def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
 
 
 def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
-    """Of each job that something is held for: every reclaim that made room for it, and all that is held."""
+    """Return, for each job with a hold, every reclaim that freed GPUs for it, and all its held GPUs."""
     held = (
         select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
     )
@@ -162,7 +163,7 @@ def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[St
 def _losses(
     session: Session, now: datetime, since: datetime, tenants: Collection[TenantId] | None
 ) -> list[ReclaimLoss]:
-    """What was lost in the window; a victim that is on its way out for nobody any more is as good as lost."""
+    """Return the losses in the window. A victim that leaves for no job any more counts as lost."""
     is_over = and_(Reclaim.state.in_(TAKEN), Reclaim.settled_at > since)
     leaves_for_nobody = and_(Reclaim.state == ReclaimState.NOTIFIED, Reclaim.hold_ended_at.is_not(None))
     query = select(Reclaim.victim_tenant_id, Reclaim.num_gpus, Reclaim.settled_at).where(
@@ -175,7 +176,7 @@ def _losses(
 
 
 def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
-    """The most GPUs that each tenant's allocations held at one time since then."""
+    """Return the most GPUs that each tenant's allocations held at one time since then."""
     in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
     spans = (
         select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
@@ -197,6 +198,6 @@ def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[b
 
 
 def has_promises(session: Session) -> bool:
-    """Whether anything is held, or waits to be withdrawn."""
+    """Return whether a reclaim's hold is open, or a notice waits to be withdrawn."""
     is_open = or_(Reclaim.hold_ended_at.is_(None), Reclaim.state == ReclaimState.NOTIFIED)
     return bool(session.scalar(select(exists().where(is_open))))

@@ -1,4 +1,4 @@
-"""A burn-in that could not run though it was tried wants a person, until a later one of that GPU is judged."""
+"""Incident of a burn-in that used all its tries without a result, open until a later one of that GPU is judged."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ KIND: Final = IncidentKind.BURN_IN_ABANDONED
 
 
 def tell_of_abandoned(unit: UnitOfWork, row: BurnIn, why: str) -> None:
-    """One incident a GPU, however often. The caller holds the GPU."""
+    """Open one incident a GPU, however often it happens. The caller holds the GPU."""
     if not incidents.open_about(unit, KIND, [row.gpu_uuid]):
         summary = f"{row.gpu_uuid} could not be burnt in, tried {row.tries} times; the last time: {why}"
         payload = {"burn_in_id": row.id, "node_id": row.node_id, "tries": row.tries, "fault": why}
@@ -19,6 +19,6 @@ def tell_of_abandoned(unit: UnitOfWork, row: BurnIn, why: str) -> None:
 
 
 def close_abandoned(unit: UnitOfWork, row: BurnIn) -> None:
-    """The caller holds the GPU, whose burn-in ``row`` was judged."""
+    """Close the incident of the GPU whose burn-in ``row`` was judged. The caller holds the GPU."""
     for incident in incidents.open_about(unit, KIND, [row.gpu_uuid]):
         incidents.close_incident(unit, incident, reason=f"{row.id} was judged: {row.outcome}")

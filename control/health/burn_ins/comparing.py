@@ -1,4 +1,4 @@
-"""A GPU's burn-ins beside the newest figures of its cohort."""
+"""A GPU's burn-ins compared with the newest figures of its cohort."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from muster.domain.ids import GpuUuid
 
 @dataclass(frozen=True, slots=True)
 class ComparedRate:
-    """``spread``: of the cohort, the GPU itself among it; None where no other figure of that name is the newest.
+    """One rate of a burn-in and its cohort's spread.
 
-    ``is_outlier``: further from the median than the policy's tolerance.
+    ``spread`` includes the GPU itself. It is None where the cohort has no newest figure of that name. ``is_outlier``:
+    the rate is further from the median than the policy's tolerance.
     """
 
     measure: str
@@ -34,14 +35,16 @@ class ComparedBurnIn:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``cohort_key``: the cohort that the GPU is of now; with it every burn-in is compared, however old."""
+    """Burn-ins of one GPU, all compared with the GPU's cohort of now (``cohort_key``), however old they are."""
 
     cohort_key: str
     burn_ins: Sequence[ComparedBurnIn]
 
 
 def compare(unit: UnitOfWork, uuid: GpuUuid, *, before: tuple[datetime, str] | None = None, limit: int) -> Comparison:
-    """The newest order first. ``before``: where the last page ended, by time and id.
+    """Return the GPU's burn-ins with their rates compared, the newest order first.
+
+    ``before``: time and id at which the last page ended.
 
     Raises:
         NotFoundError: there is no such GPU.

@@ -1,4 +1,4 @@
-"""The agent's side: it asks for orders and reports. What it had been given and does not report is given again."""
+"""The agent's side of burn-ins: it asks for orders and reports. An order that it lost is given to it again."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,13 +32,13 @@ ASK: Final = declare_action("burn_in.ask")
 REPORT: Final = declare_action("burn_in.report")
 EXPIRE: Final = declare_action("burn_in.expire")
 REPORT_WITHIN: Final = timedelta(seconds=60)
-"""Beyond its deadline, for its report to come in."""
+"""Time beyond a burn-in's deadline within which its report may arrive."""
 
 
 def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
-    """Orders of the asking node. Who asks runs nothing, so what is RUNNING there was lost: it is given again.
+    """Return orders of the calling node. A caller runs nothing, so a burn-in that is RUNNING there was lost.
 
-    Never one for a GPU that an allocation holds: both lock the GPU before they look.
+    A lost burn-in is given again. None is given for a GPU that an allocation holds: both lock the GPU before they read.
     """
     node_id = _node_of(unit, request.protocol)
     policy = active_policy(unit.session).health.burn_in
@@ -57,10 +57,10 @@ def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
 
 
 def report(unit: UnitOfWork, burn_in_id: str, said: BurnInReport) -> BurnInAnswer:
-    """Figures, or why there are none. A repeated report, and one of a try that was given up, have no effect.
+    """Store the figures, or why there are none. A repeated report, and one of a try that was given up, have no effect.
 
     Raises:
-        NotFoundError: the asking node has no such burn-in.
+        NotFoundError: the calling node has no such burn-in.
         ValidationFailedError: neither or both of figures and reason, or figures of another kind of GPU.
     """
     node_id = _node_of(unit, said.protocol)
@@ -85,7 +85,7 @@ def report(unit: UnitOfWork, burn_in_id: str, said: BurnInReport) -> BurnInAnswe
 
 
 def expire_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Those whose agent has been silent past the deadline, and those of GPUs on which nothing runs any more."""
+    """Expire burn-ins whose agent is silent past the deadline, or on whose GPU nothing may run. Return their number."""
     with units.read() as session:
         due = session.execute(
             select(BurnIn.id, BurnIn.gpu_uuid)
@@ -101,7 +101,7 @@ def expire_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> None:
-    """A try without figures: ordered again, or abandoned once its tries are used up."""
+    """End a try without figures: order the burn-in again, or abandon it after its last try."""
     row.last_fault = why
     row.deadline_at = None
     if row.tries >= policy.tries_max:
@@ -120,7 +120,7 @@ def abandon(unit: UnitOfWork, row: BurnIn, why: str) -> None:
 
 
 def _look_again(unit: UnitOfWork, uuid: GpuUuid) -> None:
-    """Time alone may bring back a SUSPECT GPU whose burn-in could not run. The caller holds the GPU."""
+    """Have a SUSPECT GPU judged: time alone may return it once its burn-in could not run. The caller holds the GPU."""
     gpu = unit.session.get_one(Gpu, uuid)
     if gpu.standing is Standing.SUSPECT:
         gpu.judge_at = unit.now
@@ -184,7 +184,7 @@ def _lock_waiting(unit: UnitOfWork, node_id: NodeId) -> list[BurnIn]:
 
 
 def _free(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> set[GpuUuid]:
-    """On which a burn-in may run now. The caller holds their locks."""
+    """Return the GPUs on which a burn-in may run now. The caller holds their locks."""
     held = exists().where(
         AllocationGpu.gpu_uuid == Gpu.uuid,
         AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),

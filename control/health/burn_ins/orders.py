@@ -1,5 +1,7 @@
-"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, and what is
-SUSPECT by what shows under load alone, or by that on repetitions which want a diagnosis.
+"""Orders of burn-ins: by a person, or by a rule.
+
+Rules order one for each GPU that is UNPROVEN, for each that is SUSPECT by evidence that only load can reproduce, and
+for each with repetitions that need a diagnosis.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +33,7 @@ BATCH: Final = 200
 
 
 def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
-    """A person's. It waits while an allocation holds the GPU, and is given to its host's agent then.
+    """Order a burn-in for a person. It waits while an allocation holds the GPU, and then its host's agent gets it.
 
     Raises:
         NotFoundError: there is no such GPU.
@@ -59,7 +61,7 @@ def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
 
 
 def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """One for each UNPROVEN GPU that has had none since it became so. Returns how many.
+    """Order one for each UNPROVEN GPU that has had none since it became so. Return how many.
 
     A person's override answers for a GPU while it is in force: jobs may run there, and no rule takes it from them.
     """
@@ -79,11 +81,11 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUuid, str]) -> None:
-    """One for each of ``gpus`` (locked) of which a repetition was found that asks for it (``health.burn_in.asked_by``).
+    """Order one for each of ``gpus`` (locked) with a new repetition that asks for it (``health.burn_in.asked_by``).
 
-    ``asked``: GPU → the finding in words. A finding that goes on is no new one, so it asks once. Nothing is taken from
-    the GPU: it waits while an allocation holds it. What is UNPROVEN is burnt in anyway, and a person's override answers
-    for its GPU.
+    ``asked``: GPU → the finding as text. A finding that continues is no new one, so it asks once. Nothing is taken from
+    the GPU: the burn-in waits while an allocation holds it. UNPROVEN GPUs get a burn-in anyway, and a person's override
+    answers for its GPU.
     """
     wanted = [gpu for gpu in gpus if gpu.uuid in asked and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
     if not wanted:
@@ -98,8 +100,10 @@ def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUui
 
 
 def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
-    """One for each of ``gpus`` (locked, judged) that is SUSPECT by what shows under load alone, and has none on its way
-    (``health.standing.proof_under_load``). It waits while an allocation holds the GPU, as ``order_diagnoses`` has it.
+    """Order one for each of ``gpus`` (locked, judged) that is SUSPECT by evidence that only load can reproduce.
+
+    A GPU that has one open already gets no second (``health.standing.proof_under_load``). The burn-in waits while an
+    allocation holds the GPU, as in ``order_diagnoses``.
     """
     suspects = [gpu for gpu in gpus if gpu.standing is Standing.SUSPECT]
     if not suspects:

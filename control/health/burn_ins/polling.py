@@ -1,4 +1,4 @@
-"""How often an agent asks for what it is to do."""
+"""The interval at which agents ask for burn-ins and repairs."""
 
 from typing import Final
 
@@ -13,6 +13,6 @@ ASK_S_MAX: Final = 60.0
 
 
 def ask_again_s(unit: UnitOfWork, policy: BurnInPolicy) -> float:
-    """Seconds until the next question: the fleet as a whole asks no more often than the policy says."""
+    """Return the seconds until an agent's next request, so that the fleet asks no more often than the policy allows."""
     num_nodes = unit.session.scalar(select(func.count()).select_from(Node)) or 1
     return min(max(num_nodes / policy.asks_per_s, ASK_S_MIN), ASK_S_MAX)

@@ -1,4 +1,4 @@
-"""Burn-ins, to read."""
+"""Queries of burn-ins."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,10 @@ def list_burn_ins(
     before: tuple[datetime, str] | None = None,
     limit: int,
 ) -> Sequence[BurnIn]:
-    """The newest order first. ``node``: its id or name. ``before``: where the last page ended, by time and id."""
+    """Return burn-ins, the newest order first.
+
+    ``node``: its id or name. ``before``: time and id at which the last page ended.
+    """
     unit.principal.require(Permission.GPU_READ)
     query = select(BurnIn)
     if gpu_uuid is not None:
@@ -44,7 +47,7 @@ def list_burn_ins(
 
 
 def get(unit: UnitOfWork, burn_in_id: str) -> BurnIn:
-    """Raises NotFoundError: there is no such burn-in."""
+    """Return the burn-in. Raises NotFoundError where there is none."""
     unit.principal.require(Permission.GPU_READ)
     found = unit.session.get(BurnIn, burn_in_id)
     if found is None:

@@ -1,7 +1,7 @@
-"""Verdicts: figures against those of equal GPUs. The GPU moves in the same transaction (I11).
+"""Verdicts of burn-ins: figures against the figures of equal GPUs. The GPU moves in the same transaction (I11).
 
-The first of their kind have nobody to compare with. Their open bands are judged again whenever there are more peers,
-until a majority has spoken: who passed with bits that turn out to be wrong is found then.
+The first GPU of its kind has no peers. Its open bands are judged again whenever there are more peers, until a majority
+decides. A GPU that passed with wrong bits is found then.
 """
 
 from typing import Any, Final
@@ -28,12 +28,12 @@ from muster.domain.times import to_ms
 JUDGE: Final = declare_action("burn_in.judge")
 BATCH: Final = 50
 PEERS_MAX: Final = 200
-"""The newest of its kind: a majority among them is one among all."""
+"""Number of the newest peers that are compared: a majority among them counts as one among all."""
 _log = structlog.get_logger(__name__)
 
 
 def judge_burn_ins_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """What was measured and not judged; then what was left open and has more peers now. Returns how many."""
+    """Judge the measured burn-ins, then again the undecided ones that have more peers now. Return how many."""
     with units.read() as session:
         due = [*_unjudged(session), *_to_be_judged_again(session)]
     for burn_in_id in due:
@@ -47,7 +47,7 @@ def judge_burn_ins_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def figures_of(row: BurnIn) -> BurnInFigures:
-    """What the pure verdict reads, of a burn-in that was measured."""
+    """Return what the pure verdict reads of a measured burn-in."""
     said: dict[str, Any] = row.figures or {}
     return BurnInFigures(
         gpu_uuid=row.gpu_uuid,
@@ -61,7 +61,8 @@ def figures_of(row: BurnIn) -> BurnInFigures:
 
 
 def _judge(units: UnitOfWorkFactory, principal: Principal, burn_in_id: str) -> None:
-    # Quiet: judged again with the same verdict, only the number of peers changes. Every other change has its event.
+    # Quiet: a second judgement with the same verdict changes only the number of peers. Every other change has its
+    # event.
     with units.begin(principal, JUDGE, quiet=True) as unit:
         unit.principal.require(Permission.SYSTEM_RUN)
         gpu_uuid = unit.session.scalars(select(BurnIn.gpu_uuid).where(BurnIn.id == burn_in_id)).one()
@@ -115,7 +116,7 @@ def _ended_ms(row: BurnIn) -> int:
 
 
 def _peers(session: Session, row: BurnIn) -> list[BurnIn]:
-    """The newest figures of each other GPU of its kind."""
+    """Return the newest figures of each other GPU of its kind."""
     newest = (
         select(BurnIn.id, BurnIn.ended_at)
         .where(BurnIn.comparison_key == row.comparison_key, BurnIn.gpu_uuid != row.gpu_uuid)
@@ -133,7 +134,7 @@ def _unjudged(session: Session) -> list[str]:
 
 
 def _to_be_judged_again(session: Session) -> list[str]:
-    """Each GPU's newest alone: what it measured since says more."""
+    """Return each GPU's newest burn-in that is to be judged again: an older one says less than a newer measurement."""
     peer, later = aliased(BurnIn), aliased(BurnIn)
     num_peers = (
         select(func.count(func.distinct(peer.gpu_uuid)))

@@ -1,4 +1,4 @@
-"""What persons did that changed evidence or standing, what burn-ins found, and what rules found by more hosts."""
+"""Records of actions that changed evidence or standing: of persons, of burn-ins, and of rules that compare hosts."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ _NO_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def acts_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> Iterator[Heard]:
-    """Each by the time of its transaction."""
+    """Yield each action at the time of its transaction."""
     for told in (_dismissals, _repairs, _moves, _overrides, _burn_ins, _windows, _breaker, _found_elsewhere):
         for at, record in told(unit, node.id, begin, end):
             yield Heard(to_ms(at), _RANK, (record,))
@@ -119,7 +119,7 @@ def _burn_ins(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime)
 
 
 def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> wire.BurnIn:
-    """``with_reasons``: what failed, of which a replay makes the evidence anew."""
+    """Return the burn-in's record. ``with_reasons``: with its failures, from which a replay makes evidence again."""
     ended = row.ended_at or row.ordered_at
     is_wrong = select(EvidenceRow.id).where(
         EvidenceRow.gpu_uuid == row.gpu_uuid,
@@ -138,7 +138,7 @@ def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> w
 
 
 def _windows(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
-    """Told when they begin; one that was released before its end was over then."""
+    """Yield maintenance windows at their begin. A window that was released before its end ends at its release."""
     query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code.in_(MAINTENANCE_CODES))
     for row in unit.session.scalars(query.order_by(Cordon.created_at, Cordon.id)):
         at = row.starts_at or row.created_at
@@ -157,7 +157,7 @@ def _breaker(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) 
 
 
 def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
-    """Such as by comparison with peers: what no record of this node alone could say again."""
+    """Yield findings that records of this node alone cannot reproduce, such as a comparison with peers."""
     at = EvidenceRow.created_at
     query = select(EvidenceRow).where(
         EvidenceRow.node_id == node_id,

@@ -1,4 +1,4 @@
-"""How things stood when an export begins: the fleet, each GPU of the node, and the evidence that there was."""
+"""The state at the begin of an export: the fleet, each GPU of the node, and the evidence that existed."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from muster.domain.times import to_ms, to_time
 from muster.wire import health_records as wire
 
 _STATES_LAST: Final = timedelta(hours=3)
-"""How long what a GPU told of itself counts; hosts tell it each hour."""
+"""How long a GPU's reported state counts; hosts report it each hour."""
 _SETTLES: Final = frozenset({Standing.UNPROVEN, Standing.PROBATION, Standing.HEALTHY})
 
 
@@ -42,7 +42,7 @@ def beginning_of(unit: UnitOfWork, node: Node, since: datetime) -> Iterator[Writ
 
 
 def _gpu_of(unit: UnitOfWork, gpu: Gpu, node: Node, since: datetime) -> wire.Gpu:
-    """A GPU that was not there yet is UNPROVEN from its first move on."""
+    """Return the GPU's record. A GPU that did not exist yet is UNPROVEN from its first move on."""
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == gpu.uuid).order_by(GpuStandingChange.id)
     changes = unit.session.scalars(query).all()
     before = [change for change in changes if change.at <= since] or list(changes[:1])
@@ -62,7 +62,7 @@ def _gpu_of(unit: UnitOfWork, gpu: Gpu, node: Node, since: datetime) -> wire.Gpu
 
 
 def _origin_after(gpu: Gpu, changes: Sequence[GpuStandingChange]) -> Standing | None:
-    """Where SUSPECT or QUARANTINED goes back to after these moves, by the same rule as each of them was made."""
+    """Return the standing to which SUSPECT or QUARANTINED returns after these moves, by the rule of each move."""
     case = GpuCase(gpu.uuid, Standing.UNPROVEN, 0)
     for change in changes:
         falls = change.target in {Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR}
@@ -78,7 +78,7 @@ def _burn_ins_of(unit: UnitOfWork, gpus: Sequence[Gpu], since: datetime) -> Iter
         BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]),
     )
     for row in unit.session.scalars(query.order_by(BurnIn.judged_at)):
-        yield burn_in_of(unit, row, with_reasons=False)  # its evidence is told as such
+        yield burn_in_of(unit, row, with_reasons=False)  # its evidence has records of its own
 
 
 def _evidence_at(unit: UnitOfWork, gpus: Sequence[Gpu], node: Node, since: datetime) -> Iterator[wire.KnownEvidence]:
@@ -113,12 +113,12 @@ def _evidence_at(unit: UnitOfWork, gpus: Sequence[Gpu], node: Node, since: datet
 
 
 def _is_later(name: str, value: float, since: datetime) -> bool:
-    """Whether it says that the fault was over, which nobody knew yet."""
+    """Return whether the value states that the fault ended at or after ``since``, which was not known then."""
     return name == CLOSED_AT and to_time(int(value)) >= since
 
 
 def _states_before(unit: UnitOfWork, node: Node, since: datetime) -> Iterator[Written]:
-    """What the GPUs had told of themselves: their own maxima of heat are judged by."""
+    """Yield the GPUs' last reported states: heat is judged by their own maxima."""
     newest: dict[str, StoredSignal] = {}
     query = select(StoredSignal).where(
         StoredSignal.node_id == node.id,

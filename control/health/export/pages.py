@@ -1,7 +1,7 @@
-"""The export of a node: page by page, each a stretch of time, in the order in which the server heard of it all.
+"""The export of a node: page by page, each a stretch of time, in the order in which the server received the records.
 
-A page is one read, bounded by time and by rows. The first begins with how things stood: the fleet for the breaker, each
-GPU's standing, what evidence there was. What the records do not hold, the first of them says (``NOTES``).
+A page is one read, bounded by time and by rows. The first begins with the state at that time: the fleet for the
+breaker, each GPU's standing and the existing evidence. Its first record lists what the export lacks (``NOTES``).
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExportedPage:
-    """``next_ms``: where the next page begins; None: there is none. ``until_ms``: where all of them end."""
+    """One page. The next one begins at ``next_ms``, which is None on the last page. All pages end at ``until_ms``."""
 
     records: tuple[dict[str, Any], ...]
     until_ms: int
@@ -51,7 +51,7 @@ class ExportedPage:
 def page_of_export(
     unit: UnitOfWork, text: str, *, since: datetime | None, until: datetime | None, at_ms: int | None = None
 ) -> ExportedPage:
-    """Of the node whose id or name is ``text``. ``at_ms``: where the page before ended; None: the first.
+    """Return a page of the node whose id or name is ``text``. ``at_ms``: end of the page before; None: the first page.
 
     Raises:
         NotFoundError: there is no such node.
@@ -73,7 +73,7 @@ def page_of_export(
 
 
 def _stretch(unit: UnitOfWork, node: Node, begin: datetime, until: datetime) -> tuple[Sequence[Heard], datetime]:
-    """What was heard from ``begin`` on, and where that ends: earlier where there are too many events."""
+    """Return the records received from ``begin`` on, and the end of that stretch: earlier where events are too many."""
     num_gpus = unit.session.scalar(select(func.count()).where(Gpu.node_id == node.id)) or 1
     end = min(begin + timedelta(seconds=max(_SHORTEST_S, min(3600.0, _PAGE_GPU_S / num_gpus))), until)
     events = events_between(unit, node, begin, end)

@@ -1,4 +1,4 @@
-"""Samples and events of a node, as they are kept."""
+"""Stored samples and events of a node."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from muster.wire.telemetry import EventReport, GpuReport
 
 EVENTS_A_PAGE: Final = 5_000
 LATE_MS: Final = 1_000
-"""An event that was heard of so much later than it happened is told after its time had passed."""
+"""An event that arrived so much later than it happened is exported as one that came after its time."""
 _SECOND_MS: Final = 1_000
 _KINDS: Final = frozenset(EventKind)
 Written = Record | dict[str, object]
@@ -32,7 +32,10 @@ Written = Record | dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """``at_ms``: when the server heard of it. Of one moment samples come first: events may be about what they show."""
+    """Records that the server received at ``at_ms``.
+
+    Of one moment, samples come first: events may be about what they show.
+    """
 
     at_ms: int
     rank: int
@@ -43,7 +46,7 @@ class Heard:
 
 
 def events_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Heard]:
-    """What its agent told, by when it came in; one more than a page holds, where there are more."""
+    """Return the agent's events in order of arrival. One more than a page holds is returned, where there are more."""
     query = (
         select(StoredSignal)
         .where(
@@ -77,14 +80,14 @@ def event_of(row: StoredSignal) -> Heard:
 
 
 def cut_before(events: Sequence[Heard], begin: datetime) -> datetime:
-    """Where a page with too many events ends: before its last moment, or after it where there is no other."""
+    """Return the end of a page with too many events: before its last moment, or after it where it is the only one."""
     first_ms, last_ms = events[0].at_ms, events[-1].at_ms
     cut_ms = last_ms if last_ms > first_ms else last_ms + 1
     return begin + timedelta(milliseconds=cut_ms - to_ms(begin))
 
 
 def samples_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Heard]:
-    """One record a second in which any GPU told of itself."""
+    """Return one record for each second in which any GPU has a sample."""
     uuids = list(unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node.id).order_by(Gpu.slot_index)))
     lost = _times_lost(unit, uuids, end)
     by_second: defaultdict[int, list[GpuReport]] = defaultdict(list)
@@ -100,7 +103,7 @@ def samples_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime
 
 
 def _times_lost(unit: UnitOfWork, uuids: Sequence[GpuUuid], end: datetime) -> dict[GpuUuid, list[tuple[int, int]]]:
-    """When each was lost, by its evidence: of a sample without a value only that it has none is kept."""
+    """Return when each GPU was lost, by its evidence: a stored sample without values does not state the reason."""
     query = select(EvidenceRow).where(
         EvidenceRow.gpu_uuid.in_(uuids), EvidenceRow.detector == gpu_lost.NAME, EvidenceRow.onset_at < end
     )
