@@ -1,1 +1,1 @@
-"""Who runs where: a pure planner over fleet state, and the loop that feeds it and commits what it decides."""
+"""The pure planner: from fleet, queue, running attempts and policy to placements, holds and reclaims."""

@@ -1,4 +1,4 @@
-"""What the planner is given and what it answers: plain frozen data, times in milliseconds, no rows and no clock."""
+"""The planner's input and output: plain frozen data, times in milliseconds, no rows and no clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,10 +24,11 @@ Parts = tuple[tuple[NodeId, tuple[GpuUuid, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """``path``: the names of the node's domains, one a level, widest first; an empty name is an unknown place.
+    """One GPU as the planner sees it.
 
-    ``health_cost``: failures that are expected in 1,000,000 hours beyond those of a sound GPU. Gangs avoid it, small
-    spot jobs seek it. ``labels``: the node's.
+    ``path``: the names of the node's domains, one a level, widest first; an empty name is an unknown place.
+    ``health_cost``: failures that are expected in 1,000,000 hours beyond a sound GPU's. Gangs avoid it, small spot jobs
+    prefer it. ``labels``: the node's.
     """
 
     uuid: GpuUuid
@@ -42,13 +43,14 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
+    """One pending job.
 
-    ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
-    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``predicted_s``: where it says none,
-    what others of its ``name`` and shape took: it may run longer. ``passed_gpu_s``: GPU-seconds that jobs
-    of its tier have run for which came later. ``interrupted_ms``: when a fault or maintenance ended its last attempt;
-    None where something else did.
+    ``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
+    ``min_nodes``, ``max_nodes``: the range of an elastic job around the ``nodes`` that it requests; None: that number
+    alone. ``expected_s``: its wall time, None if it states none; an attempt runs no longer. ``predicted_s``: for a job
+    without a wall time, the run time of others of its ``name`` and shape; it may run longer. ``passed_gpu_s``:
+    GPU-seconds of later jobs of its tier that ran while it was pending (overtaken work). ``interrupted_ms``: when a
+    fault or maintenance ended its last attempt; None if something else did.
     """
 
     job_id: JobId
@@ -73,7 +75,7 @@ class WaitingJob:
 
     @property
     def believed_s(self) -> float | None:
-        """None: nobody knows."""
+        """The wall time, else the predicted run time; None if neither is known."""
         return self.predicted_s if self.expected_s is None else self.expected_s
 
     @property
@@ -91,9 +93,9 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class ElasticGang:
-    """What an attempt of an elastic job may grow by: its parts in rank order, the most hosts, and where they may be.
+    """The growth that an elastic attempt allows: its parts in rank order, the most hosts, and where they may be.
 
-    ``avoid_nodes``: at fault in its job's last attempts, so that the next one would not be placed on them.
+    ``avoid_nodes``: nodes at fault in its job's last attempts; its next attempt would not be placed on them.
     """
 
     parts: Parts
@@ -108,7 +110,7 @@ class ElasticGang:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a job asks for that others are likely to ask for too. ``required``: the level of its home."""
+    """A request that other jobs are likely to make too. ``required``: the level of its home."""
 
     nodes: int
     gpus_per_node: int
@@ -116,18 +118,18 @@ class Shape:
 
     @property
     def key(self) -> tuple[int, int, str]:
-        """By which shapes are put in order."""
+        """The sort key of shapes."""
         return self.nodes, self.gpus_per_node, self.required or ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """A live attempt. ``elastic``: only of one that may have another number of hosts than it has.
+    """A live attempt. ``elastic``: set only if it may have another number of hosts than it has.
 
-    ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
-    its wall time, or the deadline of a stop request (then ``is_stopping``); ``predicted_ms`` when others like it would,
-    where it says no wall time: holds go by it, and nobody is stopped by it. ``asked``: what its job asked for; None:
-    nobody says.
+    ``saved_ms`` is when its newest durable checkpoint was made. ``ends_ms`` is the latest time at which it ends for
+    certain: its wall time, or the deadline of a stop request (then ``is_stopping``). ``predicted_ms`` is when others
+    like it would end, if it states no wall time: holds use it, and no attempt is stopped by it. ``asked``: the shape
+    that its job requested; None if unknown.
     """
 
     attempt_id: AttemptId
@@ -146,10 +148,10 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StandingReclaim:
-    """A reclaim that was committed and whose beneficiary still waits, whether or not its victim has ended by now.
+    """A reclaim that was committed and whose beneficiary is still pending, whether or not its victim has ended by now.
 
-    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them. ``keeps``: those with which an
-    elastic victim goes on; it gives the others alone.
+    ``held`` are the GPUs on which the beneficiary will run; no other job may take them. ``keeps``: the GPUs with which
+    an elastic victim continues; it gives only the others.
     """
 
     victim: AttemptId
@@ -161,9 +163,11 @@ class StandingReclaim:
 
 @dataclass(frozen=True, slots=True)
 class OwnHold:
-    """GPUs on which a job will go on that changes its size, its own and what it grows by, or that was interrupted, with
-    those that it had. Nobody else takes them, nor, once it has no attempt, what they need of the quotas of
-    ``tenant_id`` in ``tier``, though it may be in no queue yet.
+    """GPUs kept for one job: it changes its size, or it was interrupted.
+
+    They are its own and the GPUs that it grows by; for an interrupted job, the GPUs that it had. No other job takes
+    them. Once the job has no attempt, no other job takes the quota that they need of ``tenant_id`` in ``tier`` either,
+    though the job may be in no queue yet.
     """
 
     job_id: JobId
@@ -174,7 +178,7 @@ class OwnHold:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimLoss:
-    """GPUs that a tenant has lost to a reclaim that is over; those that still stand are counted by themselves."""
+    """GPUs that a tenant lost to a completed reclaim; standing reclaims are counted separately."""
 
     tenant_id: TenantId
     num_gpus: int
@@ -183,14 +187,14 @@ class ReclaimLoss:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What runs and what is promised, beside the fleet and the queue.
+    """Running attempts, holds, quotas and planned work, in addition to the fleet and the queue.
 
-    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``tenancy``: the tree of tenants, with quotas
-    (I6) and past usage. ``closings``: from when on nobody shall be on a node, for planned work; ``reopenings``: when
-    the work is over, and nothing else keeps the node cordoned: by them starts are foreseen. ``cleaning``: GPUs whose
-    attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
-    ``others_wait``: beside the queue, for their own GPUs; nobody has more than its wish then. Without a workload the
-    planner neither reclaims, nor lets anybody grow, nor knows of quotas.
+    ``peak_gpus``: the most GPUs that a tenant had in the reclaim window. ``tenancy``: the tree of tenants, with quotas
+    (I6) and past usage. ``closings``: the time from which planned work needs a node without jobs. ``reopenings``: the
+    time at which the work is over, if nothing else keeps the node cordoned; start forecasts use it. ``cleaning``: GPUs
+    whose attempt has ended, and that are being proved clean. ``may_grow``: at least one attempt may grow, by size and
+    dwell. ``others_wait``: jobs outside the queue wait for their own GPUs; then no job gets more than it requests.
+    Without a workload the planner does not reclaim, lets no attempt grow, and knows no quotas.
     """
 
     now_ms: int
@@ -210,10 +214,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """How an attempt that was interrupted goes on: what it keeps, and by rank which host takes another's place.
+    """The continuation of an interrupted attempt: what it keeps, and by rank which host replaces another.
 
-    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew. ``resized``: of one that goes on with
-    another number of hosts: it keeps hosts, not ranks, and none takes another's place.
+    ``kept_nodes`` 0: nothing of it was kept, and the whole gang was placed again. ``resized``: set if it continues with
+    another number of hosts. Then it keeps hosts, not ranks, and no host replaces another.
     """
 
     kept_nodes: int
@@ -224,7 +228,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """``left``: hosts of the last attempt that it is without, ``joined``: those that are new to it; in rank order."""
+    """A change of the number of hosts.
+
+    ``left``: hosts of the last attempt that it no longer has; ``joined``: hosts that are new to it; in rank order.
+    """
 
     from_nodes: int
     to_nodes: int
@@ -234,7 +241,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One gang: the GPUs of each node, in node rank order. ``swap``: of a job whose last attempt was interrupted."""
+    """One gang: the GPUs of each node, in node rank order. ``swap``: set if its job's last attempt was interrupted."""
 
     job_id: JobId
     version: int
@@ -244,9 +251,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``num_gpus``, ``num_hosts``: what a filter leaves out, or what it is about; None where nothing is counted.
+    """One reason for which a job is pending.
 
-    ``num_hosts`` of a filter: those that could give one host's part before it, and cannot after it.
+    ``num_gpus``, ``num_hosts``: how many a filter excludes, or how many the reason is about; None if it counts nothing.
+    ``num_hosts`` of a filter: hosts that could give one host's part before it, and cannot after it.
     """
 
     token: WaitReason
@@ -256,9 +264,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job waits: in words, as the token that binds, and all reasons in their order.
+    """The reason why a job is pending: as text, as the token that binds, and all reasons in their order.
 
-    ``why_asked``: in the words of a plan that is only asked for; None: in the same.
+    ``why_asked``: the text for a plan that is only asked for; None: the same text.
     """
 
     why: str
@@ -271,7 +279,7 @@ class Verdict:
 
 
 class Turn(IntEnum):
-    """Who is tried first within a tier. ``PASSED``: enough work has passed it, whatever its tenant has."""
+    """Turns within a tier, first to last. ``PASSED``: enough work overtook the job, whatever its tenant has."""
 
     GUARANTEED = 0
     PASSED = 1
@@ -281,7 +289,7 @@ class Turn(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """``turn``: in which it was tried, within its tier."""
+    """A pending job with its verdict. ``turn``: the turn within its tier in which it was tried."""
 
     job_id: JobId
     verdict: Verdict
@@ -294,11 +302,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then.
+    """A backfill hold: ``gpus`` on which a pending job will start at about ``until_ms``.
 
-    ``num_before``: so many jobs before it have places on some of them until then; ``is_by_reclaim``: not all of them
-    come free of their own by then, the others may be reclaimed. ``num_worked_on``: on so many of its hosts planned work
-    goes on until then at the latest, or is to come and over by then.
+    ``num_free`` of them are idle until then. ``num_before``: how many earlier jobs have places on some of them until
+    then. ``is_by_reclaim``: not all of them become free by themselves by then; the others may be reclaimed.
+    ``num_worked_on``: on how many of its hosts planned work ends by then, whether it has begun or not.
     """
 
     job_id: JobId
@@ -312,7 +320,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
-    """The next best set of victims, so that a person can see what the choice was between."""
+    """The next best victim set, which shows a person the alternative to the choice."""
 
     victims: tuple[AttemptId, ...]
     cost_gpu_s: float
@@ -320,10 +328,11 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Take ``gpus`` back from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
+    """A reclaim of ``gpus`` from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
 
     ``cost_gpu_s``: GPU-seconds that the victim loses: since its newest durable checkpoint, and to start again.
-    ``keeps``: whole hosts, in rank order, with which an elastic victim's job goes on; none: it gives all that it has.
+    ``keeps``: whole hosts, in rank order, with which an elastic victim's job continues; empty: it gives all that it
+    has.
     """
 
     victim: AttemptId
@@ -338,7 +347,7 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The reclaim of ``victim`` is needed no more: the victim goes on."""
+    """The end of a reclaim that is no longer needed: ``victim`` continues."""
 
     victim: AttemptId
     beneficiary: JobId
@@ -347,7 +356,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """What was held for ``beneficiary`` is held no more, whether or not a victim is left to go on."""
+    """The end of the hold for ``beneficiary``, whether or not a victim is left that can continue."""
 
     beneficiary: JobId
     why: str
@@ -355,7 +364,7 @@ class Lapse:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Let ``attempt_id`` save and leave, and its job go on on ``parts``, which are more than it has."""
+    """An order that ``attempt_id`` saves and leaves, so that its job continues on ``parts``, which are more."""
 
     attempt_id: AttemptId
     job_id: JobId
@@ -376,7 +385,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """All that a cycle is asked: policy, fleet, queue and what runs, of one moment."""
+    """The input of one cycle: policy, fleet, queue and running attempts of one moment."""
 
     policy: Policy
     gpus: list[GpuView]
@@ -386,7 +395,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class StartRange:
-    """``latest_ms``: None where nobody knows."""
+    """The range in which a job is expected to start. ``latest_ms``: None if unknown."""
 
     earliest_ms: int
     latest_ms: int | None

@@ -1,10 +1,10 @@
-"""The planner: whole gangs onto admitted, free GPUs of one cohort; reclaim where that is due; a sentence for the rest.
+"""The planner: whole gangs onto admitted, free GPUs of one cohort; reclaim where due; a reason for each other job.
 
-Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by ``scheduler.queue.order``; a gang
-that does not fit is passed by smaller ones behind it, but for the place that is held for it
+Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs follow ``scheduler.queue.order``.
+Smaller jobs behind a gang that does not fit may start before it, except on GPUs that are held for it
 (``scheduler.holds.backfill``). Jobs with equal requests fail together, so a queue of ten thousand jobs that cannot be
-placed costs little more than one. An elastic job takes as many of the hosts that it wishes for as there are, and no
-fewer than its fewest; for those alone anything is reclaimed.
+placed costs little more than one. An elastic job takes as many of its requested hosts as there are, and no fewer than
+its fewest; GPUs are reclaimed only for its fewest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,17 +77,16 @@ def plan(
     *,
     levels: Sequence[str] | None = None,
 ) -> Plan:
-    """Place what fits, in order; say of each other job why it waits; reclaim and withdraw as the policy has it.
+    """Place what fits, in order; give a reason for each other job; reclaim and withdraw by the policy.
 
-    ``queue`` holds every waiting job that a standing reclaim is for: one that is missing waits no more, and what was
-    being reclaimed for it is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the
-    policy's.
+    ``queue`` holds every pending job that a standing reclaim is for. If one is missing, it is no longer pending, and
+    its reclaim is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the policy's.
     """
     return plan_on(FleetState(gpus, policy, levels), queue, policy, workload)
 
 
 def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload | None = None) -> Plan:
-    """As ``plan``, on a state that stands already: afterwards it has taken what was placed and what is held."""
+    """Return the plan as ``plan`` does, on a prepared state, which afterwards has the placements and holds."""
     now_ms = None if workload is None else workload.now_ms
     cycle = _Cycle(state, policy, workload, in_order(list(queue), policy, now_ms, len(state.layout.uuids)))
     cycle.run()
@@ -95,7 +94,10 @@ def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, work
 
 
 class _Cycle:
-    """``reclaimer``, ``backfill``, ``spares``: None without a workload; then nothing is known but fleet and queue."""
+    """One run over the queue.
+
+    ``reclaimer``, ``backfill``, ``spares``: None without a workload; then the cycle knows fleet and queue alone.
+    """
 
     def __init__(
         self, state: FleetState, policy: Policy, workload: Workload | None, ordered: Sequence[WaitingJob]
@@ -133,7 +135,7 @@ class _Cycle:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
 
     def _begin(self, workload: Workload) -> None:
-        """What stands already: what ends, is held and promised, and what each tenant has."""
+        """Take over the state before the cycle: planned work, holds, standing reclaims, and the tenants' GPUs."""
         self.state.close(workload.closings)
         self.state.expect(mix_of(self.policy.placement.fragmentation, workload.running, self.ordered))
         self.reclaimer = Reclaimer(self.state, self.policy, workload)
@@ -178,18 +180,18 @@ class _Cycle:
         return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.waiters.holds))
 
     def _decide(self, job: WaitingJob) -> Verdict | None:
-        """None when the job is placed, else why it waits."""
+        """Place the job and return None, or return why it is pending."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
         if promises is not None and job.job_id in promises:
             return self._tried_by_itself(promises, job)
         own = None if promises is None else promises.lift_own(job.job_id)
         if promises is None or own is None:
             return self._tried(job)
-        self.placing.there_is_more()  # for the job itself there is more than there was
+        self.placing.there_is_more()  # its own hold is free to it now
         comes_to(self.holdings, self.reclaimer, job, -len(own.gpus))
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
-            promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
+            promises.hold_own(own)  # all of it: the commit refuses the whole hold to other jobs
             if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
                 comes_to(self.holdings, self.reclaimer, job, len(own.gpus))
         elif verdict is not None:
@@ -197,7 +199,7 @@ class _Cycle:
         return verdict
 
     def _tried_by_itself(self, promises: Promises, job: WaitingJob) -> Verdict | None:
-        """What its quota keeps for the job that GPUs are reclaimed for is no other's, and does not count against it."""
+        """Try the beneficiary of a reclaim: the quota kept for it is open to it, and does not count against it."""
         self.holdings.keep(job.tenant_id, job.tier, -job.fewest_gpus)
         verdict = self._tried(job)
         if job.job_id in promises:

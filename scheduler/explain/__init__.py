@@ -1,1 +1,1 @@
-"""Why a job waits, as sentences and tokens."""
+"""Reasons why a job is pending, as sentences and tokens."""

@@ -1,4 +1,4 @@
-"""What one waiting job is told: why it waits, who is before it, when it may start, and what would let it start now."""
+"""The answer for one pending job: why it is pending, the jobs ahead, its start range, and changes that start it now."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.solver import Request, most_nodes, place, request_of
 
 TYPING_S: Final = 60.0
-"""An advised wall time still holds so long after the answer."""
+"""Margin on an advised wall time: it still suffices so long after the answer."""
 
 _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
@@ -41,12 +41,11 @@ ChangeField = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``field`` of the job, or of a quota, set to ``value``, and it would start at once.
+    """A change by which the job would start at once: ``field`` of the job, or of a quota, set to ``value``.
 
     ``topology.required``: a wider level than it requires, ``FLEET_LEVEL`` where it may require none.
-    ``node_labels.without``: without what it asks of that label. ``quota_above``: of the tenant above its own that
-    binds. ``fleet.nodes``: with so many more idle hosts of its cohort, which its labels admit, in one domain of its
-    level.
+    ``node_labels.without``: without its demand on that label. ``quota_above``: of the tenant above its own that binds.
+    ``fleet.nodes``: with so many more idle hosts of its cohort, which its labels admit, in one domain of its level.
     """
 
     field: ChangeField
@@ -55,8 +54,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``ahead``: who waits before it, in order; ``gpus_ahead``: what they need at least. ``starts``: None where nobody
-    knows. ``changes``: as they are tried.
+    """The answer for one pending job.
+
+    ``ahead``: the jobs before it, in order; ``gpus_ahead``: the GPUs that they need at least. ``starts``: None if
+    unknown. ``changes``: in the order in which they were tried.
     """
 
     verdict: Verdict
@@ -69,9 +70,10 @@ class Answer:
 def answer(
     state: FleetState, asked: Question, decided: Plan, job: WaitingJob, grace_s: float, outlook: Outlook | None = None
 ) -> Answer:
-    """``state``: as ``decided`` left it, by which ``job`` waits. ``grace_s``: what comes after its wall time.
+    """Return the answer for ``job``, which is pending after ``decided``.
 
-    ``outlook``: that of this state and plan, where it is there already: others have asked.
+    ``state``: as ``decided`` left it. ``grace_s``: the time after its wall time until its GPUs are free. ``outlook``:
+    the start forecasts of this state and plan, if an earlier answer has computed them.
     """
     outlook = outlook or Outlook(state, asked, decided)
     number = outlook.line.number_of[job.job_id]
@@ -83,7 +85,7 @@ def answer(
 
 
 def _with_kept(asked: Question, decided: Plan, job: WaitingJob, outlook: Outlook) -> Holdings:
-    """What is held, and what quotas keep for others that wait, since GPUs are on their way to them."""
+    """Return the tenants' GPUs with the quota that is kept for other pending jobs, which will get GPUs."""
     kept = {item.job_id: len(item.gpus) for item in asked.workload.holds}
     standing = (reclaim.beneficiary for reclaim in asked.workload.reclaims)
     for beneficiary in (*standing, *(reclaim.beneficiary for reclaim in decided.reclaims)):
@@ -102,7 +104,7 @@ def _with_kept(asked: Question, decided: Plan, job: WaitingJob, outlook: Outlook
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What would let the job start at once. ``state``: as the plan left it."""
+    """The search for changes that would start the job at once. ``state``: as the plan left it."""
 
     asked: Question
     state: FleetState
@@ -117,8 +119,9 @@ class _Advice:
         return self.outlook.line
 
     def changes(self) -> list[Change]:
-        """Each by itself, the cheapest first: a wall time, a wider level, a label less, another tier, fewer hosts, a
-        higher quota, more hosts.
+        """Return the changes, each sufficient by itself, the cheapest first.
+
+        The order: a wall time, a wider level, a label less, another tier, fewer hosts, a higher quota, more hosts.
         """
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
@@ -132,7 +135,7 @@ class _Advice:
         return found
 
     def _let_go(self, uuids: Collection[GpuUuid]) -> Ints:
-        """Of what is held those GPUs that are idle, free in the state from now on."""
+        """Free the idle ones of ``uuids``, and return their indices."""
         gpus = np.unique(self.state.layout.gpu_indices(uuids))
         placed = (
             {uuid for item in self.decided.placements for _, part in item.parts for uuid in part} if len(gpus) else ()
@@ -157,7 +160,7 @@ class _Advice:
         return request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
 
     def _wall_times(self) -> Iterator[Change]:
-        """The longest with which it runs where a place is held for another; its grace comes after it."""
+        """Yield the longest wall time with which it can run on another job's hold; its grace comes after it."""
         for held, gpus in reversed(_first_there(self.decided.holds)):
             if held.job_id == self.job.job_id:
                 continue
@@ -171,7 +174,7 @@ class _Advice:
         yield from self._wall_time_before_work()
 
     def _wall_time_before_work(self) -> Iterator[Change]:
-        """The longest with which it is gone before a node closes for planned work."""
+        """Yield the longest wall time with which it ends before a node closes for planned work."""
         now_ms = self.asked.workload.now_ms
         for closing_ms in reversed(self.state.closings_ms):
             longest_s = (closing_ms - now_ms) / 1000 - TYPING_S
@@ -182,13 +185,13 @@ class _Advice:
                 return
 
     def _is_quota_kept(self) -> bool:
-        """Its quota would let it start now, and is kept for others that start before it would have ended."""
+        """Return whether its quota suffices now, but is kept for others that start before it would have ended."""
         binding = self.decided.waiting[self.line.number_of[self.job.job_id]].verdict.binding
         is_quota = binding in {WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
         return is_quota and nodes_within(self.job, self.holdings) >= self.job.fewest_nodes
 
     def _wall_time_before_others(self) -> Iterator[Change]:
-        """The longest with which it is gone before any starts with which it shares a limit."""
+        """Yield the longest wall time with which it ends before any job starts that shares a limit with it."""
         limits = {limit.tenant_id for limit in self.holdings.limits(self.job.tenant_id, self.job.tier)}
         starts_ms = []
         for held in self.decided.holds:
@@ -201,7 +204,7 @@ class _Advice:
                 yield Change("wall_time_s", float(int(wall_time_s)))
 
     def _levels(self) -> Iterator[Change]:
-        """The narrowest of the wider ones in whose domains it fits."""
+        """Yield the narrowest of the wider levels in whose domains it fits."""
         layout, required = self.state.for_tier(self.job.tier).layout, self.job.required_level
         level = None if required is None else layout.level(required)
         if level is None or not self._has_room(replace(self.job, required_level=None)):
@@ -212,7 +215,7 @@ class _Advice:
                 return
 
     def _labels(self) -> Iterator[Change]:
-        """Each that alone keeps it from where there is room."""
+        """Yield each label that is the only reason why it has no place."""
         rule = self.job.rule
         if not rule.labels or not self._has_room(replace(self.job, rule=replace(rule, labels=LabelRule()))):
             return
@@ -221,19 +224,19 @@ class _Advice:
                 yield Change("node_labels.without", name)
 
     def _has_room(self, job: WaitingJob) -> bool:
-        """By a count."""
+        """Return whether a count of free hosts suffices."""
         request = self._request(job).at_least()
         return most_nodes(self.state, request) >= request.nodes
 
     def _tiers(self) -> Iterator[Change]:
-        """The lowest priority first, since it costs least."""
+        """Yield the tiers in which it would start, the lowest priority first, since it costs least."""
         tiers = self.asked.policy.tiers
         for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
             if name != self.job.tier and self._may_start_in(name):
                 yield Change("tier", name)
 
     def _may_start_in(self, tier: str) -> bool:
-        """It goes before all of lower tiers: what this plan alone holds for them is its to take."""
+        """Return whether it may start in the tier, where it may take this plan's new holds for lower tiers."""
         wanted = replace(self.job, tier=tier)
         if self._may_start(wanted):
             return True
@@ -244,7 +247,7 @@ class _Advice:
         return fits
 
     def _held_behind(self, priority: int) -> set[GpuUuid]:
-        """What this plan holds for jobs of lower priority alone, and nothing that was promised before."""
+        """Return the GPUs that this plan holds only for jobs of lower priority, without holds from before."""
         line, workload = self.outlook.line, self.asked.workload
         behind, others = set[GpuUuid](), set[GpuUuid]()
         for job_id, gpus in _held_by(self.decided):
@@ -254,7 +257,7 @@ class _Advice:
         return behind.difference(others, *promised) if behind else behind
 
     def _sizes(self) -> Iterator[Change]:
-        """As many hosts as may start at once, where the job is of one size."""
+        """Yield the most hosts that may start at once, if the job is of one size."""
         if self.job.min_nodes is not None:
             return
         within = nodes_within(self.job, self.holdings)
@@ -264,7 +267,7 @@ class _Advice:
             yield Change("shape.nodes", nodes)
 
     def _quotas(self) -> Iterator[Change]:
-        """The least that suffices, where one quota alone keeps it waiting. An operator sets it."""
+        """Yield the least sufficient quota, if one quota alone keeps the job pending. An operator sets it."""
         limits = self.holdings.limits(self.job.tenant_id, self.job.tier)
         binding = [limit for limit in limits if limit.left < self.job.fewest_gpus]
         if len(binding) != 1 or not self._fits(self.job):
@@ -280,7 +283,10 @@ class _Advice:
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
     def _more_hosts(self) -> Iterator[Change]:
-        """Where there are too few idle ones of its cohort in any domain of its level, and hosts are as large at all."""
+        """Yield how many hosts are missing.
+
+        Nothing is yielded if enough idle hosts of its cohort are in a domain of its level, or no host is large enough.
+        """
         if nodes_within(self.job, self.holdings) < self.job.fewest_nodes:
             return
         request = request_of(self.job).at_least()
@@ -298,14 +304,17 @@ def _allows(quota: Quota, num_gpus: int) -> bool:
 
 
 def _held_by(decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
-    """For whom, and what, by this plan."""
+    """Yield the jobs for which this plan holds GPUs, each with the GPUs."""
     yield from {reclaim.beneficiary: reclaim.held for reclaim in decided.reclaims}.items()
     for held in decided.holds:
         yield held.job_id, held.gpus
 
 
 def _held_for(job_id: JobId, asked: Question, decided: Plan) -> Iterator[GpuUuid]:
-    """By this plan and before it. Each reclaim for a job says all that is held for it."""
+    """Yield the GPUs that this plan or an earlier one holds for the job.
+
+    Each reclaim for a job names all GPUs that are held for it, so the first one suffices.
+    """
     for reclaims in (decided.reclaims, asked.workload.reclaims):
         yield from next((reclaim.held for reclaim in reclaims if reclaim.beneficiary == job_id), ())
     for own in asked.workload.holds:
@@ -317,7 +326,7 @@ def _held_for(job_id: JobId, asked: Question, decided: Plan) -> Iterator[GpuUuid
 
 
 def _first_there(holds: Sequence[Held]) -> list[tuple[Held, list[GpuUuid]]]:
-    """By moment, each with those of its GPUs on which nobody else starts before."""
+    """Return the holds by time, each with the GPUs on which no other hold starts before."""
     found, taken = [], set[GpuUuid]()
     for held in sorted(holds, key=lambda held: held.until_ms):
         found.append((held, [uuid for uuid in held.gpus if uuid not in taken]))

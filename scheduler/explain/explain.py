@@ -1,4 +1,4 @@
-"""Why a job waits: one sentence as its tenant reads it, of what it needs, what is free and what binds; and tokens."""
+"""The text and tokens of why a job is pending: what it needs, what is free and what binds."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ def unknown_tier(tier: str) -> Verdict:
 
 
 def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
-    """Counted are the GPUs that it has too many."""
+    """Return the verdict for a job over its quota; its count is the GPUs by which the job exceeds the limit."""
     is_own = limit.tenant_id == job.tenant_id
     why = f"needs {job.fewest_gpus} GPUs, but {limit_held(limit, job.tier, is_own=is_own)}"
     token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
@@ -59,13 +59,16 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
 
 
 def quota_kept(over: Verdict, from_ms: int) -> Verdict:
-    """Of one over its quota that enough work has passed."""
+    """Return the verdict for a job over its quota that enough work overtook."""
     told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
     return and_also(over, f"{told}{_rounded(from_ms, 300_000)} on")
 
 
 def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
-    """Of one that would start now, by the GPUs: by then ``limit`` is booked for others, and it has a place after."""
+    """Return the verdict for a job for which GPUs are free, but ``limit`` is in use by holds for others.
+
+    ``held``: the hold for the job, which starts after them; None if it has none.
+    """
     over = over_quota(job, limit)
     if held is None:
         return over
@@ -76,7 +79,7 @@ def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
 
 
 def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
-    """What a commit and a plan say of a limit that is reached."""
+    """Return the text about a reached limit, for a commit and a plan alike."""
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
     allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
     told = f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
@@ -84,7 +87,10 @@ def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
 
 
 def over_share(verdict: Verdict, over_gpus: float) -> Verdict:
-    """Counted are the whole GPUs beyond its share; the sentence does not say how many, since that changes."""
+    """Return the verdict with the fair-share reason, which counts the whole GPUs beyond the share.
+
+    The sentence does not state that number, since it changes.
+    """
     if verdict.binding in _BEFORE_ANY_GPU:
         return verdict
     told = "its tenant has its fair share of the tier, so jobs of tenants with less go before it"
@@ -99,7 +105,10 @@ def _alone(why: str, reason: Reason) -> Verdict:
 def reclaimed_for_it(
     request: Request, deadline_ms: int, num_gpus: int, through: Funnel, *, stands: bool = False
 ) -> Verdict:
-    """Counted is what others give. ``stands``: the notice was given before; else it is as this plan is carried out."""
+    """Return the verdict for a beneficiary; the count is the GPUs that victims give.
+
+    ``stands``: the notice was given before; else this plan gives it.
+    """
     due = f"due by {moment(deadline_ms)}"
     being = f"GPUs are being reclaimed for it, {due}"
     deed = being if stands else Deed(being, f"GPUs would be reclaimed for it, {due}")
@@ -112,7 +121,11 @@ def planned_anew(request: Request, through: Funnel) -> Verdict:
 
 
 def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
-    """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
+    """Return the verdict for a job with a backfill hold.
+
+    The time is an estimate if jobs there state no wall time. It is rounded up to half a minute, so that the text stays
+    the same from cycle to cycle.
+    """
     free = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
     own = f"{held.num_free} of the {len(held.gpus)} that it"
     place = Deed(
@@ -148,7 +161,10 @@ def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict
 def replacement_reclaimed(
     request: Request, num_kept: int, deadline_ms: int, through: Funnel, *, stands: bool = False
 ) -> Verdict:
-    """``num_kept``: GPUs of its good hosts; ``stands``: as in ``reclaimed_for_it``."""
+    """Return the verdict for a gang with lost hosts that reclaim replaces.
+
+    ``num_kept``: GPUs of its good hosts; ``stands``: as in ``reclaimed_for_it``.
+    """
     num_hosts = num_kept // request.gpus_per_node
     kept = f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that {request.required}"
     due = f"reclaimed in place of those it lost, due by {moment(deadline_ms)}"
@@ -160,7 +176,10 @@ def replacement_reclaimed(
 
 
 def passed_enough(verdict: Verdict) -> Verdict:
-    """For one that goes first in its tier, since enough work has passed it; not where that does not help it."""
+    """Return the verdict for a job that goes first in its tier, since enough work overtook it.
+
+    It is unchanged if going first does not help.
+    """
     if verdict.binding in _BEFORE_ANY_GPU:
         return verdict
     told = (
@@ -178,7 +197,7 @@ def _in_the_way(until_ms: int) -> str:
 
 
 def _rounded(at_ms: int, by_ms: int) -> str:
-    """Upwards: a sentence that many jobs quote must not change from cycle to cycle."""
+    """Return the time rounded up: a sentence that many jobs quote must not change from cycle to cycle."""
     return moment(-(-at_ms // by_ms) * by_ms)
 
 
@@ -192,10 +211,10 @@ def no_room(
     held_until_ms: int | None = None,
     held: Held | None = None,
 ) -> Verdict:
-    """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it.
+    """Return the verdict for a gang that was tried and did not fit; ``outcome``: the effect of reclaim.
 
-    ``held_until_ms``: until when a place is held for others where it would fit; ``held``: what is kept for it until
-    a reclaim may help.
+    ``held_until_ms``: until when GPUs on which it would fit are held for others; ``held``: the GPUs held for it until a
+    reclaim may help.
     """
     clauses = _no_room(state, request, outcome, policy)
     if held is not None:
@@ -271,7 +290,7 @@ def _reasons(state: FleetState, request: Request) -> str:
 
 
 def _binding(state: FleetState, request: Request, num_free: int) -> str:
-    """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
+    """Return why there is no place although enough GPUs are free, or why there is none even with all of them free."""
     request, tier = request.at_least(), state.tier(request.tier)
     admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
@@ -288,7 +307,7 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
 
 
 def _apart(state: FleetState, admitted: Ints) -> str:
-    """In which attributes the GPUs of other cohorts differ from those of the largest: the most GPUs first."""
+    """Return in which attributes GPUs of other cohorts differ from those in the largest: the most GPUs first."""
     keys = state.layout.cohort_keys
     of_cohort = np.bincount(state.layout.cell_cohort, weights=admitted, minlength=len(keys))
     largest = attributes_of(keys[int(of_cohort.argmax())]) if keys else {}
@@ -304,7 +323,7 @@ def _apart(state: FleetState, admitted: Ints) -> str:
 
 
 def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
-    """``unrounded``: hosts that it would have if it asked for no slices."""
+    """Return the text about the largest place; ``unrounded``: the hosts that it would have without slices."""
     what = "cohort" if request.required is None else f"cohort in one {request.required}"
     gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
     hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
@@ -337,5 +356,5 @@ def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Cla
 
 
 def moment(at_ms: int) -> str:
-    """In UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

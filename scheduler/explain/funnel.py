@@ -1,7 +1,7 @@
-"""Which GPUs of the fleet a gang cannot have, by the first reason in a fixed order, and which of the reasons binds.
+"""The GPUs that a gang cannot have, by the first reason in a fixed order, and the reason that binds.
 
-Each GPU is counted once, so that the counts and what is left add up to the fleet. The binding reason is the first one
-after which the gang fits no longer, although it would with all that the later ones leave out.
+Each GPU is counted once, so that the counts and the remaining GPUs add up to the fleet. The binding reason is the first
+one after which the gang no longer fits, although it would fit with all GPUs that the later ones exclude.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ MASKS: Final = (
 )
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
-"""What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
+"""The reasons that exclude single GPUs, the most lasting first. The remaining GPUs may still be in the wrong places."""
 _LEFT: Final = len(MASKS_IN_ORDER)
 
 
@@ -54,9 +54,10 @@ _MAINTENANCE, _SPARE = map(_code, (WaitReason.MAINTENANCE, WaitReason.SPARE))
 
 @dataclass(frozen=True, slots=True)
 class Funnel:
-    """``reasons``: those that leave any GPU out, and the one that binds, uncounted where others leave its GPUs out.
+    """The result for one gang.
 
-    ``num_gpus``, ``num_hosts``: what is left in the best home.
+    ``reasons``: each reason that excludes any GPU, and the binding one, without a count if others exclude its GPUs.
+    ``num_gpus``, ``num_hosts``: what remains in the best home.
     """
 
     reasons: tuple[Reason, ...]
@@ -66,7 +67,7 @@ class Funnel:
 
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
-    """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
+    """Return the funnel of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
     rule = replace(request.rule, labels=LabelRule(), wished=())
     wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None, rule=rule)
     state = state.for_tier(request.tier)
@@ -89,7 +90,7 @@ def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
 
 
 def _of_each(left: list[Ints], value: Callable[[Ints], int]) -> list[int]:
-    """Of each entry; asked once of those that are one and the same, since their masks leave nothing out."""
+    """Return the value of each entry; entries that are one array, whose masks exclude nothing, share one call."""
     values: list[int] = []
     for number, counts in enumerate(left):
         values.append(values[-1] if number and counts is left[number - 1] else value(counts))
@@ -97,7 +98,7 @@ def _of_each(left: list[Ints], value: Callable[[Ints], int]) -> list[int]:
 
 
 def _left_after(state: FleetState, request: Request, promised: Flags) -> list[Ints]:
-    """GPUs of each cell that are left: of the whole fleet, then after each mask; the same array where it takes none."""
+    """Return the GPUs that each cell has: in all, then after each mask; the same array if a mask excludes none."""
     out = _left_out(state, request, promised)
     left = [state.layout.cell_size]
     for code in range(_LEFT):
@@ -107,7 +108,7 @@ def _left_after(state: FleetState, request: Request, promised: Flags) -> list[In
 
 
 def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
-    """GPUs by cell and mask, each counted at its first."""
+    """Return the excluded GPUs by cell and mask, each counted at its first mask."""
     layout, tier = state.layout, state.tier(request.tier)
     out = np.zeros((layout.num_cells, _LEFT), dtype=np.int64, order="F")
     for code, refused in zip(_CODE_OF_REFUSAL, tier.refused.T, strict=True):
@@ -128,7 +129,7 @@ def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
 
 
 def _leave_out(layout: Layout, out: Ints, cells: list[int], code: int) -> None:
-    """All of these cells that no mask before this one has taken."""
+    """Exclude all GPUs of these cells that no earlier mask excludes."""
     before = out[cells, :code].sum(axis=1)
     out[cells, code:] = 0
     out[cells, code] = layout.cell_size[cells] - before
@@ -149,7 +150,7 @@ def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason
 
 
 def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | None:
-    """What is wrong with where GPUs are, of which there would be enough; None: there are too few."""
+    """Return why enough GPUs are in the wrong places; None: there are too few."""
     if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
         return None
     num_suitable = _num_suitable(wanted, counts)
@@ -166,7 +167,7 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
 
 
 def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:
-    """GPUs that are free, but not in the best home; then what that has left, GPUs and hosts."""
+    """Return reasons that count free GPUs outside the best home; then the GPUs and hosts that remain in it."""
     layout = state.layout
     is_whole = counts >= wanted.gpus_per_node
     is_home = np.zeros(layout.num_cells, dtype=np.bool_)
@@ -196,6 +197,6 @@ def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[R
 
 
 def _home(layout: Layout, wanted: Request, cells: Ints, level: int) -> int:
-    """The group with the most room for it; of equals that with the most hosts, then the first."""
+    """Return the group with the most room for the gang; of equal ones the one with the most hosts, then the first."""
     room, num_hosts = room_of(layout, wanted, cells, level), count_by_group(layout, cells, level)
     return int(np.lexsort((-num_hosts, -room))[0])

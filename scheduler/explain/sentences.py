@@ -1,4 +1,4 @@
-"""A verdict of clauses: what is done for a job is told as done to one that waits, as what would be to who only asks."""
+"""Verdicts made of clauses, each with a text for a pending job and one for a plan that is only asked for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,10 @@ from scheduler.model import Reason, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What a plan does for a job, or what hangs on it: in the words of one that waits, and of a plan only asked for."""
+    """A clause about an action for a job, or about a condition of it.
+
+    ``done``: the text for a pending job; ``asked``: the text for a plan that is only asked for.
+    """
 
     done: str
     asked: str
@@ -19,7 +22,7 @@ Clause = str | Deed
 
 
 def verdict_of(clauses: Sequence[Clause], through: Funnel, *done: Reason) -> Verdict:
-    """``done``: what is done about it, or cannot be."""
+    """Return the verdict of the clauses. ``done``: reasons about what the plan does, or cannot do."""
     why, why_asked = "; ".join(map(_done, clauses)), "; ".join(map(_asked, clauses))
     return Verdict(why, through.binding, (*through.reasons, *done), None if why_asked == why else why_asked)
 

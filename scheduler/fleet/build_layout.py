@@ -1,4 +1,4 @@
-"""How a fleet is laid out: its GPUs in order, cell by cell, and what of each level follows from that."""
+"""The layout of a fleet: its GPUs in order, cell by cell, and the arrays of each level."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -15,13 +15,13 @@ from scheduler.model import DEFAULT_LEVELS, GpuView, Parts
 
 
 def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS) -> tuple[Layout, list[GpuView]]:
-    """The layout, and the GPUs in its order: by place, node, cohort, slot, UUID, whatever the order given."""
+    """Return the layout, and the GPUs in its order: by place, node, cohort, slot, UUID, whatever the given order."""
     ordered = _in_order(gpus)
     return _layout(ordered, tuple(gpu.uuid for gpu in ordered), levels), ordered
 
 
 def layout_by(attributes: Collection[str], ordered: Sequence[GpuView], levels: Sequence[str]) -> Layout:
-    """As ``build_layout`` of these GPUs, with the same numbers for them, and told apart by these attributes alone."""
+    """Return the layout of the same GPUs with the same numbers, where these attributes alone distinguish cohorts."""
     known: dict[str, str] = {}
     for gpu in ordered:
         if gpu.cohort_key not in known:
@@ -35,7 +35,7 @@ def _in_order(gpus: Iterable[GpuView]) -> list[GpuView]:
 
 
 def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequence[str]) -> Layout:
-    """``ordered``: by cell; ``uuids``: as they are numbered."""
+    """Return the layout. ``ordered``: the GPUs by cell; ``uuids``: in the order of their numbers."""
     cohorts = {key: index for index, key in enumerate(sorted({gpu.cohort_key for gpu in ordered}))}
     heads, cell_start = _heads(ordered)
     cell_size = np.diff(np.append(cell_start, len(ordered)))
@@ -83,7 +83,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
 
 
 def _heads(ordered: Sequence[GpuView]) -> tuple[list[GpuView], Ints]:
-    """The first GPU of each cell, and where among all of them it stands."""
+    """Return the first GPU of each cell, and its index in the order."""
     heads: list[GpuView] = []
     starts: list[int] = []
     for index, gpu in enumerate(ordered):
@@ -108,31 +108,34 @@ def _cells_of_node(heads: Sequence[GpuView]) -> dict[NodeId, tuple[int, ...]]:
 
 
 def _groups_by_level(heads: Sequence[GpuView], num_levels: int) -> list[Ints]:
-    """Of the fleet, of each level, and of the nodes, of which each is one by itself."""
+    """Return the group of each cell: for the fleet, for each level, and for the nodes, where each is its own group."""
     return [*(_groups(heads, depth) for depth in range(num_levels + 1)), np.arange(len(heads), dtype=np.int64)]
 
 
 def _even_size(size: Ints) -> int | None:
-    """That all cells have."""
+    """Return the size that all cells have; None if they differ."""
     return int(size[0]) if len(size) and (size == size[0]).all() else None
 
 
 def _by_gpu(by_cell: Ints, values: Ints) -> Ints:
-    """``values``: in the order of ``by_cell``."""
+    """Return the values by GPU number. ``values``: in the order of ``by_cell``."""
     found = np.zeros(len(by_cell), dtype=np.int64)
     found[by_cell] = values
     return found
 
 
 def _by_rows(by_cell: Ints, size: Ints) -> Ints:
-    """A row a cell, as wide as the largest, filled up with ``NOWHERE``."""
+    """Return a row a cell, as wide as the largest cell, filled up with ``NOWHERE``."""
     table = np.full((len(size), int(size.max(initial=0))), NOWHERE, dtype=np.int64)
     table[np.arange(table.shape[1]) < size[:, None]] = by_cell
     return table
 
 
 def _widths(cohort: Ints, size: Ints) -> tuple[tuple[int, ...], Ints]:
-    """The commonest size in each cell's cohort, the larger of equals: all there are, and which of them it is."""
+    """Return all usual sizes of cohorts, and for each cell the index of its cohort's usual size.
+
+    The usual size is the commonest one in the cohort, the larger of equally common ones.
+    """
     usual = np.zeros(int(cohort.max(initial=NOWHERE)) + 1, dtype=np.int64)
     for one in range(len(usual)):
         numbers = np.bincount(size[cohort == one])
@@ -142,7 +145,7 @@ def _widths(cohort: Ints, size: Ints) -> tuple[tuple[int, ...], Ints]:
 
 
 def _groups(heads: Sequence[GpuView], depth: int) -> Ints:
-    """The group of each cell by the first ``depth`` names of its path; domains are told by the whole path."""
+    """Return the group of each cell by the first ``depth`` names of its path; the whole path distinguishes domains."""
     known: dict[tuple[tuple[str, ...], str], int] = {}
     groups = []
     for head in heads:

@@ -1,4 +1,4 @@
-"""What is counted by the cells of a fleet, and kept up by those that change: who is asked for catches up first."""
+"""Counts by cell of a fleet, updated from the cells that changed, at the next read."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar
@@ -10,25 +10,25 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MAX_BEHIND: Final = 1_000
-"""So many changes are noted for who has not asked since; then each is counted anew."""
+"""After so many changes without a read, a count is computed again."""
 MOST_NOTES: Final = 4
-"""So many notes a cell, one of each GPU, are gone through sooner than the cells are counted anew."""
+"""Up to so many changes a cell, one of each GPU, an update is faster than a new count."""
 MAX_KEPT: Final = 64
-"""So many counts stand at once, about 0.2 MB each at 100,000 GPUs; then the oldest goes."""
+"""So many counts are kept at once, about 0.2 MB each at 100,000 GPUs; then the oldest is dropped."""
 
 
 class Kept(Protocol):
-    """Something counted by cells, which is kept up by those that change."""
+    """A count by cells that is updated from the cells that changed."""
 
     def follow(self, cells: Ints) -> None:
-        """``cells``: distinct."""
+        """Update the count. ``cells``: distinct cells that changed."""
 
 
 SomeKept = TypeVar("SomeKept", bound=Kept)
 
 
 class _Entry:
-    """``kept``: of the kind that its key says; ``num_seen``: of the changes that are noted."""
+    """One kept count, of the kind that its key states. ``num_seen``: how many recorded changes it contains."""
 
     __slots__ = ("kept", "num_seen")
 
@@ -37,7 +37,7 @@ class _Entry:
 
 
 class Tallies:
-    """What is kept of one fleet state. ``touch`` notes which cells have changed."""
+    """The kept counts of one fleet state. ``touch`` records which cells have changed."""
 
     __slots__ = ("_changed", "_entries", "_is_touched", "_num_cells", "_touched")
 
@@ -57,7 +57,7 @@ class Tallies:
             self._touched.append(cells)
 
     def get(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
-        """``make``: counts anew; equal keys are always of one kind."""
+        """Return the count of this key, up to date. ``make`` computes it; equal keys are always of one kind."""
         entry, num_touched = self._entries.get(key), len(self._touched)
         if entry is None:
             if len(self._entries) == MAX_KEPT:
@@ -73,7 +73,7 @@ class Tallies:
         return kept
 
     def _changed_since(self, number: int) -> Ints:
-        """The cells of every change from this one on, distinct and in order."""
+        """Return the cells of every change from this one on, distinct and in order."""
         asked = number, len(self._touched)
         if self._changed is None or self._changed[0] != asked:
             for touched in self._touched[number:]:

@@ -1,11 +1,11 @@
-"""What of the free GPUs typical requests cannot use, and how taking some changes it: F of a host and of a domain.
+"""Fragmentation: the free GPUs that typical requests cannot use, and how a placement changes it.
 
-After FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023), where F of a node is the sum over a mix of requests
-of p × its free GPUs that the request cannot use; p is here a request's share of the GPUs asked for. A host serves a
-request as often as its part goes into it, and gangs are told too: for them F of a domain is p × the GPUs of its wholly
-free hosts beyond a whole number of gangs, at the narrowest level that can hold one, or at the level that it requires.
-F of a host hangs on its free GPUs alone and F of a domain on its wholly free hosts alone: tables say both, in GPUs ×
-thousandths of the mix, whole numbers so that what is equal is equal exactly (I19).
+After FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023). There F of a node is the sum, over a mix of
+requests, of p × the free GPUs that the request cannot use. Here p is a request's share of the requested GPUs. A host
+serves a request as often as its part fits into it. Gangs count too: for them F of a domain is p × the GPUs of its
+wholly free hosts beyond a whole number of gangs, at the narrowest level that can hold one, or at the required level. F
+of a host depends on its free GPUs alone, and F of a domain on its wholly free hosts alone, so both are tables. They are
+in GPUs × thousandths of the mix: whole numbers, so that equal values are exactly equal (I19).
 """
 
 from collections import Counter
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from scheduler.solve.request import Request
 
 MAX_SHAPES: Final = 32
-"""Of so many shapes, those in which most GPUs are asked for, F is told."""
+"""F counts so many shapes, the ones with the most requested GPUs."""
 _THOUSANDTHS: Final = 1_000
 
 Mix = tuple[tuple[Shape, float], ...]
-"""Shapes, and how many jobs ask for each."""
+"""Shapes, and how many jobs request each."""
 
 
 def mix_of(
     policy: FragmentationPolicy, running: Iterable[RunningAttempt] = (), queue: Iterable[WaitingJob] = ()
 ) -> Mix:
-    """What tenants ask for, by what runs and waits beside the policy's typical requests; nothing where it does not
-    count.
+    """Return the mix of the running and pending jobs and the policy's typical requests.
+
+    It is empty if the policy does not weigh fragmentation.
     """
     if not policy.is_weighed:
         return ()
@@ -52,9 +53,10 @@ def mix_of(
 
 
 def _shares(layout: Layout, mix: Mix) -> list[tuple[Shape, int, int | None]]:
-    """What part of the GPUs is asked for in each shape, in thousandths, and at which level it is told; None: a host's.
+    """Return each shape with its share of the requested GPUs in thousandths, and the level at which it counts.
 
-    What no domain of the fleet can hold, and what only the fleet as a whole can, fragments nothing.
+    The level is None for a shape of one host. A shape that no domain of the fleet can hold, or only the fleet as a
+    whole, is left out: it fragments nothing.
     """
     told = [(shape, number * shape.nodes * shape.gpus_per_node) for shape, number in mix]
     told = [(shape, gpus) for shape, gpus in told if shape.nodes == 1 or _level_of(layout, shape) is not None]
@@ -67,7 +69,7 @@ def _shares(layout: Layout, mix: Mix) -> list[tuple[Shape, int, int | None]]:
 
 
 class Fragments:
-    """F by table, of one layout and mix. ``of_host[f]``: of a host with f free GPUs."""
+    """The tables of F for one layout and mix. ``of_host[f]``: F of a host with f free GPUs."""
 
     __slots__ = ("_domains", "_own", "_rises", "_rows", "least_of_one", "levels", "of_host")
 
@@ -79,26 +81,26 @@ class Fragments:
             self.of_host += share * (free % shape.gpus_per_node)
         self._domains = tuple(_of_domains(layout, shares, level) for level in range(layout.node_level))
         self.levels = tuple(level for level, table in enumerate(self._domains) if table is not None)
-        """Those at which the mix has gangs, widest first: in domains of others nothing is left over."""
+        """The levels at which the mix has gangs, widest first: in domains of others nothing is left over."""
         self._rows = tuple(layout.width_of_cell[first] for first in layout.first_cell)
         self.least_of_one = sum(int(_rise(self._table(level), 1)[:, 1:].min()) for level in self.levels)
-        """No wholly free host less adds less than this at all levels together."""
+        """Taking one wholly free host adds at least this at all levels together."""
         self._own: dict[int, Ints] = {}
         self._rises: dict[tuple[int, int], Ints] = {}
 
     def own_rise(self, gpus: int) -> Ints:
-        """By free GPUs of a host, what taking so many of them adds to its F; 0 where it has fewer."""
+        """Return, by free GPUs of a host, what taking so many of them adds to its F; 0 if it has fewer."""
         found = self._own.get(gpus)
         if found is None:
             found = self._own[gpus] = _rise(self.of_host[None, :], gpus)[0]
         return found
 
     def of_domains(self, level: int, groups: Ints, whole: Ints) -> Ints:
-        """F of these groups of one of ``levels``, by their wholly free hosts."""
+        """Return F of these groups of one of ``levels``, by their wholly free hosts."""
         return self._found(self._table(level), level, groups, whole)
 
     def rises(self, level: int, groups: Ints, whole: Ints, taken: int | Ints) -> Ints:
-        """What taking so many of its wholly free hosts adds to the F of each of these groups, which has as many."""
+        """Return what taking so many of its wholly free hosts adds to F of each of these groups, which have as many."""
         if not isinstance(taken, int):
             return self.of_domains(level, groups, whole - taken) - self.of_domains(level, groups, whole)
         table = self._rises.get((level, taken))
@@ -126,7 +128,7 @@ def _rise(table: Ints, by: int) -> Ints:
 
 
 def _of_domains(layout: Layout, shares: list[tuple[Shape, int, int | None]], level: int) -> Ints | None:
-    """A row for each width of hosts, then by wholly free hosts."""
+    """Return a row for each width of hosts, by wholly free hosts; None if no shape counts at the level."""
     whole, table, is_of_any = np.arange(layout.largest[level] + 1), [], False
     for width in layout.host_widths:
         row = np.zeros(len(whole), dtype=np.int64)
@@ -139,19 +141,28 @@ def _of_domains(layout: Layout, shares: list[tuple[Shape, int, int | None]], lev
 
 
 def _takes_whole(shape: Shape, width: int) -> bool:
-    """Hosts of the gang give it so much that no second one has room beside it; others are told by their hosts alone."""
+    """Return whether each host of the gang gives so much that no second part fits on it.
+
+    Gangs with smaller parts count by their hosts alone.
+    """
     return width // 2 < shape.gpus_per_node <= width
 
 
 def _level_of(layout: Layout, shape: Shape) -> int | None:
-    """None: no domain of this fleet can hold it, or only the fleet itself, where all places are one."""
+    """Return the level at which the shape counts.
+
+    None: no domain of this fleet can hold it, or only the fleet itself, where all places are one.
+    """
     required = None if shape.required is None else layout.level(shape.required)
     levels = range(layout.node_level - 1, 0, -1) if required is None else (required,)
     return next((level for level in levels if layout.largest[level] >= shape.nodes), None)
 
 
 def whole_hosts(state: "FleetState", tier: str) -> Tally:
-    """Hosts with as many usable GPUs as most of their cohort have in all; ``state``: laid out for the tier."""
+    """Return the hosts with as many usable GPUs as most of their cohort have in all.
+
+    ``state``: laid out for the tier.
+    """
     layout = state.layout
     if len(layout.host_widths) == 1:
         return state.tally(tier, layout.host_widths[0])
@@ -160,11 +171,11 @@ def whole_hosts(state: "FleetState", tier: str) -> Tally:
 
 
 def least_raising(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
-    """Those of ``homes``, groups of ``level``, where the request raises F least; of equals those around which it does.
+    """Return those ``homes``, groups of ``level``, where the request raises F least, narrowest level first.
 
-    The narrowest level goes first, where room is scarcest: so a gang that takes parts of hosts goes where it breaks the
-    fewest wholly free ones. Below a home it is not known yet which hosts are taken: ``scheduler.solve.host_choice``
-    asks there.
+    At the narrowest level room is scarcest, so a gang that takes parts of hosts goes where it breaks the fewest wholly
+    free ones. Among equal homes the wider levels decide. Below a home it is not known yet which hosts are taken:
+    ``scheduler.solve.host_choice`` decides there.
     """
     if level == state.layout.node_level:
         return _least_raising_hosts(state, request, room, homes)
@@ -184,9 +195,9 @@ def least_raising(state: "FleetState", request: "Request", room: Tally, level: i
 
 
 def rises(state: "FleetState", request: "Request", level: int, groups: Ints, fitting: Ints, num_nodes: int) -> Ints:
-    """What so many hosts' parts in each of these groups, which have ``fitting`` hosts for it, add to its own F.
+    """Return what so many hosts' parts in each of these groups add to the group's own F.
 
-    ``level``: one of those of the state's ``fragments``.
+    ``fitting``: the hosts of each group that fit. ``level``: one of the levels of the state's ``fragments``.
     """
     whole = whole_hosts(state, request.tier).num_cells(level)[groups]
     taken = num_nodes if _takes_whole_hosts(state, request) else _broken(num_nodes, fitting, whole)
@@ -194,24 +205,24 @@ def rises(state: "FleetState", request: "Request", level: int, groups: Ints, fit
 
 
 def _num_broken(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
-    """How many wholly free hosts a gang that takes parts of hosts takes of each home."""
+    """Return how many wholly free hosts of each home a gang that takes parts of hosts takes."""
     whole = whole_hosts(state, request.tier).num_cells(level)[homes]
     return _broken(request.nodes, room.num_cells(level)[homes], whole)
 
 
 def _broken(num_nodes: int, fitting: Ints, whole: Ints) -> Ints:
-    """Hosts partly in use are taken before wholly free ones."""
+    """Return the wholly free hosts that are taken, where hosts partly in use are taken first."""
     broken: Ints = np.minimum(np.maximum(num_nodes - fitting + whole, 0), np.minimum(whole, num_nodes))
     return broken
 
 
 def _takes_whole_hosts(state: "FleetState", request: "Request") -> bool:
-    """None that fits is partly in use."""
+    """Return whether no host that fits is partly in use."""
     return state.layout.host_widths == (request.gpus_per_node,)
 
 
 def _known_rises(state: "FleetState", tally: Tally, level: int, groups: Ints, taken: int | Ints) -> Ints:
-    """Nothing is known of what stands around a place that is not known itself."""
+    """Return the rise of F of each group; 0 for an unknown place, around which nothing is known."""
     whole = tally.num_cells(level)
     if not len(state.layout.unknown_cells[level]):
         return state.fragments.rises(level, groups, whole[groups], taken)
@@ -223,7 +234,10 @@ def _known_rises(state: "FleetState", tally: Tally, level: int, groups: Ints, ta
 
 
 def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, cells: Ints) -> Ints:
-    """Hosts partly in use are told by their free GPUs alone; a wholly free one also by what its domains have left."""
+    """Return the cells where F rises least.
+
+    Hosts partly in use count by their free GPUs alone; a wholly free one also by what its domains have left.
+    """
     layout, fragments = state.layout, state.fragments
     own, racks = fragments.own_rise(request.gpus_per_node), layout.node_level - 1
     if _takes_whole_hosts(state, request):
@@ -247,7 +261,7 @@ def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, c
 
 
 def _least_around(state: "FleetState", request: "Request", room: Tally, cells: Ints, within: int | None = None) -> Ints:
-    """Those whose domains lose least, the narrowest level first. ``within``: of wider levels alone."""
+    """Return the cells whose domains lose least, the narrowest level first. ``within``: wider levels than it alone."""
     for level in reversed(state.fragments.levels):
         if len(cells) > 1 and (within is None or level < within):
             cells = least_of(cells, _rises_of_one(state, room, request.tier, level, cells))
@@ -255,7 +269,7 @@ def _least_around(state: "FleetState", request: "Request", room: Tally, cells: I
 
 
 def _rises_of_one(state: "FleetState", room: Tally, tier: str, level: int, cells: Ints) -> Ints:
-    """What each cell adds to the domain around it as it is wholly free no more; 0 where it is in use, or in none."""
+    """Return what taking each wholly free cell adds to F of the domain around it; 0 for one in use, or in no domain."""
     tally, layout = whole_hosts(state, tier), state.layout
     of_groups = np.zeros(layout.num_groups[level] + 1, dtype=np.int64)  # the last is of unknown place
     groups = tally.num_cells(level)[:-1].nonzero()[0]

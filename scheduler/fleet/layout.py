@@ -1,7 +1,7 @@
-"""The topology tree as arrays in topology order: what of a fleet does not change within a cycle.
+"""The topology tree as arrays in topology order: what does not change within a cycle.
 
-A *cell* is the GPUs of one cohort on one node: a gang takes whole parts of cells. Cells lie so that every domain is a
-contiguous run. A *group* is one cohort within one domain of a level: the gang's home (I4).
+A *cell* is the GPUs of one cohort on one node: a gang takes whole parts of cells. Cells are ordered so that every
+domain is a contiguous run. A *group* is one cohort within one domain of a level: the gang's home (I4).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,12 +24,13 @@ NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """``inner``: the groups of a level that lie in known ones of a wider level, in the order of these; all, as a slice,
-    where they stand so already, since that copies nothing.
+    """The groups of a level by the groups of a wider level that contain them.
 
-    ``first``: where those of each wider one begin in that order; ``filled``: the wider ones that have any. ``keys``:
-    of each inner one a number by its wider one, so far from the next that the inner one's cells can be taken from it;
-    of 32 bits where these suffice, which are sorted in a third of the time.
+    ``inner``: the inner groups within known wider ones, in the order of the wider ones; all of them as a slice if they
+    are in that order already, since a slice copies nothing. ``first``: where the inner groups of each wider one begin
+    in that order; ``filled``: the wider ones that contain any. ``keys``: for each inner group a number by its wider
+    one, so far from the next that the inner group's cells can be subtracted from it. Keys have 32 bits if these
+    suffice, which are sorted in a third of the time.
     """
 
     inner: Ints | slice
@@ -38,7 +39,7 @@ class Nesting:
     keys: npt.NDArray[np.signedinteger]
 
     def summed_up(self, numbers: Ints) -> Ints:
-        """What the inner groups of each wider one have together."""
+        """Return the sum over the inner groups of each wider one."""
         sums = np.zeros(len(self.first), dtype=np.int64)
         if len(self.filled):
             sums[self.filled] = np.add.reduceat(numbers[self.inner], self.first[self.filled])
@@ -47,11 +48,11 @@ class Nesting:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``groups`` and what follows it: one entry a level.
+    """The arrays of one fleet; ``groups`` and the fields after it have one entry a level.
 
-    ``by_cell``: the GPUs by their cell, then by slot; ``cell_start`` and ``cell_size`` say which of it are a cell's.
-    ``gpu_table``: the same, a row a cell, filled up with ``NOWHERE`` where not all are ``even_size``.
-    ``whole_parts``: each cell's node, and the names of its GPUs.
+    ``by_cell``: the GPUs by their cell, then by slot; ``cell_start`` and ``cell_size`` give a cell's part of it.
+    ``gpu_table``: the same, a row a cell, filled up with ``NOWHERE`` unless all are ``even_size``. ``whole_parts``:
+    each cell's node, and the names of its GPUs.
     """
 
     levels: tuple[str, ...]
@@ -83,32 +84,30 @@ class Layout:
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
     host_widths: tuple[int, ...]
-    """The GPUs that most hosts of a cohort have, of every cohort; ``width_of_cell`` says which one is a cell's."""
+    """The GPUs that most hosts of a cohort have, of every cohort; ``width_of_cell`` is the index of each cell's."""
     width_of_cell: Ints
     admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
-    """What ``scheduler.solve.node_filter.labelled`` has found: hosts may have each its own labels, and many jobs one
-    rule.
-    """
+    """Results of ``scheduler.solve.node_filter.labelled``: hosts may differ in labels, and many jobs share a rule."""
 
     arounds: dict[tuple[int, int], Ints] = field(default_factory=dict)
-    """What ``around`` has found."""
+    """Results of ``around``."""
     nestings: dict[tuple[int, int], Nesting] = field(default_factory=dict)
 
     @property
     def whole_size(self) -> Ints:
-        """Of each cell, with how many usable GPUs it is one like most of its cohort and wholly free."""
+        """Return for each cell the usable GPUs with which it is like most of its cohort and wholly free."""
         sizes: Ints = np.array(self.host_widths, dtype=np.int64)[self.width_of_cell]
         return sizes
 
     def around(self, level: int, wider: int) -> Ints:
-        """In which group of ``wider`` each one of ``level`` lies; ``NOWHERE`` where that is not known."""
+        """Return the group of ``wider`` that contains each group of ``level``; ``NOWHERE`` if unknown."""
         found = self.arounds.get((level, wider))
         if found is None:
             found = self.arounds[level, wider] = self.groups[wider][self.first_cell[level]]
         return found
 
     def nesting(self, level: int, wider: int) -> Nesting:
-        """How the groups of ``level`` lie in those of ``wider``; it is kept as ``around`` is."""
+        """Return how groups of ``wider`` contain the groups of ``level``; it is kept as ``around`` is."""
         found = self.nestings.get((level, wider))
         if found is None:
             around = self.around(level, wider)
@@ -118,7 +117,7 @@ class Layout:
 
     @property
     def has_weak(self) -> bool:
-        """Whether any GPU is less sound than others."""
+        """Return whether any GPU is less sound than others."""
         return len(self.weak_cells) > 0
 
     @property
@@ -126,11 +125,11 @@ class Layout:
         return len(self.cell_node)
 
     def level(self, name: str) -> int | None:
-        """None: of the fleet itself, or of no level that this one has."""
+        """Return the number of the level; None for the fleet itself, and for a level that it does not have."""
         return self.level_of.get(name)
 
     def gpu_indices(self, uuids: Iterable[GpuUuid]) -> Ints:
-        """Those that the fleet knows, in the order given."""
+        """Return the indices of the GPUs that the fleet has, in the given order."""
         found = list(map(self.index_of.get, uuids))
         known = [index for index in found if index is not None] if None in found else found
         return np.fromiter(known, dtype=np.int64, count=len(known))
@@ -140,7 +139,7 @@ class Layout:
         return gpus if self.even_size is not None else gpus[gpus != NOWHERE]
 
     def is_whole(self, gpus_per_node: int | Ints) -> bool:
-        """Whether each cell that has so many usable GPUs gives all of its own."""
+        """Return whether each cell with so many usable GPUs gives all its GPUs."""
         return isinstance(gpus_per_node, int) and gpus_per_node == self.even_size
 
     def num_gpus_of(self, cells: Ints) -> int:
@@ -148,7 +147,10 @@ class Layout:
 
 
 def nesting_of(around: Ints, num_wider: int, most: int) -> Nesting:
-    """``around``: of each group of a level the wider one that it lies in, or ``NOWHERE``; ``most``: cells, of any."""
+    """Return the nesting of a level's groups.
+
+    ``around``: the wider group that contains each group, or ``NOWHERE``; ``most``: the most cells of any group.
+    """
     num_unknown = np.count_nonzero(around == NOWHERE)
     inner = around.argsort(kind="stable")[num_unknown:]
     outer = around[inner]

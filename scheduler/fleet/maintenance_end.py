@@ -1,4 +1,4 @@
-"""When planned work on nodes is over, as far as it is known of, and the fleet as it is then. Pure."""
+"""The ends of planned work on nodes, as far as known, and the fleet after them. Pure."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,8 +15,9 @@ from scheduler.solve.solver import could_ever_fit
 
 
 def reopenings_of(windows: Iterable[tuple[NodeId, int, int]]) -> dict[NodeId, int]:
-    """``windows``: of a node, from when until when, those that are over left out. When the next one of each node is
-    over, with all that begin before it is; what comes later is not foreseen.
+    """Return for each node the end of its next window, with all windows that begin before that end.
+
+    ``windows``: a node, from when, until when, without completed ones. Later windows are not foreseen.
     """
     of_node: defaultdict[NodeId, list[tuple[int, int]]] = defaultdict(list)
     for node_id, from_ms, until_ms in windows:
@@ -34,12 +35,12 @@ def _over_ms(windows: list[tuple[int, int]]) -> int:
 
 
 def reopenings_ahead(workload: Workload) -> list[tuple[int, NodeId]]:
-    """When, and which node, in order."""
+    """Return each end after now with its node, in order."""
     return sorted((at_ms, node_id) for node_id, at_ms in workload.reopenings.items() if at_ms > workload.now_ms)
 
 
 class Reopenings:
-    """Of one cycle. ``moments_ms``: when planned work on any node is over, in order."""
+    """The ends of planned work in one cycle. ``moments_ms``: when planned work on any node is over, in order."""
 
     def __init__(self, state: FleetState, workload: Workload) -> None:
         self._state, self._ahead = state, reopenings_ahead(workload)
@@ -48,12 +49,15 @@ class Reopenings:
         self._could_be: dict[Request, bool] = {}
 
     def next_ms(self, after_ms: int) -> int:
-        """``NEVER_MS``: none is known of."""
+        """Return the next end after this time; ``NEVER_MS`` if none is known."""
         number = self.num_until(after_ms)
         return self.moments_ms[number] if number < len(self._ahead) else NEVER_MS
 
     def of_gpus(self) -> Ints:
-        """When each is open again; ``NEVER_MS`` where no planned work is known of, or not when it is over."""
+        """Return when planned work on each GPU's node is over.
+
+        ``NEVER_MS`` if no planned work, or no end of it, is known.
+        """
         layout = self._state.layout
         reopens_ms = np.full(len(layout.uuids), NEVER_MS, dtype=np.int64)
         for at_ms, node_id in self._ahead:
@@ -62,7 +66,7 @@ class Reopenings:
         return reopens_ms
 
     def nodes_until(self, at_ms: int) -> set[NodeId]:
-        """Those on which it is over by then."""
+        """Return the nodes on which it is over by then."""
         return {node_id for _, node_id in self._ahead[: self.num_until(at_ms)]}
 
     def num_until(self, at_ms: int) -> int:
@@ -73,13 +77,16 @@ class Reopenings:
 
     @property
     def in_the_end(self) -> FleetState:
-        """All planned work is over. What is free in it is not to be asked."""
+        """Return the fleet after all planned work. Which GPUs are free in it has no meaning."""
         if self._in_the_end is None:
             self._in_the_end = self.fleet().at(self.moments_ms[-1]) if self._ahead else self._state
         return self._in_the_end
 
     def could_be(self, request: Request) -> bool:
-        """With its fewest hosts, were every GPU idle that its tier admits and all planned work over."""
+        """Return whether the fewest hosts fit if every GPU that its tier admits is idle and all planned work is over.
+
+        False if no end of planned work is known.
+        """
         if not self._ahead:
             return False
         anytime = replace(request.at_least(), closing_ms=None)
@@ -89,14 +96,14 @@ class Reopenings:
 
 
 class FleetLater:
-    """The fleet as it is just now, but for planned work that is over by a later moment; for as long as it stays so."""
+    """The fleet of now, without planned work that is over by a later moment; valid as long as the fleet stays so."""
 
     def __init__(self, state: FleetState, reopenings: Reopenings) -> None:
         self._state, self._reopenings = state, reopenings
         self._of_number = {0: state}
 
     def at(self, at_ms: int) -> FleetState:
-        """Itself where nothing is over by then, else a fork."""
+        """Return the state itself if nothing is over by then, else a fork."""
         number = self._reopenings.num_until(at_ms)
         if number not in self._of_number:
             fork = self._state.fork(self._state.is_free.copy(), ())

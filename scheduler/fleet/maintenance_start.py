@@ -1,4 +1,4 @@
-"""Planned work on nodes: who would still run as a node closes does not go there. Pure."""
+"""Planned work on nodes: a job that would still run when a node closes is not placed there. Pure."""
 
 from dataclasses import replace
 
@@ -10,14 +10,17 @@ from scheduler.solve.request import Request
 
 
 def closing_of(state: FleetState, job: WaitingJob, policy: Policy, now_ms: int) -> int | None:
-    """The last closing that the job would meet if it started now; who says no wall time is believed to take a day."""
+    """Return the last closing that the job would meet if it started now.
+
+    A job without a wall time counts with its predicted run time, else with the policy's expected one.
+    """
     return state.last_closing_ms(now_ms + expected_s(job, policy) * 1000)
 
 
 def starting(state: FleetState, request: Request, at_ms: int, run_s: float | None) -> Request:
-    """The request as it is if it starts then: by its end other hosts have closed than if it started now.
+    """Return the request for a start at that time: by its end other hosts have closed than by the end of a start now.
 
-    ``run_s``: what its job is believed to take; None: nobody asks.
+    ``run_s``: the expected run time of its job; None leaves the request unchanged.
     """
     if run_s is None or not state.closings_ms:
         return request
@@ -26,6 +29,6 @@ def starting(state: FleetState, request: Request, at_ms: int, run_s: float | Non
 
 
 def closing_of_attempt(state: FleetState, attempt: RunningAttempt, policy: Policy, now_ms: int) -> int | None:
-    """As ``closing_of``, of one that runs and would have another size from now on."""
+    """Return the last closing that a running attempt would meet if it had another size from now on."""
     believed_ms = now_ms + int(policy.queue.expected_run_s * 1000)
     return state.last_closing_ms(believed_ms if attempt.ends_ms is None else attempt.ends_ms)

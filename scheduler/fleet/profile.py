@@ -1,4 +1,4 @@
-"""Which GPUs are free from when until when: what runs there ends, and what is booked there begins and ends.
+"""Free times of GPUs: the end of the work that runs there, and later holds with start and end.
 
 Times are whole milliseconds, one a GPU; ``NEVER_MS`` is after all others.
 """
@@ -17,7 +17,7 @@ from scheduler.solve.solver import Request, level_span
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """``gpus``: distinct indices; from ``start_ms`` to before ``end_ms`` somebody is to run there."""
+    """A time in which a job is to run on ``gpus``, distinct indices, from ``start_ms`` to before ``end_ms``."""
 
     start_ms: int
     end_ms: int
@@ -25,22 +25,26 @@ class Booking:
 
 
 class PlannedWork(NamedTuple):
-    """Of each GPU, from when until when nobody may be there; ``NEVER_MS``: there is none, or nobody knows its end."""
+    """The start and end of planned work on each GPU; ``NEVER_MS``: there is none, or its end is unknown."""
 
     closes_ms: Ints
     reopens_ms: Ints
 
 
 class Profile:
-    """``free_from_ms``: of each GPU, when what runs there has ended; ``bookings``: what comes after that."""
+    """The free times of one fleet.
+
+    ``free_from_ms``: when the work that runs on each GPU has ended; ``bookings``: later work on them.
+    """
 
     def __init__(self, free_from_ms: Ints, bookings: Sequence[Booking], work: PlannedWork | None = None) -> None:
         self._free_from_ms, self._work = free_from_ms, work
         self._bookings = sorted(bookings, key=lambda one: one.start_ms)
 
     def opens_ms(self, from_ms: int, run_ms: int, open_ms: int = 0) -> Ints:
-        """Of each GPU the first moment, ``from_ms`` or later, from which it is free for ``run_ms``, and open for so
-        long as ``open_ms`` says.
+        """Return the first time, not before ``from_ms``, from which each GPU is free and open.
+
+        It is free for ``run_ms`` and open for ``open_ms``.
         """
         opens = self._beside_bookings(np.maximum(self._free_from_ms, from_ms), run_ms)
         while self._work is not None:
@@ -61,7 +65,7 @@ class Profile:
 
 
 class SoonestRoom:
-    """When there are enough GPUs for a request at the soonest, by counts alone: no place is found before."""
+    """The soonest time at which a request has enough GPUs, by counts alone: no place is found before it."""
 
     def __init__(self, state: FleetState, request: Request) -> None:
         state = state.for_tier(request.tier)
@@ -80,7 +84,7 @@ class SoonestRoom:
         self._row_of, self._column_of = _by_cell(self._layout)
 
     def of(self, opens_ms: Ints) -> int:
-        """``opens_ms``: of each GPU; ``NEVER_MS``: not even then."""
+        """Return the time; ``NEVER_MS`` if there is none. ``opens_ms``: when each GPU is free."""
         if self._groups is None:
             return NEVER_MS
         ready = self._ready_ms(np.where(self._may_take, opens_ms, NEVER_MS))
@@ -94,7 +98,7 @@ class SoonestRoom:
         return int(ready[last[is_enough]].min(initial=NEVER_MS))
 
     def _ready_ms(self, opens_ms: Ints) -> Ints:
-        """Of each cell, when it has the GPUs for one host's part."""
+        """Return when each cell has the GPUs for one host's part."""
         layout, width = self._layout, self._request.gpus_per_node
         most = int(layout.cell_size.max(initial=0))
         if width > most:
@@ -106,6 +110,6 @@ class SoonestRoom:
 
 
 def _by_cell(layout: Layout) -> tuple[Ints, Ints]:
-    """Of each GPU, in the order of the cells, its cell and its place in there."""
+    """Return the cell of each GPU and its place in the cell, in the order of the cells."""
     rows = np.repeat(np.arange(layout.num_cells, dtype=np.int64), layout.cell_size)
     return rows, np.arange(len(rows), dtype=np.int64) - np.repeat(layout.cell_start, layout.cell_size)

@@ -1,7 +1,7 @@
-"""On which rail each GPU of a fleet hangs, where an operator has declared it.
+"""The rail of each GPU of a fleet, where an operator has declared it.
 
-A *lane* is one GPU of a rail on a host: where two share a rail it has two lanes. What is free of a host is a set of
-lanes, as the bits of a number, so that hosts with the same rails free have the same numbers.
+A *lane* is one GPU of a rail on a host: if two GPUs share a rail, it has two lanes. The free GPUs of a host are a set
+of lanes, as the bits of a number, so that hosts with the same rails free have the same number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,14 @@ from scheduler.model import GpuView
 from scheduler.solve.placement_rule import Labels
 
 UNKNOWN: Final = -1
-"""The rail of a GPU of which nobody has said any."""
+"""The rail of a GPU for which none is declared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rails:
-    """``of_gpu``: ``UNKNOWN`` where none is declared. ``first_lane``: of each rail; ``num_lanes``: 50 at most.
+    """The rails of a fleet's GPUs.
 
+    ``of_gpu``: ``UNKNOWN`` where none is declared. ``first_lane``: of each rail; ``num_lanes``: 50 at most.
     ``are_by_slot``: on each host a later slot is on no earlier rail.
     """
 
@@ -37,7 +38,7 @@ class Rails:
     are_by_slot: bool
 
     def lanes(self, gpus: Ints, owners: Ints) -> Ints:
-        """Of ``gpus``, all on known rails: those that one owner has on a rail are counted from its first lane."""
+        """Return the lanes of ``gpus``, all on known rails; an owner's GPUs on a rail count from its first lane."""
         lanes: Ints = self.first_lane[self.of_gpu[gpus]]
         if self.are_shared:
             keys = owners * self.num_lanes + lanes
@@ -48,14 +49,14 @@ class Rails:
 
 
 class DeclaredRails:
-    """Of a fleet whose policy declares ``rails`` by slot; a host's own label goes before that."""
+    """The rails of a fleet whose policy declares ``rails`` by slot; a host's own label takes precedence."""
 
     def __init__(self, layout: Layout, ordered: Sequence[GpuView], rails: tuple[int, ...]) -> None:
         self._layout, self._ordered, self._rails = layout, ordered, rails
 
     @cached_property
     def found(self) -> Rails | None:
-        """None: nobody has declared any."""
+        """The rails; None if none are declared."""
         label_sets = self._layout.label_sets
         if not self._rails and RAILS_LABEL not in map(itemgetter(0), chain.from_iterable(label_sets)):
             return None
@@ -76,7 +77,10 @@ class DeclaredRails:
 
 
 def _rails_of(labels: Labels, by_default: tuple[int, ...]) -> tuple[int, ...]:
-    """A label that makes no sense leaves the host's rails unknown; the service that sets labels refuses such."""
+    """Return the host's rails; an invalid label leaves them unknown.
+
+    The service that sets labels refuses such a label.
+    """
     said = dict(labels).get(RAILS_LABEL)
     if said is None:
         return by_default
@@ -87,7 +91,7 @@ def _rails_of(labels: Labels, by_default: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _most_sharing(declared: Sequence[tuple[int, ...]]) -> Iterator[int]:
-    """Of each rail how many GPUs a host has on it at the most."""
+    """Yield for each rail how many GPUs a host has on it at most."""
     distinct = set(declared)
     for rail in range(max(map(len, distinct))):
         most = max(own.count(rail) for own in distinct)
@@ -97,7 +101,7 @@ def _most_sharing(declared: Sequence[tuple[int, ...]]) -> Iterator[int]:
 
 
 def lane_sets(rails: Rails, gpus: Ints, owners: Ints, num_owners: int) -> Ints:
-    """The lanes of ``gpus`` that each owner has, as bits. ``owners``: of each of ``gpus``, from 0."""
+    """Return the lanes of ``gpus`` that each owner has, as bits. ``owners``: of each of ``gpus``, from 0."""
     is_known: Flags = rails.of_gpu[gpus] != UNKNOWN
     gpus, owners = gpus[is_known], owners[is_known]
     bits = np.left_shift(1, rails.lanes(gpus, owners))

@@ -1,7 +1,7 @@
-"""How many cells can give one host's part, by domain: kept up by the cells that change, not counted over the fleet.
+"""The number of cells that can give one host's part, by domain, updated from the cells that change.
 
-One tally stands for each tier and number of GPUs a host, made when somebody first asks. ``FleetState.recount`` over the
-whole fleet is its oracle in tests.
+One tally stands for each tier and number of GPUs a host, made at its first use. ``FleetState.recount`` over the whole
+fleet is its oracle in tests.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from scheduler.fleet.layout import Layout
 
 NEVER: Final = 1 << 62
-"""What a cell that is shut would need to fit: no host has so many GPUs."""
+"""The GPUs that a closed cell would need to fit: no host has so many."""
 
 
 class Tally:
-    """``usable``: the GPUs of each cell that fits, else 0. ``counts``: as they are kept elsewhere, read as they change;
-    ``gpus_per_node``: that it needs to fit, the same of all or of each its own; ``shut``: cells that never fit.
+    """The count of one tier, number of GPUs a host, and node filter.
+
+    ``usable``: the GPUs of each cell that fits, else 0. ``counts``: an array kept elsewhere, read as it changes.
+    ``gpus_per_node``: the GPUs that a cell needs to fit, one number for all or one for each; ``shut``: cells that never
+    fit.
     """
 
     __slots__ = ("_counts", "_layout", "_num_cells", "_num_gpus", "_of_each", "_usable", "_weak", "_width")
@@ -47,18 +50,18 @@ class Tally:
 
     @property
     def node_level(self) -> int:
-        """At which each cell is a group of its own."""
+        """The level at which each cell is a group of its own."""
         return self._layout.node_level
 
     def num_cells(self, level: int) -> Ints:
-        """That fit, of each group of a level above the nodes, and last of no known group."""
+        """Return the fitting cells of each group of a level above the nodes; the last entry is for unknown groups."""
         found = self._num_cells[level]
         if found is None:
             found = self._num_cells[level] = self._count_cells(level)
         return found
 
     def num_gpus(self, level: int) -> Ints:
-        """Usable in those, as ``num_cells`` has them."""
+        """Return the usable GPUs in fitting cells, in the order of ``num_cells``."""
         if self._of_each is not None:
             return self.num_cells(level) * self._of_each
         found = self._num_gpus[level]
@@ -68,19 +71,19 @@ class Tally:
 
     @property
     def cells(self) -> Ints:
-        """Those that fit, in topology order."""
+        """The cells that fit, in topology order."""
         fitting: Ints = np.flatnonzero(self.usable)
         return fitting
 
     def most_cells(self, level: int) -> int:
-        """That fit in one group."""
+        """Return the most cells that fit in one group."""
         if level == self._layout.node_level:
             return int(self.usable.any())
         numbers = self.num_cells(level)[:-1]
         return int(numbers[numbers.argmax()]) if len(numbers) else 0
 
     def cells_in(self, level: int, group: int) -> Ints:
-        """Those of the group that fit, in topology order."""
+        """Return the cells of the group that fit, in topology order."""
         layout = self._layout
         first, last = int(layout.first_cell[level][group]), int(layout.last_cell[level][group]) + 1
         is_inside = (layout.groups[level][first:last] == group) & (self._between(first, last) > 0)
@@ -88,14 +91,17 @@ class Tally:
         return inside
 
     def numbers(self, level: int) -> Ints:
-        """The cells that fit in each group of any level."""
+        """Return the number of fitting cells in each group of any level."""
         if level == self._layout.node_level:
             return (self.usable > 0).astype(np.int64)
         numbers: Ints = self.num_cells(level)[:-1]
         return numbers
 
     def weak_cells(self, parts: PartCosts, level: int) -> WeakCells:
-        """Of the cells that fit. They stand until a cost changes, since what does not fit costs nothing."""
+        """Return the fitting cells with a cost.
+
+        They stand until a cost changes, since a cell that does not fit has none.
+        """
         known = self._weak.get(level)
         if known is None or known[0] is not parts or known[1] != parts.version:
             weak = self._layout.weak_cells
@@ -105,11 +111,11 @@ class Tally:
         return known[2]
 
     def most_weak(self, parts: PartCosts, level: int) -> Ints:
-        """No group has more cells that fit and cost something."""
+        """Return an upper bound of the fitting cells with a cost in each group."""
         return self.weak_cells(parts, level).numbers
 
     def follow(self, cells: Ints) -> None:
-        """The counts of ``cells``, distinct, have changed."""
+        """Update the tally after the counts of ``cells``, distinct, have changed."""
         before, after = self._usable[cells], self._fitting(cells)
         changed = (before != after).nonzero()[0]
         if not len(changed):
@@ -124,13 +130,13 @@ class Tally:
                 np.add.at(num_gpus, groups[cells], after - before)
 
     def without(self, cells: Ints) -> "Tally":
-        """The same where ``cells``, distinct, cannot be had. It holds until this one follows a change."""
+        """Return the tally without ``cells``, distinct. It is valid until this one follows a change."""
         usable = self.usable[cells]
         gone = usable.nonzero()[0]
         return Without(self, cells[gone], usable[gone]) if len(gone) else self
 
     def _between(self, first: int, last: int) -> Ints:
-        """``usable`` of these cells, to be read alone."""
+        """Return ``usable`` of these cells, for reading alone."""
         return self._usable[first:last]
 
     def _count_cells(self, level: int) -> Ints:
@@ -146,7 +152,7 @@ class Tally:
 
 
 class Without(Tally):
-    """A tally without some cells that fit. What is asked of it alone is copied, and not the fleet for each gang."""
+    """A tally without some cells that fit. It copies only the arrays that are read, not the fleet for each gang."""
 
     __slots__ = ("_gone", "_gone_gpus", "_whole")
 
@@ -183,7 +189,7 @@ class Without(Tally):
 
     def _count_cells(self, level: int) -> Ints:
         num_cells = self._whole.num_cells(level).copy()
-        # A handful is gone, mostly: by plain numbers sooner than by arrays.
+        # Mostly few cells are left out: plain numbers are then faster than arrays.
         for group in self._layout.groups[level][self._gone].tolist():
             num_cells[group] -= 1
         return num_cells
@@ -197,6 +203,6 @@ class Without(Tally):
 
 
 def least_of(groups: Ints, keys: Ints) -> Ints:
-    """Those of ``groups``, one at least, whose key is the least. ``keys``: of each of them."""
+    """Return the ``groups``, at least one, whose key is the least. ``keys``: of each of them."""
     least: Ints = groups[keys == keys[keys.argmin()]]  # of few keys ``min`` takes four times as long
     return least

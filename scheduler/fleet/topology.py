@@ -1,7 +1,8 @@
-"""The fleet's state as arrays in topology order: who is admitted, and what is free (``scheduler.fleet.layout``).
+"""The fleet's state as arrays in topology order: admitted and free GPUs (``scheduler.fleet.layout``).
 
-A tier whose gangs need be alike in less has a layout of its own, of fewer and larger cells. The numbers of GPUs are the
-same in each, those of cells and groups are not: whoever is about a tier's cells asks ``FleetState.for_tier`` first.
+A tier whose gangs need to be alike in fewer attributes has a layout of its own, of fewer and larger cells. The numbers
+of GPUs are the same in each layout, the numbers of cells and groups are not: code about a tier's cells calls
+``FleetState.for_tier`` first.
 """
 
 from bisect import bisect_left
@@ -34,7 +35,10 @@ _HELD: Final = REFUSALS.index(Refusal.HELD)
 
 
 def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
-    """The number of each, and the distinct ones. Many are one object, which is told by its identity sooner."""
+    """Return the number of each entry, and the distinct ones.
+
+    Many are one object, whose identity is faster to compare.
+    """
     known: dict[AdmissionFacts, int] = {}
     by_object: dict[int, int] = {}
     for one in facts:
@@ -45,11 +49,11 @@ def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionF
 
 @dataclass(frozen=True, slots=True)
 class TierView:
-    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
-    tier's own ``layout``.
+    """The fleet as one tier may use it.
 
-    ``refused``: GPUs by cell and refusal, ``num_refused``: of all cells; ``admitted_counts``: those of each cell that
-    are not refused, free or not.
+    ``admitted``: of each GPU, whether in use or not; ``counts``: usable GPUs a cell of the tier's own ``layout``.
+    ``refused``: GPUs by cell and refusal, ``num_refused``: of all cells; ``admitted_counts``: the GPUs of each cell
+    that are not refused, free or not.
     """
 
     layout: Layout
@@ -62,20 +66,20 @@ class TierView:
 
 
 class Fence(Protocol):
-    """Equal ones shut the same cells."""
+    """A node filter, which closes cells to a request. Equal ones close the same cells."""
 
     def __hash__(self) -> int: ...
 
     def shut(self, state: "FleetState") -> Flags:
-        """The cells of the state's own layout that are on the other side."""
+        """Return the cells of the state's own layout that are closed."""
 
 
 class FleetState:
-    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other, for a what-if.
 
-    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
-    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``: what others are likely
-    to ask for.
+    ``was_held``: the GPUs that were in use when the state was made, whatever was taken and given since. ``is_spare``:
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``: requests that are
+    expected of other jobs.
     """
 
     __slots__ = (
@@ -121,7 +125,7 @@ class FleetState:
         self._of_tier: dict[str, FleetState] = {}
 
     def for_tier(self, name: str) -> "FleetState":
-        """The very same fleet, laid out by what the tier asks of its gangs: what one of them takes is gone for all.
+        """Return the same fleet, laid out by what the tier requires of its gangs; all layouts share the free GPUs.
 
         Raises ``KeyError`` for a tier that the policy does not define.
         """
@@ -141,8 +145,9 @@ class FleetState:
         return other
 
     def fork(self, is_free: Flags, tiers: Iterable[str]) -> "FleetState":
-        """The same fleet for a what-if that nobody has to undo. ``is_free``: of each GPU there, and its own from now
-        on; ``tiers``: those that are asked about.
+        """Return the same fleet for a what-if that need not be undone.
+
+        ``is_free``: of each GPU there; the fork owns the array from now on. ``tiers``: the tiers that will be read.
         """
         views = {name: self.tier(name) for name in set(tiers)}
         is_same = np.array_equal(is_free, self.is_free)
@@ -162,8 +167,9 @@ class FleetState:
         return twins[None]
 
     def reopened(self, nodes: Collection[NodeId]) -> "FleetState":
-        """A fork in which planned work on these nodes is over: they neither close nor are cordoned. It goes on with
-        ``is_free`` of this one, which is done with.
+        """Return a fork in which planned work on these nodes is over: they neither close nor are cordoned.
+
+        It continues with this state's ``is_free``, so this state must not be used any more.
         """
         other = self.fork(self.is_free, ())
         facts, distinct = self._without_cordons(nodes)
@@ -185,7 +191,7 @@ class FleetState:
         return facts, tuple(number_of)
 
     def close(self, closings: Mapping[NodeId, int]) -> None:
-        """From these moments on nobody may be on these nodes, for planned work."""
+        """Set from when on planned work needs these nodes without jobs."""
         self._closings.clear()
         self._closings.update(closings)
         for each in self._of_rule.values():
@@ -195,35 +201,38 @@ class FleetState:
         self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
 
     def expect(self, mix: Mix) -> None:
-        """Room is kept for such requests from now on."""
+        """Expect requests of this mix from now on, and keep room for them."""
         if mix != self.mix:
             for each in self._of_rule.values():
                 each.mix, each._fragments = mix, None  # noqa: SLF001  # of its own class
 
     @property
     def fragments(self) -> Fragments:
-        """What the mix cannot use, by table."""
+        """The tables of what the mix cannot use."""
         if self._fragments is None:
             self._fragments = Fragments(self.layout, self.mix)
         return self._fragments
 
     @property
     def rails(self) -> Rails | None:
-        """Of each GPU; None: none are declared."""
+        """The rail of each GPU; None if none are declared."""
         return self._rails.found
 
     @property
     def closings_ms(self) -> Sequence[int]:
-        """When nodes of the fleet close, in order."""
+        """The times at which nodes of the fleet close, in order."""
         return self._closings_ms
 
     def last_closing_ms(self, end_ms: float) -> int | None:
-        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        """Return the last closing before ``end_ms``, or None.
+
+        Jobs that end between the same two closings may use the same nodes.
+        """
         before = bisect_left(self._closings_ms, end_ms)
         return self._closings_ms[before - 1] if before else None
 
     def tier(self, name: str) -> TierView:
-        """Raises ``KeyError`` for a tier that the policy does not define."""
+        """Return the view of a tier. Raises ``KeyError`` for a tier that the policy does not define."""
         found = self._tiers.get(name)
         if found is None:
             found = self._tiers[name] = self._make_tier(name)
@@ -234,7 +243,7 @@ class FleetState:
         return usable
 
     def tally(self, name: str, gpus_per_node: int, fence: Fence | None = None) -> Tally:
-        """Of what is usable to the tier now, on the open side of ``fence``."""
+        """Return the tally of GPUs that the tier may use now, without the cells that ``fence`` closes."""
         own, counts = self.for_tier(name), self.tier(name).counts
 
         def make() -> Tally:
@@ -243,28 +252,28 @@ class FleetState:
         return own.kept((name, gpus_per_node, fence), make)
 
     def kept(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
-        """What is counted by the cells of this layout, and follows each change."""
+        """Return the count of this key by the cells of this layout, which follows each change."""
         return self._tallies.get(key, make)
 
     def recount(self, name: str) -> Ints:
-        """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
+        """Return the usable GPUs of each cell, counted over the whole fleet: the oracle of the kept counts."""
         tier = self.tier(name)
         return _count(tier.layout, tier.admitted & self.is_free)
 
     def refused(self, name: str) -> dict[Refusal, int]:
-        """How many GPUs this tier cannot take now, by reason."""
+        """Return how many GPUs this tier cannot take now, by reason."""
         tier = self.tier(name)
         numbers = tier.num_refused.copy()
         numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
         return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
 
     def take(self, gpus: Ints) -> None:
-        """``gpus``: distinct indices, all free."""
+        """Mark ``gpus``, distinct indices, all free, as used."""
         self.is_free[gpus] = False
         self._adjust(gpus, -1)
 
     def give(self, gpus: Ints) -> None:
-        """``gpus``: distinct indices, none free."""
+        """Mark ``gpus``, distinct indices, none free, as free."""
         self.is_free[gpus] = True
         self._adjust(gpus, 1)
 
@@ -291,7 +300,7 @@ class FleetState:
 
 
 def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
-    """Of each cell."""
+    """Return when each cell closes."""
     found = np.full(layout.num_cells, NEVER_MS, dtype=np.int64)
     for node_id, at_ms in closings.items():
         found[list(layout.cells_of_node.get(node_id, ()))] = at_ms
@@ -299,7 +308,7 @@ def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
 
 
 def _count(layout: Layout, usable: Flags) -> Ints:
-    """The usable GPUs of each cell."""
+    """Return the usable GPUs of each cell."""
     if not layout.num_cells:
         return np.zeros(0, dtype=np.int64)
     counts: Ints = np.add.reduceat(usable[layout.by_cell], layout.cell_start, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The cells of which a host's part costs something, by the groups of a level: what the cheapest cost together."""
+"""The cells of which a host's part has a cost, by the groups of a level, for sums over the cheapest of a group."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class PartCosts(Protocol):
-    """``costs``: of each cell what one host's part costs; ``version`` differs when any of them does."""
+    """Costs of parts.
+
+    ``costs``: the cost of one host's part of each cell; ``version`` differs when any of them does.
+    """
 
     costs: Ints
     version: int
@@ -21,10 +24,11 @@ class PartCosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WeakCells:
-    """``cells``: of known groups, by group, the cheapest first. ``numbers``: how many each group has, which begin at
-    ``first``. ``reached``: what the costs of the cells come to, one after another, from 0 before any.
+    """Cells with a cost, by group.
 
-    So what some of a group cost is a difference of two numbers, of each group at once.
+    ``cells``: cells of known groups, by group, the cheapest first. ``numbers``: how many each group has, which begin at
+    ``first``. ``reached``: the running sum of the costs of the cells, from 0 before any. So the cost of the cheapest
+    cells of a group is a difference of two numbers, for all groups at once.
     """
 
     numbers: Ints
@@ -33,27 +37,27 @@ class WeakCells:
     reached: Ints
 
     def least(self, groups: Ints, num: Ints) -> Ints:
-        """What the cheapest of each of ``groups`` cost together, as many as ``num`` says of it, which it has."""
+        """Return the cost of the cheapest ``num`` cells of each of ``groups``, which has so many."""
         first = self.first[groups]
         least: Ints = self.reached[first + num] - self.reached[first]
         return least
 
     def largest(self, groups: Ints) -> Ints:
-        """What the dearest one of each of ``groups`` costs; 0 where there is none."""
+        """Return the cost of the dearest cell of each of ``groups``; 0 if it has none."""
         last = self.first[groups] + self.numbers[groups]
         largest: Ints = self.reached[last] - self.reached[last - 1]
         largest[self.numbers[groups] == 0] = 0
         return largest
 
     def without(self, gone: Iterable[tuple[int, int]]) -> "WeakCells":
-        """``gone``: some of these cells, and the group of each."""
+        """Return a copy without ``gone``: some of these cells, each with its group."""
         left = WeakCells(self.numbers.copy(), self.cells.copy(), self.first, self.reached.copy())
         for cell, group in gone:
             left._remove(cell, group)
         return left
 
     def _remove(self, cell: int, group: int) -> None:
-        """Those of its group that come after it move up; the last place of the group is nobody's then."""
+        """Remove the cell: later cells of its group move up, and the last place of the group becomes empty."""
         row, end = int((self.cells == cell).nonzero()[0][0]), int(self.first[group] + self.numbers[group])
         cost = self.reached[row + 1] - self.reached[row]
         self.reached[row + 1 : end] = self.reached[row + 2 : end + 1] - cost
@@ -63,7 +67,7 @@ class WeakCells:
 
 
 def weak_cells(layout: "Layout", cells: Ints, costs: Ints, level: int) -> WeakCells:
-    """``cells``: of positive cost; ``costs``: of each cell of the fleet."""
+    """Return the cells with a cost. ``cells``: of positive cost; ``costs``: of each cell of the fleet."""
     groups = layout.groups[level][cells]
     is_known = groups >= 0
     cells, groups = cells[is_known], groups[is_known]

@@ -1,1 +1,1 @@
-"""When waiting jobs start: the queue played forward."""
+"""Start ranges of pending jobs, by a forward simulation of the queue."""

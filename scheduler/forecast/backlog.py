@@ -1,4 +1,4 @@
-"""The queue as a volume of work: GPU-milliseconds, and in whose way they lie."""
+"""The queue as a backlog: GPU-milliseconds of work before each job."""
 
 from collections.abc import Collection
 from functools import cached_property
@@ -19,26 +19,26 @@ Floats = npt.NDArray[np.float64]
 
 
 class Volume:
-    """Of ``line``. What it takes to know is asked once, and only if somebody asks."""
+    """The backlog of ``line``. Its arrays are computed once, at their first use."""
 
     def __init__(self, line: Line, policy: Policy) -> None:
         self.line, self._policy = line, policy
 
     def work_before(self, pace: Pace, started: Collection[int]) -> Floats:
-        """GPU-milliseconds of those before each number, but of those that have started."""
+        """Return the GPU-milliseconds of jobs before each number, without jobs that have started."""
         work = self._num_gpus * (self._runs_s * 1000 * pace.share + pace.cleaning_ms)
         work[list(started)] = 0.0
         return np.append(0.0, np.cumsum(work))
 
     @cached_property
     def _num_gpus(self) -> Floats:
-        """None of who starts never."""
+        """The GPUs of each job; 0 for a job that never starts."""
         is_possible = [request is not None for request in self.line.requests]
         return np.where(is_possible, np.diff(self.line.gpus_before), 0).astype(np.float64)
 
     @cached_property
     def _runs_s(self) -> Floats:
-        """As ``order.expected_s`` of each."""
+        """The run time of each job, as ``order.expected_s`` gives it."""
         said = np.array([*map(_SAID, self.line.jobs)], dtype=np.float64).reshape(-1, 2)
         believed = np.where(np.isnan(said[:, 0]), said[:, 1], said[:, 0])
         return np.maximum(np.where(np.isnan(believed), self._policy.queue.expected_run_s, believed), LEAST_RUN_S)

@@ -1,8 +1,8 @@
-"""When what is held comes free of its own: by stop deadlines and wall times, or by what others like it took.
+"""The times at which GPUs in use become free by themselves: by stop deadlines, wall times or predicted run times.
 
-Who outlasts what others like it took is believed anew (``scheduler.queue.order``). What the cycle itself has just
-placed ends too: a gang that waits counts on it as on all that runs, and nobody who would outlast it goes before the
-gang on what it needs.
+An attempt that outlasts its predicted run time gets a longer one (``scheduler.queue.order``). Placements of this cycle
+end too: a pending gang counts on them as on all running attempts, and no job that would outlast such an end goes before
+the gang on the GPUs that the gang needs.
 """
 
 import math
@@ -21,21 +21,21 @@ from scheduler.queue.order import believed_run_s
 OVERDUE_MS: Final = 60_000
 LEAST_LEFT_MS: Final = 60_000
 CLEANING_MS: Final = 60_000
-"""What is being proved clean comes free within so long, or its host is cordoned."""
+"""GPUs that are being proved clean become free within so long, or their host is cordoned."""
 _NOBODY: Final = -1
 
 
 def believed_end_ms(started_ms: int, predicted_ms: int, now_ms: int, policy: Policy) -> int:
-    """When one is believed to end that others like it would have ended before now, or will."""
+    """Return when an attempt is expected to end, given its predicted end, which may be in the past."""
     run_s, ran_s = (predicted_ms - started_ms) / 1000, (now_ms - started_ms) / 1000
     return started_ms + math.ceil(believed_run_s(run_s, ran_s, policy) * 1000)
 
 
 class Endings:
-    """Of one cycle. Ends are told in the order of ``attempts``, then of what was placed since.
+    """The ends of one cycle, in the order of ``attempts``, then of later placements.
 
-    ``owner``: of each GPU the index of the attempt that holds it, or -1. ``ends_ms``: of each attempt, when it ends for
-    certain at the latest, or ``NEVER_MS``; a notice moves it.
+    ``owner``: the index of the attempt that has each GPU, or -1. ``ends_ms``: the latest time at which each attempt
+    ends for certain, or ``NEVER_MS``; a notice changes it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Endings:
         self._placed: list[tuple[TenantId, str, int]] = []
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
-        """It runs from now on: in what is still to be decided it counts as an attempt does."""
+        """Record a placement: it runs from now on, and counts as an attempt in later decisions."""
         self._placed_as[gpus] = len(self._placed_ends_ms)
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.believed_s))
@@ -74,7 +74,7 @@ class Endings:
         return len(self._attempts) + len(self._placed)
 
     def holders(self, first: int = 0) -> list[tuple[TenantId, str, int]]:
-        """Tenant, tier and number of GPUs of each, in the order of the ends, from the one of that number on."""
+        """Return tenant, tier and number of GPUs of each, in the order of the ends, from this number on."""
         of_attempts = [(one.tenant_id, one.tier, len(one.gpus)) for one in self._attempts[first:]]
         return of_attempts + self._placed[max(first - len(self._attempts), 0) :]
 
@@ -82,36 +82,39 @@ class Endings:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
 
     def go_on(self, index: int) -> None:
-        """Whoever was to leave ends as it would have without a notice; in this cycle nobody counts on what is told to
-        stop, since its end is that of the notice.
+        """Withdraw the notice of an attempt, which then ends as it would have without one.
+
+        An attempt that is stopping counts as endless in this cycle, since its end is that of the notice.
         """
         one = self._attempts[index]
         self.ends_ms[index] = NEVER_MS if one.ends_ms is None or one.is_stopping else one.ends_ms
 
     def certain_ms(self) -> Ints:
-        """As they are, be they over: who outstays its end may leave at any moment."""
+        """Return the certain ends, also past ones: an attempt that outlasts its end may leave at any moment."""
         return np.append(self.ends_ms, _moments(self._placed_ends_ms))
 
     def known_ms(self) -> Ints:
-        """None in the past; ``NEVER_MS`` where nobody knows: there is neither a wall time nor others like it, or it has
-        outstayed its wall time or its deadline for longer than ``OVERDUE_MS``.
+        """Return the known ends, none in the past; ``NEVER_MS`` if unknown.
+
+        An end is unknown if there is neither a wall time nor a prediction, or if the attempt has outlasted its wall
+        time or deadline by more than ``OVERDUE_MS``.
         """
         ends_ms = np.where(self.ends_ms < self._now_ms - OVERDUE_MS, NEVER_MS, self.ends_ms)
         known_ms = np.maximum(np.minimum(ends_ms, self._predicted_ms), self._now_ms)
         return np.append(known_ms, _moments(self._placed_known_ms))
 
     def known_or_ms(self, free_from_ms: Ints | None) -> Ints:
-        """As ``known_ms``, or when it may be reclaimed, where that is earlier. ``free_from_ms``: of each attempt."""
+        """Return the known ends, or the time of a reclaim if that is earlier. ``free_from_ms``: of each attempt."""
         known, num = self.known_ms(), len(self._attempts)
         if free_from_ms is not None:
             known[:num] = np.minimum(known[:num], np.maximum(free_from_ms, self._now_ms))
         return known
 
     def believed_ms(self) -> Ints:
-        """As ``known_ms``, and of the other attempts: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
+        """Return the known ends, and estimates for the other attempts.
 
-        Those end each at a moment of its own, so that no more of them are counted on than it takes. Of what has only
-        just been placed nothing is believed.
+        Each of these runs as long again as it has, at least ``LEAST_LEFT_MS``, and ends at a time of its own, so that a
+        gang counts on no more of them than it needs. New placements get no estimate.
         """
         known, num = self.known_ms(), len(self._attempts)
         ages = np.array([self._now_ms - attempt.started_ms for attempt in self._attempts], dtype=np.int64)
@@ -120,7 +123,7 @@ class Endings:
         return known
 
     def coming(self, until_ms: int, ends_ms: Ints) -> Ints:
-        """Held GPUs that come free until then, if the ends are those."""
+        """Return the GPUs in use that become free until then, given these ends."""
         num = len(self._attempts)
         ending, placed = np.append(ends_ms[:num] <= until_ms, False), np.append(ends_ms[num:] <= until_ms, False)
         if not ending.any() and not placed.any():
@@ -128,7 +131,7 @@ class Endings:
         return np.flatnonzero((ending[self.owner] | placed[self._placed_as]) & ~self._state.is_free)
 
     def free_from_ms(self, ends_ms: Ints) -> Ints:
-        """Of each GPU the moment from which it is free, if the ends are those; ``NEVER_MS`` where nobody knows."""
+        """Return when each GPU becomes free, given these ends; ``NEVER_MS`` if unknown."""
         num = len(self._attempts)
         ending, placed = np.append(ends_ms[:num], NEVER_MS), np.append(ends_ms[num:], NEVER_MS)
         moments: Ints = np.minimum(ending[self.owner], placed[self._placed_as])
@@ -138,11 +141,11 @@ class Endings:
         return moments
 
     def cleaned(self) -> Ints:
-        """Held GPUs that nobody runs on any more: they come free within ``CLEANING_MS``."""
+        """Return the GPUs on which no program runs any more: they become free within ``CLEANING_MS``."""
         return np.flatnonzero(self._is_cleaning & ~self._state.is_free)
 
     def last_ms(self, gpus: Ints) -> int:
-        """When the last of these has come free for certain; now, where none is held."""
+        """Return when the last of these has become free for certain; now, if all are free."""
         of_attempts = np.append(self.ends_ms, self._now_ms)
         of_placed = np.append(_moments(self._placed_ends_ms), self._now_ms)
         moments = np.maximum(of_attempts[self.owner[gpus]], of_placed[self._placed_as[gpus]])

@@ -1,6 +1,7 @@
-"""When a waiting job starts, as a range: the queue is played forward, once with early ends, once with late.
+"""The range in which a pending job starts: the queue is simulated twice, with early and with late ends.
 
-``scheduler.forecast.releases`` says when what runs ends, ``scheduler.forecast.forward_simulation`` who starts then.
+``scheduler.forecast.releases`` gives the ends of running attempts, ``scheduler.forecast.forward_simulation`` the starts
+that follow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,10 @@ from scheduler.model import Plan, Question, StartRange
 
 
 class Outlook:
-    """What is the same for all who ask about one plan: who waits, what is held, and how it goes on.
+    """The base that all answers about one plan share: pending jobs, holds, and the simulated course of the queue.
 
-    ``state``: as the plan left it, and as long as it is left so. Whoever asks first has it made, and plays on as far as
-    nobody has asked before; the answers are those of one who asks alone.
+    ``state``: as the plan left it, and as long as it stays so. The first answer creates it, and each answer simulates
+    only as far as it needs; the results do not depend on the order of the answers.
     """
 
     def __init__(self, state: FleetState, asked: Question, decided: Plan) -> None:
@@ -33,7 +34,7 @@ class Outlook:
         self._idle = state.fork(is_idle, {kind.request.tier for kind in self.line.kinds})
 
     def start_range(self, job_id: JobId) -> StartRange | None:
-        """Of one that waits; None: not even the earliest is known."""
+        """Return the range of a pending job; None: not even the earliest start is known."""
         number = self.line.number_of[job_id]
         earliest_ms = self._course(EARLY).start_ms(number)
         if earliest_ms is None:
@@ -52,7 +53,7 @@ class Outlook:
 
 
 def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
-    """Some again and again: each reclaim for a job says all that is held for it."""
+    """Yield each hold, some of them several times: each reclaim for a job names all GPUs that are held for it."""
     for own in asked.workload.holds:
         yield own.job_id, own.gpus
     for standing in asked.workload.reclaims:

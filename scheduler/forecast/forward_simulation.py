@@ -1,7 +1,7 @@
-"""The queue played forward at one pace: who starts when, as what runs lets go.
+"""The forward simulation of the queue at one pace: which jobs start when, as GPUs become free.
 
-It is played with the solver that places, on a fork of the fleet. Who comes later and goes first, and who fails, is not
-foreseen; nothing is reclaimed but what is decided already.
+It uses the solver that places, on a fork of the fleet. Later jobs that go first, and failures, are not foreseen;
+nothing is reclaimed except what is decided already.
 """
 
 import heapq
@@ -23,24 +23,24 @@ from scheduler.solve.request import Request
 from scheduler.solve.solver import most_nodes, place
 
 MAX_STARTS: Final = 64
-"""So many gangs are placed at most: it bounds what the first who asks about a long queue pays for all."""
+"""At most so many gangs are placed: it bounds the cost of the first answer about a long queue."""
 MAX_LOOKS: Final = 1_000
-"""And so many are tried."""
+"""At most so many gangs are tried."""
 
 MOMENTS_APART: Final = 1.05
-"""Ends are taken together by so much of the time until them: a range needs no more."""
+"""Ends are grouped if their times until now differ by less than this factor: a range needs no more."""
 
 _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 _End = tuple[int, int, Ints, Holder]
-"""When, a number that tells it from others of that moment, what comes free, and who held it."""
+"""An end: its time, a number that distinguishes it from others at that time, its GPUs, and their holder."""
 
 
 class Play:
-    """``idle``: the fleet as if nothing were held for anybody. ``holds``: what is held for each job.
+    """One simulation. ``idle``: the fleet as if nothing were held for a job. ``holds``: the GPUs held for each job.
 
-    ``at_ms``: the moment that is played, or was the last. ``num_working``: the GPUs in use after the last one that was
-    played to its end; None: after none.
+    ``at_ms``: the time that is simulated, or was the last. ``num_working``: the GPUs in use after the last time that
+    was simulated to its end; None: after none.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Play:
         self._holdings, self._is_busy = releases.holdings.copy(), releases.is_busy.copy()
         is_free: Flags = idle.is_free.copy()
         self._held_for: Ints = np.zeros(len(is_free), dtype=np.int64)
-        """One more than the number of the job for which each GPU is held, if it is."""
+        """One more than the number of the job for which each GPU is held; 0 if for none."""
         self._with_holds: dict[int, Ints] = {}
         for job_id, gpus in holds if pace.is_late else ():
             number = line.number_of.get(job_id)
@@ -78,7 +78,7 @@ class Play:
         self.num_working: int | None = None
 
     def starts(self) -> Iterator[int]:
-        """The numbers of those who start, at ``at_ms``, until nothing ends any more or enough is played."""
+        """Yield the numbers of jobs that start, at ``at_ms``, until nothing ends any more or the limits are reached."""
         for at_ms in self._moments():
             self.at_ms = at_ms
             yield from self._starting()
@@ -91,7 +91,7 @@ class Play:
         return self._num_starts >= MAX_STARTS or self._num_looks >= MAX_LOOKS
 
     def _moments(self) -> Iterator[int]:
-        """Now, and after each group of ends, of what runs or of planned work: what they held is free."""
+        """Yield now, and the time after each group of ends of jobs or of planned work, with their GPUs free."""
         now_ms = self._asked.workload.now_ms
         yield now_ms
         while (at_ms := self._next_ms()) is not None:
@@ -109,7 +109,7 @@ class Play:
             yield at_ms
 
     def _next_ms(self) -> int | None:
-        """When something ends next, of what runs or of planned work."""
+        """Return when the next job or planned work ends; None if none does."""
         end_ms = self._next_end_ms()
         if not self._reopenings:
             return end_ms
@@ -123,7 +123,7 @@ class Play:
         return min(ends_ms, default=None)
 
     def _end_next(self) -> Ints:
-        """The GPUs of what ends next, of what ran first."""
+        """Return the GPUs of the next end; of equal ends the one that ran before the simulation."""
         if self._begun and (self._num_ended == len(self._order) or self._begun[0][0] < self._ends_ms[self._num_ended]):
             _, _, gpus, (tenant_id, tier) = heapq.heappop(self._begun)
             self._holdings.add(tenant_id, tier, -len(gpus))
@@ -135,12 +135,12 @@ class Play:
         return self._releases.gpus(number)
 
     def _give(self, gpus: Ints) -> None:
-        """Idle from now on: free, or held where they are held for a job."""
+        """Mark the GPUs as idle: free, or kept for the job that holds them."""
         self._is_busy[gpus] = False
         self.state.give(gpus[~self.state.is_free[gpus] & (self._held_for[gpus] == 0)])
 
     def _starting(self) -> Iterator[int]:
-        """Who starts now, in the queue's order."""
+        """Yield the jobs that start now, in the queue's order."""
         heads = list(self._heads())
         heapq.heapify(heads)
         failed: set[int] = set()
@@ -158,7 +158,7 @@ class Play:
             yield number
 
     def _heads(self) -> Iterator[tuple[int, int]]:
-        """The first of each kind for which there may be room, by a count."""
+        """Yield the first job of each kind for which a count shows that there may be room."""
         has_room: dict[int, bool] = {}
         for which, kind in enumerate(self._kinds):
             if self._next[which] == len(kind.numbers):
@@ -174,12 +174,15 @@ class Play:
                 yield number, which
 
     def _num_idle(self, number: int, tier: str) -> int:
-        """The GPUs that are free, and those that are held for it and nobody uses."""
+        """Return how many GPUs are free, or held for the job and idle."""
         own = self._own(number)
         return int(self.state.tier(tier).counts.sum() + np.count_nonzero(~self._is_busy[own]))
 
     def _may_have(self, number: int) -> bool:
-        """Within its tenant's quota, and as far as that is not kept for those who start before it is known to end."""
+        """Return whether the job is within its tenant's quota, also where that is kept for others.
+
+        Quota is kept for jobs with a hold that starts before this one's expected end.
+        """
         job = self._line.jobs[number]
         if nodes_within(job, self._holdings) < job.fewest_nodes:
             return False
@@ -218,7 +221,7 @@ class Play:
         return True
 
     def _own(self, number: int) -> Ints:
-        """What is held for it, in use or not."""
+        """Return the GPUs that are held for the job, in use or not."""
         gpus = self._with_holds[number]
         own: Ints = gpus[self._held_for[gpus] == number + 1]
         return own
@@ -235,14 +238,14 @@ class Play:
         return self._pace.run_ms(job, self._asked.policy)
 
     def work_running(self) -> float:
-        """GPU-milliseconds that are left of what runs by now."""
+        """Return the GPU-milliseconds that running jobs still need."""
         sizes = [self._releases.num_gpus(one) for one in self._order[self._num_ended :]]
         left = float((self._ends_ms[self._num_ended :] - self.at_ms) @ np.array(sizes, dtype=np.float64))
         return left + sum(len(gpus) * (at_ms - self.at_ms) for at_ms, _, gpus, _ in self._begun)
 
 
 def _kept_from(asked: Question, line: Line, decided: Plan) -> dict[int, int]:
-    """By number those that have places, where quotas bound anybody: when each is to start."""
+    """Return by number when jobs with holds are to start; empty if no quota binds."""
     holds = decided.holds if asked.workload.tenancy.quotas else ()
     numbers = ((line.number_of.get(held.job_id), held.until_ms) for held in holds)
     return {number: from_ms for number, from_ms in numbers if number is not None}

@@ -1,4 +1,4 @@
-"""Who waits by one plan, in their order, alike ones together: the same for all who ask about that plan."""
+"""The pending jobs of one plan, in their order, with equal ones together: the same for all answers about the plan."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ _ASKED_FOR: Final = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Jobs of one tenant that ask for the same, by number: where one of them does not start, none does.
+    """Jobs of one tenant with equal requests, by number: if one of them does not start, none does.
 
-    Of equal requests all have one object.
+    Equal requests share one object.
     """
 
     request: Request
@@ -37,9 +37,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``jobs``: who waits, as their turns came; each one's number is its place there, and ``requests`` has what it asks
-    for: None of a tier that the policy no longer defines, which starts nobody. ``gpus_before``: what those before each
-    need at least.
+    """The queue snapshot of one plan.
+
+    ``jobs``: the pending jobs in the order of their turns; a job's number is its index there. ``requests``: their
+    requests; None in a tier that the policy no longer defines, where no job starts. ``gpus_before``: the GPUs that the
+    jobs before each need at least.
     """
 
     jobs: tuple[WaitingJob, ...]
@@ -49,7 +51,7 @@ class Line:
     gpus_before: Sequence[int]
 
     def kinds_apart(self, alone: Collection[int]) -> list[Kind]:
-        """Where each of these numbers is a kind of its own."""
+        """Return the kinds, where each of these numbers is a kind of its own."""
         found = []
         for kind in self.kinds:
             rest = [number for number in kind.numbers if number not in alone]
@@ -86,9 +88,10 @@ def line_of(state: FleetState, asked: Question, decided: Plan) -> Line:
 def _told_apart(
     state: FleetState, asked: Question, jobs: Sequence[WaitingJob]
 ) -> Iterator[tuple[int | None, list[int]]]:
-    """The numbers of those that say the same, before a request is made of it: most of a long queue say one of a few
-    things. How long they run is not asked: it decides nothing about whether a place is found. And the closing that
-    they would meet.
+    """Return the numbers of jobs that state the same, with the closing that they would meet.
+
+    They are grouped before requests are made, since most jobs of a long queue state one of a few things. Their run time
+    is left out: it does not decide whether a place is found.
     """
     closings_ms: list[int | None] = [None] * len(jobs)
     if state.closings_ms:
@@ -104,7 +107,7 @@ def _told_apart(
 
 
 def _request(asked: Question, job: WaitingJob, closing_ms: int | None) -> Request | None:
-    """The smallest that would do."""
+    """Return the smallest request that the job allows; None if the policy does not define its tier."""
     tier = asked.policy.tiers.get(job.tier)
     if tier is None:
         return None

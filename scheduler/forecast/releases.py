@@ -1,10 +1,9 @@
-"""When what is held comes free, as it is told to somebody who waits: early, or late.
+"""The times at which GPUs in use become free, for the start range of a pending job: early, or late.
 
-Early: each attempt that says a wall time ends after a tenth of what is left of it; late: at its end. For one that says
-none, what nine in ten others like it did not pass counts as a wall time, and where it outlasts that, what it is
-believed to take then (``scheduler.queue.order``). Where there are no others, age tells: where lives are spread like a
-power law, of those that are a old nine in ten last a/9 more, and one in ten lasts 9a (so the range between holds eight
-in ten).
+Early: each attempt with a wall time ends after a tenth of its remaining time; late: at its end. For an attempt without
+one, the time that nine in ten similar jobs did not exceed counts as a wall time; if it outlasts that, its new expected
+run time does (``scheduler.queue.order``). Without similar jobs, its age decides. If run times have a power-law
+distribution, nine in ten attempts of age a last a/9 more, and one in ten lasts 9a, so the range contains eight in ten.
 """
 
 from collections import Counter
@@ -29,16 +28,17 @@ AGE_FACTORS: Final = (1 / 9, 9.0)
 _UNSAID: Final = -1
 
 Holder = tuple[TenantId, str]
-"""Whose GPUs count as held, and in which tier."""
+"""The tenant that counts for the GPUs, and their tier."""
 _HOLDER: Final = attrgetter("tenant_id", "tier")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """``share``: of what is left of a wall time, or of what others like it took, that is used; ``of_age``: of an
-    attempt without either, in its age.
+    """An assumption about how soon attempts end.
 
-    ``is_late``: then also what is held for a job is used by nobody else; early, who ends before may do so.
+    ``share``: the used share of the remaining wall time or predicted run time; ``of_age``: the remaining time of an
+    attempt without either, in its age. ``is_late``: only the job of a hold uses its GPUs; early, any job that ends
+    before may use them too.
     """
 
     share: float
@@ -56,8 +56,10 @@ LATE: Final = Pace(1.0, AGE_FACTORS[1], CLEANING_MS, is_late=True)
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """One a set of GPUs that comes free at once. ``ends_ms``: ``_UNSAID`` where there is no wall time;
-    ``predicted_ms``: the same where there are no others like it; ``due_ms``: by a notice of this plan.
+    """Columns, with an entry for each set of GPUs that become free at once.
+
+    ``ends_ms``: ``_UNSAID`` without a wall time; ``predicted_ms``: ``_UNSAID`` without similar jobs; ``due_ms``: by a
+    notice of this plan.
     """
 
     started_ms: list[int] = field(default_factory=list)
@@ -85,7 +87,7 @@ class _Entries:
 
 
 class Releases:
-    """What runs or is placed by a plan, by number: the GPUs that each lets go of, and who held them.
+    """Running attempts and placements of a plan, by number, with the GPUs that each releases and their holder.
 
     ``holdings``: of all of them. ``is_busy``: of each GPU of the fleet.
     """
@@ -111,7 +113,7 @@ class Releases:
         self.holdings = _holdings(asked, entries.holders, sizes)
 
     def moments_ms(self, pace: Pace) -> Ints:
-        """When each lets go."""
+        """Return when each releases its GPUs."""
         now_ms = self._now_ms
         is_said = self._ends_ms >= now_ms - OVERDUE_MS
         left_ms = np.maximum(np.where(is_said, self._ends_ms, self._predicted_ms) - now_ms, 0) * pace.share
@@ -121,7 +123,7 @@ class Releases:
         return np.minimum(at_ms, self._due_ms)
 
     def num_gpus(self, number: int) -> int:
-        """Also those that the fleet does not know."""
+        """Return its number of GPUs, with the ones that the fleet does not know."""
         size: int = self._bounds[number + 1] - self._bounds[number]
         return size
 
@@ -154,13 +156,13 @@ def _without(attempt: RunningAttempt, kept: Collection[GpuUuid]) -> RunningAttem
 
 
 def _going_on(attempt: RunningAttempt, kept: Collection[GpuUuid]) -> RunningAttempt:
-    """It shrinks: its job goes on there, whatever the stop is due for."""
+    """Return the part of a shrinking attempt with which its job continues, whatever the stop's deadline."""
     gpus = tuple(uuid for uuid in attempt.gpus if uuid in kept)
     return replace(attempt, gpus=gpus, ends_ms=None if attempt.is_stopping else attempt.ends_ms)
 
 
 def _keeps(asked: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUuid]]:
-    """What elastic victims go on with, of those that give a part of what they have."""
+    """Return the GPUs with which elastic victims continue if they give a part of their own."""
     reclaims: Sequence[StandingReclaim | Reclaim] = [*asked.workload.reclaims, *decided.reclaims]
     return {item.victim: frozenset(item.keeps) for item in reclaims if item.keeps}
 

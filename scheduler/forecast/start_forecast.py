@@ -1,6 +1,6 @@
-"""When each of a queue starts at one pace: played forward for all who ask about one plan, as far as anybody asks.
+"""Start times of the queue at one pace, shared by all answers about one plan, simulated as far as they need.
 
-Beyond what is played the queue is a volume of work, which the fleet does as fast as it can.
+Beyond the simulated part the queue is a backlog of work, which the fleet does as fast as it can.
 """
 
 from functools import cached_property
@@ -12,14 +12,14 @@ from scheduler.solve.solver import could_ever_fit
 
 
 class Course:
-    """``play``: at its beginning, and this one's own."""
+    """The start times of one pace. ``play``: not yet started, and used by nothing else."""
 
     def __init__(self, pace: Pace, volume: Volume, play: Play) -> None:
         self._pace, self._volume, self._play = pace, volume, play
         self._starts, self._starts_ms = play.starts(), dict[int, int]()
 
     def start_ms(self, number: int) -> int | None:
-        """Of the job of this number in the line; None where nobody knows."""
+        """Return the start of the job with this number in the queue snapshot; None if unknown."""
         while number not in self._starts_ms:
             started = next(self._starts, None)
             if started is None:
@@ -28,10 +28,11 @@ class Course:
         return self._starts_ms[number]
 
     def _by_volume(self, number: int) -> int | None:
-        """The work before it, over the GPUs that do it; in which domain, and beside whom, nobody knows.
+        """Return a start from the backlog: the work before the job over the GPUs that do it.
 
-        Early: as soon as all of that could have begun, on each GPU that its tier admits. Late: when all of it is over,
-        and what was running too, on as many as the play has kept in use.
+        The domain, and the jobs that run at the same time, are unknown. Early: as soon as all that work could have
+        begun, on each GPU that the tier admits. Late: when all of it is over, and the running work too, on as many GPUs
+        as the simulation has kept in use.
         """
         request, state = self._volume.line.requests[number], self._play.state
         if request is None or not could_ever_fit(state, request):

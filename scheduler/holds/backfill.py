@@ -1,8 +1,8 @@
-"""EASY backfill around a held domain: places are held for the first that wait.
+"""EASY backfill: GPUs are held for the first pending gangs, and other jobs may run on them until then.
 
-For a gang that fits nowhere now the planner looks for the first moment at which enough GPUs of one home are believed
-free, and holds those: another runs on them only where its own wall time ends before. Nothing is stored: the next cycle
-finds the place anew, from what runs then. (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995.)
+For a gang that fits nowhere now the planner searches the first time at which enough GPUs of one home are expected to be
+free, and holds them: another job runs on them only if its own wall time ends before. Nothing is stored: the next cycle
+finds the place again, from the attempts that run then. (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995.)
 """
 
 from collections.abc import Hashable
@@ -21,11 +21,11 @@ from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.solver import Chosen, Request
 
 MAX_SEARCHES: Final = 64
-"""A place is looked for so often in a cycle: each look is some bisections over the fleet."""
+"""Searches for a place in one cycle: each takes some bisections over the fleet."""
 
 
 class EasyBackfill(HeldPlaces):
-    """As many places as ``queue.holds_per_cohort`` has, beside those that come free within a notice."""
+    """The EASY rule: ``queue.holds_per_cohort`` holds a cohort, and any that become free within a notice."""
 
     def __init__(
         self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
@@ -61,11 +61,11 @@ class EasyBackfill(HeldPlaces):
         is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, refused)
         place = Place(job, chosen.gpus, free, starts_ms, is_by_reclaim=is_by_reclaim)
         if is_by_reclaim and not self._num_idle(place):
-            return None  # nobody can start there in the meantime
+            return None  # no job can start there in the meantime
         return self._keep(place)
 
     def told_apart_by(self, job: WaitingJob) -> Hashable:
-        """By what closings it would meet if it started later than now."""
+        """Return the key of the closings that the job would meet if it started later than now."""
         has_more = self._state.closings_ms and self._num_searches < MAX_SEARCHES and self._policy.queue.holds_per_cohort
         return job.expected_s if has_more else None
 
@@ -83,7 +83,7 @@ class EasyBackfill(HeldPlaces):
         return int(layout.cell_cohort[layout.cell_of_gpu[gpus[0]]])
 
     def _first_room(self, job: WaitingJob, request: Request, free_from_ms: Ints | None) -> tuple[Chosen, int] | None:
-        """Where the gang fits first, and when; None: nobody knows."""
+        """Return where the gang fits first, and when; None if unknown."""
         run_s, endings = expected_s(job, self._policy), self._reclaimer.endings
         room = FirstRoom(self._state, self._reclaimer, self._reopenings, request, run_s, self._now_ms)
         ends_ms = endings.known_or_ms(free_from_ms)
@@ -92,7 +92,7 @@ class EasyBackfill(HeldPlaces):
             return room.leaving_most_to_others(until_ms, ends_ms, self._soon_ms), until_ms
         if self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return None
-        # who starves takes a belief for a word, and keeps what is idle: who is believed to end may run on
+        # A starving job treats an estimate as an end and holds idle GPUs; jobs that are expected to end may run on.
         ends_ms = endings.believed_ms()
         until_ms = room.first_ms(ends_ms)
         chosen = None if until_ms is None else room.at(until_ms, ends_ms)

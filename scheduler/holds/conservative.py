@@ -1,12 +1,12 @@
-"""Conservative backfill around held domains: each that waits has a place, and nobody who comes later delays it.
+"""Conservative backfill: each pending job has a hold, and no later job delays it.
 
-In their order the jobs are booked, each from its earliest moment on at which a home of its level is free for as long as
-it is believed to run, given what runs and all bookings before it. Who would start now may do so where it is gone before
-the bookings there, or where all of them find other places for the very same moments. (Mu'alem and Feitelson,
+In their order the jobs get holds. Each hold starts at the earliest time at which a home of its level is free for as
+long as the job is expected to run, given the running attempts and all holds before it. A job that fits now may start if
+it ends before the holds on its GPUs, or if all these holds find other GPUs for the same times. (Mu'alem and Feitelson,
 "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling", 2001.)
 
-Nothing is stored, and yet a booking does not move later by those behind it: places are taken in the fleet's order
-(``solver.place``), so that of what is left when others run beside a place the same one is chosen again.
+Nothing is stored, and yet later jobs do not move a hold to a later time: places are taken in the fleet's order
+(``solver.place``), so that the same place is chosen again from the GPUs that remain when others run next to it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -29,16 +29,16 @@ from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.solver import Chosen, Request, place, place_smaller
 
 MAX_LOOKS: Final = 64
-"""For one job so many moments are tried: more than a few only where slices, labels or closings leave out much."""
+"""Times that are tried for one job: more than a few are needed only if slices, labels or closings exclude much."""
 SEARCHES_PER_PLACE: Final = 2
-"""So many times ``queue.reservations_max`` a place is looked for in a cycle."""
+"""Searches for a place in one cycle, as a multiple of ``queue.reservations_max``."""
 MAX_BESIDE: Final = 16
-"""So often in a cycle all bookings are tried again as if somebody more ran."""
+"""Trials in one cycle in which all holds are searched again as if one more job ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a place was asked for by."""
+    """The arguments of one search for a place."""
 
     job: WaitingJob
     request: Request
@@ -46,7 +46,10 @@ class _Asked:
 
 
 class ConservativeBackfill(HeldPlaces):
-    """A place for each, of the first ``queue.reservations_max`` that have one within ``queue.reservation_window_s``."""
+    """Holds for pending jobs that can start within the window.
+
+    The first ``queue.reservations_max`` jobs get one, within ``queue.reservation_window_s``.
+    """
 
     def __init__(
         self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
@@ -60,9 +63,9 @@ class ConservativeBackfill(HeldPlaces):
         closes_ms = state.cell_closes_ms[state.layout.cell_of_gpu]
         self._work = PlannedWork(closes_ms, self._reopenings.of_gpus()) if has_work else None
         self._starting: Place | None = None
-        """Of one that is tried: where it would run from now on."""
+        """The place of the job on trial, which would run there from now on."""
         self._not_before: dict[tuple[Request, TenantId, int], int] = {}
-        """When the last of those alike starts: the next does not start before."""
+        """When the last of equal jobs starts: the next one does not start before."""
         self._num_searches, self._num_beside = 0, 0
         self._moved: list[Held] = []
         self._never_beside: set[tuple[Request, float | None]] = set()
@@ -77,7 +80,7 @@ class ConservativeBackfill(HeldPlaces):
         return not self._is_full()
 
     def told_apart_by(self, job: WaitingJob) -> Hashable:
-        """By how long it runs; and by whose it is, where a quota bounds when it may."""
+        """Return the key of how long the job runs, and of its tenant where a quota bounds its start."""
         if self._is_full():
             return None
         has_limit = self._holdings.limit(job.tenant_id, job.tier) is not None
@@ -108,7 +111,7 @@ class ConservativeBackfill(HeldPlaces):
         return held if booked.free is free else self._held(booked)
 
     def _hand_over(self, booked: Place) -> None:
-        """What is idle is kept by whoever starts there first."""
+        """Give the idle GPUs of common places to the hold that starts first."""
         for other in self._places:
             if other.until_ms > booked.until_ms:
                 is_common = np.isin(other.free, booked.gpus)
@@ -116,7 +119,7 @@ class ConservativeBackfill(HeldPlaces):
                 other.free = other.free[~is_common]
 
     def _first_room(self, asked: _Asked) -> tuple[Chosen, int] | None:
-        """None: nobody knows, or not within the window."""
+        """Return where the job fits first, and when; None if unknown, or not within the window."""
         endings, job = self._reclaimer.endings, asked.job
         free_from_ms = None if asked.refused is None else asked.refused.free_from_ms
         found = self._first_in(asked, endings.known_or_ms(free_from_ms), self._quota.known())
@@ -125,7 +128,7 @@ class ConservativeBackfill(HeldPlaces):
         return self._first_in(asked, endings.believed_ms(), self._quota.believed())
 
     def _first_in(self, asked: _Asked, ends_ms: Ints, returning: Returning) -> tuple[Chosen, int] | None:
-        """If the ends are those. Between two moments at which something ends only ever less fits."""
+        """Return the first place, given these ends. Between two times at which something ends, less and less fits."""
         profile, booked, fleet = self._profile(asked.request.tier, ends_ms), self._booked(), self._reopenings.fleet()
         soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
         run_ms, open_ms = self._quota.end_ms(asked.job, 0), int(expected_s(asked.job, self._policy) * 1000)
@@ -161,7 +164,7 @@ class ConservativeBackfill(HeldPlaces):
         return Profile(free_from_ms, bookings, self._work)
 
     def _booked(self) -> list[Holding]:
-        """Quota ahead, beside what runs."""
+        """Return the quota in use ahead, in addition to that of running attempts."""
         ahead = self._places if self._starting is None else [self._starting, *self._places]
         held = [Holding(one.job.tenant_id, one.job.tier, len(one.gpus), one.until_ms, one.end_ms) for one in ahead]
         return [*held, *self._quota_kept]
@@ -186,7 +189,7 @@ class ConservativeBackfill(HeldPlaces):
         return None if limit is None or limit.left >= job.fewest_gpus else limit
 
     def _on(self, state: FleetState, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:
-        """On these GPUs of the fleet as it is then, if it starts then."""
+        """Return the place on these GPUs of the fleet as it is at that time, for a start then."""
         end_ms = at_ms + expected_s(asked.job, self._policy) * 1000
         request = replace(asked.request, closing_ms=state.last_closing_ms(end_ms))
         gpus = np.flatnonzero(is_open & ~state.is_free)
@@ -198,7 +201,7 @@ class ConservativeBackfill(HeldPlaces):
         return chosen
 
     def _chosen(self, request: Request, state: FleetState | None = None) -> Chosen | None:
-        """An elastic job has as many hosts as it may, so that nobody counts on what it will take."""
+        """Return the place with as many hosts as an elastic job may have, so that no other job counts on them."""
         state = state or self._state
         chosen = place(state, request, in_order=True) or place_smaller(state, request, in_order=True)
         if chosen is None or (state.is_spare[chosen.gpus].any() and not request.may_use_spares):
@@ -206,7 +209,7 @@ class ConservativeBackfill(HeldPlaces):
         return chosen
 
     def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
-        del numbers  # in the fleet's order, whoever they are held for
+        del numbers  # in the fleet's order, for whichever jobs they are held
         return self._chosen(request)
 
     def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
@@ -233,7 +236,7 @@ class ConservativeBackfill(HeldPlaces):
         return None
 
     def _stay_as_early(self, asked: Sequence[_Asked], before: Sequence[Place], starting: Place) -> bool:
-        """Whether all are booked for their very moments though one more starts now; booked they are, so far."""
+        """Return whether all holds keep their times if one more job starts now. They are stored as far as computed."""
         self._num_beside += 1
         self._state.take(starting.gpus)
         self._starting = starting

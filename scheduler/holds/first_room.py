@@ -1,7 +1,7 @@
-"""Where one gang fits first, and when: as what runs lets go, and as planned work begins and is over.
+"""The first place and time for one gang, as attempts end and planned work begins and ends.
 
-A look at one moment is a placement on the fleet as it will be then. Between two moments from which on the gang would
-meet the same closings, what fits at one fits later too.
+A check of one time is a placement on the fleet as it will be then. Between two times from which the gang would meet the
+same closings, a gang that fits at one fits later too.
 """
 
 from bisect import bisect_left
@@ -18,11 +18,11 @@ from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.solver import Chosen, Request
 
 MAX_CLOSINGS: Final = 16
-"""A gang is not looked for beyond so many closings that it would meet one after another."""
+"""Groups of times with the same closings that are searched for one gang."""
 
 
 class FirstRoom:
-    """For one gang, while the fleet stays as it is. ``run_s``: what it is believed to take."""
+    """The search for one gang, while the fleet stays as it is. ``run_s``: its expected run time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class FirstRoom:
         self._request, self._run_s, self._now_ms = request, run_s, now_ms
 
     def first_ms(self, ends_ms: Ints) -> int | None:
-        """If the ends are those, as ``Endings`` has them; None: nobody knows."""
+        """Return the first time, given these ends, in the order of ``Endings``; None if unknown."""
         later = [*self._reopenings.moments_ms, self._now_ms + CLEANING_MS]
         for moments in self._alike(np.unique(np.append(ends_ms[ends_ms < NEVER_MS], later))):
             if self.at(int(moments[-1]), ends_ms) is not None:
@@ -46,7 +46,7 @@ class FirstRoom:
         return None
 
     def _alike(self, moments: Ints) -> Iterator[Ints]:
-        """In turn those at which it would meet the same closings."""
+        """Yield in turn the times from which the gang would meet the same closings."""
         numbers = self._closings_ms.searchsorted(moments + int(self._run_s * 1000))
         yield from np.split(moments, np.flatnonzero(np.diff(numbers)) + 1)[:MAX_CLOSINGS]
 
@@ -56,9 +56,11 @@ class FirstRoom:
         return self._reclaimer.reach.with_freed(self._reclaimer.coming(at_ms, ends_ms), request, state)
 
     def leaving_most_to_others(self, until_ms: int, ends_ms: Ints, soon_ms: int) -> Chosen:
-        """Of the places at that moment one with few GPUs that are idle until then, or come free until ``soon_ms``,
-        within a notice: others may run there, and who waits for what comes so soon would else have somebody reclaimed
-        instead. Of those that it needs all the same, the least idle ones.
+        """Return a place at that time that leaves most idle GPUs to others until then.
+
+        GPUs that become free until ``soon_ms``, within a notice, count as idle: other jobs may run there, and a job
+        that would wait for them would else have another reclaimed. Of the idle GPUs that the gang needs in any case, it
+        takes the least idle cells.
         """
         open_state = self._fleet.at(until_ms)
         request = starting(open_state, self._request, until_ms, self._run_s)

@@ -1,4 +1,4 @@
-"""What reclaim comes to for a job that does not fit: victims were chosen, enough comes by itself, or it cannot help."""
+"""The outcomes of reclaim for a job that does not fit: victims, enough GPUs without reclaim, or no help."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,30 +7,33 @@ from scheduler.fleet.topology import Ints
 
 
 class Obstacle(StrEnum):
-    """Why reclaim cannot help a job now although lower tiers hold GPUs that would."""
+    """Reasons why reclaim cannot help a job now although lower tiers have GPUs that would."""
 
     MIN_RUN = "min_run"
     CAP = "cap"
     GUARANTEES = "guarantees"
-    """What others borrow is not enough; the rest is guaranteed to them."""
+    """The GPUs that others borrow are not enough; the rest is guaranteed to them."""
     OWN_GUARANTEE = "own_guarantee"
-    """No tier gives way to its own, and with the job its tenant would hold more than it is guaranteed."""
+    """A job is never reclaimed for its own tier, and with the job its tenant would have more than its guarantee."""
     TOO_LITTLE = "too_little"
-    """There are those who would give way, and all of them would not make one domain sufficient."""
+    """There are candidates, and all of them together would not make one domain sufficient."""
     CLOSING = "closing"
-    """They would, but for hosts that close for planned work before it would end."""
+    """Candidates would suffice if hosts did not close for planned work before the job would end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Enough comes free by itself until then: nothing is taken."""
+    """Enough GPUs become free by themselves until then: none is reclaimed."""
 
     until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """Victims were chosen; all will have let go of ``num_gpus`` by then, and what the gang runs on is held for it."""
+    """Victims were chosen.
+
+    By ``until_ms`` they will have released ``num_gpus``; the GPUs on which the gang will run are held for it.
+    """
 
     until_ms: int
     num_gpus: int
@@ -38,10 +41,12 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
-    ``num_gpus``: what the obstacle leaves out of what would give way, or all of that where it would not do.
-    ``most_nodes``: for so many hosts all who would give way make room, where that is too little, ``most_unrounded``
-    if nothing were rounded down to slices. ``is_behind``: jobs before it wait for minimum run times too.
+    """Reclaim does not help now.
+
+    ``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: the same for each attempt.
+    ``num_gpus``: how many of the candidates' GPUs the obstacle excludes, or all their GPUs if even these are too few.
+    ``most_nodes``: the most hosts that all candidates would free, if that is too little; ``most_unrounded``: the same
+    without rounding to slices. ``is_behind``: jobs before it wait for minimum run times too.
     """
 
     obstacle: Obstacle | None = None

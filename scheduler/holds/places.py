@@ -1,7 +1,7 @@
-"""Places that are held for jobs that wait, and who runs there meanwhile: whoever is gone before one is needed.
+"""Places that are held for pending jobs, and that other jobs may use if they end before the hold's job starts.
 
-Nothing is stored: the next cycle finds each place anew, from what runs then. Where places follow each other on one GPU,
-it is the one that comes first that keeps it until then. How a place is found is each rule's own:
+Nothing is stored: the next cycle finds each place again, from the attempts that run then. If several places have one
+GPU, the first place keeps it until its job starts. Each rule has its own way to find a place:
 ``scheduler.holds.backfill`` (EASY) and ``scheduler.holds.conservative``.
 """
 
@@ -23,10 +23,10 @@ from scheduler.solve.solver import Chosen, Request, place
 
 @dataclass(slots=True)
 class Place:
-    """``free``: those of its GPUs that nobody runs on or has before it, which are taken in the fleet's state.
+    """One hold. ``free``: its idle GPUs without an earlier place, which are taken in the fleet's state.
 
-    ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: so many places have some of
-    its GPUs before; ``is_by_reclaim``: some of it comes free by then by a reclaim alone.
+    ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: how many earlier places have
+    some of its GPUs; ``is_by_reclaim``: some of them become free by then only by a reclaim.
     """
 
     job: WaitingJob
@@ -39,12 +39,12 @@ class Place:
 
 
 def at_most(until_ms: int, refused: Refused | None) -> int:
-    """Until then, or until a reclaim helps."""
+    """Return that time, or the earlier one at which a reclaim helps."""
     return until_ms if refused is None or refused.until_ms is None else min(until_ms, refused.until_ms)
 
 
 class HeldPlaces(ABC):
-    """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
+    """The holds of one cycle. Order matters: earlier jobs of the queue get their holds before later ones."""
 
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload) -> None:
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, workload.now_ms
@@ -52,46 +52,49 @@ class HeldPlaces(ABC):
         self._places: list[Place] = []
 
     def books_for_quota(self) -> bool:
-        """Whether who waits for quota alone has a place, too."""
+        """Return whether a job that waits for quota alone has a place, too."""
         return False
 
     def could_be_later(self, request: Request) -> bool:
-        """Once all planned work that is known of is over, if not before."""
+        """Return whether the request fits once all known planned work is over, if not before."""
         return self._reopenings.could_be(request)
 
     @abstractmethod
     def hold(
         self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
     ) -> Held | None:
-        """Hold the place that is believed free first; None where there is none, or enough is held already.
+        """Hold the place that is expected to be free first; None if there is none, or enough is held already.
 
-        ``refused``: by its moments reclaim will help, so nobody else may have the place for longer; who started there
-        would only be the next whose minimum run time is waited for. ``is_coming``: it comes free within a notice, so
-        that nothing is reclaimed: held beside the others, or whoever came later would take it, and the next cycle would
-        reclaim after all.
+        ``refused``: reclaim will help by its times, so no other job may have the place for longer; a job that started
+        there would only be the next one whose minimum run time has to pass. ``is_coming``: the place becomes free
+        within a notice, so nothing is reclaimed. It is held in addition to the others: else a later job would take it,
+        and the next cycle would reclaim after all.
         """
 
     @abstractmethod
     def keep_quota(self, job: WaitingJob) -> int | None:
-        """For one that a limit keeps waiting: from when on no job after it has what it needs of that, or None."""
+        """Keep quota for a job that a limit keeps pending.
+
+        Return from when on no later job has the quota that it needs; None if that is unknown.
+        """
 
     def limit(self, job: WaitingJob) -> Limit | None:
-        """What is kept of a limit for those that start before the job would have ended, and leaves it least."""
+        """Return the limit that leaves the job least, given the quota kept for starts before its end."""
         del job
         return None
 
     def booked(self, job: WaitingJob) -> Limit | None:
-        """The limit by which those would not start that have places if the job started now, whatever is idle."""
+        """Return the limit by which jobs with holds could not start if the job started now, whatever is idle."""
         del job
         return None
 
     def told_apart_by(self, job: WaitingJob) -> Hashable:
-        """Beside its request, by what a job may have a place where one with an equal request has none."""
+        """Return the key by which jobs with equal requests may still differ in whether they get a place."""
         del job
         return None
 
     def moved(self) -> list[Held]:
-        """Those for whom another place is held than was told, since somebody runs there now: from the same moments."""
+        """Return the holds that moved to other GPUs for the same times, since another job runs there now."""
         return []
 
     def _held(self, one: Place) -> Held:
@@ -103,7 +106,7 @@ class HeldPlaces(ABC):
         return Held(one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on)
 
     def _num_idle(self, one: Place) -> int:
-        """What others could use meanwhile: not what is still cordoned for planned work."""
+        """Return how many GPUs others could use meanwhile, without GPUs that are still cordoned for planned work."""
         return int(np.count_nonzero(self._state.tier(one.job.tier).admitted[one.free]))
 
     def _is_by_reclaim(self, gpus: Ints, until_ms: int, refused: Refused | None) -> bool:
@@ -113,19 +116,19 @@ class HeldPlaces(ABC):
         return bool((endings.free_from_ms(endings.known_ms())[gpus] > until_ms).any())
 
     def _keep(self, found: Place) -> Held:
-        """``free`` is what is idle of it; neither anybody's place nor what is reclaimed for others is there."""
+        """Hold the place. ``free`` is its idle part; it has no GPUs of other places or of reclaims for others."""
         self._state.take(found.free)
         self._reclaimer.promises.mask[found.gpus] = True
         self._places.append(found)
         return self._held(found)
 
     def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
-        """Where it may start though others are to start there: they have found other places by then, as early."""
+        """Return where the job may start on GPUs of holds, if these find other places for the same times."""
         del job, request
         return None
 
     def open_to(self, run_s: float | None) -> tuple[int, ...]:
-        """The holds, by number, that a job that runs for so long is gone before; None: nobody knows."""
+        """Return the holds, by number, before whose start a job that runs for so long ends; None: unknown."""
         if run_s is None:
             return ()
         end_ms = self._now_ms + int(run_s * 1000)
@@ -134,7 +137,10 @@ class HeldPlaces(ABC):
         )
 
     def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
-        """On cells that are held, if it can be: what nobody holds is of use to more. Asked with these holds lifted."""
+        """Return a place on held cells if possible: more jobs can use cells without a hold.
+
+        These holds must be lifted.
+        """
         free = np.concatenate([self._places[number].free for number in numbers])
         layout = self._state.for_tier(request.tier).layout
         inside = place(self._state, request, np.unique(layout.cell_of_gpu[free]))
@@ -142,7 +148,7 @@ class HeldPlaces(ABC):
 
     @contextmanager
     def lifted(self, numbers: tuple[int, ...]) -> Iterator[None]:
-        """Inside, what these hold is free; what is still free afterwards is held again."""
+        """Free these holds inside the context; GPUs that are still free afterwards are held again."""
         places = [self._places[number] for number in numbers]
         for held in places:
             self._state.give(held.free)
@@ -154,7 +160,7 @@ class HeldPlaces(ABC):
                 self._state.take(held.free)
 
     def in_the_way(self, request: Request) -> int | None:
-        """Of a gang that would fit if nothing were held: until when what it would run on is held."""
+        """Return until when the GPUs are held on which the gang would fit; None if holds do not prevent it."""
         if not any(len(held.free) for held in self._places):
             return None
         with self.lifted(tuple(range(len(self._places)))):

@@ -1,7 +1,7 @@
-"""Quota that is kept for who starts later, in one cycle: others have it who are gone by then, as on GPUs that are held.
+"""Quota that is kept in one cycle for jobs that start later; jobs that end before may use it, as with held GPUs.
 
-What has a place keeps what it needs of its limits from that moment on. So does a job that was passed by enough work and
-that a limit keeps waiting: from the moment at which enough of what the limit lets be held has ended. Nothing is stored.
+A job with a place keeps the quota that it needs from its start on. So does a job that enough work overtook and that a
+limit keeps pending: from the time at which enough of the limit's GPUs have been released. Nothing is stored.
 """
 
 from muster.domain.ids import JobId, TenantId
@@ -13,7 +13,7 @@ from scheduler.reclaim.reclaim import Reclaimer
 
 
 class KeptQuota:
-    """``holdings``: the cycle's own; what is placed counts at once."""
+    """The kept quota of one cycle. ``holdings``: the cycle's own; placements count at once."""
 
     def __init__(self, reclaimer: Reclaimer, holdings: Holdings, now_ms: int) -> None:
         self._ahead, self._holdings, self._now_ms = QuotaAhead(reclaimer, holdings), holdings, now_ms
@@ -23,14 +23,14 @@ class KeptQuota:
         self._found_at = (0, 0)
 
     def keep(self, job: WaitingJob, from_ms: int) -> None:
-        """Its fewest GPUs, from then on for as long as it is believed to run."""
+        """Keep the quota of its fewest GPUs, from then on for as long as it is expected to run."""
         if self._holdings.tenancy.quotas:
             end_ms = self._ahead.end_ms(job, from_ms)
             self._kept[job.job_id] = Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms)
             self._num_kept += 1
 
     def limit(self, job: WaitingJob) -> Limit | None:
-        """The one that leaves least to the job from now on until it ends, where something is kept meanwhile."""
+        """Return the limit that leaves least to the job until it ends, if any quota is kept in that time."""
         end_ms = self._ahead.end_ms(job, self._now_ms)
         kept = [one for one in self._kept.values() if one.tier == job.tier and one.start_ms < end_ms]
         if not kept:
@@ -48,13 +48,16 @@ class KeptQuota:
         return self._found[alike]
 
     def lets_start(self, job: WaitingJob, from_ms: int) -> bool:
-        """Whether beside what is kept already its limits let the job start then."""
+        """Return whether its limits let the job start then, given the quota that is kept already."""
         if not self._holdings.tenancy.quotas:
             return True
         return self._ahead.first_ms(job, from_ms, self._ahead.known(), self._but_for(job)) == from_ms
 
     def first_moment_ms(self, job: WaitingJob) -> int | None:
-        """When its limits let it start that keep it waiting; None: nobody knows, or another keeps what it needs."""
+        """Return when the limits that keep it pending let it start.
+
+        None if unknown, or if another job keeps the quota.
+        """
         others = self._but_for(job)
         for returning in (self._ahead.known(), self._ahead.believed()):
             from_ms = self._ahead.first_ms(job, self._now_ms, returning, others)

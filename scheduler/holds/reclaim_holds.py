@@ -1,4 +1,4 @@
-"""What is promised to whom: GPUs of standing reclaims are held for their beneficiaries, and nobody else takes them."""
+"""Reclaim and resume holds: GPUs that are held for one job, which no other job takes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from scheduler.model import Lapse, OwnHold, StandingReclaim, Withdrawal
 
 
 class Promises:
-    """``mask``: the GPUs that are promised. Those of them that are free now are taken in the fleet's state."""
+    """The holds of one cycle. ``mask``: the held GPUs. The free ones among them are taken in the fleet's state."""
 
     def __init__(self, state: FleetState, reclaims: Sequence[StandingReclaim], running: Collection[AttemptId]) -> None:
         self._state, self._running = state, running
@@ -25,7 +25,7 @@ class Promises:
         self._own: dict[JobId, tuple[OwnHold, Ints]] = {}
 
     def hold_own(self, own: OwnHold) -> None:
-        """What a job will go on with that changes its size, or that was interrupted."""
+        """Hold the GPUs of a job that changes its size or was interrupted."""
         gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
         free = gpus[self._state.is_free[gpus]]
         self._state.take(free)
@@ -33,7 +33,7 @@ class Promises:
         self._own[own.job_id] = own, free
 
     def lift_own(self, job_id: JobId) -> OwnHold | None:
-        """What was held, if anything; from now on anybody may take it, and the job itself is asked first."""
+        """Lift the job's own hold, if any, and return it. Any job may take the GPUs; the job itself is tried first."""
         if job_id not in self._own:
             return None
         own, free = self._own.pop(job_id)
@@ -55,23 +55,23 @@ class Promises:
         return np.unique(self._state.layout.gpu_indices(uuids))
 
     def held_for(self, jobs: Iterable[JobId]) -> Ints:
-        """All that is held for those of these who are beneficiaries."""
+        """Return all GPUs that are held for the beneficiaries among these jobs."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(self.held(job) for job in jobs if job in self)])
 
     def hold(self, job_id: JobId, gpus: Ints) -> None:
-        """``gpus``: distinct indices, free or not."""
+        """Hold ``gpus``, distinct indices, free or not."""
         free = gpus[self._state.is_free[gpus]]
         self._state.take(free)
         self._taken[job_id] = free
         self.mask[gpus] = True
 
     def lift(self, job_id: JobId) -> None:
-        """Let the beneficiary itself choose among what is held for it; ``hold`` undoes this."""
+        """Free the held GPUs, so that the beneficiary itself can choose among them; ``hold`` undoes this."""
         self.mask[self.held(job_id)] = False
         self._state.give(self._taken.pop(job_id))
 
     def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:
-        """What was held is let go. Only a victim that still runs can go on, so only its reclaim is withdrawn."""
+        """Release the hold. A victim that still runs continues, so only its reclaim is withdrawn."""
         if job_id in self._taken:
             self.lift(job_id)
         withdrawals = [

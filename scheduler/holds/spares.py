@@ -1,9 +1,9 @@
-"""Hosts kept free for gangs that lose one: how many of a cohort, which, and who may run there.
+"""Spares: how many hosts of a cohort are kept free for gangs that lose one, which ones, and which jobs may use them.
 
-As many as fail at once in all but one in a hundred of the times (by the policy's ``confidence``): a host is away for
-``replacement_h``, hosts fail alone, so their number is binomial. Jobs of tiers that a rule may reclaim run there all
-the same, and give way to who may have a spare; a job that was interrupted may. A cohort is what the tiers mix whose
-gangs they are for: each that no rule takes back, by its own layout. Pure.
+As many hosts are kept as fail at once in all but one in a hundred cases (by the policy's ``confidence``). A host is
+away for ``replacement_h``, and hosts fail independently, so their number is binomial. Jobs of reclaimable tiers may run
+there, and are reclaimed for a job that may have a spare; an interrupted job may. A cohort here is the GPUs that the
+protected tiers may mix in one gang: each tier that no rule reclaims counts by its own layout. Pure.
 """
 
 import math
@@ -19,10 +19,10 @@ from scheduler.model import WaitingJob, Workload
 
 
 def spares_needed(num_hosts: int, num_gpus: int, failures_per_gpu_hour: float, policy: SparePolicy) -> int:
-    """The least number k such that no more than k of the hosts are away, with the policy's confidence.
+    """Return the least number k such that no more than k of the hosts are away, with the policy's confidence.
 
-    0 where the policy keeps none. Away at a moment is a host with p = 1 - exp(-rate × GPUs a host × hours away), the
-    failures of a Poisson process; of n hosts k are with the binomial distribution.
+    It is 0 if the policy keeps none. A host is away at a moment with p = 1 - exp(-rate × GPUs a host × hours away), the
+    failures of a Poisson process; the number of n hosts that are away is binomial.
     """
     if policy.confidence is None or not num_hosts or failures_per_gpu_hour <= 0:
         return 0
@@ -38,9 +38,9 @@ def spares_needed(num_hosts: int, num_gpus: int, failures_per_gpu_hour: float, p
 
 
 class Spares:
-    """What is kept in one cycle, but for who may run there: what is idle of it is taken in the fleet's state.
+    """The spares of one cycle. Idle ones are taken in the fleet's state until ``open_to`` opens them.
 
-    ``promised``: what is held for beneficiaries, which is no spare whoever runs there.
+    ``promised``: GPUs that are held for beneficiaries; they are no spares, whichever job runs there.
     """
 
     def __init__(self, state: FleetState, policy: Policy, workload: Workload, promised: Ints | None = None) -> None:
@@ -55,14 +55,17 @@ class Spares:
             state.take(self._gpus)
 
     def may_use(self, job: WaitingJob) -> bool:
-        """One that was interrupted, or that a rule may take back from there. False also where none are kept."""
+        """Return whether the job was interrupted, or a rule may reclaim it from there.
+
+        False also if no spares are kept.
+        """
         tier = self._policy.tiers.get(job.tier)
         is_open = tier is not None and (tier.notice_s is not None or job.interrupted_ms is not None)
         return is_open and self._is_any_kept
 
     @contextmanager
     def open_to(self, job: WaitingJob) -> Iterator[None]:
-        """Inside, they are free where the job may use them; what is still free afterwards is kept again."""
+        """Free the spares inside the context if the job may use them; the ones still free afterwards are kept again."""
         if not self.may_use(job):
             yield
             return
@@ -75,9 +78,10 @@ class Spares:
 
 
 def _chosen(state: FleetState, policy: Policy, workload: Workload, promised: Ints | None) -> Flags:
-    """The GPUs of whole hosts, enough in each layout by which the gangs go that spares are for.
+    """Return the GPUs of whole hosts, enough in each layout of the tiers that spares protect.
 
-    Those of the finest layout first: what is whole there is mostly so in a coarser one as well, and then counts there.
+    Hosts of the finest layout are chosen first: a host that is whole there is mostly whole in a coarser one as well,
+    and then counts there too.
     """
     lent: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
     for attempt in workload.running:
@@ -96,9 +100,9 @@ def _chosen(state: FleetState, policy: Policy, workload: Workload, promised: Int
 
 
 def protected_tiers(policy: Policy) -> dict[frozenset[str] | None, str]:
-    """Of the tiers that no rule takes back, which alone cannot run there, the first of each ``Policy.homogeneity``.
+    """Return the protected tiers, which no rule reclaims: the first tier of each ``Policy.homogeneity``.
 
-    Where a rule takes back every tier, of all of them.
+    If a rule reclaims every tier, all tiers count.
     """
     kept = [name for name, tier in policy.tiers.items() if tier.notice_s is None] or list(policy.tiers)
     first: dict[frozenset[str] | None, str] = {}
@@ -110,8 +114,10 @@ def protected_tiers(policy: Policy) -> dict[frozenset[str] | None, str]:
 def _chosen_in(
     state: FleetState, admitted: Flags, lent: Flags, chosen: Flags, policy: Policy, failures_per_gpu_hour: float
 ) -> Ints:
-    """Cells of the state's own layout, beside those that are ``chosen`` whole: those that are lent before idle ones,
-    which are then left to others, and those first of which their domain has the most, so that they lie apart.
+    """Return cells of the state's own layout, in addition to ``chosen`` whole ones.
+
+    Cells that reclaimable jobs use come before idle ones, which then remain for other jobs. Then the fullest domains
+    come first, one cell of each, so that the spares are far apart.
     """
     layout = state.layout
     is_idle, is_kept = _all_of(state, admitted & state.is_free), _all_of(state, admitted & chosen)
@@ -128,13 +134,13 @@ def _chosen_in(
 
 
 def _all_of(state: FleetState, gpus: Flags) -> Flags:
-    """The cells of which every GPU is one of these."""
+    """Return the cells of which every GPU is one of these."""
     whole: Flags = np.bincount(state.layout.cell_of_gpu, gpus, state.layout.num_cells) == state.layout.cell_size
     return whole
 
 
 def _apart(state: FleetState, cells: Ints) -> list[int]:
-    """The last of each narrowest named domain first, then the one before it; fuller domains before emptier ones."""
+    """Return the last cell of each narrowest named domain first, then the one before it; fuller domains first."""
     groups = state.layout.groups[-2][cells]
     place: dict[int, int] = {}
     by_group: dict[int, int] = {}

@@ -1,1 +1,1 @@
-"""In what order jobs are tried, and what each that does not start is told."""
+"""The order in which jobs are tried, and the report for each pending one."""

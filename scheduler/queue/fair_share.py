@@ -1,9 +1,9 @@
-"""Fair shares within a tier: first what is guaranteed, then the rest by weight, down the tree of tenants.
+"""Fair shares within a tier: first the guarantees, then the rest by weight, down the tree of tenants.
 
-The rest is poured like water (weighted max-min fairness; Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2):
-each gets in proportion to its weight and none more than it asks for, so that what one leaves goes to the others. Who
-used much of late weighs less, by 2^(-usage ÷ share) (Slurm's multifactor priority, doc/html/classic_fair_share.html),
-usage and share being fractions among the tenants under the same one.
+The rest is divided by water-filling (weighted max-min fairness; Bertsekas and Gallager, "Data Networks", 1992, section
+6.5.2): each tenant gets GPUs in proportion to its weight and no more than it requests, so that the others get the rest
+of its share. A tenant that used much recently weighs less, by 2^(-usage ÷ share) (Slurm's multifactor priority,
+doc/html/classic_fair_share.html), with usage and share as fractions among the tenants under the same one.
 """
 
 from collections import defaultdict
@@ -21,14 +21,14 @@ from scheduler.quota.tenancy import Holdings, Tenancy
 ROUNDING_GPUS: Final = 1e-6
 
 MOST_HALVINGS: Final = 64.0
-"""Of a weight by past usage: as good as nothing beside the others, and yet a weight above 0."""
+"""The most halvings of a weight by past usage: practically nothing against the others, and yet above 0."""
 
 
 def water_filled(pool: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
-    """``pool`` in proportion to ``weights``, each above 0, and to nobody more than its cap."""
+    """Return ``pool`` in proportion to ``weights``, each above 0, with no share above its cap."""
     shares = [0.0] * len(caps)
     in_order = sorted(range(len(caps)), key=lambda index: caps[index] / weights[index])
-    # Summed from the last: what is left of a sum after taking away may be 0 beside a weight that is far smaller.
+    # Summed from the last, since a remainder after subtraction may be 0 against a weight that is far smaller.
     left = list(accumulate(weights[index] for index in reversed(in_order)))[::-1]
     for index, total in zip(in_order, left, strict=True):
         shares[index] = min(caps[index], max(pool, 0.0) * weights[index] / total)
@@ -37,8 +37,10 @@ def water_filled(pool: float, weights: Sequence[float], caps: Sequence[float]) -
 
 
 def entitlements(tenancy: Tenancy, tier: str, pool: float, wanted: Mapping[TenantId, float]) -> dict[TenantId, float]:
-    """GPUs of ``pool`` that each tenant may call its own now, with all below it. ``wanted``: what each has and asks for
-    by itself. Who wants nothing is entitled to nothing: its share is the others'.
+    """Return the GPUs of ``pool`` that each tenant is entitled to now, with all tenants below it.
+
+    ``wanted``: what each has and requests by itself. A tenant that requests nothing is entitled to nothing: the others
+    get its share.
     """
     return _Pouring(tenancy, tier, wanted).poured(pool)
 
@@ -65,7 +67,7 @@ class _Pouring:
         return self._found
 
     def _want(self, tenant: TenantId) -> float:
-        """No more than its limit lets it have."""
+        """Return what the tenant and its teams request, up to its limit."""
         asked = self._own.get(tenant, 0.0) + sum(self._want(team) for team in self._teams[tenant])
         quota = self._tenancy.quotas.get((tenant, self._tier))
         most = None if quota is None else quota.most
@@ -88,7 +90,7 @@ class _Pouring:
             self._pour(team, self._found[team])
 
     def _weights(self, teams: Sequence[TenantId], number: int) -> list[float]:
-        """By what each used of late; a department's own jobs, which are no team, come last and weigh 1."""
+        """Return the weights by recent usage; a department's own jobs, which are no team, come last and weigh 1."""
         weights = [self._tenancy.member(team).weight for team in teams]
         all_used, all_weights = sum(self._used[team] for team in teams), sum(weights)
         if all_used > 0:
@@ -106,9 +108,9 @@ class _Tier:
 
 
 class FairShares:
-    """Whose turn it is, by what its tenant and those above it hold at that moment against what they are entitled to.
+    """Turns of jobs, by the GPUs of the tenant and the tenants above it against their entitlements.
 
-    ``holdings`` is the cycle's own: what is placed counts at once.
+    ``holdings`` is the cycle's own: placements count at once.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class FairShares:
         self._tiers: dict[str, _Tier] = {}
         self._known: dict[tuple[TenantId, str], tuple[float, float]] = {}
         if not holdings.tenancy.quotas and len({job.tenant_id for job in queue}) < 2:
-            return  # there is nobody to share with
+            return  # there is no other tenant to share with
         attempts = list(running)
         for tier in sorted({job.tier for job in queue if job.tier in policy.tiers}):
             waiting = [job for job in queue if job.tier == tier]
@@ -140,19 +142,20 @@ class FairShares:
             self._tiers[tier] = _Tier(guarantees, entitlements(holdings.tenancy, tier, pool, wanted))
 
     def is_guaranteed(self, job: WaitingJob) -> bool:
-        """Its tenant, or one above it, stays within its guarantee with it."""
+        """Return whether its tenant, or one above it, stays within its guarantee with the job."""
         return job.tier in self._tiers and job.fewest_gpus <= self._standing(job)[0]
 
     def over_gpus(self, job: WaitingJob) -> float | None:
-        """GPUs that its tenant, or one above it, holds beyond its share; 0 where it has just that, None under it.
+        """Return the GPUs that its tenant, or one above it, has beyond its share.
 
-        A gang is not divided: who holds less than its share may go past it by less than one gang.
+        It is 0 if it has exactly its share, None if less. A gang is not divided: a tenant under its share may exceed it
+        by less than one gang.
         """
         over = self._standing(job)[1] if job.tier in self._tiers else -1.0
         return None if over < -ROUNDING_GPUS else max(over, 0.0)
 
     def _standing(self, job: WaitingJob) -> tuple[float, float]:
-        """The most that is left of a guarantee of its tenant's line, and the most that one of it is over its share."""
+        """Return the largest rest of a guarantee in its tenant's line, and the largest excess over a share in it."""
         if self._num_changes != self._holdings.num_changes:
             self._known.clear()
             self._num_changes = self._holdings.num_changes
@@ -166,7 +169,7 @@ class FairShares:
 
 
 def _pool(state: FleetState, policy: Policy, tier: str, running: Iterable[RunningAttempt]) -> int:
-    """GPUs that the tier's jobs could have among them: not what tiers hold that do not give way to it."""
+    """Return the GPUs that the tier's jobs could have: without the ones of tiers that are not reclaimed for it."""
     priority = policy.tier(tier).priority
 
     def stays(other: str) -> bool:
@@ -179,9 +182,9 @@ def _pool(state: FleetState, policy: Policy, tier: str, running: Iterable[Runnin
 def in_turns(
     ordered: Sequence[WaitingJob], shares: FairShares, policy: Policy, is_passed: Callable[[WaitingJob], bool]
 ) -> Iterator[tuple[WaitingJob, Turn]]:
-    """``ordered`` within each tier by turns, each asked for when it comes: who was placed before counts by then.
+    """Yield ``ordered`` within each tier by turns, each computed when it comes, with the placements by then.
 
-    What has run before goes on first, as in ``ordered``: it holds work.
+    Jobs that ran before go first, as in ``ordered``: they have saved work.
     """
     for has_run, group in _groups(ordered, policy):
         if has_run:
@@ -204,7 +207,7 @@ def in_turns(
 
 
 def by_turns(ordered: Sequence[WaitingJob], turns: Mapping[JobId, Turn], policy: Policy) -> list[WaitingJob]:
-    """``ordered`` as the plan tried them that gave these ``turns``; who is not among them as ``UNDER``."""
+    """Return ``ordered`` as the plan that gave these ``turns`` tried them; a job without a turn counts as ``UNDER``."""
     found: list[WaitingJob] = []
     for has_run, group in _groups(ordered, policy):
         found += group if has_run else sorted(group, key=lambda job: turns.get(job.job_id, Turn.UNDER))
@@ -212,7 +215,7 @@ def by_turns(ordered: Sequence[WaitingJob], turns: Mapping[JobId, Turn], policy:
 
 
 def _groups(ordered: Sequence[WaitingJob], policy: Policy) -> Iterator[tuple[bool, list[WaitingJob]]]:
-    """Of each tier those that have run before, and those that have not."""
+    """Yield for each tier the jobs that ran before, and the others."""
 
     def rank(job: WaitingJob) -> tuple[int, bool]:
         return (policy.tiers[job.tier].priority if job.tier in policy.tiers else -1), bool(job.keep)

@@ -1,4 +1,4 @@
-"""What a cycle does for who does not start: others give way to it, a place is held, or it is told why neither."""
+"""The decision for a job that does not start: reclaim for it, hold a place for it, or report why neither."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -25,21 +25,22 @@ from scheduler.solve.recovery import replan, still_good, wait_until_ms
 from scheduler.solve.solver import Request, most_nodes
 
 MAX_BENEFICIARIES: Final = 64
-"""Reclaims are chosen for so many jobs in a cycle; the next cycle goes on."""
+"""Reclaims are chosen for at most so many jobs in a cycle; the next cycle continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``is_of_all``: it holds for each job with the same request."""
+    """A verdict. ``is_of_all``: it is valid for each job with the same request."""
 
     verdict: Verdict
     is_of_all: bool = False
 
 
 class Unplaced:
-    """``reclaimer``, ``backfill``: None without a workload; then nothing is known but fleet and queue.
+    """The decisions for jobs that do not start.
 
-    ``has_hopeful``: whether anybody waits who could use GPUs that are idle, now or with others that come free.
+    ``reclaimer``, ``backfill``: None without a workload; then only fleet and queue are known. ``has_hopeful``: whether
+    a pending job could use GPUs that are idle, alone or with others that become free.
     """
 
     def __init__(
@@ -59,14 +60,15 @@ class Unplaced:
         self._held_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0
         self._awaits_min_run = False
-        """Whether anybody waits for minimum run times, with no place held."""
+        """Whether a job waits for minimum run times, with no place held."""
         self.has_hopeful = False
 
     def later(self, job: WaitingJob, request: Request, limit: Limit) -> Verdict | None:
-        """Of one that ``limit`` keeps waiting now: a place at a moment by which enough of that comes back.
+        """Return the verdict of a job that ``limit`` keeps pending now, with a place at a later time.
 
-        Without one those that are gone before it starts would take its place from it as they run. By EASY, for the
-        first of each limit alone, and where it waits for GPUs all the same: nothing idle is held for want of quota.
+        By that time enough of the limit is released. Without a place, jobs that end before it starts would take its
+        GPUs as they run. By EASY only the first job of each limit gets one, and only if it waits for GPUs too: no idle
+        GPU is held for lack of quota.
         """
         request, alike = request.at_least(), (limit.tenant_id, job.tier)
         if self._backfill is None:
@@ -82,7 +84,7 @@ class Unplaced:
         return None if held is None else explain.quota_booked(job, limit, held)
 
     def verdict(self, job: WaitingJob, request: Request) -> Verdict:
-        """Of one that found no place: jobs that are alike are told the same."""
+        """Return the verdict of a job that found no place: equal jobs get the same one."""
         lending = None if self._reclaimer is None else self._reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
         told_apart_by = None if self._backfill is None else self._backfill.told_apart_by(job)
@@ -98,12 +100,12 @@ class Unplaced:
         return self._verdicts[alike]
 
     def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
-        """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
+        """Reclaim for the job, or hold a place for it; else the verdict is that of all jobs with its request."""
         can_ever_fit = could_be(self._state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = funnel_beside(self._state, self._reclaimer, request)
         booked = None if self._backfill is None else self._backfill.booked(job)
-        if booked is not None:  # nobody's giving way would help
+        if booked is not None:  # no reclaim would help
             held = self._waiters.hold(job, request, through, booked=booked) if can_ever_fit else None
             return _Found(explain.quota_booked(job, booked, held))
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
@@ -121,7 +123,7 @@ class Unplaced:
         return self._refused(request, outcome, through)
 
     def _refused(self, request: Request, outcome: Coming | Refused, through: Funnel) -> "_Found":
-        """Of the first that waits for minimum run times, with no place held, it is its own moment that is told."""
+        """Return the verdict without a hold; the first job that waits for minimum run times gets its own time."""
         is_first = False
         if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
             is_first, self._awaits_min_run = not self._awaits_min_run, True
@@ -131,7 +133,7 @@ class Unplaced:
         return _Found(verdict, is_of_all=not is_first)
 
     def swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
-        """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
+        """Let a gang that lost hosts of its required domain wait with the others, if none can replace them."""
         until_ms = wait_until_ms(job, request, self._policy, self._workload)
         if until_ms is None or replan(self._state, request, job.keep) is not None:
             return None
@@ -149,7 +151,7 @@ class Unplaced:
         return explain.awaits_replacement(request, held, through)
 
     def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
-        """Hosts in place of those that it lost, at once, where who gives way in its domain makes the swap possible."""
+        """Reclaim hosts in place of the lost ones, at once, if candidates in its domain make the swap possible."""
         reclaimer, missing = self._reclaimer, missing_hosts(self._state, request, job.keep)
         may_start = self._backfill is None or self._backfill.booked(job) is None
         if reclaimer is None or missing is None or not may_start or self._num_beneficiaries == MAX_BENEFICIARIES:
@@ -165,7 +167,7 @@ class Unplaced:
         return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
 
     def promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
-        """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
+        """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
         promises, self.has_hopeful = reclaimer.promises, True
         promises.lift(job.job_id)
         least, run_s = request.at_least(), expected_s(job, self._policy)
@@ -192,12 +194,12 @@ class Unplaced:
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), num_awaited, through, stands=True)
 
     def withdraw(self, reclaimer: Reclaimer, job: WaitingJob, why: str) -> None:
-        """Nothing is on its way to the job any more."""
+        """Withdraw the reclaim for the job, which then gets no GPUs by it."""
         reclaimer.withdraw(job.job_id, why)
         reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
 
     def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
-        """Its good hosts stay its own in this very cycle, while it waits for others; else it starts where it can."""
+        """Keep its good hosts in this very cycle while it waits for others; else start it where it fits."""
         awaited = self.swap_or_wait(job, request)
         if awaited is not None or self._placing.start_promised(job, request):
             return awaited
@@ -217,20 +219,20 @@ class Unplaced:
         comes_to(self._holdings, self._reclaimer, job, job.fewest_gpus)
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
-        """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""
+        """Return whether it may take nothing back: its tenant, or one above it, would then exceed the guarantee."""
         lending = None if self._reclaimer is None else self._reclaimer.lending
         return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
 
 
 def funnel_beside(state: FleetState, reclaimer: Reclaimer | None, request: Request) -> Funnel:
-    """Of a gang that does not fit, beside what is promised to others."""
+    """Return the funnel of a gang that does not fit, given the GPUs that are held for others."""
     if reclaimer is not None:
         return funnel(state, request, reclaimer.promises.mask)
     return funnel(state, request, np.zeros(len(state.layout.uuids), dtype=np.bool_))
 
 
 def comes_to(holdings: Holdings, reclaimer: Reclaimer | None, job: WaitingJob, num_gpus: int) -> None:
-    """What is held for a job that waits is on its way to its tenant: no other job has it of a quota meanwhile."""
+    """Count the held GPUs of a pending job for its tenant: no other job gets the quota of them meanwhile."""
     holdings.keep(job.tenant_id, job.tier, num_gpus)
     if reclaimer is not None:
         reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)

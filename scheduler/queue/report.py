@@ -1,6 +1,6 @@
-"""Those who wait in one cycle: what each is told, and the places that are held for them.
+"""The queue report of one cycle: the verdict of each pending job, and the holds.
 
-What was told is told anew where a place moves, or where victims that were chosen since give one to who had none.
+A verdict is replaced if its hold moves, or if victims that were chosen later make a hold possible.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,12 +18,12 @@ from scheduler.quota.tenancy import Limit
 from scheduler.solve.request import Request
 
 MAX_HELD_ANEW: Final = 4
-"""So many that nothing could be held for are tried again when a reclaim frees more than its beneficiary takes."""
+"""So many jobs without a hold are tried again when a reclaim frees more than its beneficiary takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """``booked``: the limit that keeps it waiting, whatever is idle."""
+    """A job that was tried. ``booked``: the limit that keeps it pending, whatever is idle."""
 
     job: WaitingJob
     request: Request
@@ -37,9 +37,10 @@ class _Tried:
 
 
 class Waiters:
-    """``waiting``: as they were tried; ``holds``: as they were found.
+    """The queue report. ``waiting``: in the order of the tries; ``holds``: in the order in which they were found.
 
-    ``funnel_of``: what leaves GPUs out for a request, as the fleet is by then. Without a ``backfill`` nothing is held.
+    ``funnel_of``: the reasons that exclude GPUs for a request, as the fleet is by then. Without a ``backfill`` nothing
+    is held.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Waiters:
         self.holds: list[Held] = []
 
     def is_on(self, job: WaitingJob, turn: Turn) -> None:
-        """It is tried now."""
+        """Record the turn in which the job is tried now."""
         self._turns[job.job_id] = turn
 
     def tell(self, job: WaitingJob, verdict: Verdict) -> None:
@@ -74,9 +75,9 @@ class Waiters:
         is_coming: bool = False,
         booked: Limit | None = None,
     ) -> Held | None:
-        """A place for it, where there is one and the policy lets so many be held; else it is remembered.
+        """Hold a place for it, if there is one and the policy allows another hold; else remember the job.
 
-        ``booked``: the limit that keeps it waiting, whatever is idle.
+        ``booked``: the limit that keeps it pending, whatever is idle.
         """
         held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
         if held is not None:
@@ -86,9 +87,10 @@ class Waiters:
         return held
 
     def hold_anew(self) -> None:
-        """Victims were chosen, whose GPUs come free soon: who is earlier in the queue counts on the rest of them first.
+        """Hold GPUs for earlier jobs, after victims were chosen whose GPUs become free soon.
 
-        Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
+        Else the next cycle would give these GPUs to them, and reclaim again for jobs that had counted on them in this
+        one.
         """
         for job, request in list(self._unheld.values()):
             through = self._funnel_of(request)
@@ -99,7 +101,7 @@ class Waiters:
                 self._tell_anew([held])
 
     def move(self, moved: Iterable[Held]) -> None:
-        """For these another place is held than was told."""
+        """Replace the holds that moved to other GPUs, with their verdicts."""
         elsewhere = {held.job_id: held for held in moved}
         if elsewhere:
             self.holds = [elsewhere.get(held.job_id, held) for held in self.holds]

@@ -1,4 +1,4 @@
-"""When a tenant's quota lets a job start later on (I6): what runs ends, and what is booked holds GPUs too."""
+"""The time at which a tenant's quota lets a job start (I6), given running attempts and the holds of others."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Holding:
 
 
 class Returning:
-    """When what runs gives GPUs of a limit back: those of the limit's tenant and of all below it."""
+    """The times at which attempts release GPUs of a limit: attempts of the limit's tenant and of all below it."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
@@ -42,13 +42,13 @@ class Returning:
         return self._ordered(limit, tier)[0]
 
     def held_at(self, limit: Limit, tier: str, moments_ms: Ints) -> Ints:
-        """GPUs that are not given back by each moment."""
+        """Return the GPUs that are not released by each time."""
         ends_ms, left = self._ordered(limit, tier)
         held: Ints = left[ends_ms.searchsorted(moments_ms, side="right")]
         return held
 
     def _ordered(self, limit: Limit, tier: str) -> tuple[Ints, Ints]:
-        """The ends, and what is held before each, and after the last."""
+        """Return the ends, and the GPUs in use before each, and after the last."""
         key = limit.tenant_id, tier
         if key not in self._in_order:
             own = np.array(sorted(self._of_limit[key]), dtype=np.int64).reshape(-1, 2)
@@ -58,14 +58,14 @@ class Returning:
 
 
 class QuotaAhead:
-    """Of one cycle, by what its ``holdings`` count. What is ``booked`` for others says whoever asks."""
+    """The quota ahead in one cycle, by its ``holdings``. Callers pass the GPUs that are ``booked`` for others."""
 
     def __init__(self, reclaimer: Reclaimer, holdings: Holdings) -> None:
         self._reclaimer, self._holdings = reclaimer, holdings
         self._returning, self._num_returning, self._num_notices = Returning(holdings), 0, (0, 0)
 
     def known(self) -> Returning:
-        """As ``Endings.known_ms``. What was placed since comes to it; a notice or its withdrawal moves others' ends."""
+        """Return the releases at the known ends. New placements are added; a notice or its withdrawal changes ends."""
         endings, reclaimer = self._reclaimer.endings, self._reclaimer
         num_notices = len(reclaimer.reclaims), len(reclaimer.promises.withdrawals)
         if num_notices != self._num_notices:
@@ -75,20 +75,23 @@ class QuotaAhead:
         return self._returning
 
     def believed(self) -> Returning:
-        """As ``Endings.believed_ms``."""
+        """Return the releases at the estimated ends."""
         returning = Returning(self._holdings)
         self._add(returning, self._reclaimer.endings.believed_ms(), 0)
         return returning
 
     def _add(self, returning: Returning, ends_ms: Ints, first: int) -> int:
-        """From the holder of that number on; how many there are."""
+        """Add the holders from that number on, and return how many there are."""
         holders = self._reclaimer.endings.holders(first)
         for holder, end_ms in zip(holders, ends_ms[first:].tolist(), strict=True):
             returning.add(*holder, end_ms)
         return first + len(holders)
 
     def first_ms(self, job: WaitingJob, from_ms: int, returning: Returning, booked: Sequence[Holding]) -> int:
-        """The first moment, ``from_ms`` or later, from which it may hold its fewest GPUs until it ends; or never."""
+        """Return the first time, not before ``from_ms``, from which its fewest GPUs are within its limits; or never.
+
+        They stay so until it ends.
+        """
         limits = self._holdings.limits(job.tenant_id, job.tier)
         if not limits:
             return from_ms
@@ -104,7 +107,7 @@ class QuotaAhead:
         return int(moments[first]) if is_enough[first] else NEVER_MS
 
     def tightest(self, job: WaitingJob, from_ms: int, returning: Returning, booked: Sequence[Holding]) -> Limit | None:
-        """Of its limits the one that leaves it least, if it starts then."""
+        """Return the limit that leaves the job least if it starts then."""
         limits = []
         for limit in self._holdings.limits(job.tenant_id, job.tier):
             own = self._counting(limit, job.tier, booked)
@@ -113,11 +116,11 @@ class QuotaAhead:
         return min(limits, key=lambda limit: limit.left, default=None)
 
     def end_ms(self, job: WaitingJob, from_ms: int) -> int:
-        """When it has ended, as far as it is believed to."""
+        """Return when it is expected to have ended."""
         return NEVER_MS if job.believed_s is None else min(from_ms + int(job.believed_s * 1000), NEVER_MS)
 
     def _counting(self, limit: Limit, tier: str, booked: Sequence[Holding]) -> Ints:
-        """Of what is booked all that counts for the limit: by row GPUs, when it starts, and when it ends."""
+        """Return the holds that count for the limit: rows of GPUs, starts, and ends."""
         line = self._holdings.line
         own = [
             (one.num_gpus, one.start_ms, one.end_ms)
@@ -127,7 +130,10 @@ class QuotaAhead:
         return np.array(own, dtype=np.int64).reshape(-1, 3).T
 
     def _most_held(self, limit: Limit, job: WaitingJob, moments: Ints, returning: Returning, own: Ints) -> Ints:
-        """At once, while the job runs that starts at each of these moments; it grows only where something starts."""
+        """Return the most GPUs in use at once during a run that starts at each of these times.
+
+        The number grows only when a hold starts, so only those times are tried.
+        """
         num_gpus, starts, ends = own
 
         def held_at(at_ms: Ints) -> Ints:

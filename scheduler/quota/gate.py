@@ -1,5 +1,6 @@
-"""How much of its quotas a job may have at its turn in a cycle (I6), and for whom of those that they keep waiting it is
-kept: beside what is held, by what is on its way to others, and by what starts before the job would have ended.
+"""The quota that a job may use at its turn in a cycle (I6), and the jobs for which quota is kept.
+
+Counted are the GPUs in use, the ones held for other jobs, and jobs that start before this one would have ended.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,10 @@ from scheduler.solve.request import request_of
 
 
 class QuotaGate:
-    """``holdings``: the cycle's own. Without ``reclaimer`` and ``backfill`` nothing is known but fleet and queue."""
+    """The gate of one cycle.
+
+    ``holdings``: the cycle's own. Without ``reclaimer`` and ``backfill`` only these are known.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,7 @@ class QuotaGate:
         self._kept_for: list[WaitingJob] = []
 
     def limit(self, job: WaitingJob) -> Limit | None:
-        """The one that leaves it least, now or beside those that start before it would have ended."""
+        """Return the limit that leaves it least, now or with the jobs that start before it would have ended."""
         limit = self._holdings.limit(job.tenant_id, job.tier)
         is_promised = self._reclaimer is not None and job.job_id in self._reclaimer.promises
         if limit is None or self._backfill is None or is_promised:
@@ -42,8 +46,9 @@ class QuotaGate:
         return limit if kept is None else min(limit, kept, key=lambda one: one.left)
 
     def refusal(self, job: WaitingJob, limit: Limit | None) -> Verdict | None:
-        """As the commit will ask it again; once enough work has passed the job, what it needs is kept from who comes
-        later.
+        """Return the verdict of a job over its quota, by the rule of the commit; None if enough is left.
+
+        Once enough work overtook the job, the quota that it needs is kept from later jobs.
         """
         if limit is None or nodes_of(job, limit) >= job.fewest_nodes:
             return None
@@ -52,12 +57,12 @@ class QuotaGate:
         return refused if from_ms is None else explain.quota_kept(refused, from_ms)
 
     def close(self) -> None:
-        """All have had their turn: what is kept for one is no longer there for others to grow by."""
+        """Count the kept quota, so that no attempt grows by it. All jobs have had their turn."""
         for job in self._kept_for:
             self._holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
 
     def _keep(self, job: WaitingJob, limit: Limit) -> int | None:
-        """For the first of each limit alone that could start by it: from when on, or None."""
+        """Keep quota for the first job of each limit that could start by it. Return from when on, or None."""
         key = limit.tenant_id, job.tier
         if self._backfill is None or key in self._looked_at or not self._is_passed_enough(job):
             return None

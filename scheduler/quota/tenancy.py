@@ -1,7 +1,7 @@
-"""Tenants as a tree, what each may hold in a tier, and what each holds: with all that are below it.
+"""Tenants as a tree, their quotas in a tier, and their GPUs: each with all tenants below it.
 
-A tenant under another is a team of a department; there is no end to that but ``MOST_LEVELS``. What a team holds its
-department holds, and so on upwards, so that a limit above binds everybody below it.
+A tenant under another is a team of a department, up to ``MOST_LEVELS`` levels deep. The GPUs of a team count for its
+department, and so on upwards, so that a limit above binds every tenant below it.
 """
 
 from collections import defaultdict
@@ -12,12 +12,12 @@ from typing import Final, Self
 from muster.domain.ids import TenantId
 
 MOST_LEVELS: Final = 8
-"""A tenant has fewer than so many above it."""
+"""A tenant has fewer ancestors than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """GPUs in one tier. ``borrowable``: beyond what is guaranteed; None: no limit, as of the ceiling."""
+    """The quota of a tenant in one tier, in GPUs. ``borrowable``: beyond ``guaranteed``. None: no limit."""
 
     guaranteed: int = 0
     borrowable: int | None = None
@@ -25,14 +25,14 @@ class Quota:
 
     @property
     def most(self) -> int | None:
-        """What may be held at the most; None: no limit."""
+        """The most GPUs that the tenant may have; None: no limit."""
         borrowed = None if self.borrowable is None else self.guaranteed + self.borrowable
         return min((limit for limit in (borrowed, self.ceiling) if limit is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A tenant's place in the tree. ``weight``: of its share, against those under the same tenant."""
+    """A tenant's place in the tree. ``weight``: of its share, against the other tenants under the same one."""
 
     parent: TenantId | None = None
     weight: float = 1.0
@@ -40,8 +40,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """``members``: whom it does not name is under nobody and of weight 1. ``used``: by tenant and tier, GPUs that it
-    held in the past, those of long ago counting less and less.
+    """The tree of tenants.
+
+    ``members``: a tenant that is missing has no parent and weight 1. ``used``: past GPUs by tenant and tier, where
+    older use counts less and less.
     """
 
     members: Mapping[TenantId, Member] = field(default_factory=dict)
@@ -50,11 +52,11 @@ class Tenancy:
 
     @classmethod
     def of_ceilings(cls, ceilings: Mapping[tuple[TenantId, str], int]) -> Self:
-        """Of tenants side by side, with ceilings alone."""
+        """Return tenants without a tree, with ceilings alone."""
         return cls(quotas={key: Quota(ceiling=ceiling) for key, ceiling in ceilings.items()})
 
     def line(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
-        """The tenant and all above it, from below."""
+        """Return the tenant and all above it, from below."""
         line = [tenant_id]
         while len(line) < MOST_LEVELS:
             parent = self.member(line[-1]).parent
@@ -67,7 +69,7 @@ class Tenancy:
         return self.members.get(tenant_id, _ALONE)
 
     def guarantees(self, tier: str) -> dict[TenantId, int]:
-        """Of each tenant that has one in the tier: a department is guaranteed no less than its teams together."""
+        """Return the guarantees in the tier, by tenant; a department has at least the sum of its teams'."""
         if not self.quotas:
             return {}
         own = {tenant: quota.guaranteed for (tenant, name), quota in self.quotas.items() if name == tier}
@@ -89,8 +91,10 @@ _ALONE: Final = Member()
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What keeps ``tenant_id`` or one below it from more: ``held`` of ``most`` GPUs. ``is_ceiling``: else what it may
-    borrow. ``kept``: beside what is held, for jobs that wait.
+    """A limit on ``tenant_id`` and all below it: ``held`` of ``most`` GPUs.
+
+    ``is_ceiling``: the limit is a ceiling, else what may be borrowed. ``kept``: for pending jobs, in addition to
+    ``held``.
     """
 
     tenant_id: TenantId
@@ -101,18 +105,18 @@ class Limit:
 
     @property
     def left(self) -> int:
-        """Negative where the limit is passed already."""
+        """The GPUs that the limit leaves; negative if it is exceeded already."""
         return self.most - self.held - self.kept
 
     def leaving(self, left: int) -> "Limit":
-        """With so much more kept that no more is left than that."""
+        """Return the limit with so much more kept that it leaves no more than ``left``."""
         return replace(self, kept=self.kept + self.left - max(min(left, self.left), min(self.left, 0)))
 
 
 class Holdings:
-    """GPUs by tenant and tier; what a tenant holds those above it hold too. ``num_changes`` only grows.
+    """GPUs by tenant and tier, which count for all tenants above too. ``num_changes`` only grows.
 
-    What is kept for jobs that wait is held by nobody yet, but no other job may have it of a limit.
+    GPUs that are kept for pending jobs are not in use yet, but no other job may have them of a limit.
     """
 
     __slots__ = ("_gpus", "_kept", "_lines", "num_changes", "tenancy")
@@ -139,28 +143,28 @@ class Holdings:
             self._gpus[above, tier] = self._gpus.get((above, tier), 0) + num_gpus
 
     def keep(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
-        """For a job that waits, as with ``add``; negative: no more."""
+        """Keep GPUs for a pending job, counted as by ``add``; a negative number ends it."""
         self.num_changes += 1
         for above in self.line(tenant_id):
             self._kept[above, tier] = self._kept.get((above, tier), 0) + num_gpus
 
     def set(self, tenant_id: TenantId, tier: str, num_gpus: int, num_kept: int = 0) -> None:
-        """Of one alone, where what it holds with all below it is known as a whole, and what is kept for those."""
+        """Set the GPUs of one tenant, known with all below it, and the ones kept for their pending jobs."""
         self.num_changes += 1
         self._gpus[tenant_id, tier], self._kept[tenant_id, tier] = num_gpus, num_kept
 
     def of(self, tenant_id: TenantId, tier: str) -> int:
-        """With all below it."""
+        """Return the GPUs of the tenant with all below it."""
         return self._gpus.get((tenant_id, tier), 0)
 
     def limit(self, tenant_id: TenantId, tier: str) -> Limit | None:
-        """The one that leaves least (I6); the lowest of equal ones."""
+        """Return the limit that leaves least (I6); the lowest of equal ones."""
         if not self.tenancy.quotas:
             return None
         return min(self.limits(tenant_id, tier), key=lambda limit: limit.left, default=None)
 
     def limits(self, tenant_id: TenantId, tier: str) -> list[Limit]:
-        """Of the tenant and of those above it, from below."""
+        """Return the limits of the tenant and all above it, from below."""
         return [limit for above in self.line(tenant_id) if (limit := self._limit_of(above, tier)) is not None]
 
     def _limit_of(self, tenant_id: TenantId, tier: str) -> Limit | None:
@@ -171,13 +175,13 @@ class Holdings:
         return Limit(tenant_id, self.of(tenant_id, tier), quota.most, quota.most == quota.ceiling, kept)
 
     def room(self, tenant_id: TenantId, tier: str) -> int | None:
-        """GPUs that the tenant may have beside what it holds and what is kept; None: no limit."""
+        """Return how many more GPUs the tenant may have, given its own and the kept ones; None: no limit."""
         limit = self.limit(tenant_id, tier)
         return None if limit is None else max(limit.left, 0)
 
 
 def refusal_of_parent(parents: Mapping[TenantId, TenantId | None], tenant_id: TenantId, parent: TenantId) -> str | None:
-    """Why ``tenant_id`` cannot come under ``parent`` in this tree, or None. ``parents``: of every tenant."""
+    """Return why ``tenant_id`` cannot come under ``parent`` in this tree, or None. ``parents``: of every tenant."""
     above = _above(parents, parent)
     if tenant_id in above:
         return "it is the tenant itself, or below it already: a tree has no circles"
@@ -188,7 +192,7 @@ def refusal_of_parent(parents: Mapping[TenantId, TenantId | None], tenant_id: Te
 
 
 def _above(parents: Mapping[TenantId, TenantId | None], tenant_id: TenantId) -> Sequence[TenantId]:
-    """The tenant and those above it."""
+    """Return the tenant and all above it."""
     line: list[TenantId] = []
     at: TenantId | None = tenant_id
     while at is not None and at not in line:
@@ -198,6 +202,6 @@ def _above(parents: Mapping[TenantId, TenantId | None], tenant_id: TenantId) -> 
 
 
 def _depth_below(parents: Mapping[TenantId, TenantId | None], tenant_id: TenantId) -> int:
-    """Levels from the tenant down, its own among them."""
+    """Return the levels from the tenant down, with its own."""
     lines = (_above(parents, other) for other in parents)
     return max((line.index(tenant_id) + 1 for line in lines if tenant_id in line), default=1)

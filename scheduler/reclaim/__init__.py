@@ -1,1 +1,1 @@
-"""Which attempts give GPUs back, and with what notice."""
+"""The choice of attempts that give GPUs back, and their notice."""

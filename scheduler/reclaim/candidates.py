@@ -1,4 +1,4 @@
-"""The attempts that run in one cycle, as reclaim may take them: who, from when on, within which caps, at what cost."""
+"""The reclaim candidates of one cycle: attempts, the time from which they may be reclaimed, their caps and costs."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -16,9 +16,10 @@ from scheduler.solve.request import Request
 
 
 class Givers:
-    """By the index of an attempt: ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant.
+    """Candidates by the index of an attempt.
 
-    ``notified``: those that have been told to go, which grows beside. ``elastic``: those that could do with less.
+    ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant. ``notified``: attempts with a notice; the
+    caller adds to the set. ``elastic``: attempts with more hosts than they need.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class Givers:
         ]
 
     def longest_notice_s(self, request: Request, claim: Claim | None = None) -> float | None:
-        """Of those whom the request may have go; None: it may have nobody go."""
+        """Return the longest notice of attempts that the request may reclaim; None if it may reclaim none."""
         own = self._policy.tier(request.tier)
         notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < own.priority]
         notices += [] if claim is None else [own.notice_s]
         return max((notice for notice in notices if notice is not None), default=None)
 
     def free_from_ms(self, request: Request, claim: Claim | None) -> Ints:
-        """For each attempt, from when on it may be a victim of the request; never, for most."""
+        """Return for each attempt the time from which it may be a victim of the request; never, for most."""
         after_ms = np.array([self._min_run_ms(name, request) for name in self._tier_names], dtype=np.int64)
         moments = after_ms[self._tier_codes]
         moments = np.where(moments < NEVER_MS, self._started_ms + moments % NEVER_MS, NEVER_MS)
@@ -63,11 +64,11 @@ class Givers:
         return moments
 
     def allowance_by_code(self) -> dict[int, float]:
-        """What each tenant may still lose (I9)."""
+        """Return how many GPUs each tenant may still lose (I9)."""
         return {code: self.allowance[tenant] for tenant, code in self._codes.items()}
 
     def is_within_cap(self) -> Flags:
-        """Whether each alone is no more than its tenant may still lose."""
+        """Return for each attempt whether it alone is no more than its tenant may still lose."""
         allowed = np.array(list(self.allowance_by_code().values()), dtype=np.float64)
         is_within: Flags = self._sizes <= allowed[self._tenant_codes]
         return is_within
@@ -76,14 +77,17 @@ class Givers:
         self.allowance[tenant_id] -= num_gpus
 
     def _min_run_ms(self, tier_name: str, request: Request) -> int:
-        """Before an attempt of this tier may be a victim; never, where no rule reclaims it for the request (I7)."""
+        """Return how long an attempt of this tier must have run to be a victim of the request.
+
+        It is never one if no rule reclaims the tier for the request (I7).
+        """
         tier = self._policy.tiers.get(tier_name)
         if tier is None or tier.notice_s is None or tier.priority >= self._policy.tier(request.tier).priority:
             return NEVER_MS
         return int(tier.min_run_s * 1000)
 
     def _cost(self, attempt: RunningAttempt) -> float:
-        """GPU-seconds lost: since the newest durable checkpoint, and to start again."""
+        """Return the GPU-seconds lost: since the newest durable checkpoint, and to start again."""
         saved_ms = max(attempt.started_ms, attempt.saved_ms or attempt.started_ms)
         unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
         return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)

@@ -9,7 +9,10 @@ from scheduler.model import Workload
 
 
 def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptId]) -> dict[TenantId, float]:
-    """GPUs that each tenant may still lose in this window; ``notified``: the victims of reclaims that stand."""
+    """Return how many GPUs each tenant may still lose in this window.
+
+    ``notified``: the victims of standing reclaims.
+    """
     sizes: dict[TenantId, list[int]] = defaultdict(list)
     lost: Counter[TenantId] = Counter()
     keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims}

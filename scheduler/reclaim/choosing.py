@@ -1,4 +1,4 @@
-"""Who gives way to one gang: those who lose least, of all sets that suffice. Pure."""
+"""The choice of victims for one gang: the ones that lose least, of all sets that suffice. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from scheduler.solve.solver import Chosen, Request
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``target``: where the gang goes once ``victims``, by index, have given what of theirs lies in it."""
+    """A choice. ``target``: where the gang goes once ``victims``, by index, have given their GPUs in it."""
 
     target: Chosen
     victims: list[int]
@@ -28,7 +28,7 @@ class Choice:
 
 
 class Chooser:
-    """Of one cycle, on a state that has given what comes of its own."""
+    """The choice in one cycle, on a state in which the GPUs that become free by themselves are free."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Chooser:
         self._refusals = Refusals(state, reach, givers, now_ms)
 
     def victims(self, request: Request, claim: Claim | None) -> Choice | Refused:
-        """Whoever can do with less gives first, unless it costs too many times what whole victims would lose.
+        """Return the victims. Elastic attempts that can shrink are preferred, unless whole victims lose far less.
 
-        On a state that has given what comes of its own.
+        The state must have the GPUs free that become free by themselves.
         """
         free_from = self._givers.free_from_ms(request, claim)
         whole = self._whole_victims(request, free_from, claim)
@@ -62,7 +62,7 @@ class Chooser:
         return replace(choice, runner_up=self._next_best(choice, self._runner_up(other), whole.runner_up))
 
     def _next_best(self, choice: Choice, *others: RunnerUp | None) -> RunnerUp | None:
-        """The cheapest of those that would take other victims."""
+        """Return the cheapest choice with other victims."""
         own = {self._attempts[index].attempt_id for index in choice.victims}
         differing = (one for one in others if one is not None and set(one.victims) != own)
         return min(differing, key=lambda one: one.cost_gpu_s, default=None)
@@ -85,7 +85,7 @@ class Chooser:
         return Choice(target, victims, float(sum(self._givers.costs[index] for index in victims)))
 
     def _offers(self, owner: Ints, free_from: Ints) -> list[Surplus]:
-        """What elastic attempts could give now."""
+        """Return the hosts that elastic attempts could give now."""
         return [
             surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
             for index in self._givers.elastic
@@ -93,8 +93,9 @@ class Chooser:
         ]
 
     def _mixed(self, request: Request, free_from: Ints, claim: Claim | None, whole: Refused) -> Choice | None:
-        """Elastic victims that give what they can spare, beside others that end: where caps or guarantees leave neither
-        alone enough.
+        """Return elastic victims that give spare hosts, together with others that end.
+
+        This is tried if caps or guarantees make neither alone sufficient.
         """
         givers = self._givers
         if not givers.elastic or whole.obstacle not in {Obstacle.CAP, Obstacle.GUARANTEES}:
@@ -112,7 +113,7 @@ class Chooser:
     def _covered(
         self, request: Request, owner: Ints, candidates: Candidates, claim: Claim | None = None
     ) -> Choice | None:
-        """The cheapest of those who suffice together, and keep to the claim as they would be left."""
+        """Return the cheapest set that suffices and that the claim allows, as its victims would be left."""
         rest = iter(cheapest_covers(self._state, request, candidates))
         for cover in rest:
             target, victims = minimal(self._state, cover, owner, request, self._attempts, self._givers.costs)
@@ -125,7 +126,7 @@ class Chooser:
         return Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
     def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
-        """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
+        """Return the GPUs that each gives for the target: all of its own if it cannot continue with the rest."""
         held = frozenset([self._state.layout.uuids[gpu] for gpu in target.gpus.tolist()])
         attempts = {index: self._attempts[index] for index in victims}
         return {index: len(one.gpus) - len(kept_beside(one, held)) for index, one in attempts.items()}

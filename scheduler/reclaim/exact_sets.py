@@ -1,7 +1,7 @@
-"""The two cheapest covers of one domain among all sets of few victims, each set asked at once.
+"""The two cheapest covers of one domain among all sets of few victims, each set tested at once.
 
-Where a domain has more candidates than that, those sets are asked that differ from the greedy run's cover in its
-dearest victims and in the most promising others: swaps of one for one, of several for one, of one for several.
+If a domain has more candidates than that, only sets are tested that differ from the greedy run's cover in its dearest
+victims and in the most promising others: swaps of one for one, of several for one, of one for several.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,13 +19,13 @@ from scheduler.solve.request import Request
 from scheduler.solve.slices import in_whole_slices, outermost, rooms_by_row
 
 MAX_FREE: Final = 12
-"""Of so many victims every set is asked about."""
+"""Up to so many victims, every set is tested."""
 MAX_SWAPPED: Final = 10
-"""Where there are more, of so many: half of them at most of the cover that is known."""
+"""With more victims, sets of so many are tested; at most half of these are of the known cover."""
 MAX_ASKED: Final = 1 << 18
-"""Cells, over all sets; of gangs of many cells fewer victims are tried."""
+"""Bound on cells times sets; for gangs of many cells fewer victims are tried."""
 MAX_KNOWN: Final = 32
-"""A greedy cover of more victims stands as it is: a few of them weigh little."""
+"""A greedy cover of more victims is not improved: a few of them weigh little."""
 MAX_ROUNDS: Final = 3
 _ROUNDING: Final = 1 + 1e-9
 
@@ -34,15 +34,15 @@ Costs = npt.NDArray[np.float64]
 
 @lru_cache(maxsize=MAX_FREE + 1)
 def _sets_of(number: int) -> Costs:
-    """All sets of so many, by row; bit ``i`` of a row's number is 1 where it has the ``i``-th."""
+    """Return all sets of so many, by row; bit ``i`` of a row's number is 1 if the set has the ``i``-th."""
     return (np.arange(1 << number)[:, None] >> np.arange(number) & 1).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """``cells``: those of a group of ``level`` that fit once all candidates have let go.
+    """One domain. ``cells``: cells of a group of ``level`` that fit once all candidates have released theirs.
 
-    ``counts``, ``losses``: by cell, the GPUs that are free and what the gang is expected to lose by its use.
+    ``counts``, ``losses``: by cell, the free GPUs and what the gang is expected to lose by its use.
     """
 
     layout: Layout
@@ -55,7 +55,10 @@ class Domain:
     cells: Ints
 
     def cheapest(self, known: Collection[Cover]) -> list[Cover]:
-        """The two cheapest covers, neither within the other, or, of many candidates, no worse ones than ``known``."""
+        """Return the two cheapest covers, neither within the other.
+
+        With many candidates, return covers that are no worse than ``known``.
+        """
         covers = {replace(one, loss=self._loss(one)) for one in known} if self.losses.any() else set(known)
         best, limit = min(covers, key=Cover.order, default=None), _limit(covers)
         if best is not None and len(best.victims) > MAX_KNOWN:
@@ -72,7 +75,7 @@ class Domain:
         return list(covers)
 
     def _attempts(self, limit: float) -> Ints:
-        """Who holds something of a cell that is short, the least cost for each such cell first."""
+        """Return the attempts with GPUs of a short cell, the least cost for each such cell first."""
         is_short = np.zeros(len(self.counts), dtype=np.bool_)
         is_short[self.cells] = self.counts[self.cells] < self.request.gpus_per_node
         holders = self.shares.attempts[is_short[self.shares.cells]]
@@ -83,7 +86,7 @@ class Domain:
         return found
 
     def _beside(self, best: Cover | None, attempts: Ints) -> list[Cover]:
-        """Covers that keep those of ``best`` who cost least."""
+        """Return covers that keep the cheapest victims of ``best``."""
         held = () if best is None else best.victims
         dearest = sorted(held, key=lambda victim: -self.candidates.costs.item(victim))[: MAX_SWAPPED // 2]
         others = attempts[~np.isin(attempts, held)]
@@ -92,19 +95,19 @@ class Domain:
         return self._among(free, fixed, np.inf if best is None else best.weighed)
 
     def _few(self, few: Ints) -> Ints:
-        """The first of them, as many as can be asked about."""
+        """Return the first of them, as many as the bound on tests allows."""
         while len(few) > 1 and len(self._near(few)) << len(few) > MAX_ASKED:
             few = few[:-1]
         return few
 
     def _near(self, attempts: Ints) -> Ints:
-        """The cells in which these hold something."""
+        """Return the cells in which these attempts have GPUs."""
         held = np.concatenate([self.shares.cells_of(one) for one in attempts])
         found: Ints = self.cells[np.isin(self.cells, held)]
         return found
 
     def _apart(self, others: Ints, near: Ints) -> tuple[Ints, Ints]:
-        """Those of ``others`` that are in slices with ``near``, and the rest."""
+        """Return the ``others`` that are in slices with ``near``, and the rest."""
         outer = outermost(self.layout, self.request.rule.slices, self.level)
         if outer is None:
             return others[:0], others
@@ -113,7 +116,7 @@ class Domain:
         return others[is_around], others[~is_around]
 
     def _among(self, free: Ints, fixed: Sequence[int], limit: float) -> list[Cover]:
-        """The two cheapest covers of ``fixed`` and some of ``free``, neither within the other."""
+        """Return the two cheapest covers of ``fixed`` and some of ``free``, neither within the other."""
         if not len(free):
             return []
         counts = self.counts.copy()
@@ -145,7 +148,7 @@ class Domain:
         return covers
 
     def _are_allowed(self, sets: Costs, free: Ints, fixed: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Whether no tenant loses more than it may."""
+        """Return for each set whether no tenant loses more than it may."""
         tenants, num_gpus = self.candidates.tenants, self.candidates.num_gpus
         lost = {tenants[victim]: 0 for victim in free.tolist()}
         for victim in fixed:
@@ -157,7 +160,7 @@ class Domain:
         return are_allowed
 
     def _usable(self, sets: Costs, free: Ints, counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """The cells near these victims, and by set which of them fit without it."""
+        """Return the cells near these victims, and for each set whether each of them fits."""
         near = self._near(free)
         gains = np.zeros((len(free), len(near)), dtype=np.float32)
         for row, victim in enumerate(free.tolist()):
@@ -167,7 +170,7 @@ class Domain:
         return near, sets.astype(np.float32) @ gains >= (self.request.gpus_per_node - counts[near])
 
     def _suffice(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> npt.NDArray[np.bool_]:
-        """By set, with ``others``, which fit whoever is in it."""
+        """Return for each set whether it suffices with ``others``, which fit with any set."""
         layout, slices = self.layout, self.request.rule.slices
         around, apart = self._apart(others, near)
         num_apart = len(in_whole_slices(layout, slices, apart, self.level))
@@ -176,7 +179,7 @@ class Domain:
         return enough
 
     def _losses(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> Costs:
-        """By set what the gang is expected to lose on the soundest hosts; slices may ask for weaker ones."""
+        """Return for each set the expected loss on the soundest hosts; slices may need weaker ones."""
         if not self.losses.any():
             return np.zeros(len(are_usable))
         least = np.sort(self.losses[others])[: self.request.nodes]
@@ -194,7 +197,10 @@ class Domain:
 
 
 def _limit(known: Collection[Cover]) -> float:
-    """What the two cheapest cost at most, where ``known`` has two that are not within each other."""
+    """Return an upper bound for the cost of the two cheapest covers.
+
+    It is infinite unless ``known`` has two covers that are not within each other.
+    """
     if not known:
         return np.inf
     best, *others = sorted(known, key=Cover.order)

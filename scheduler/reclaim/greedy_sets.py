@@ -1,8 +1,7 @@
-"""One greedy run over one domain: its cells are completed one after another, by the least key, until there are enough.
+"""One greedy run over one domain: cells are completed one after another, by the least key, until there are enough.
 
-A cell's key is what completing it costs more or, where ``counts_cells``, that for each cell completed by it, and what
-the gang is expected to lose on it. Then every victim without whom the gang would still fit is let off, the dearest
-first.
+The key of a cell is the cost of completing it or, if ``counts_cells``, that cost for each completed cell, plus the
+expected loss of the gang on it. Then each victim that the gang does not need is dropped, the dearest first.
 """
 
 import heapq
@@ -35,22 +34,22 @@ class Run:
     is_inside: Flags
     """The cells that may be completed."""
     losses: npt.NDArray[np.float64]
-    """What using each cell is expected to lose: a part of its key."""
+    """The expected loss by use of each cell: a part of its key."""
     completed: set[int] = field(default_factory=set)
     chosen: dict[int, None] = field(default_factory=dict)
     shortages: dict[int, int] = field(default_factory=dict)
-    """What is missing for a node's part, of those cells that were looked at."""
+    """The GPUs missing for a node's part, of each cell that was read."""
     spent: Counter[int] = field(default_factory=Counter)
     heap: list[tuple[float, int]] = field(default_factory=list)
     gains: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     sole: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Who alone holds what comes free in a cell, and how many GPUs, of those cells that were looked at."""
+    """The only attempt with GPUs in a cell, and how many, of each cell that was read."""
     num_near: int = 0
     far: tuple[Ints, npt.NDArray[np.float64]] | None = None
-    """Cells that are not in the heap yet, and their keys: all but the cheapest are seldom looked at."""
+    """Cells that are not in the heap yet, and their keys: mostly only the cheapest are read."""
 
     def cover(self, cells: Ints, least_keys: npt.NDArray[np.float64]) -> Cover | None:
-        """``cells``: those inside."""
+        """Return the cover, or None if none suffices. ``cells``: the cells inside."""
         self._look_at(cells, least_keys, most=2 * self.need + 16)
         while self.need > 0:
             if not self.heap:
@@ -70,7 +69,7 @@ class Run:
         return self._without_idle_victims()
 
     def _look_at(self, cells: Ints, keys: npt.NDArray[np.float64], *, most: int) -> None:
-        """The ``most`` of least keys and their equals; ``FAR`` stands for the others, at the least of their keys."""
+        """Add the ``most`` cells of least keys and their equals; ``FAR`` stands for the others, at their least key."""
         is_near = np.ones(len(cells), dtype=np.bool_)
         if len(cells) > most:
             is_near = keys <= np.partition(keys, most)[most]
@@ -119,7 +118,7 @@ class Run:
         return shortage
 
     def _bundle(self, cell: int) -> tuple[int, ...] | None:
-        """The cheapest victims found that complete the cell: densest first, or one alone."""
+        """Return the cheapest victims found that complete the cell: densest first, or one alone."""
         cost_of, shortage = self.candidates.costs.item, self._shortage(cell)
         sole = self.sole.get(cell)
         if sole is not None:
@@ -183,7 +182,7 @@ class Run:
                     heapq.heappush(self.heap, (0.0, cell))
 
     def _without_idle_victims(self) -> Cover:
-        """Let off each victim without whom enough cells stay complete, the dearest first."""
+        """Drop each victim without which enough cells stay complete, the dearest first."""
         spare = -self.need
         for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs.item(index), index)):
             gains = self._gains(victim)

@@ -1,11 +1,11 @@
-"""Lending taken back: who of a tier has more than its guarantee gives way to who has less.
+"""Reclaim within a tier: a tenant under its guarantee takes back the GPUs that others use beyond theirs.
 
-Two branches of the tree are held against each other where they part (their lowest common ancestor): the one stays
-within its guarantee with the job, the other is over its own, and so is each tenant on the way down to the victim. So
-nobody is over after it who was not before, and who took back is no victim: reclaim never only swaps who is over.
-Gangs are not divided, but elastic ones by whole hosts: a lender may fall under its guarantee by less than one gang,
-never by a whole one. All of it is within one reclaimable tier (I7); minimum run and cap are asked as for every reclaim
-(I9).
+Two branches of the tree are compared where they part (their lowest common ancestor): the one stays within its guarantee
+with the job, the other is over its own, and so is each tenant on the way down to the victim. So no tenant is over its
+guarantee afterwards that was not before, and the claiming tenant is no victim: reclaim never only swaps which tenant is
+over. Gangs are not divided, except elastic ones by whole hosts: a lender may fall under its guarantee by less than one
+gang, never by a whole one. All of it is within one reclaimable tier (I7). Minimum run time and cap apply as for every
+reclaim (I9).
 """
 
 from collections import defaultdict
@@ -20,9 +20,9 @@ from scheduler.quota.tenancy import Holdings, Tenancy
 
 
 class Lending:
-    """What each tenant holds beyond what it is guaranteed, less what it has been told to give back.
+    """The GPUs of each tenant beyond its guarantee, without the ones under notice.
 
-    ``claims``: what is on its way to a tenant by reclaim counts as its own.
+    ``claims``: GPUs that a tenant will get by reclaim count as its own.
     """
 
     def __init__(
@@ -32,7 +32,10 @@ class Lending:
         attempts: Sequence[RunningAttempt],
         stays: Mapping[AttemptId, int] | None = None,
     ) -> None:
-        """``stays``: with how many GPUs the job of a stopping attempt goes on; without an entry with none."""
+        """Record attempts.
+
+        ``stays``: GPUs with which the job of a stopping attempt continues; without an entry, none.
+        """
         self._policy, self._attempts = policy, attempts
         self._held, self._leaving = Holdings(tenancy), Holdings(tenancy)
         self._guarantees = {tier: tenancy.guarantees(tier) for tier in policy.tiers}
@@ -42,20 +45,20 @@ class Lending:
                 self.leaves(attempt, 0 if stays is None else stays.get(attempt.attempt_id, 0))
 
     def leaves(self, attempt: RunningAttempt, num_stay: int) -> None:
-        """But for ``num_stay`` GPUs, with which its job goes on."""
+        """Record that the attempt leaves, except for ``num_stay`` GPUs, with which its job continues."""
         self._leaving.add(attempt.tenant_id, attempt.tier, len(attempt.gpus) - num_stay)
 
     def comes(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
-        """Placed, or on its way: the tenant is nearer to its guarantee by so much."""
+        """Count GPUs that the tenant got by a placement, or will get by reclaim, as its own."""
         self._held.add(tenant_id, tier, num_gpus)
 
     def over(self, tenant_id: TenantId, tier: str) -> int:
-        """GPUs beyond its guarantee, negative under it, once those that are told to leave have left."""
+        """Return the GPUs beyond its guarantee, negative if under it, without the ones under notice."""
         guaranteed = self._guarantees[tier].get(tenant_id, 0)
         return self._held.of(tenant_id, tier) - self._leaving.of(tenant_id, tier) - guaranteed
 
     def claim(self, tenant_id: TenantId, tier: str, num_gpus: int) -> "Claim | None":
-        """What the tenant may take back for a job of so many GPUs; None: nothing."""
+        """Return what the tenant may take back for a job of so many GPUs; None: nothing."""
         rules = self._policy.tiers.get(tier)
         if rules is None or rules.notice_s is None or not self._guarantees[tier]:
             return None
@@ -64,13 +67,13 @@ class Lending:
         return Claim(self, tier, line, within, self._attempts) if within else None
 
     def has_guarantee(self, tenant_id: TenantId, tier: str) -> bool:
-        """It or one above it, in a tier in which what was lent is taken back."""
+        """Return whether it or one above it has a guarantee in a tier in which lent GPUs are taken back."""
         rules = self._policy.tiers.get(tier)
         is_taken_back = rules is not None and rules.notice_s is not None
         return is_taken_back and any(self._guarantees[tier].get(above, 0) for above in self._held.line(tenant_id))
 
     def way_down(self, line: Sequence[TenantId], tenant_id: TenantId) -> tuple[TenantId, ...]:
-        """From the tenant up to where its line meets ``line``, which is not among them."""
+        """Return the tenants from this one up to where its line meets ``line``, without the common ones."""
         return tuple(above for above in self._held.line(tenant_id) if above not in line)
 
     def parent(self, tenant_id: TenantId) -> TenantId | None:
@@ -79,7 +82,10 @@ class Lending:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``line``: the claiming tenant and those above it; ``within``: those of them that stay within their guarantee."""
+    """A claim.
+
+    ``line``: the claiming tenant and all above it; ``within``: the ones that stay within their guarantee.
+    """
 
     lending: Lending
     tier: str
@@ -89,11 +95,11 @@ class Claim:
     _givers: dict[TenantId, tuple[TenantId, ...]] = field(default_factory=dict)
 
     def reaches(self, attempt: RunningAttempt) -> bool:
-        """Whether the attempt runs on what was lent, and may be taken for it."""
+        """Return whether the attempt runs on lent GPUs and may be reclaimed for the claim."""
         return attempt.tier == self.tier and bool(self._giving(attempt.tenant_id))
 
     def _giving(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
-        """Those who would give back with the tenant, itself first; none where it is no lender of the claim's."""
+        """Return the tenants that would give back with this one, itself first; empty if it lends nothing."""
         if tenant_id not in self._givers:
             down = self.lending.way_down(self.line, tenant_id)
             is_due = bool(down) and self._branch(down[-1]) in self.within
@@ -102,7 +108,7 @@ class Claim:
         return self._givers[tenant_id]
 
     def _branch(self, other: TenantId) -> TenantId | None:
-        """The claiming side of where the tree parts, against the branch ``other``."""
+        """Return the branch of the claiming tenant where the tree parts from the branch ``other``."""
         meets = self.lending.parent(other)
         if meets is None:
             return self.line[-1]
@@ -110,9 +116,9 @@ class Claim:
         return self.line[below] if below >= 0 else None
 
     def may_lose(self, victims: Sequence[int], given: Mapping[int, int] = MappingProxyType({})) -> bool:
-        """Whether each of those who would give back is over its guarantee until the last of them is taken.
+        """Return whether each tenant that gives back stays over its guarantee until its last part is taken.
 
-        ``given``: GPUs of victims that go on smaller, which give them host by host.
+        ``given``: GPUs of victims that continue with fewer hosts, which give them host by host.
         """
         losses: dict[TenantId, list[int]] = defaultdict(list)
         for index in victims:
@@ -124,7 +130,7 @@ class Claim:
 
 
 def _steps(attempt: RunningAttempt, num_gpus: int) -> list[int]:
-    """In which an attempt gives so many GPUs: whole hosts of what is elastic, else all in one."""
+    """Return the steps in which an attempt gives so many GPUs: whole hosts if it is elastic, else all in one."""
     if attempt.elastic is None or num_gpus == len(attempt.gpus):
         return [num_gpus]
     size = attempt.elastic.gpus_per_node

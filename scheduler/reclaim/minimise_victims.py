@@ -1,4 +1,4 @@
-"""Of a cover of victims the place that the gang takes, and those victims alone without whom there is none. Pure."""
+"""The place that a gang takes on the GPUs of a cover, and the victims that it needs there. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -12,7 +12,7 @@ from scheduler.reclaim.victims import Cover, dispensable
 from scheduler.solve.solver import Chosen, Request, most_nodes, narrowed, place
 
 MAX_MINIMISED: Final = 64
-"""Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+"""Above this many victims none is left out on trial; the greedy run has done so by counts."""
 
 
 def minimal(
@@ -23,10 +23,10 @@ def minimal(
     attempts: Sequence[RunningAttempt],
     costs: npt.NDArray[np.float64],
 ) -> tuple[Chosen, list[int]]:
-    """The target among what the cover frees, and those victims alone without whom none is found.
+    """Return the target among the GPUs that the cover frees, and the victims without which none is found.
 
-    At the narrowest level at which there is one with all of them: for that one they were chosen. ``owner``: the
-    attempt, by index, of each GPU that would come free to the request, else -1.
+    The target is at the narrowest level at which the whole cover gives one, since the cover was chosen for that level.
+    ``owner``: the attempt, by index, of each GPU that would become free to the request, else -1.
     """
     victims = list(cover.victims)
     given_by = _given_by(victims, owner, len(attempts))
@@ -51,9 +51,9 @@ def minimal(
 def _sparing(
     state: FleetState, request: Request, victims: Sequence[RunningAttempt], given_by: Mapping[int, Ints]
 ) -> Chosen | None:
-    """The target without the hosts with which elastic victims could go on, where it can do without them.
+    """Return the target without the hosts with which elastic victims could continue, if there is one.
 
-    On a state in which all that the victims hold is free. Their first ranks are kept.
+    The state must have all GPUs of the victims free. Their first ranks are kept.
     """
     gangs = [attempt.elastic for attempt in victims]
     kept_parts = [part for gang in gangs if gang is not None for _, part in gang.parts[: gang.min_nodes]]

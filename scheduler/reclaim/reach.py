@@ -1,4 +1,4 @@
-"""What would come to a gang if others let go, and how far it goes. Pure: the state is as before after each question."""
+"""The GPUs that a gang would get if others released theirs, and whether they suffice. Pure: the state is unchanged."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from scheduler.solve.solver import Chosen, Request, most_nodes, place
 
 
 class Reach:
-    """Of one cycle. ``owner``: of each GPU the attempt that holds it, by index, or -1."""
+    """The reach in one cycle. ``owner``: the attempt, by index, of each GPU, or -1."""
 
     def __init__(self, state: FleetState, owner: Ints, givers: Givers, promises: Promises) -> None:
         self._state, self._owner, self._givers, self._promises = state, owner, givers, promises
 
     def owners_if(self, is_victim: Flags, request: Request) -> Ints:
-        """The owner of each GPU that would come to the request if these attempts let go, else -1."""
+        """Return the owner of each GPU that the request would get if these attempts released theirs, else -1."""
         admitted = self._state.tier(request.tier).admitted
         comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self._promises.mask
         if not request.may_use_spares:
@@ -27,11 +27,11 @@ class Reach:
         return np.where(comes, self._owner, -1)
 
     def open_to(self, request: Request, gpus: Ints) -> Ints:
-        """Those of them that the request may have once they are free: a spare that is lent stays one."""
+        """Return the GPUs that the request may have once they are free: a lent spare remains a spare."""
         return gpus if request.may_use_spares else gpus[~self._state.is_spare[gpus]]
 
     def with_freed(self, gpus: Ints, request: Request, state: FleetState | None = None) -> Chosen | None:
-        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them.
+        """Return the placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them.
 
         ``state``: the fleet at another moment, with the same GPUs free.
         """
@@ -42,7 +42,7 @@ class Reach:
         return chosen
 
     def counts_by(self, is_victim: Flags, request: Request) -> Ints:
-        """Usable GPUs of each cell if these let go."""
+        """Return the usable GPUs of each cell if these attempts released theirs."""
         state = self._state.for_tier(request.tier)
         gpus = np.flatnonzero(self.owners_if(is_victim, request) >= 0)
         freed = np.bincount(state.layout.cell_of_gpu[gpus], minlength=state.layout.num_cells)
@@ -50,15 +50,15 @@ class Reach:
         return counts
 
     def most_nodes_by(self, is_victim: Flags, request: Request) -> int:
-        """For so many hosts of one home there would be room if these let go."""
+        """Return the most hosts that one home would give if these attempts released their GPUs."""
         return most_nodes(self._state, request, self.counts_by(is_victim, request))
 
     def num_given(self, is_victim: Flags, request: Request) -> int:
-        """GPUs that would come to the request if these let go."""
+        """Return how many GPUs the request would get if these attempts released theirs."""
         return int(np.count_nonzero(self.owners_if(is_victim, request) >= 0))
 
     def num_over_caps(self, is_victim: Flags, request: Request) -> int:
-        """Those of them that are more than their tenants may still lose."""
+        """Return how many of these GPUs exceed what their tenants may still lose."""
         owner = self.owners_if(is_victim, request)
         given = Counter(self._givers.tenants[index] for index in owner[owner >= 0].tolist())
         allowance = self._givers.allowance_by_code()

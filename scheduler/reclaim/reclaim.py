@@ -1,9 +1,9 @@
-"""Reclaim as a contract: who must give GPUs back, to whom, with what notice, and never more than is needed.
+"""Reclaim as a contract: which attempts give GPUs back, for which job, with what notice, and never more than needed.
 
-Nothing is evicted unless one domain becomes sufficient by it. Only reclaimable tiers of lower priority give (I7), no
-attempt before its tier's minimum run time, no tenant more than its cap in a window (I9). What ends soon in any case is
-waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn. Within a
-reclaimable tier a tenant takes back what it has lent (``scheduler.reclaim.lending``).
+No attempt is reclaimed unless one domain becomes sufficient by it. Only reclaimable tiers of lower priority give (I7),
+no attempt before its tier's minimum run time, no tenant more than its cap in a window (I9). If enough GPUs become free
+soon without reclaim, the job waits for them. Freed GPUs are held for the beneficiary, and a reclaim that is no longer
+needed is withdrawn. Within a reclaimable tier a tenant takes back what it has lent (``scheduler.reclaim.lending``).
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ from scheduler.solve.solver import Request
 
 
 def _stays(workload: Workload) -> dict[AttemptId, int]:
-    """With how many GPUs the jobs of attempts go on that give some of theirs, or that change their size."""
+    """Return the GPUs with which jobs of attempts continue that give some, or that change their size."""
     held = {own.job_id: len(own.gpus) for own in workload.holds}
     stays = {one.attempt_id: held[one.job_id] for one in workload.running if one.job_id in held}
     return stays | {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims if reclaim.keeps}
@@ -62,10 +62,10 @@ class Reclaimer:
         self._chooser = Chooser(state, self._attempts, self._givers, self.reach, self._now_ms, factor)
 
     def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
-        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted.
+        """Return whether the gang will fit once every victim has released its GPUs; the job's hold must be lifted.
 
-        ``run_s``: what it is believed to take, counted from the last deadline on. ``last``: of one that is to go on
-        with what it kept of that.
+        ``run_s``: its expected run time, counted from the last deadline. ``last``: the last parts of a gang that is to
+        continue with the GPUs that it kept.
         """
         held = self.promises.held(job_id)
         starts_ms = max(self.promises.deadline_ms(job_id), self._now_ms)
@@ -77,7 +77,7 @@ class Reclaimer:
         return self._goes_on(freed, request, last) if last else self.reach.with_freed(freed, request) is not None
 
     def hold_standing(self, waiting: Collection[JobId]) -> None:
-        """Hold what is promised to jobs that wait; withdraw what is promised to others."""
+        """Hold the GPUs of standing reclaims for pending jobs; withdraw the reclaims for others."""
         for job_id in self.promises.jobs():
             if job_id in waiting:
                 self.promises.hold(job_id, self.promises.held(job_id))
@@ -85,7 +85,7 @@ class Reclaimer:
                 self.withdraw(job_id, "the job that it was for waits no more")
 
     def withdraw(self, job_id: JobId, why: str) -> None:
-        """The victims go on; none of them is chosen again in this cycle."""
+        """Withdraw the reclaims for the job: the victims continue, and none of them is chosen again in this cycle."""
         spared = {withdrawal.victim for withdrawal in self.promises.withdraw(job_id, why)}
         for index, attempt in enumerate(self._attempts):
             if attempt.attempt_id in spared:
@@ -100,11 +100,11 @@ class Reclaimer:
         is_beyond: bool = False,
         run_s: float | None = None,
     ) -> Outcome:
-        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
+        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome gives the reason against it.
 
-        ``claim``: of its tenant on what it has lent; ``is_beyond``: it has none, since with the job it would hold more
-        than it is guaranteed. ``run_s``: what it is believed to take; nobody counts on a victim that leaves before its
-        deadline, so it is to be over before hosts close even if it starts only then.
+        ``claim``: its tenant's claim on lent GPUs; ``is_beyond``: it has none, since with the job the tenant would
+        exceed its guarantee. ``run_s``: its expected run time. No gang counts on a victim that leaves before its
+        deadline, so the gang must end before hosts close even if it starts only then.
         """
         choice = self._choice(request, claim, is_beyond=is_beyond, run_s=run_s)
         return self._commit(job_id, choice.target.gpus, choice) if isinstance(choice, Choice) else choice
@@ -119,9 +119,9 @@ class Reclaimer:
         *,
         run_s: float | None = None,
     ) -> Outcome:
-        """Reclaim for hosts in place of those that a gang lost of its ``last``, which with these goes on, ranks kept.
+        """Reclaim hosts in place of the ones that a gang lost of its ``last``, so that it continues with its ranks.
 
-        What it kept is held for it with them.
+        The GPUs that it kept are held for it with them.
         """
         choice = self._choice(missing.request, claim, run_s=run_s)
         if not isinstance(choice, Choice):
@@ -134,7 +134,7 @@ class Reclaimer:
         return self._commit(job_id, np.union1d(missing.kept, target), choice)
 
     def _goes_on(self, freed: Ints, request: Request, last: Parts) -> bool:
-        """Whether it would with what it kept of ``last``, if ``freed`` were free as well."""
+        """Return whether it continues with the GPUs that it kept of ``last``, if ``freed`` were free as well."""
         freed = self.reach.open_to(request, freed)
         self._state.give(freed)
         chosen = replan(self._state, request, last)
@@ -159,7 +159,7 @@ class Reclaimer:
         return choice
 
     def told_apart_by(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
-        """Beside its request, by what reclaim may help a job where it does not help one with an equal request."""
+        """Return the key by which reclaim may help a job where it does not help one with an equal request."""
         notice_s = self._givers.longest_notice_s(request, claim) if self._state.closings_ms else None
         if notice_s is None:
             return None
@@ -167,9 +167,9 @@ class Reclaimer:
         return None if is_same else run_s
 
     def _comes_by_itself(self, request: Request, coming: Ints, latest_ms: int, run_s: float | None) -> int | None:
-        """When enough has come free without reclaim, by then at the latest; None: it does not, or hosts close first.
+        """Return when enough GPUs are free without reclaim, by ``latest_ms`` at the latest.
 
-        ``coming``: what comes free until then.
+        None if they are not, or if hosts close first. ``coming``: GPUs that become free until then.
         """
         if self.reopenings.num_until(latest_ms):
             opened_ms = self._after_work_ms(request, coming, latest_ms, run_s)
@@ -186,7 +186,7 @@ class Reclaimer:
         return None
 
     def _after_work_ms(self, request: Request, coming: Ints, latest_ms: int, run_s: float | None) -> int | None:
-        """As ``_comes_by_itself``, on hosts too on which planned work is over by then."""
+        """Return the same as ``_comes_by_itself``, also on hosts on which planned work is over by then."""
         later = self.reopenings.fleet().at(latest_ms)
         chosen = self.reach.with_freed(coming, starting(later, request, latest_ms, run_s), later)
         if chosen is None:
@@ -196,14 +196,14 @@ class Reclaimer:
         return max(opened_ms, self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
 
     def _full_ms(self, request: Request, coming: Ints) -> int | None:
-        """When its place has come free, of what comes free."""
+        """Return when its place is free, of the GPUs that become free; None if there is no place."""
         chosen = self.reach.with_freed(coming, request)
         return None if chosen is None else self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]])
 
     def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
-        """Held GPUs that come free until then of their own, and are promised to nobody.
+        """Return the GPUs in use that become free by themselves until then and are held for no job.
 
-        ``ends_ms``: as ``Endings`` has them, known or believed; then what is being cleaned comes too.
+        ``ends_ms``: from ``Endings``, known or estimated; then GPUs that are being cleaned come too.
         """
         if ends_ms is None:
             gpus = self.endings.coming(until_ms, self.endings.certain_ms())
@@ -222,7 +222,7 @@ class Reclaimer:
         self._ends[index] = min(self._ends.item(index), deadline_ms)
 
     def _commit(self, job_id: JobId, gpus: Ints, choice: Choice) -> Notified:
-        """``gpus``: all that is held for the job."""
+        """Commit the choice: record notices and reclaims. ``gpus``: all GPUs that are held for the job."""
         layout = self._state.layout
         held = tuple([layout.uuids[gpu] for gpu in gpus.tolist()])
         taken, runner_up = frozenset(held), choice.runner_up

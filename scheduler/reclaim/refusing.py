@@ -1,4 +1,4 @@
-"""Why reclaim cannot help a gang now, though it may later. Pure."""
+"""Reasons why reclaim cannot help a gang now, though it may later. Pure."""
 
 import math
 from bisect import bisect_left
@@ -16,13 +16,13 @@ from scheduler.solve.solver import Request, most_unrounded
 
 
 class Refusals:
-    """Of one cycle, on a state that has given what comes of its own."""
+    """Reasons of one cycle, on a state in which the GPUs that become free by themselves are free."""
 
     def __init__(self, state: FleetState, reach: Reach, givers: Givers, now_ms: int) -> None:
         self._state, self._reach, self._givers, self._now_ms = state, reach, givers, now_ms
 
     def of(self, free_from: Ints, request: Request, claim: Claim | None) -> Refused:
-        """What keeps reclaim from helping now, though it may later."""
+        """Return the reason why reclaim does not help now, though it may later."""
         may_give = free_from < NEVER_MS
         if not may_give.any():
             return Refused()
@@ -43,7 +43,7 @@ class Refusals:
         return Refused(Obstacle.MIN_RUN, until_ms, num_young, free_from_ms=free_from)
 
     def _is_lent(self, free_from: Ints, request: Request, claim: Claim) -> bool:
-        """Whether what lenders may give would do if no cap bound them: else the cap's end changes nothing for it."""
+        """Return whether lenders' GPUs would suffice if no cap bound them; else the end of the cap does not help."""
         owner = self._reach.owners_if(free_from <= self._now_ms, request)
         candidates = self._reach.candidates(owner, dict.fromkeys(self._givers.allowance_by_code(), math.inf))
         return bool(cheapest_covers(self._state, request, replace(candidates, may_lose=claim.may_lose)))

@@ -1,4 +1,4 @@
-"""Hosts that are reclaimed in place of those that a gang lost, so that it goes on with the others. Pure."""
+"""Reclaimed hosts that replace lost hosts of a gang, so that it continues with the others. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,14 @@ from scheduler.solve.solver import Request
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """``kept``: the good GPUs of a gang, that are free; ``request``: for hosts in place of those that it lost alone."""
+    """The part that a gang lacks. ``kept``: its good GPUs, which are free; ``request``: for the lost hosts alone."""
 
     kept: Ints
     request: Request
 
 
 def missing_hosts(state: FleetState, request: Request, last: Parts) -> Missing | None:
-    """Of a gang that keeps some of its last hosts: where others may stand in place of the rest, whoever runs there."""
+    """Return the request for hosts in place of the lost ones, where a gang keeps some; other jobs may run there."""
     state = state.for_tier(request.tier)
     good, layout = good_ranks(state, request, last, ()), state.layout
     ranks = [] if good is None else [part for _, part in good.ranks]
@@ -47,9 +47,9 @@ def missing_hosts(state: FleetState, request: Request, last: Parts) -> Missing |
 
 
 def last_parts(state: FleetState, job: WaitingJob, promises: Promises, now_ms: int) -> Parts:
-    """What the job had, where good GPUs of that are held for it with what is reclaimed: so long it goes on there.
+    """Return the job's last parts if good GPUs of them are held together with reclaimed ones.
 
-    None of one that was not interrupted or may be anywhere, nor once those who give way should have left.
+    Empty if the job was not interrupted or may be anywhere, or once the victims should have left.
     """
     if job.interrupted_ms is None or job.required_level is None or job.min_nodes is not None:
         return ()

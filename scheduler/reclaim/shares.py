@@ -1,4 +1,4 @@
-"""Who holds how many GPUs of which cell, of what would come free to one beneficiary."""
+"""The GPUs that each attempt has in each cell, among the GPUs that become free to one beneficiary."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from scheduler.fleet.topology import FleetState, Ints
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who holds how many GPUs of which cell: one entry a pair, by attempt and cell; ``by_cell`` sorts it by cell.
+    """The GPUs of each attempt in each cell: one entry a pair, by attempt and cell; ``by_cell`` sorts it by cell.
 
     ``of_attempts``, ``of_cells``: where the pairs of each begin, in this order and in that of ``by_cell``.
     """
@@ -28,12 +28,14 @@ class Shares:
         return self.cells[self.of_attempts[attempt] : self.of_attempts[attempt + 1]]
 
     def counts_of(self, attempt: int) -> Ints:
-        """Of each of ``cells_of``."""
+        """Return the GPUs in each of ``cells_of``."""
         return self.counts[self.of_attempts[attempt] : self.of_attempts[attempt + 1]]
 
     def sole(self, cells: Ints) -> tuple[dict[int, list[tuple[int, int]]], dict[int, tuple[int, int]]]:
-        """By attempt what it holds, of those who hold one of these cells alone and no other cell; and by cell who alone
-        holds it, and how much.
+        """Return two tables about cells with a single attempt.
+
+        The first has, by attempt, its GPUs if it is alone in one of these cells and has no other cell. The second has,
+        by cell, the only attempt and its GPUs.
         """
         firsts = self.of_cells[cells]
         is_sole = self.of_cells[cells + 1] - firsts == 1
@@ -59,7 +61,7 @@ def shares_of(state: FleetState, owner: Ints, num_attempts: int) -> Shares:
 
 
 def _counted(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values in order, and how often each is there. Equal ones mostly stand side by side."""
+    """Return the distinct values in order, and how often each occurs. Equal ones are mostly adjacent."""
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
     lengths = np.diff(np.append(starts, len(values)))
     order = np.argsort(values[starts], kind="stable")

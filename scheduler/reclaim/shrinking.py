@@ -1,7 +1,7 @@
-"""Elastic victims give hosts and go on smaller, so that no gang has to end: which of them, and how many hosts of each.
+"""Elastic victims that give hosts and continue with fewer: which of them, and how many hosts of each.
 
-Taken is the cheapest by cost for each host of use, in one domain, and no more hosts than are missing there. All of an
-attempt's GPUs start again, however few of its hosts it gives, so it costs the same. Pure.
+The choice is the cheapest by cost for each useful host, in one domain, and no more hosts than are missing there. All of
+an attempt's GPUs start again, however few of its hosts it gives, so it costs the same. Pure.
 """
 
 from collections import Counter
@@ -19,14 +19,14 @@ from scheduler.solve.solver import Request, count_by_group, fitting_cells, level
 
 NOBODY: Final = -1
 FULL: Final = int(np.iinfo(np.int32).max)
-"""As good as free GPUs without end: nothing that is given there is of use."""
+"""A number larger than any number of free GPUs: nothing that is given there helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """What one attempt, by index, may give: ``most`` of its hosts. ``cost``: GPU-seconds, however many it gives.
+    """The hosts that one attempt, by index, may give: ``most``. ``cost``: GPU-seconds, however many it gives.
 
-    ``sizes``: GPUs of each of its parts, by rank; ``gpus``: of each those that would come to the beneficiary.
+    ``sizes``: GPUs of each of its parts, by rank; ``gpus``: the GPUs of each part that the beneficiary would get.
     """
 
     attempt: int
@@ -39,7 +39,7 @@ class Surplus:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """``victims``: attempts by index. ``gpus``: what comes free by what they give."""
+    """A choice. ``victims``: attempts by index. ``gpus``: the GPUs that become free."""
 
     cost: float
     victims: tuple[int, ...]
@@ -47,7 +47,7 @@ class Shrink:
 
 
 def surplus_of(index: int, attempt: RunningAttempt, layout: Layout, owner: Ints, *, cost: float) -> Surplus:
-    """``owner``: the attempt, by index, of each GPU that would come free to the beneficiary, else -1."""
+    """Return the surplus. ``owner``: the attempt, by index, of each GPU that the beneficiary would get, else -1."""
     gang = attempt.elastic
     parts = () if gang is None else gang.parts
     most = 0 if gang is None else len(parts) - gang.min_nodes
@@ -59,9 +59,9 @@ def surplus_of(index: int, attempt: RunningAttempt, layout: Layout, owner: Ints,
 def within_cap(
     owner: Ints, surpluses: Sequence[Surplus], allowance: Mapping[TenantId, float]
 ) -> tuple[Ints, dict[int, int]]:
-    """``owner`` without what each must keep: it gives its last hosts, as many as it can spare and its tenant may lose.
+    """Return ``owner`` without the GPUs that each must keep, and the GPUs that each attempt gives.
 
-    Then of each attempt that gives any how many GPUs that are.
+    An attempt gives its last hosts, as many as it can spare and its tenant may lose.
     """
     owner, num_given = owner.copy(), dict[int, int]()
     for surplus in surpluses:
@@ -76,7 +76,7 @@ def within_cap(
 
 
 def kept_beside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[GpuUuid, ...]:
-    """With which GPUs an elastic victim's job goes on: those of hosts of which nothing is taken; none if too few."""
+    """Return the GPUs with which an elastic victim continues: its untouched hosts; empty if they are too few."""
     gang = attempt.elastic
     if gang is None:
         return ()
@@ -87,7 +87,7 @@ def kept_beside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[Gp
 def cheapest_shrink(
     state: FleetState, request: Request, surpluses: Sequence[Surplus], allowance: Mapping[TenantId, float]
 ) -> Shrink | None:
-    """The cheapest set of hosts given by which one domain suffices; None where those alone make none sufficient.
+    """Return the cheapest set of given hosts by which one domain suffices; None if none does.
 
     ``allowance``: GPUs that a tenant may still lose (I9). As with whole victims, a preferred level is tried before
     wider ones.
@@ -135,7 +135,7 @@ def _of_slices(
     surpluses: Sequence[Surplus],
     useful: Mapping[int, Mapping[int, int]],
 ) -> set[int]:
-    """The cells that victims have to complete for the slices that are believed cheapest; none where nothing suffices.
+    """Return the cells that victims complete for the cheapest slices found; empty if nothing suffices.
 
     ``free``: cells that fit already. ``useful``: of one group of ``level``.
     """
@@ -150,7 +150,7 @@ def _of_slices(
 
 
 def _useful(request: Request, surplus: Surplus, cell_of_gpu: Ints, room: Ints) -> dict[int, int]:
-    """By rank the cell that the part would complete: one that gives a node's part with it, and not without.
+    """Return by rank the cell that the part completes: it gives a node's part with it, and not without.
 
     ``room``: GPUs of each cell that are free, ``FULL`` where the request may not be.
     """
@@ -159,7 +159,7 @@ def _useful(request: Request, surplus: Surplus, cell_of_gpu: Ints, room: Ints) -
         if not len(gpus):
             continue
         of_part = cell_of_gpu[gpus].tolist()
-        # Of more cells than one where the beneficiary's tier tells its GPUs apart.
+        # It has several cells if the beneficiary's tier distinguishes its GPUs.
         cell, gain = max(Counter(of_part).items(), key=lambda one: (one[1], -one[0]))
         if room[cell] < request.gpus_per_node <= room[cell] + gain:
             cell_of[rank] = cell
@@ -167,7 +167,7 @@ def _useful(request: Request, surplus: Surplus, cell_of_gpu: Ints, room: Ints) -
 
 
 def _by_group(useful: Mapping[int, Mapping[int, int]], groups: Ints) -> dict[int, dict[int, dict[int, int]]]:
-    """``useful`` by the group in which each cell lies."""
+    """Return ``useful`` by the group that contains each cell."""
     found: dict[int, dict[int, dict[int, int]]] = {}
     for attempt, cells in useful.items():
         for rank, cell in cells.items():
@@ -179,7 +179,7 @@ def _by_group(useful: Mapping[int, Mapping[int, int]], groups: Ints) -> dict[int
 
 @dataclass(slots=True)
 class _Run:
-    """One greedy run in one domain: of least cost for each host that is missing, then whoever is not needed let off."""
+    """One greedy run in one domain, by the least cost for each missing host."""
 
     surpluses: Sequence[Surplus]
     useful: Mapping[int, Mapping[int, int]]
@@ -206,7 +206,7 @@ class _Run:
         return True
 
     def _ranks(self, surplus: Surplus) -> tuple[int, ...]:
-        """The last of its ranks that are of use here, no more than are missing."""
+        """Return the last of its useful ranks, no more than are missing."""
         ranks: list[int] = []
         left = self.allowance.get(surplus.tenant_id, 0.0) - self.spent[surplus.tenant_id]
         for rank in sorted(self.useful[surplus.attempt], reverse=True):

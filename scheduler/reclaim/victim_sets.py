@@ -1,4 +1,4 @@
-"""What reclaim may take for one beneficiary, and which sets of it suffice."""
+"""The candidates for one beneficiary, and sets of them that suffice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from scheduler.fleet.topology import Ints
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Attempts by index. ``owner``: the attempt of each GPU that would come free to the beneficiary, else -1.
+    """Attempts by index. ``owner``: the attempt of each GPU that would become free to the beneficiary, else -1.
 
     ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
     are no more than lenders may take back, where any are taken on that ground.
@@ -35,8 +35,8 @@ class Candidates:
 class Cover:
     """Attempts, by index, that suffice together, none to spare.
 
-    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there, at a hair's
-    weight.
+    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there, which weighs
+    very little.
     """
 
     cost: float
@@ -48,5 +48,5 @@ class Cover:
         return self.cost + self.loss
 
     def order(self) -> tuple[float, int, tuple[int, ...]]:
-        """The cheapest first, of equal ones of few."""
+        """Return the sort key: the cheapest first, of equal ones the fewest victims."""
         return self.weighed, len(self.victims), self.victims

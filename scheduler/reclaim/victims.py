@@ -1,9 +1,9 @@
 """The cheapest attempts whose GPUs make one domain sufficient: a covering knapsack, solved per domain.
 
-Two greedy runs (``scheduler.reclaim.greedy_sets``): by the least marginal cost, and by the least cost for each cell
-completed. In slices the cells are chosen beforehand, by what each would cost alone; where those cannot be completed,
-others are. Then all sets of few victims are asked (``scheduler.reclaim.exact_sets``): of a domain with few candidates
-that is exact.
+Two greedy runs (``scheduler.reclaim.greedy_sets``) come first: by the least marginal cost, and by the least cost for
+each completed cell. In slices the cells are chosen beforehand, by what each would cost alone; if some of them cannot be
+completed, others are chosen. Then all sets of few victims are tested (``scheduler.reclaim.exact_sets``), which is exact
+for a domain with few candidates.
 """
 
 from collections import Counter
@@ -26,15 +26,16 @@ from scheduler.solve.soundness import expected_losses
 __all__ = ["Candidates", "Cover", "cheapest_covers", "dispensable"]
 
 LOSS_WEIGHT: Final = 1e-6
-"""Of what the gang is expected to lose on weak hosts beside what victims lose: it decides between equal ones alone."""
+"""Weight of the gang's expected loss on weak hosts against the victims' loss: it decides only between equal costs."""
 MAX_TRIES: Final = 8
-"""So often are cells of slices chosen anew, without those that could not be completed."""
+"""So often are cells of slices chosen again, without cells that could not be completed."""
 
 
 def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
-    """Of victims, on a state that has their GPUs, those without whom alone the gang may still fit, by a count of cells.
+    """Return the victims without which the gang may still fit, one at a time, by a count of cells.
 
-    Who is none of them now is none after others were let off. ``given_by``: the GPUs of each victim.
+    The state must have the GPUs of all victims free. A victim that is not among them now is not either after others
+    were dropped. ``given_by``: the GPUs of each victim.
     """
     state = state.for_tier(request.tier)
     layout, span = state.layout, level_span(state.layout, request)
@@ -56,7 +57,7 @@ def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints
 
 
 def cheapest_covers(state: FleetState, request: Request, candidates: Candidates) -> list[Cover]:
-    """Distinct covers, the cheapest first; empty where no set within the allowances suffices.
+    """Return distinct covers, the cheapest first; empty if no set within the allowances suffices.
 
     A preferred level is tried before wider ones; without one, only the widest that is allowed, where the cost is least.
     """
@@ -71,7 +72,7 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
 
 
 def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Search":
-    """``state``: laid out for the request's tier."""
+    """Return the search. ``state``: laid out for the request's tier."""
     counts, num_cells = state.tier(request.tier).counts, state.layout.num_cells
     shares = shares_of(state, candidates.owner, len(candidates.costs))
     after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
@@ -88,10 +89,10 @@ def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Se
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """``after``: cells that fit once all candidates have let go; ``is_enough``: those that fit as it is.
+    """The search for covers. ``after``: cells that fit once all candidates have released their GPUs.
 
-    ``losses``: of each cell what the gang is expected to lose by its use, at ``LOSS_WEIGHT``; ``bounds``,
-    ``prices``: of each cell, for the two runs; prices are asked for in slices alone.
+    ``is_enough``: cells that fit already. ``losses``: what the gang is expected to lose by the use of each cell, at
+    ``LOSS_WEIGHT``; ``bounds``, ``prices``: of each cell, for the two runs; prices are used for slices alone.
     """
 
     state: FleetState
@@ -106,7 +107,7 @@ class _Search:
     prices: list[npt.NDArray[np.float64]]
 
     def at(self, level: int) -> list[Cover]:
-        """In domains of the level, the cheapest first, with the next best of them at least."""
+        """Return covers in domains of the level, the cheapest first, with at least the next best one."""
         layout, request = self.state.layout, self.request
         groups = layout.groups[level]
         need_in = request.nodes - count_by_group(layout, np.flatnonzero(self.is_enough), level)
@@ -124,7 +125,7 @@ class _Search:
         return _in_order(covers)
 
     def _least_costs(self, level: int, need_in: Ints) -> npt.NDArray[np.float64]:
-        """Of each group what any cover costs at least; in slices of the cheapest cells of a domain each."""
+        """Return a lower bound for the cost of a cover in each group; for slices, by the cheapest cells of a domain."""
         groups, keys = self.state.layout.groups[level], self.bounds[1]
         slices, nodes = self.request.rule.slices, self.request.nodes
         if not slices:
@@ -136,7 +137,7 @@ class _Search:
         return _least_costs(groups[runs.cells[:, 0]], runs.costs, num_runs)
 
     def _in_any(self, cells: Ints, need: int) -> Iterator[Cover]:
-        """``cells``: those of a domain that fit at last."""
+        """Yield greedy covers. ``cells``: the cells of a domain that fit after reclaim."""
         cells = cells[~self.is_enough[cells]]
         for by_cells in range(len(self.bounds)):
             found = self._run(cells, need, by_cells).cover(cells, self.bounds[by_cells][cells])
@@ -144,7 +145,7 @@ class _Search:
                 yield found
 
     def _in_slices(self, level: int, cells: Ints) -> Iterator[Cover]:
-        """As ``_in_any``. Which of them a cap spares is known once one was tried."""
+        """Yield greedy covers in whole slices. Only a run shows which of the chosen cells a cap excludes."""
         for by_cells, prices in enumerate(self.prices):
             costs = np.where(self.is_enough, 0.0, prices) + self.losses
             for _ in range(MAX_TRIES):
@@ -169,35 +170,38 @@ class _Search:
 
 
 def _in_order(covers: Collection[Cover]) -> list[Cover]:
-    """The cheapest first, without others that hold all its victims: such are no choice beside it."""
+    """Return the cheapest first, without others that have all its victims: they are no alternative to it."""
     ordered = sorted(covers, key=Cover.order)
     return ordered[:1] + [one for one in ordered[1:] if not set(ordered[0].victims) <= set(one.victims)]
 
 
 def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:
-    """Of each group what any cover costs at least: the sum of its cells' least keys, of as many cells as it needs.
+    """Return a lower bound for the cost of a cover in each group: the sum of its least keys, of the cells it needs.
 
     ``groups``, ``least_keys``: of each cell that is short of a node's part, or of each run of cells. No cell's key is
-    more than its victims' cost shared among all that they complete.
+    more than its victims' cost shared among all cells that they complete.
     """
     by_key = np.argsort(least_keys)
     order = by_key[in_groups(groups[by_key], len(need_in))]
     groups, keys = groups[order], least_keys[order]
-    needed = np.append(need_in, 0)[groups]  # of cells of which nobody knows the domain none
+    needed = np.append(need_in, 0)[groups]  # a cell of an unknown domain is never needed
     is_needed = _places(groups) < needed
     costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
     return costs.astype(np.float64)
 
 
 def _places(ordered: Ints) -> Ints:
-    """Of each among those equal to it, from 0."""
+    """Return the index of each among the ones equal to it, from 0."""
     is_first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else ordered
     firsts = np.flatnonzero(is_first)
     return np.arange(len(ordered)) - firsts.repeat(np.diff(np.append(firsts, len(ordered))))
 
 
 def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
-    """A lower bound of each cell's key in any run that may complete ``most`` cells: few keys are worked out exactly."""
+    """Return a lower bound of each cell's key in a run that may complete ``most`` cells.
+
+    With it few keys have to be computed exactly.
+    """
     cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
     keys = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
     least = np.full(num_cells, np.inf)
@@ -206,10 +210,10 @@ def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: in
 
 
 def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) -> npt.NDArray[np.float64]:
-    """Of each cell what victims who complete it cost: the densest together, or one alone; no cap is asked about.
+    """Return the cost of completing each cell: by the densest victims together, or by one alone, without caps.
 
-    ``shortages``: by cell. A victim's cost is shared among its cells, ``most`` at most. Of a cell that all of them do
-    not complete it is what they cost.
+    ``shortages``: by cell. A victim's cost is shared among its cells, ``most`` at most. If all victims do not complete
+    a cell, the value is their whole cost.
     """
     cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
     costs = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
@@ -224,7 +228,7 @@ def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) 
 
 
 def _by_density(shares: Shares, costs: npt.NDArray[np.float64]) -> Ints:
-    """The pairs by cell, of one cell by what each GPU costs: most cells are one attempt's alone."""
+    """Return the pairs by cell, within a cell by the cost of each GPU: most cells have GPUs of one attempt alone."""
     found = shares.by_cell.copy()
     cells = shares.cells[found]
     is_shared = np.diff(shares.of_cells)[cells] > 1

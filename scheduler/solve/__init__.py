@@ -1,1 +1,1 @@
-"""Where one gang goes."""
+"""The search for the place of one gang."""

@@ -1,4 +1,4 @@
-"""How the ranks of a job stand in a place: which groups of its layout have a domain each, and on which rails."""
+"""The alignment of a job's ranks with a place: which groups of its layout have one domain each, and the rails."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ Dimension = Literal["tp", "fsdp", "pp"]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Those of one ``dimension`` that are wider than a host; a group of ``fsdp`` is of ``fsdp`` × ``tp`` ranks.
+    """The groups of one ``dimension`` that are wider than a host; a group of ``fsdp`` has ``fsdp`` × ``tp`` ranks.
 
-    ``num_together``: of ``num_groups``, those whose hosts are in one domain of ``level``.
+    ``num_together``: how many of ``num_groups`` have their hosts in one domain of ``level``.
     """
 
     dimension: Dimension
@@ -31,7 +31,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class HostsOnRails:
-    """``rails``: of the first host's local ranks, in their order. ``num_hosts``: whose local ranks are on the same."""
+    """The rails of hosts.
+
+    ``rails``: of the first host's local ranks, in their order; ``num_hosts``: hosts whose local ranks are on the same.
+    """
 
     rails: tuple[int, ...]
     num_hosts: int
@@ -39,14 +42,14 @@ class HostsOnRails:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """``rails``: None where the gang has one host, or nobody has declared rails for its first one."""
+    """The alignment of one place. ``rails``: None if the gang has one host, or its first one has no declared rails."""
 
     groups: tuple[Groups, ...] = ()
     rails: HostsOnRails | None = None
 
 
 def alignment_of(state: FleetState, tier: str, spec: AsksForPlace, policy: PlacementPolicy, parts: Parts) -> Alignment:
-    """``parts``: of the spec's shape, of GPUs of the fleet."""
+    """Return the alignment of ``parts``, which have the spec's shape, of GPUs of the fleet."""
     layout = state.for_tier(tier).layout
     cells = layout.cell_of_gpu[layout.gpu_indices(uuids[0] for _, uuids in parts)]
 
@@ -62,9 +65,9 @@ def alignment_of(state: FleetState, tier: str, spec: AsksForPlace, policy: Place
 
 
 def _groups(spec: AsksForPlace, policy: PlacementPolicy, num_nodes: int) -> Iterator[tuple[Dimension, str, Ints]]:
-    """Those wider than a host, with the hosts of each group's ranks: groups × ranks.
+    """Yield the groups that are wider than a host, with the hosts of each group's ranks: groups × ranks.
 
-    Where an NVLink domain is a host, tensor-parallel groups that span hosts are in no one of them.
+    If an NVLink domain is a host, no tensor-parallel group that spans hosts is in one.
     """
     layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None or layout.num_ranks != num_nodes * per_host:
@@ -79,7 +82,7 @@ def _groups(spec: AsksForPlace, policy: PlacementPolicy, num_nodes: int) -> Iter
 
 
 def _num_together(domains: Ints) -> int:
-    """``domains``: of the ranks of each group."""
+    """Return how many groups are in one known domain. ``domains``: of the ranks of each group."""
     is_together = (domains == domains[:, :1]).all(axis=1) & (domains[:, 0] != NOWHERE)
     return int(np.count_nonzero(is_together))
 

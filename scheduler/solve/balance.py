@@ -1,4 +1,4 @@
-"""A gang spread evenly: over the fewest domains that hold it, so that the least share is as large as can be.
+"""An even spread of a gang: over the fewest domains that hold it, with the largest possible least share.
 
 The threshold and the tight choice above it follow Kueue's balanced placement; hosts go in units of whole slices.
 """
@@ -13,7 +13,7 @@ from scheduler.fleet.tally import Ints
 
 
 def least_share(rooms: Ints, num_nodes: int, unit: int = 1) -> int:
-    """The largest least share, in hosts, that an even spread over the fewest domains has; 0 where they do not hold it.
+    """Return the largest least share, in hosts, of an even spread over the fewest domains; 0 if they do not hold it.
 
     ``rooms``: hosts a domain, multiples of ``unit``, as ``num_nodes`` is.
     """
@@ -21,7 +21,7 @@ def least_share(rooms: Ints, num_nodes: int, unit: int = 1) -> int:
 
 
 def _least_and_number(largest_first: Sequence[int], num_nodes: int, unit: int) -> tuple[int, int]:
-    """The least share, and the fewest domains that hold so many; 0 and 0 where all of them do not."""
+    """Return the least share, and the fewest domains that hold so many; 0 and 0 if all of them do not."""
     left = num_nodes
     for number, room in enumerate(largest_first, start=1):
         left -= room
@@ -31,8 +31,8 @@ def _least_and_number(largest_first: Sequence[int], num_nodes: int, unit: int) -
 
 
 def least_shares(rooms: Ints, nesting: Nesting, homes: Ints, num_nodes: int, unit: int = 1) -> Ints:
-    """``least_share`` of each of ``homes`` at once, all of which hold so many. ``rooms``: by inner group."""
-    # By home, within it the largest first: of one number for both, which is sorted sooner than two keys.
+    """Return ``least_share`` of each of ``homes`` at once, all of which hold so many. ``rooms``: by inner group."""
+    # By home, within it the largest first. One number is the key of both, which is faster to sort than two keys.
     ordered = nesting.keys - rooms[nesting.inner].astype(nesting.keys.dtype)
     ordered.sort()
     room = nesting.keys - ordered
@@ -44,9 +44,9 @@ def least_shares(rooms: Ints, nesting: Nesting, homes: Ints, num_nodes: int, uni
 
 
 def even_shares(rooms: Ints, num_nodes: int, unit: int = 1) -> Ints:
-    """The hosts that each domain gives: of the domains that can give the least share the smallest that suffice.
+    """Return the hosts that each domain gives: the smallest sufficient domains with at least the least share.
 
-    They do suffice. Domains are some dozens, so that plain numbers are sooner through than arrays.
+    There are always enough such domains. Domains are a few dozen, so plain numbers are faster than arrays.
     """
     order = rooms.argsort(kind="stable")
     by_room = rooms[order].tolist()

@@ -1,7 +1,7 @@
-"""Sizes of elastic gangs: how many hosts a quota leaves, what a placement may take beyond its wish, who grows.
+"""Sizes of elastic gangs: the hosts within a quota, placements beyond the requested size, and growth.
 
-Growing costs a restart, so an attempt grows only after the policy's dwell, by no less than its minimum gain, and while
-nobody waits who could use the GPUs. Nobody is evicted for it. Pure.
+Growing costs a restart. So an attempt grows only after the policy's dwell, by no less than its minimum gain, and while
+no pending job could use the GPUs. No attempt is reclaimed for it. Pure.
 """
 
 import math
@@ -17,21 +17,21 @@ from scheduler.solve.recovery import replan
 from scheduler.solve.solver import Chosen, Request, fitting_cells, most_nodes, parts_of, place
 
 MAX_GROWTHS: Final = 16
-"""So many attempts at most grow in a cycle; the next cycle goes on."""
+"""At most so many attempts grow in a cycle; the next cycle continues."""
 
 
 def nodes_within(job: WaitingJob, holdings: Holdings) -> int:
-    """The most hosts that the job may have within the quotas of its tenant and those above (I6), and that it takes."""
+    """Return the most hosts that the job takes, within the quotas of its tenant and all above (I6)."""
     return nodes_of(job, holdings.limit(job.tenant_id, job.tier))
 
 
 def nodes_of(job: WaitingJob, limit: Limit | None) -> int:
-    """Of those that it takes, so many as the limit leaves."""
+    """Return how many of the hosts that it takes the limit leaves."""
     return job.most_nodes if limit is None else min(job.most_nodes, max(limit.left, 0) // job.gpus_per_node)
 
 
 def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> Chosen | None:
-    """A place with more hosts than ``chosen``, ``most`` at the most, where GPUs are idle; the state is as before."""
+    """Return a place with more hosts than ``chosen``, ``most`` at most, on idle GPUs; the state is unchanged."""
     state.give(chosen.gpus)
     num_nodes = min(most_nodes(state, request.sized(most)), most)
     larger = request.sized(num_nodes)
@@ -42,7 +42,7 @@ def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> C
 
 
 def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdings) -> list[Growth]:
-    """Who shall go on larger, those of the highest tier and the longest run first. Their GPUs are taken."""
+    """Return the attempts that grow, the highest tier and the longest run first. Their new GPUs are taken."""
     growths: list[Growth] = []
     is_full: dict[Request, bool] = {}
     for attempt, gang in _ripe(workload, policy):
@@ -68,7 +68,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
 
 
 def _ripe(workload: Workload, policy: Policy) -> Iterable[tuple[RunningAttempt, ElasticGang]]:
-    """Those that have run for the dwell, and that nothing stops."""
+    """Return the attempts that have run for the dwell and are not stopping."""
     since_ms = workload.now_ms - policy.elastic.grow_after_s * 1000
     ripe = [
         (attempt, attempt.elastic)
@@ -106,7 +106,7 @@ def _most(holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int
 def _grown(
     state: FleetState, policy: Policy, wanted: Request, attempt: RunningAttempt, gang: ElasticGang, most: int
 ) -> Chosen | None:
-    """Its next place, its own GPUs counting as free for it; None where that is too little gained."""
+    """Return its next place, with its own GPUs as free; None if it gains too little."""
     has = len(gang.parts)
     least = has + max(1, math.ceil(has * policy.elastic.min_gain_fraction))
     if most < least:

@@ -1,4 +1,4 @@
-"""Where the hosts come from that replace others of a gang which is spread evenly."""
+"""The choice of replacement hosts for a gang that is spread evenly."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scheduler.solve.solver import Request
 
 
 class EvenSpread:
-    """How evenly a gang stands over the domains of its ``balance``, by the hosts that it has in each."""
+    """The spread of a gang over the domains of its ``balance``: its hosts in each."""
 
     def __init__(
         self, state: FleetState, request: Request, nodes: Sequence[NodeId], ranks: Sequence[Ints | None]
@@ -31,7 +31,7 @@ class EvenSpread:
             self._hosts[int(self._groups[cell])] += 1
 
     def evenest(self, cells: Ints) -> Ints:
-        """Those of ``cells`` in the domain that has fewest of its hosts, of those that it stood in: no more domains."""
+        """Return the ``cells`` in the domain with fewest of its hosts, among its own domains, so that none is added."""
         if self._groups is None:
             return cells
         most = sum(self._hosts.values())

@@ -1,5 +1,6 @@
-"""Which hosts of its home a gang takes: level by level, the fewest domains, the last one with the least left over that
-others cannot use.
+"""The hosts of its home that a gang takes, level by level.
+
+It takes the fewest domains. The last one has the least left over that others cannot use.
 """
 
 from collections.abc import Callable
@@ -20,22 +21,25 @@ def balance_level(layout: Layout, request: Request) -> int | None:
 
 
 def level_below(balanced: int | None, level: int) -> int:
-    """Over whose domains a gang is divided within a domain of ``level``, spread evenly over those of ``balanced``."""
+    """Return the level over whose domains a gang is divided within a domain of ``level``.
+
+    ``balanced``: the level of an even spread, or None.
+    """
     return level + 1 if balanced is None or balanced <= level else balanced
 
 
 def unit_below(layout: Layout, request: Request, level: int) -> int:
-    """The hosts of the widest slice that lies within the domains of ``level``."""
+    """Return the hosts of the widest slice within the domains of ``level``."""
     if not request.rule.slices:
         return 1
     return max([1, *(one.nodes for one in request.rule.slices if (layout.level(one.level) or 0) >= level)])
 
 
 def descend(state: FleetState, request: Request, level: int, cells: Ints, costs: Ints | None) -> Ints:
-    """The gang's hosts of ``cells``, which lie in one domain of ``level``, in topology order: the fewest domains below,
-    the last by best fit; evenly over those of the level that it asks for.
+    """Return the gang's hosts in topology order, of ``cells`` in one domain of ``level``.
 
-    ``costs``: of each cell of the fleet; None where no GPU is less sound than others.
+    It takes the fewest domains below, the last one by best fit; an even spread where it asks for one. ``costs``: of
+    each cell of the fleet; None if no GPU is less sound than others.
     """
     if len(cells) == request.nodes:
         return cells
@@ -45,7 +49,7 @@ def descend(state: FleetState, request: Request, level: int, cells: Ints, costs:
 
 
 def first_of(state: FleetState, request: Request, level: int, cells: Ints, costs: Ints | None) -> Ints:
-    """As ``descend``, but the first in order, in whole slices; without slices the cheapest first."""
+    """Return the first hosts in order, in whole slices; without slices the cheapest first."""
     if request.rule.slices:
         return in_whole_slices(state.layout, request.rule.slices, cells, level)[: request.nodes]
     if costs is None:
@@ -77,7 +81,7 @@ class _Descent:
         return self._shared_out(below, cells, domain, sizes, shares)
 
     def _shared_out(self, level: int, cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:
-        """As many of each domain of ``level`` as it gives, of its ``sizes`` cells."""
+        """Return as many cells of each domain of ``level`` as it gives, of its ``sizes`` cells."""
         is_last = level_below(self.balanced, level) >= self.state.layout.node_level
         keys = self._keys(cells) if is_last else ()
         if is_last and not keys:
@@ -97,7 +101,7 @@ class _Descent:
         return np.concatenate(parts)
 
     def _rises(self, level: int, first: np.int64, sizes: Ints, domains: Ints, nodes: int) -> Ints:
-        """What so many hosts in each of ``domains`` add to the fragments there; domain 0 is group ``first``."""
+        """Return what so many hosts in each of ``domains`` add to the fragments there; domain 0 is group ``first``."""
         if level not in self.state.fragments.levels or (first < 0 and not domains.all()):
             return np.zeros(len(domains), dtype=np.int64)
         return rises_of(self.state, self.request, level, domains + first, sizes[domains], nodes)
@@ -107,8 +111,9 @@ class _Descent:
         return cells[np.lexsort(keys)] if keys else cells
 
     def _keys(self, cells: Ints) -> tuple[Ints, ...]:
-        """Those where fragments grow least first, then with least left over, then the soundest, then by place, as they
-        are: the last key goes first, and there is none that all have alike.
+        """Return the sort keys of cells, the most important last; none that is the same for all cells.
+
+        First come cells where fragments grow least, then with least left over, then the soundest, then by place.
         """
         costs, own = None, self.state.fragments.own_rise(self.request.gpus_per_node)
         if self.costs is not None:
@@ -121,22 +126,26 @@ class _Descent:
 
 
 def _first_of_each(cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:
-    """As many of each domain as it gives; ``cells`` are in the order of domains, of which each has so many."""
+    """Return as many cells of each domain as it gives.
+
+    ``cells``: in the order of domains, which have ``sizes`` cells.
+    """
     ends = sizes.cumsum() - sizes + shares
     first: Ints = cells[np.arange(len(cells)) < ends[domain]]
     return first
 
 
 def _by_cost(request: Request, costs: Ints) -> Ints:
-    """By which those come first that the request would rather have."""
+    """Return the key by which the cells that the request prefers come first."""
     return -costs if request.prefers_weak else costs
 
 
 def _fewest(rooms: Ints, sizes: Ints, nodes: int, rises: Callable[[Ints, int], Ints]) -> Ints:
-    """What each domain gives, where as few as can be are used: the largest whole, of the last the rest.
+    """Return the hosts that each domain gives, with the fewest domains: the largest whole, the last the rest.
 
-    ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
-    ``rises``: what the rest adds to the fragments of some domains; the tightest of those where it is least gives it.
+    ``rooms``: hosts in whole slices; of equal domains the one with fewer hosts (``sizes``) is taken, which leaves
+    fewest over. ``rises``: what the rest adds to the fragments of some domains; of the domains with the least rise the
+    tightest gives the rest.
     """
     largest_first = np.lexsort((sizes, -rooms))
     by_room = rooms[largest_first]

@@ -1,4 +1,4 @@
-"""What a job's specification asks of its place, as the solver takes it: slices, spread, labels, from its layout too."""
+"""A job's demands on its place, as the solver takes them: slices, spread, labels, also from its layout."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -11,7 +11,7 @@ from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PipelineOrder, P
 
 
 class AsksForPlace(Protocol):
-    """What of a job's specification is about its place."""
+    """The part of a job's specification about its place."""
 
     @property
     def shape(self) -> Shape: ...
@@ -24,7 +24,7 @@ class AsksForPlace(Protocol):
 
 
 class Fault(NamedTuple):
-    """Where in the specification, its stable code, and what to do."""
+    """A demand that can never be met: its pointer in the specification, its stable code, and what to do."""
 
     pointer: str
     code: str
@@ -32,8 +32,9 @@ class Fault(NamedTuple):
 
 
 def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
-    """Of a specification without ``faults_of``; one whose policy has changed since asks for levels that are not there,
-    and waits.
+    """Return the placement rule of a specification without ``faults_of``.
+
+    If the policy has changed since, the job may ask for levels that do not exist. Then it stays pending.
     """
     asked = _asked(spec, policy)
     slices = _chain(asked, policy.levels) or tuple(asked)
@@ -47,17 +48,17 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
             forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
         ),
     )
-    return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: they are told alike without a hash
+    return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: one object compares without a hash
 
 
 def has_tp_across_nodes(spec: AsksForPlace) -> bool:
-    """Whether its tensor-parallel groups may span NVLink domains, as its submitter has allowed."""
+    """Return whether its tensor-parallel groups may span NVLink domains, as its submitter has allowed."""
     layout = spec.layout
     return layout is not None and layout.allow_tp_across_nodes and layout.tp > spec.shape.num_ranks_per_node
 
 
 def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
-    """What no wait could make right. The shape says nodes × GPUs."""
+    """Yield the demands that no wait could ever meet. The shape itself checks nodes × GPUs."""
     topology, shape = spec.topology, spec.shape
     named = [("required", topology.required), ("preferred", topology.preferred), ("balance", topology.balance)]
     named += [(f"slices/{number}/level", one.level) for number, one in enumerate(topology.slices)]
@@ -97,7 +98,7 @@ def _faults_of_slices(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
 
 
 def _is_wider(level: str, balance: str | None, policy: PlacementPolicy) -> bool:
-    """Than the level over whose domains a gang is spread evenly: what is wider could be torn apart by that."""
+    """Return whether the level is wider than the one of the even spread, which could then tear it apart."""
     known = policy.levels
     return balance in known and level in known and known.index(level) < known.index(balance)
 
@@ -157,7 +158,7 @@ def _asked(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
 
 
 def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
-    """For tensor-parallel groups that are wider than a host, where NVLink joins hosts."""
+    """Return the slices of tensor-parallel groups that are wider than a host, if NVLink joins hosts."""
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
     if layout is None or layout.tp <= per_host or policy.nvlink_level is None:
         return []
@@ -167,9 +168,10 @@ def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
 def _wishes(
     spec: AsksForPlace, policy: PlacementPolicy, asked: Sequence[Slice], slices: Sequence[Slice]
 ) -> Iterator[Wish]:
-    """What is tried before ``slices`` alone, the best first: a whole replica of the model under one leaf, with the
-    stages of its pipeline; else the ranks that shard one stage of it; else each tensor-parallel group in one NVLink
-    domain, where its submitter lets it span several.
+    """Yield the slices that are tried before ``slices`` alone, the best first.
+
+    These are: a whole replica of the model under one leaf, with the stages of its pipeline; else the ranks that shard
+    one stage of it; else each tensor-parallel group in one NVLink domain, if its submitter lets it span several.
     """
     layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None:
@@ -193,10 +195,10 @@ def _wishes(
 def _pipeline_order(
     layout: ParallelLayout, per_host: int, num_nodes: int, asked: Sequence[Slice]
 ) -> PipelineOrder | None:
-    """How a pipeline's stages come to stand side by side, which are far apart by rank, since ``pp`` varies slowest.
+    """Return the order in which a pipeline's stages are neighbours. By rank they are far apart: ``pp`` varies slowest.
 
-    None: there is one stage or one replica, so that ranks follow each other as they are; or hosts have parts of
-    several, or slices that are asked for by rank would be torn apart.
+    None: there is one stage or one replica, so that ranks follow each other as they are; or hosts have parts of several
+    stages, or required slices by rank would be torn apart.
     """
     sharded = layout.fsdp * layout.tp
     hosts = max(sharded // per_host, 1)
@@ -210,7 +212,7 @@ def _pipeline_order(
 
 
 def _chain(asked: Iterable[Slice], levels: Sequence[str]) -> tuple[Slice, ...] | None:
-    """Widest level first, each a multiple of the next; what a narrower one holds already is left out.
+    """Return the widest level first, each a multiple of the next, without slices that a narrower one implies.
 
     None: two of them cut each other, or a level is unknown.
     """

@@ -1,6 +1,6 @@
-"""Where a request may not be whatever is free: by labels, planned work and places that are not known.
+"""Nodes that a request may not use, whatever is free: by labels, planned work and unknown places.
 
-Many requests ask for the same, so that what they leave out is counted once (``FleetState.tally``).
+Many requests exclude the same nodes, so each distinct filter is counted once (``FleetState.tally``).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,10 @@ from scheduler.solve.request import Request
 
 
 class Fenced(NamedTuple):
-    """``closing_ms``: hosts that close then or before are shut; ``levels``: so are those of no known place there."""
+    """A node filter.
+
+    ``closing_ms``: hosts that close then or before are excluded; ``levels``: so are hosts of unknown place there.
+    """
 
     labels: LabelRule
     closing_ms: int | None
@@ -31,7 +34,7 @@ class Fenced(NamedTuple):
 
 
 def fence_of(state: FleetState, request: Request) -> Fenced | None:
-    """None: it may be anywhere in this fleet."""
+    """Return the filter of the request; None if it may be anywhere in this fleet."""
     layout = state.layout
     levels = _unknown_levels(layout, request) if layout.has_unknown else ()
     closings_ms, closing_ms = state.closings_ms, request.closing_ms
@@ -43,23 +46,23 @@ def fence_of(state: FleetState, request: Request) -> Fenced | None:
 
 
 def _unknown_levels(layout: Layout, request: Request) -> tuple[int, ...]:
-    """Those at which its hosts' places have to be known, and some of the fleet are not."""
+    """Return the levels at which its hosts' places have to be known, and some of the fleet are not."""
     found = (level for name in known_levels(request) if (level := layout.level(name)))
     return tuple(level for level in found if len(layout.unknown_cells[level]))
 
 
 def known_levels(request: Request) -> Sequence[str]:
-    """Those at which the place of its hosts has to be known."""
+    """Return the levels at which the place of its hosts has to be known."""
     return request.rule.levels if request.required is None else (request.required, *request.rule.levels)
 
 
 def has_labels(layout: Layout, request: Request) -> Flags:
-    """The cells on whose nodes the request may be by their labels."""
+    """Return the cells on whose nodes the request may be by their labels."""
     return labelled(layout, request.rule.labels)
 
 
 def labelled(layout: Layout, rule: LabelRule) -> Flags:
-    """The cells on whose nodes one may be by this rule."""
+    """Return the cells on whose nodes a gang may be by this rule."""
     if rule not in layout.admitted_by:
         admitted = np.array([rule.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
         layout.admitted_by[rule] = admitted[layout.cell_label_set]

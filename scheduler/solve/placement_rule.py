@@ -1,4 +1,4 @@
-"""What a gang asks of where its hosts stand, beside its required and its preferred level: plain frozen data."""
+"""A gang's demands on the place of its hosts, in addition to its required and preferred level: plain frozen data."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from typing import Final, TypeVar
 Host = TypeVar("Host")
 
 Labels = tuple[tuple[str, str], ...]
-"""Of a node: names and values, sorted."""
+"""Labels of a node: names and values, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Each ``nodes`` hosts that follow each other by rank, counted from the first, stand in one domain of ``level``."""
+    """Each run of ``nodes`` hosts by rank, counted from the first, is in one domain of ``level``."""
 
     level: str
     nodes: int
@@ -21,33 +21,34 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PipelineOrder:
-    """By rank the pipeline's stages come one after another, each with all replicas; by place a replica's stages stand
-    side by side, so that one domain can hold them.
+    """The order in which a pipeline's hosts are placed.
 
-    ``hosts``: of one stage of one replica, or of those replicas that share a host.
+    By rank the stages follow each other, each with all replicas; by place the stages of a replica are neighbours, so
+    that one domain can hold them. ``hosts``: of one stage of one replica, or of the replicas that share a host.
     """
 
     stages: int
     hosts: int
 
     def by_rank(self, placed: Sequence[Host]) -> tuple[Host, ...]:
-        """What is given by place: replicas × ``stages`` × ``hosts``."""
+        """Return by rank the hosts that are given by place: replicas × ``stages`` × ``hosts``."""
         return self._turned(placed, self.stages, len(placed) // (self.stages * self.hosts))
 
     def by_place(self, ranked: Sequence[Host]) -> tuple[Host, ...]:
-        """What is given by rank: ``stages`` × replicas × ``hosts``."""
+        """Return by place the hosts that are given by rank: ``stages`` × replicas × ``hosts``."""
         return self._turned(ranked, len(ranked) // (self.stages * self.hosts), self.stages)
 
     def _turned(self, given: Sequence[Host], outer: int, inner: int) -> tuple[Host, ...]:
-        """``given``: ``inner`` × ``outer`` × ``hosts``."""
+        """Return the hosts with outer and inner exchanged. ``given``: ``inner`` × ``outer`` × ``hosts``."""
         places = product(range(outer), range(inner), range(self.hosts))
         return tuple(given[(middle * outer + first) * self.hosts + last] for first, middle, last in places)
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """``slices`` that stand for those that are asked for, where the gang fits with them, of hosts in this ``order``;
-    None: of hosts as they follow each other by rank.
+    """Slices that replace the required ones if the gang fits with them.
+
+    ``order``: the order of the hosts; None: they follow each other by rank.
     """
 
     slices: tuple[Slice, ...]
@@ -56,7 +57,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class LabelRule:
-    """``required``: of each name the node's value is one of these. ``forbidden``: it is none of these."""
+    """A rule on node labels.
+
+    ``required``: the node's value of each name is one of these. ``forbidden``: it is none of these.
+    """
 
     required: tuple[tuple[str, frozenset[str]], ...] = ()
     forbidden: tuple[tuple[str, frozenset[str]], ...] = ()
@@ -69,7 +73,7 @@ class LabelRule:
         return sorted({name for name, _ in (*self.required, *self.forbidden)})
 
     def without(self, name: str) -> "LabelRule":
-        """Whatever value that label has."""
+        """Return the rule without this label."""
         required = tuple(each for each in self.required if each[0] != name)
         return LabelRule(required, tuple(each for each in self.forbidden if each[0] != name))
 
@@ -81,10 +85,11 @@ class LabelRule:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """``slices``: widest level first; each one's hosts are a multiple of the next one's, the gang's of the first one's.
+    """The demands of a gang.
 
-    ``wished``: the first with which the gang fits. ``balance``: a level over whose domains the gang is spread evenly,
-    over the fewest that hold it.
+    ``slices``: widest level first; each one's hosts are a multiple of the next one's, the gang's of the first one's.
+    ``wished``: preferences, of which the first one with which the gang fits is used. ``balance``: a level over whose
+    domains the gang is spread evenly, over the fewest that hold it.
     """
 
     slices: tuple[Slice, ...] = ()
@@ -94,13 +99,13 @@ class PlacementRule:
 
     @property
     def levels(self) -> Sequence[str]:
-        """Those at which the place of a host has to be known."""
+        """The levels at which the place of a host has to be known."""
         own = [one.level for one in self.slices]
         return own if self.balance is None else [*own, self.balance]
 
     @property
     def step(self) -> int:
-        """The gang's hosts are a multiple of it."""
+        """The gang's hosts are a multiple of this number."""
         return self.slices[0].nodes if self.slices else 1
 
 

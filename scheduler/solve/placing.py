@@ -1,8 +1,7 @@
-"""Where gangs start in one cycle: each place is taken in the fleet's state as it is found, and counted for its tenant.
+"""The start of gangs in one cycle: each place is taken in the fleet's state when found, and counted for its tenant.
 
-A gang starts on what nobody holds; where places are held for others that it is gone before
-(``scheduler.holds.places``); or where one is held for another that has found a new one. Equal requests fail together:
-each is looked for once, until there is more than there was.
+A gang starts on GPUs without a hold; on held GPUs if it ends before the hold's job starts (``scheduler.holds.places``);
+or on held GPUs whose job has found others. Equal requests fail together: each is tried once, until more GPUs are free.
 """
 
 from muster.domain.ids import NodeId
@@ -19,12 +18,15 @@ from scheduler.solve.solver import Chosen, Request, could_ever_fit, fitting_size
 
 
 def could_be(state: FleetState, request: Request) -> bool:
-    """With its fewest hosts, were every GPU idle that its tier admits."""
+    """Return whether its fewest hosts would fit with every GPU idle that its tier admits."""
     return could_ever_fit(state, request.at_least())
 
 
 class Placing:
-    """``placements``: in the order in which they were found. Without a ``reclaimer`` nothing is known but the fleet."""
+    """The placements of one cycle.
+
+    ``placements``: in the order in which they were found. Without a ``reclaimer`` only the fleet is known.
+    """
 
     def __init__(
         self,
@@ -44,13 +46,13 @@ class Placing:
         self.placements: list[Placement] = []
 
     def start(self, job: WaitingJob, request: Request) -> bool:
-        """Place it now, if there is room as far as others have places."""
+        """Place the job now if there is room, given the holds of others."""
         if self._backfill is not None and self._backfill.booked(job) is not None:
             return False
         return self._pass(job, request) or self._place(job, request) or self._place_beside(job, request)
 
     def start_promised(self, job: WaitingJob, request: Request) -> bool:
-        """One that GPUs are being reclaimed for, by itself: what was promised to it is free for it alone just now."""
+        """Place a beneficiary by itself: the GPUs that are held for it are free for it alone just now."""
         was_unplaceable = request in self._unplaceable
         self._unplaceable.discard(request)
         is_placed = self._place(job, request)
@@ -59,13 +61,14 @@ class Placing:
         return is_placed
 
     def there_is_more(self) -> None:
-        """What did not fit is looked for again: something is free that was not."""
+        """Forget which requests failed: GPUs are free that were not."""
         self._unplaceable.clear()
 
     def forgiving(self, request: Request) -> Request:
-        """A host is avoided no more where the gang could never be placed without it: it would wait for ever.
+        """Return the request with fewer hosts to avoid, if the gang could never be placed without them.
 
-        As few as may be: of the avoided, one after another by id, each stays so without which there is a place still.
+        The fewest possible are dropped: of the avoided hosts, one after another by id, each stays avoided if a place
+        exists without it.
         """
         found = self._forgiving.get(request)
         if found is None:
@@ -80,7 +83,7 @@ class Placing:
         return found
 
     def enlarge(self) -> None:
-        """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
+        """Enlarge placements with fewer hosts than the job takes, on idle GPUs. No job is pending."""
         for index, (job, request, chosen) in self._enlargeable.items():
             self._holdings.add(job.tenant_id, job.tier, -len(chosen.gpus))
             larger = enlarge(self._state, request, chosen, nodes_within(job, self._holdings)) or chosen
@@ -90,7 +93,7 @@ class Placing:
             self.placements[index] = self._placement(job, larger)
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
-        """Run where a place is held for another that this one is gone before."""
+        """Run the job on held GPUs if it ends before the hold's job starts."""
         holds = () if self._backfill is None else self._backfill.open_to(job.believed_s)
         if self._backfill is None or not holds or (request, holds) in self._unpassable:
             return False
@@ -116,17 +119,17 @@ class Placing:
         return True
 
     def _place_beside(self, job: WaitingJob, request: Request) -> bool:
-        """Run where a place is held for another that has found a new one."""
+        """Run the job on held GPUs whose job has found others."""
         chosen = None if self._backfill is None else self._backfill.beside(job, request)
         if chosen is None:
             return False
         self._take(job, request, chosen)
-        self._unplaceable.clear()  # what was held for those is idle, and the other way round
+        self._unplaceable.clear()  # the GPUs of moved holds are idle, and others are not
         self._unpassable.clear()
         return True
 
     def _smaller(self, job: WaitingJob, request: Request) -> Chosen | None:
-        """An elastic job goes on with what there is, rather than to wait for all that it wishes for."""
+        """Return a place with fewer hosts for an elastic job, which does not wait for all that it requests."""
         smaller = fitting_size(self._state, request)
         if smaller is None:
             return None

@@ -1,8 +1,9 @@
-"""Which rails a gang takes, where it takes a part of its hosts' GPUs: the same on every host, where that can be.
+"""The rails that a gang takes if it uses a part of its hosts' GPUs: the same on every host where possible.
 
-In a rail-optimised network (as NVIDIA's DGX SuperPOD reference architecture has it) GPUs of equal rail reach each other
-over one switch, others over the spine. A wish: it comes after the level of the gang's home and the health of its GPUs,
-and keeps nobody waiting. Sets of lanes are chosen as by a buddy allocator, so that aligned blocks of rails stay whole.
+In a rail-optimised network (as in NVIDIA's DGX SuperPOD reference architecture) GPUs of equal rail reach each other
+over one switch, others over the spine. This is a preference: it comes after the level of the gang's home and the health
+of its GPUs, and no job waits for it. Sets of lanes are chosen as by a buddy allocator, so that aligned blocks of rails
+stay whole.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,15 +21,15 @@ from scheduler.solve.request import Request
 from scheduler.solve.slices import room_by_group
 
 TABLE_LANES: Final = 16
-"""Sets of no more lanes are told apart by a table of all there may be."""
+"""Sets of up to so many lanes are numbered by a table of all possible sets."""
 MOST_SETS: Final = 128
-"""So many sets of lanes are tried at the most; of 8 lanes these are all."""
+"""At most so many sets of lanes are tried; for 8 lanes these are all."""
 
 
 class KeptLanes:
-    """Of each cell the lanes of its sound GPUs that the tier can have now, kept up by the cells that change.
+    """The lanes, by cell, of sound GPUs that the tier can have now, updated from the cells that change.
 
-    A weak GPU is on none: what health asks for goes first.
+    A weak GPU is on no lane: health comes before rails.
     """
 
     __slots__ = ("_rails", "_state", "_tier", "lanes")
@@ -39,7 +40,7 @@ class KeptLanes:
         self.follow(np.arange(state.layout.num_cells))
 
     def follow(self, cells: Ints) -> None:
-        """``cells``, distinct and in order, have changed."""
+        """Update the lanes of ``cells``, distinct and in order, which have changed."""
         state = self._state
         gpus = state.layout.gpus_of_cells(cells)
         gpus = gpus[
@@ -50,13 +51,14 @@ class KeptLanes:
 
 
 def kept_lanes(state: FleetState, tier: str, rails: Rails) -> Ints:
-    """``state``: laid out for the tier."""
+    """Return the kept lanes. ``state``: laid out for the tier."""
     return state.kept((KeptLanes, tier), lambda: KeptLanes(state, tier, rails)).lanes
 
 
 def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) -> Tally:
-    """``room`` in those groups of ``level`` alone in which the gang's hosts can have the same rails; all of it where
-    there are none such.
+    """Return ``room`` in the groups of ``level`` in which the gang's hosts can have the same rails.
+
+    If there is no such group, it is all of ``room``.
     """
     rails = _rails_for(state, request)
     if rails is None:
@@ -82,7 +84,7 @@ def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) 
 
 
 def _told_apart(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
-    """The distinct ones in order, and which of them each is; of few lanes without a sort."""
+    """Return the distinct ones in order, and the index of each; for few lanes without a sort."""
     if num_lanes > TABLE_LANES:
         distinct, which = np.unique(lanes, return_inverse=True)
         return distinct, which
@@ -95,9 +97,9 @@ def _told_apart(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
 def _in_slices(
     state: FleetState, request: Request, level: int, cells: Ints, have_set: Sequence[Flags], is_asked: Flags
 ) -> Flags:
-    """By group and set, of the first set asked about with which any group holds the gang in whole slices.
+    """Return by group and set whether the group holds the gang in whole slices.
 
-    ``have_set``: of each set which cells have it.
+    Only the first set is marked with which any group does. ``have_set``: of each set which cells have it.
     """
     found = np.zeros((state.layout.num_groups[level], len(have_set)), dtype=np.bool_)
     for number in is_asked.nonzero()[0].tolist():
@@ -109,8 +111,10 @@ def _in_slices(
 
 
 def on_same_rails(state: FleetState, request: Request, cells: Ints, suffices: Callable[[Ints], bool]) -> Ints:
-    """Of ``cells``, in one home, those that have one set of rails free, by which the gang leaves fewest GPUs over; all
-    where no set is free on enough of them.
+    """Return the ``cells``, all in one home, that have one set of rails free.
+
+    The set is the one by which the gang leaves fewest GPUs over. All cells are returned if no set is free on enough of
+    them.
     """
     rails = _rails_for(state, request)
     if rails is None:
@@ -135,11 +139,10 @@ def on_same_rails(state: FleetState, request: Request, cells: Ints, suffices: Ca
 def picked_on_rails(
     state: FleetState, request: Request, cells: Ints, gpus: Ints, like: Ints | None = None
 ) -> Ints | None:
-    """Of ``gpus``, which are those of ``cells`` that can be had, each cell's part: on the same rails where all have
-    them, else as many cells on the same as can be.
+    """Return each cell's part of ``gpus``, the usable ones of ``cells``: on the same rails if all have them.
 
-    ``like``: the part of a host of the gang, whose rails are taken where they can be had. None: nothing is declared, or
-    too few sound GPUs on a rail.
+    Else as many cells as possible are on the same rails. ``like``: the part of a host of the gang, whose rails are
+    taken if available. None: nothing is declared, or too few sound GPUs are on a rail.
     """
     rails = state.rails
     if rails is None or request.prefers_weak:
@@ -159,7 +162,7 @@ def picked_on_rails(
 
 
 def _wanted(rails: Rails, free: Ints, num: int, like: Ints | None) -> int:
-    """The set of lanes that the hosts of a gang shall have. ``free``: of each host."""
+    """Return the set of lanes that the hosts of a gang should have. ``free``: of each host."""
     if like is not None and (rails.of_gpu[like] >= 0).all():
         return int(lane_sets(rails, like, np.zeros(len(like), dtype=np.int64), 1)[0])
     common = int(np.bitwise_and.reduce(free))
@@ -171,8 +174,9 @@ def _wanted(rails: Rails, free: Ints, num: int, like: Ints | None) -> int:
 
 
 def in_rail_order(state: FleetState, gpus: Ints) -> Ints:
-    """``gpus``, by cell and slot, as local ranks have them: each cell's by rail, so that ranks of equal number of
-    hosts with the same rails are on one rail.
+    """Return ``gpus``, given by cell and slot, in the order of local ranks: each cell's by rail.
+
+    So equal local ranks of hosts with the same rails are on one rail.
     """
     rails = state.rails
     if rails is None or rails.are_by_slot:
@@ -184,7 +188,7 @@ def in_rail_order(state: FleetState, gpus: Ints) -> Ints:
 
 
 def has_rails_of(state: FleetState, request: Request, cells: Ints, like: Ints | None, usable: Flags) -> Flags:
-    """The cells on which the rails of ``like``, the part of a host, can be had of what is usable."""
+    """Return the cells on which the rails of ``like``, the part of a host, are usable."""
     rails = state.rails
     if rails is None or like is None or (rails.of_gpu[like] < 0).any():
         return np.zeros(len(cells), dtype=np.bool_)
@@ -198,8 +202,10 @@ def has_rails_of(state: FleetState, request: Request, cells: Ints, like: Ints | 
 
 
 def _rails_for(state: FleetState, request: Request) -> Rails | None:
-    """None: nothing is declared, or each of its hosts gives all that it has, or it has one host; or it asks for an even
-    spread, which goes first.
+    """Return the rails if they matter for the request, else None.
+
+    They do not if none are declared, if each host gives all its GPUs, if there is one host, or if the request asks for
+    an even spread, which goes first.
     """
     if request.nodes == 1 or state.rails is None or request.rule.balance is not None:
         return None
@@ -209,8 +215,10 @@ def _rails_for(state: FleetState, request: Request) -> Rails | None:
 
 @lru_cache(maxsize=4096)
 def tightest(free: int, num: int) -> int:
-    """``num`` lanes of ``free``, so that no larger aligned block of it is broken than has to be: of the smallest blocks
-    that have so many together, the largest whole, and of what holds the rest the lowest.
+    """Return ``num`` lanes of ``free`` that break no larger aligned block than necessary.
+
+    Of the smallest blocks that have so many lanes together, the largest is used whole, and the rest are the lowest
+    lanes.
     """
     blocks = sorted(_blocks(free, 1 << max(free.bit_length() - 1, 0).bit_length()))
     reached = list(accumulate(size for size, _ in blocks))
@@ -224,7 +232,7 @@ def tightest(free: int, num: int) -> int:
 
 
 def _blocks(free: int, width: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """The aligned blocks of which it is made, the fewest: size and first lane. ``width``: a power of two."""
+    """Yield the fewest aligned blocks of which the set is made: size and first lane. ``width``: a power of two."""
     if free == (1 << width) - 1:
         yield width, start
     elif free:
@@ -235,9 +243,10 @@ def _blocks(free: int, width: int, start: int = 0) -> Iterator[tuple[int, int]]:
 
 @cache
 def sets_of(num: int, num_lanes: int) -> Ints:
-    """The sets of ``num`` lanes that are tried, those of the fewest aligned blocks first, then the lowest.
+    """Return the sets of ``num`` lanes that are tried: by the fewest aligned blocks, then the lowest.
 
-    Of more than ``MOST_SETS`` those that are made of aligned blocks as small as leave no more.
+    If there are more than ``MOST_SETS``, only sets of aligned blocks are tried, of the smallest size that leaves no
+    more.
     """
     block = 1
     while comb(num_lanes // block, num // block) > MOST_SETS and num % (2 * block) == 0:

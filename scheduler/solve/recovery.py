@@ -1,8 +1,8 @@
-"""The next placement of a job whose attempt has ended: the good GPUs stay, the bad ones are replaced nearby.
+"""The next placement of a job whose attempt has ended: good GPUs stay, bad ones are replaced nearby.
 
-Rank by rank: a node that can still give its part keeps its rank and its good GPUs, and a spare of the same cohort on
-that node takes the place of a bad one. A node that cannot is replaced whole by the nearest that can, or else the slice
-moves that it is in. Pure.
+Rank by rank: a node that can still give its part keeps its rank and its good GPUs, and a spare GPU of the same cohort
+on that node replaces a bad one. A node that cannot is replaced whole by the nearest that can, or else its slice moves.
+Pure.
 """
 
 from collections import Counter
@@ -33,10 +33,10 @@ class Recovery:
 
 
 def recover(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Recovery | None:
-    """The next parts on the last attempt's good GPUs, which count as free for this; the state is as before afterwards.
+    """Return the next parts on the last attempt's good GPUs, which count as free for this; the state is unchanged.
 
-    A GPU is good when it is not in ``bad``, its tier admits it and its host is not to be avoided. None where the last
-    shape was another, nothing good is left, or no replacement stands in the required domain: then place anew.
+    A GPU is good if it is not in ``bad``, its tier admits it and its host is not to be avoided. None if the last shape
+    was another, no GPU is good, or no replacement is in the required domain: then the gang has to be placed again.
     """
     state = state.for_tier(request.tier)
     own = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
@@ -52,10 +52,10 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
-    """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs.
+    """Return the same as ``recover`` on GPUs that are free now: the last attempt has released its own.
 
-    With the first slices that it wishes for which its good hosts and those that replace the others give. A slice that
-    it requires moves whole only where no host in its own domain replaces what it lost, whatever is wished for.
+    The first preferred slices are used that its good hosts and their replacements give. A required slice moves whole
+    only if no host in its own domain replaces what it lost, whatever is preferred.
     """
     state = state.for_tier(request.tier)
     chosen = _replan_wishing(state, request, last, bad, may_move=False)
@@ -99,7 +99,10 @@ def _filled(
     good: "Good",
     movable: Sequence[Slice],
 ) -> list[Ints] | None:
-    """Each rank's part; where nothing replaces a lost one, ``movable`` slices of it let go of their hosts and move."""
+    """Return each rank's part.
+
+    If a lost one has no replacement, its ``movable`` slices release their hosts and move.
+    """
     stays: list[Ints | None] | None = [part for _, part in ranks]
     while stays is not None:
         nodes = [node_id for node_id, _ in ranks]
@@ -113,10 +116,10 @@ def _filled(
 
 
 def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
-    """What is free now of the last attempt, where its ranks would go on once the others are replaced in one domain.
+    """Return the free GPUs of the last attempt with which its ranks would continue after a replacement in one domain.
 
-    None where there is nothing to wait for: nothing of it can be kept within the required domain, no level is required,
-    or the domain could not hold the gang if all its other hosts were free.
+    None if there is nothing to wait for: nothing of it can be kept within the required domain, no level is required, or
+    the domain could not hold the gang if all its other hosts were free.
     """
     state = state.for_tier(request.tier)
     good = None if request.required is None else good_ranks(state, request, last, ())
@@ -131,16 +134,16 @@ def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
 
 
 def _could_hold(state: FleetState, request: Request, home: Flags, cohort: int) -> bool:
-    """Whether the hosts of ``home`` that the request may be on were enough, were all their GPUs free."""
+    """Return whether the hosts of ``home`` that the request may use suffice, with all their GPUs free."""
     layout = state.layout
     fitting = fitting_cells(state, request, np.bincount(layout.cell_of_gpu, minlength=layout.num_cells))
     return int(np.count_nonzero(home[fitting] & (layout.cell_cohort[fitting] == cohort))) >= request.nodes
 
 
 def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: Workload | None) -> int | None:
-    """Until when the job, whose last attempt was interrupted, waits for a replacement in its required domain.
+    """Return until when an interrupted job waits for a replacement in its required domain.
 
-    None: no longer, or not at all; an elastic one goes on smaller instead.
+    None: no longer, or not at all; an elastic one continues with fewer hosts instead.
     """
     if workload is None or job.interrupted_ms is None or request.required is None or request.min_nodes is not None:
         return None
@@ -149,7 +152,7 @@ def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: W
 
 
 def swap_of(last: Parts, parts: Parts) -> Swap:
-    """What of the last attempt the next one keeps, and which host takes whose rank."""
+    """Return which part of the last attempt the next one keeps, and which host takes which rank."""
     before = {uuid for _, uuids in last for uuid in uuids}
     kept_gpus = sum(uuid in before for _, uuids in parts for uuid in uuids)
     if len(last) != len(parts):
@@ -168,7 +171,10 @@ def _resizing(last: Parts, parts: Parts) -> Resized:
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """``ranks``: each node of the last attempt with its part again, or None where it can give none."""
+    """The good part of a gang.
+
+    ``ranks``: each node of the last attempt with its next part, or None if it can give none.
+    """
 
     ranks: list[tuple[NodeId, Ints | None]]
     usable: Flags
@@ -198,14 +204,14 @@ def good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection
 
 
 def _is_known(layout: Layout, level: str) -> Flags:
-    """Of each cell whether its domain of the level is."""
+    """Return for each cell whether its domain of the level is known."""
     number = layout.level(level)
     known: Flags = np.zeros(layout.num_cells, dtype=np.bool_) if number is None else layout.groups[number] != NOWHERE
     return known
 
 
 def _resized(ranks: Sequence[tuple[NodeId, Ints | None]], num_nodes: int) -> list[tuple[NodeId, Ints | None]]:
-    """So many of the nodes that are kept, in rank order, and near the last of them as many new ones as are missing."""
+    """Return so many of the kept nodes, in rank order, and new ones near the last of them for the missing."""
     kept = [(node_id, part) for node_id, part in ranks if part is not None][:num_nodes]
     near = kept[-1][0] if kept else ranks[-1][0]
     return kept + [(near, None)] * (num_nodes - len(kept))
@@ -216,14 +222,14 @@ def _cells_of(state: FleetState, node_id: NodeId) -> Ints:
 
 
 def _cohort_of_most(state: FleetState, last: Parts, usable: Flags) -> int | None:
-    """The cohort of most good GPUs: after an upgrade they need no longer be of one."""
+    """Return the cohort of most good GPUs: after an upgrade they may be of several."""
     gpus = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
     cohorts = state.layout.cell_cohort[state.layout.cell_of_gpu[gpus[usable[gpus]]]]
     return int(np.bincount(cohorts).argmax()) if len(cohorts) else None
 
 
 def _keep_node(state: FleetState, node_id: NodeId, uuids: Sequence[GpuUuid], usable: Flags, cohort: int) -> Ints | None:
-    """The node's part again, each good GPU on its local rank, or None where the node has too few spares."""
+    """Return the node's next part, each good GPU on its local rank, or None if the node has too few spare GPUs."""
     layout = state.layout
     cells = [cell for cell in layout.cells_of_node.get(node_id, ()) if layout.cell_cohort[cell] == cohort]
     here = layout.gpus_of_cells(np.array(cells[:1], dtype=np.int64))
@@ -242,10 +248,11 @@ def _replace_nodes(
     usable: Flags,
     cohort: int,
 ) -> list[Ints] | int | None:
-    """Each missing rank on the nearest other node of the cohort, within the required domain of those kept.
+    """Return a part for each rank, with each missing one on the nearest other node of the cohort.
 
-    What has to stand in a domain of its slice goes before slices that may go anywhere. A number: the rank that no node
-    can take; None: nothing is kept of them, or that lies in no one required domain.
+    Replacements are within the required domain of the kept nodes. Ranks bound to a domain of their slice go before
+    slices that may go anywhere. A number: the rank that no node can take; None: no node is kept, or the kept ones are
+    in no single required domain.
     """
     layout = state.layout
     kept = [part for part in ranks if part is not None]
@@ -277,7 +284,7 @@ def _replace_nodes(
 
 
 def required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
-    """The cells that lie in the required domain of those kept; None where these lie in several or in none."""
+    """Return the cells in the required domain of the kept ones; None if these are in several or in none."""
     if request.required is None:
         return np.ones(state.layout.num_cells, dtype=np.bool_)
     level = state.layout.level(request.required)
@@ -289,8 +296,10 @@ def required_group(state: FleetState, request: Request, kept_cells: Ints) -> Fla
 
 
 def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints, flaws: Sequence[Ints | Flags]) -> int:
-    """The cell that shares the narrowest domain with the node, then that of the least flaws, the last of which weighs
-    most, then the fullest, the first.
+    """Return the best cell for a rank of the node.
+
+    First comes the cell that shares the narrowest domain with the node, then the one with the least flaws, the last of
+    which weighs most, then the fullest, then the first.
     """
     shared: Counter[int] = Counter()
     lost = state.layout.cells_of_node.get(node_id, ())[:1]

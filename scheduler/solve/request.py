@@ -1,4 +1,4 @@
-"""What a gang asks for, as one class with all that ask for the same."""
+"""The request of a gang, which is equal for all gangs that ask for the same."""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,10 +11,9 @@ from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Wish
 class Request:
     """One class of request: jobs with equal requests fit or fail together.
 
-    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``expected_s``: for how
-    long it is believed to run, which weighs the health of places and decides nothing about whether one is found.
-    ``closing_ms``: it would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it
-    does not go there.
+    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` if so many do not fit. ``expected_s``: its
+    expected run time, which weighs the health of places and does not decide whether one is found. ``closing_ms``: the
+    request does not use nodes that close then or before, since it would still run (``FleetState.last_closing_ms``).
     """
 
     tier: str
@@ -38,7 +37,7 @@ class Request:
         return self if nodes == self.nodes else replace(self, nodes=nodes)
 
     def at_least(self) -> "Request":
-        """The smallest that would do."""
+        """Return the request for its fewest nodes."""
         return self.sized(self.fewest_nodes)
 
     def avoiding(self, nodes: frozenset[NodeId]) -> "Request":
@@ -48,12 +47,12 @@ class Request:
         return replace(self, rule=replace(self.rule, slices=()))
 
     def wishing(self, wish: Wish) -> "Request":
-        """With what it wishes for as if it asked for it."""
+        """Return the request with the preferred slices as required ones."""
         return replace(self, rule=replace(self.rule, slices=wish.slices, wished=()))
 
 
 def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
-    """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
+    """Return the job's request. A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
         nodes=job.nodes,

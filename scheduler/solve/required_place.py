@@ -1,8 +1,8 @@
-"""What of a job's place no commit may break: labels, one domain for the gang, one for each slice. Pure.
+"""The demands on a job's place that no commit may break: labels, one domain for the gang, one for each slice. Pure.
 
-The planner chooses by the fleet as it saw it; hosts may have been relabelled since. What is only wished for is the
-planner's alone. So is how even a spread is: of three hosts in one rack and one in another nobody can say without the
-rest of the fleet that it is not the most even one. That the place of each host is known on its level is asked again.
+The planner chooses by the fleet in its snapshot; hosts may have been relabelled since. Preferences are the planner's
+alone. So is how even a spread is: whether three hosts in one rack and one in another are the most even spread depends
+on the rest of the fleet. The commit checks again that the place of each host is known at its level.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from scheduler.solve.placement_rule import LabelRule, Slice
 
 @dataclass(frozen=True, slots=True)
 class RequiredPlace:
-    """``within``: one domain of a level for each so many hosts by rank. ``levels``: the tree's names, widest first."""
+    """The demands. ``within``: for each so many hosts by rank, one domain of a level. ``levels``: widest first."""
 
     labels: LabelRule
     within: tuple[Slice, ...]
@@ -23,7 +23,7 @@ class RequiredPlace:
 
     @property
     def names(self) -> Sequence[str]:
-        """Labels and levels of a host that it goes by: a domain is told by its whole path."""
+        """The labels and levels of a host that are checked: the whole path identifies a domain."""
         depths = [self.levels.index(one.level) + 1 for one in self.within if one.level in self.levels]
         asked = {name for name, _ in (*self.labels.required, *self.labels.forbidden)}
         return sorted(asked.union(self.levels[: max(depths, default=0)]))
@@ -31,7 +31,7 @@ class RequiredPlace:
 
 @dataclass(frozen=True, slots=True)
 class HostsThere:
-    """Hosts of a gang, by their ``ranks``, of one place and of labels that nobody asks to tell apart.
+    """Hosts of a gang, by their ``ranks``, of one place and of equal relevant labels.
 
     ``path``: the names of their domains, one a level, widest first; an empty name is an unknown place.
     """
@@ -42,7 +42,7 @@ class HostsThere:
 
 
 def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) -> RequiredPlace | None:
-    """Of a gang of so many hosts; None: it may stand anywhere."""
+    """Return the demands of a gang of so many hosts; None: it may be anywhere."""
     rule, level = rule_of(spec, policy), spec.topology.required
     whole = () if level is None else (Slice(level, num_hosts),)
     spread = () if rule.balance is None else (Slice(rule.balance, 1),)
@@ -51,7 +51,7 @@ def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) 
 
 
 def broken_by(asked: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
-    """What of it does not hold on these ``hosts``, which are the whole gang's; None where all does."""
+    """Return which demand does not hold on these ``hosts``, which are the whole gang's; None if all hold."""
     there = list(hosts)
     barred = sum(len(each.ranks) for each in there if not asked.labels.admits(each.labels.items()))
     if barred:

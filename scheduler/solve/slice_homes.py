@@ -1,7 +1,7 @@
-"""Where the slices of a gang go on that lost hosts: each in the domains that it stood in, or else whole in others.
+"""The places of slices of a gang that lost hosts: each in its own domains, or else whole in others.
 
-A slice moves only where its own domain has no other host for a rank that it lost, the narrowest slice of that rank
-first. Its ranks keep their numbers, and all other slices their hosts.
+A slice moves only if its own domain has no other host for a rank that it lost, the narrowest slice of that rank first.
+Its ranks keep their numbers, and all other slices their hosts.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scheduler.solve.slices import room_by_group
 
 
 def without_slice(slices: Sequence[Slice], ranks: Sequence[Ints | None], rank: int) -> list[Ints | None] | None:
-    """``ranks`` once the narrowest slice of ``rank`` that keeps a host keeps none; None: all that it is in moves."""
+    """Return ``ranks`` without the hosts of the narrowest slice of ``rank`` that has any; None: no slice of it has."""
     for one in reversed(slices):
         first = rank // one.nodes * one.nodes
         if any(part is not None for part in ranks[first : first + one.nodes]):
@@ -23,7 +23,7 @@ def without_slice(slices: Sequence[Slice], ranks: Sequence[Ints | None], rank: i
 
 
 class SliceHomes:
-    """By the hosts that the slices have: a replacement stands in each of its slices' domains."""
+    """The domains of slices, by their hosts: a replacement must be in each of its slices' domains."""
 
     def __init__(self, layout: Layout, slices: Sequence[Slice], ranks: Sequence[Ints | None]) -> None:
         self._layout, self._slices = layout, slices
@@ -38,18 +38,18 @@ class SliceHomes:
             self._homes.setdefault((level, rank // nodes), int(self._layout.groups[level][cell]))
 
     def num_homeless(self, rank: int) -> int:
-        """Slices of this rank that have no host left."""
+        """Return how many slices of this rank have no host left."""
         return sum((level, rank // nodes) not in self._homes for level, nodes in self._levels)
 
     def admits(self, rank: int, cells: Ints) -> Flags:
-        """``cells``: in topology order."""
+        """Return which ``cells``, in topology order, the rank may take."""
         admitted: Flags = np.ones(len(cells), dtype=np.bool_)
         for level, nodes in self._levels:
             groups = self._layout.groups[level][cells]
             home = self._homes.get((level, rank // nodes))
             if home is not None:
                 admitted &= groups == home
-            else:  # where there is room for the whole of it, in whole slices of narrower levels
+            else:  # domains with room for the whole slice, in whole narrower slices
                 room = room_by_group(self._layout, self._slices, cells, level)
                 admitted &= (groups != NOWHERE) & (room[groups] >= nodes)
         return admitted

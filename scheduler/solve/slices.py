@@ -1,6 +1,6 @@
-"""Slices of a gang: so many hosts that follow each other by rank, in one domain of a level, within wider ones.
+"""Slices of a gang: so many hosts in a row by rank, in one domain of a level, within wider ones.
 
-What a domain has beyond a whole number of slices is of no use to the gang: counts are rounded down from the narrowest
+The gang cannot use the hosts of a domain beyond a whole number of slices: counts are rounded down from the narrowest
 level outward (as Kueue's topology-aware scheduling does).
 """
 
@@ -22,12 +22,12 @@ def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
 
 
 def room_by_group(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> Ints:
-    """The hosts that each group of ``level`` has for a gang in such slices: of whole ones alone."""
+    """Return the hosts that each group of ``level`` has for a gang in such slices: only whole slices count."""
     return count_by_group(layout, in_whole_slices(layout, slices, cells, level), level)
 
 
 def room_by_numbers(layout: Layout, slices: Sequence[Slice], room: Tally, level: int) -> Ints:
-    """As ``room_by_group`` of the cells of ``room``, by how many each group has: whole slices are counted alone."""
+    """Return the same as ``room_by_group`` of the cells of ``room``, from the number of cells of each group."""
     numbers: Ints | None = None
     inner = level
     for one in reversed(slices):
@@ -47,9 +47,9 @@ def room_by_numbers(layout: Layout, slices: Sequence[Slice], room: Tally, level:
 
 
 def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int = 0) -> Ints:
-    """Of ``cells``, in topology order, as many as make whole slices, the first of each domain.
+    """Return as many ``cells``, in topology order, as make whole slices, the first of each domain.
 
-    ``level``: slices of wider levels ask nothing, since the gang's home lies in one domain of each.
+    ``level``: slices of wider levels do not matter, since the gang's home is within one domain of each.
     """
     for one in reversed(slices):
         at = layout.level(one.level)
@@ -62,7 +62,7 @@ def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level:
 
 
 def num_in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> int:
-    """How many ``in_whole_slices`` has of ``cells``, one at least, which lie in one group of ``level``."""
+    """Return how many of ``cells``, at least one, all in one group of ``level``, are in whole slices."""
     at = layout.level(slices[0].level) if len(slices) == 1 else None
     if at is None or at < level:
         return len(in_whole_slices(layout, slices, cells, level))
@@ -75,7 +75,7 @@ def num_in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, le
 
 
 def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domain: Ints, level: int) -> Ints:
-    """The hosts in whole slices that each domain has. ``domain``: the number of each of ``cells``, by ``level``."""
+    """Return the hosts in whole slices of each domain. ``domain``: the number of each of ``cells``, by ``level``."""
     sizes = np.bincount(domain)
     if len(slices) == 1 and layout.level(slices[0].level) == level:
         return np.asarray(sizes // slices[0].nodes * slices[0].nodes)
@@ -87,8 +87,9 @@ def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domai
 def rooms_by_row(
     layout: Layout, slices: Sequence[Slice], cells: Ints, are_usable: npt.NDArray[np.bool_], around: Ints, level: int
 ) -> Ints:
-    """Of each row the hosts in whole slices of those ``cells`` that it marks and all of ``around``, which lie in one
-    group of ``level``.
+    """Return for each row the hosts in whole slices, of the ``cells`` that it marks and all of ``around``.
+
+    All cells are within one group of ``level``.
     """
     numbers = are_usable.astype(np.float32)
     constant = np.ones(len(around), dtype=np.float32)
@@ -109,18 +110,18 @@ def rooms_by_row(
 
 
 def outermost(layout: Layout, slices: Sequence[Slice], level: int) -> int | None:
-    """The widest level of slices within one group of ``level``."""
+    """Return the widest level of slices within one group of ``level``; None if there is none."""
     levels = [at for one in slices if (at := layout.level(one.level)) is not None and at >= level]
     return min(levels, default=None)
 
 
 def _whole_runs(cells: Ints, groups: Ints, num_nodes: int) -> Ints:
-    """Of ``cells``, in topology order, the first of each group, as many as make whole runs of so many."""
+    """Return the first ``cells`` of each group, in topology order, as many as make whole runs of so many."""
     is_known = groups != NOWHERE
     if not is_known.all():
         cells, groups = cells[is_known], groups[is_known]
     by_group = None
-    if (groups[1:] < groups[:-1]).any():  # cells of several cohorts stand among each other
+    if (groups[1:] < groups[:-1]).any():  # cells of several cohorts are mixed
         by_group = groups.argsort(kind="stable")
         groups = groups[by_group]
     first = groups.searchsorted(groups)
@@ -132,8 +133,10 @@ def _whole_runs(cells: Ints, groups: Ints, num_nodes: int) -> Ints:
 def cheapest_in_slices(
     layout: Layout, slices: Sequence[Slice], cells: Ints, costs: npt.NDArray[np.float64], num_nodes: int, level: int
 ) -> Ints:
-    """Of ``cells`` in a domain of ``level`` ``num_nodes`` in whole slices: those of the least sum of ``costs``, a cell
-    each, as far as taking the cheapest slices one after another finds it. Empty where there are too few.
+    """Return ``num_nodes`` of ``cells`` in a domain of ``level`` in whole slices, with a low sum of ``costs``.
+
+    ``costs`` has one entry a cell. The cheapest slices are taken one after another, which need not be the least sum.
+    Empty if there are too few.
     """
     runs = cheapest_runs(layout, slices, cells, costs, level)
     needed = num_nodes // runs.cells.shape[1]
@@ -144,7 +147,7 @@ def cheapest_in_slices(
 
 
 class Runs(NamedTuple):
-    """Cells that follow each other by rank: what each run costs, and its cells by row."""
+    """Cells in a row by rank: the cost of each run, and its cells by row."""
 
     costs: npt.NDArray[np.float64]
     cells: Ints
@@ -153,7 +156,7 @@ class Runs(NamedTuple):
 def cheapest_runs(
     layout: Layout, slices: Sequence[Slice], cells: Ints, costs: npt.NDArray[np.float64], level: int
 ) -> Runs:
-    """``cells`` in the outermost slices within ``level``, in each domain the cheapest together; each alone without."""
+    """Return ``cells`` in the outermost slices within ``level``, the cheapest together; single cells without slices."""
     runs = Runs(costs, cells[:, None])
     for one in reversed(slices):
         at = layout.level(one.level)
@@ -164,7 +167,7 @@ def cheapest_runs(
 
 
 def in_groups(groups: Ints, num_groups: int) -> Ints:
-    """By group, and where they stand in that order as they stand here: numpy sorts short numbers in linear time."""
+    """Return the order by group, stable within one: numpy sorts short numbers in linear time."""
     short = np.int16 if num_groups <= np.iinfo(np.int16).max else np.int64
     return np.argsort(groups.astype(short), kind="stable")
 
@@ -182,7 +185,7 @@ def _joined(layout: Layout, level: int, runs: Runs, num_nodes: int) -> Runs:
 
 
 def are_in_slices(layout: Layout, slices: Sequence[Slice], cells: Ints) -> bool:
-    """Whether ``cells``, a host each in rank order, stand in such slices."""
+    """Return whether ``cells``, one host each in rank order, are in such slices."""
     for one in slices:
         at = layout.level(one.level)
         groups = None if at is None else layout.groups[at][cells]

@@ -1,5 +1,4 @@
-"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over that others
-cannot use.
+"""The place of one gang: the smallest domain of one cohort that holds it whole, with least left over for no use.
 
 Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
 place, so that the same state gives the same answer (I19).
@@ -52,9 +51,9 @@ Name = TypeVar("Name")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``cells``: one a node, in rank order; ``gpus``: the GPUs of each in turn, in the order of local ranks.
+    """A place. ``cells``: one a node, in rank order; ``gpus``: the GPUs of each in turn, in the order of local ranks.
 
-    ``is_whole``: of each cell all GPUs in their order, so that their names need not be gathered.
+    ``is_whole``: all GPUs of each cell in their order, so that their names need not be gathered.
     """
 
     cells: Ints
@@ -62,7 +61,7 @@ class Chosen:
     is_whole: bool = False
 
     def ranked(self, order: PipelineOrder | None) -> "Chosen":
-        """The hosts by rank that stand here by place."""
+        """Return the hosts by rank, which are here by place."""
         if order is None:
             return self
         ranks = np.array(order.by_rank(range(len(self.cells))), dtype=np.int64)
@@ -71,9 +70,9 @@ class Chosen:
 
 
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
-    """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
+    """Return the most hosts that one home of the request can give, by ``counts`` GPUs a cell; by default the free ones.
 
-    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried. Cells are those
+    The widest level decides, since each narrower domain is within one of its own. So no size has to be tried. Cells are
     of the tier's own layout, here as in ``place``.
     """
     state = state.for_tier(request.tier)
@@ -90,7 +89,7 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
 
 
 def most_unrounded(state: FleetState, request: Request, counts: Ints) -> int:
-    """As ``most_nodes``, if nothing were rounded down to slices; where those are, places must be known all the same."""
+    """Return the most hosts without rounding to slices; the places at the slices' levels must be known all the same."""
     in_slices = fitting_cells(state, request, counts)
     known = np.zeros_like(counts)
     known[in_slices] = counts[in_slices]
@@ -98,7 +97,7 @@ def most_unrounded(state: FleetState, request: Request, counts: Ints) -> int:
 
 
 def narrowed(state: FleetState, request: Request) -> Request:
-    """Where a level is preferred, the request with the narrowest of its levels required at which it fits by counts."""
+    """Return the request with the narrowest level required at which it fits by counts, if a level is preferred."""
     layout = state.for_tier(request.tier).layout
     if request.preferred is None or request.nodes == 1:
         return request
@@ -109,16 +108,16 @@ def narrowed(state: FleetState, request: Request) -> Request:
 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
-    """Whether the request would fit with every GPU idle that its tier admits."""
+    """Return whether the request would fit with every GPU idle that its tier admits."""
     state = state.for_tier(request.tier)
     return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
 
 
 def place(state: FleetState, request: Request, within: Ints | None = None, *, in_order: bool = False) -> Chosen | None:
-    """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone.
+    """Return the best place for the whole gang, or None (I5). The state is unchanged. ``within``: on these cells alone.
 
-    ``in_order``: of the soundest homes of the narrowest level the first, and its first hosts, whatever they leave over.
-    Then what others take beside a place changes nothing of the choice (but for even spreads, of equal ones).
+    ``in_order``: the first of the soundest homes of the narrowest level, and its first hosts, whatever they leave over.
+    Then other placements outside the place do not change the choice (except for even spreads, among equal ones).
     """
     state = state.for_tier(request.tier)
     for wish in request.rule.wished:
@@ -129,13 +128,13 @@ def place(state: FleetState, request: Request, within: Ints | None = None, *, in
 
 
 def place_smaller(state: FleetState, request: Request, *, in_order: bool = False) -> Chosen | None:
-    """Of an elastic one with fewer hosts than it wishes for: as many as there are, and no fewer than its fewest."""
+    """Return a place for an elastic gang with fewer hosts than requested: as many as there are, at least its fewest."""
     smaller = fitting_size(state, request)
     return None if smaller is None else place(state, smaller, in_order=in_order)
 
 
 def fitting_size(state: FleetState, request: Request) -> Request | None:
-    """As ``place_smaller`` has it; None where it asks for one size alone, or not even its fewest fit."""
+    """Return the size that ``place_smaller`` uses; None if the request has one size, or not even its fewest fit."""
     if request.min_nodes is None or request.min_nodes == request.nodes:
         return None
     num_nodes = min(most_nodes(state, request), request.nodes)
@@ -167,14 +166,14 @@ def _place(state: FleetState, request: Request, within: Ints | None, *, in_order
 
 
 def _suffices(state: FleetState, request: Request, level: int, cells: Ints) -> bool:
-    """``cells``: of one group of ``level``."""
+    """Return whether ``cells`` of one group of ``level`` hold the gang."""
     rule, layout = request.rule, state.layout
     num_usable = num_in_whole_slices(layout, rule.slices, cells, level) if rule.slices else len(cells)
     return num_usable >= request.nodes
 
 
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
-    """Where one host's part may be: not on hosts to avoid, that close too soon, of other labels, of unknown place."""
+    """Return the cells for one host's part, without nodes to avoid and nodes that the filter excludes."""
     fence = fence_of(state, request)
     if within is None:
         room = state.tally(request.tier, request.gpus_per_node, fence)
@@ -187,7 +186,7 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
 
 
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
-    """The levels to try, narrowest first. Empty where a level that it asks for is none of this fleet's."""
+    """Return the levels to try, narrowest first. Empty if a level that it asks for does not exist in this fleet."""
     top = 0 if request.required is None else layout.level(request.required)
     if top is None or None in map(layout.level, request.rule.levels):
         return ()
@@ -198,7 +197,7 @@ def level_span(layout: Layout, request: Request) -> Sequence[int]:
 
 
 def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
-    """Cells that can give one node's part, by ``counts`` GPUs a cell, and whose place is known where that matters."""
+    """Return the cells that can give one node's part, by ``counts`` GPUs a cell, with known places where needed."""
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
@@ -209,14 +208,16 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
-    """The hosts that each group of ``level`` has for the request, of ``cells`` that can give one's part."""
+    """Return the hosts that each group of ``level`` has for the request, of ``cells`` that can give one's part."""
     return room_by_group(layout, request.rule.slices, cells, level)
 
 
 def _best_group(
     state: FleetState, room: Tally, request: Request, level: int, parts: KeptCosts | None, *, in_order: bool
 ) -> int | None:
-    """Far fewer expected failures first, then the most even spread where that is asked for; then the tightest, but for
+    """Return the best home, or None if none holds the gang.
+
+    First come far fewer expected failures, then the most even spread if one is asked for; then the tightest, except for
     ``in_order``; then health, and place.
     """
     layout = state.layout
@@ -240,9 +241,10 @@ def _best_group(
 def _tightest(
     state: FleetState, room: Tally, request: Request, level: int, homes: Ints, num_nodes: Ints | None
 ) -> Ints:
-    """Of these groups of ``level``, two at least: where fragments grow least, then those with fewest fitting nodes
-    (``num_nodes`` of each group; None of single ones), then with fewest GPUs left over, then of the fullest
-    surroundings.
+    """Return the best of these groups of ``level``, two at least, by what they leave over.
+
+    First come groups where fragments grow least, then with fewest fitting nodes (``num_nodes`` of each group; None for
+    single nodes), then with fewest GPUs left over, then in the fullest wider domains.
     """
     layout = state.layout
     if state.mix:
@@ -263,7 +265,7 @@ def _tightest(
 
 
 def _least_shares(layout: Layout, request: Request, room: Tally, level: int, homes: Ints) -> Ints:
-    """The least share that an even spread over its level has in each of these groups of ``level``."""
+    """Return the least share of an even spread over its level in each of these groups of ``level``."""
     balanced = balance_level(layout, request)
     below = level_below(balanced, level)
     if below != balanced:
@@ -281,6 +283,6 @@ def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
 
 
 def _named(names: Sequence[Name], numbers: Ints) -> tuple[Name, ...]:
-    """The names of these numbers, one at least. That of the last is asked once more: of one no tuple is made."""
+    """Return the names of these numbers, at least one. The last number is repeated, since one name makes no tuple."""
     found: tuple[Name, ...] = itemgetter(*numbers.tolist(), -1)(names)
     return found[:-1]

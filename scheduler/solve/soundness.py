@@ -1,7 +1,7 @@
-"""How health weighs: a gang's cost in a place is the failures that its GPUs are expected to add while it runs.
+"""The weight of health: a gang's cost in a place is the failures that its GPUs are expected to add while it runs.
 
-A place with far fewer is taken before one that leaves less over; what differs by little only breaks ties. A small job
-of a reclaimable tier seeks weak GPUs instead.
+A place with far fewer failures is taken before one that leaves less over; small differences only break ties. A small
+job of a reclaimable tier prefers weak GPUs instead.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _MOST_COST: Final = 1 << 53
 def pick_gpus(
     state: FleetState, request: Request, cells: Ints, usable: Flags | None = None, like: Ints | None = None
 ) -> Ints:
-    """The soundest usable GPUs of each cell, ``gpus_per_node`` a cell, on the same rails where these are declared, in
-    the order of rails, or of slots; ``cells``, which have so many, in topology order.
+    """Return the soundest usable GPUs of each cell, ``gpus_per_node`` a cell, on the same rails if declared.
 
-    ``usable``: these of the fleet; by default what is free and admitted. ``like``: another host's part of the gang,
-    whose rails these shall have.
+    They are in the order of rails, or of slots. ``cells``: in topology order, each with enough GPUs. ``usable``: these
+    of the fleet; by default the free and admitted ones. ``like``: another host's part of the gang, whose rails are
+    preferred.
     """
     if usable is None and state.layout.is_whole(request.gpus_per_node):
         return in_rail_order(state, state.layout.gpus_of_cells(cells))
@@ -49,7 +49,7 @@ def _usable_of(state: FleetState, request: Request, cells: Ints, usable: Flags |
 
 
 def _soundest_of(layout: Layout, request: Request, gpus: Ints) -> Ints:
-    """Of each cell's, by slot."""
+    """Return the soundest GPUs of each cell, by slot."""
     owners = layout.cell_of_gpu[gpus]
     costs = layout.gpu_health_cost[gpus]
     order = np.arange(len(gpus))
@@ -61,9 +61,9 @@ def _soundest_of(layout: Layout, request: Request, gpus: Ints) -> Ints:
 
 
 def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags | None = None) -> Ints:
-    """What the request's part of each cell adds, in failures in 1,000,000 hours; less is taken first.
+    """Return what the request's part of each cell adds, in failures in 1,000,000 hours; less is taken first.
 
-    ``cells``: in topology order; ``usable``: as ``pick_gpus`` has it.
+    ``cells``: in topology order; ``usable``: as in ``pick_gpus``.
     """
     costs = np.zeros(len(cells), dtype=np.int64)
     is_weak = state.layout.cell_health_cost[cells] > 0
@@ -75,7 +75,7 @@ def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags |
 
 
 class KeptCosts:
-    """What one host's part of each cell costs, kept up by the weak cells that change; 0 where it does not fit.
+    """The cost of one host's part of each cell, updated from the weak cells that change; 0 if it does not fit.
 
     Costs are not negative here. ``cell_costs`` of all cells is its oracle in tests.
     """
@@ -89,7 +89,7 @@ class KeptCosts:
         self.follow(np.arange(state.layout.num_cells))
 
     def follow(self, cells: Ints) -> None:
-        """``cells``, distinct and in order, have changed."""
+        """Update the costs of ``cells``, distinct and in order, which have changed."""
         weak = cells[self._state.layout.cell_health_cost[cells] > 0]
         if not len(weak):
             return
@@ -102,13 +102,13 @@ class KeptCosts:
 
 
 def kept_costs(state: FleetState, request: Request) -> KeptCosts:
-    """``state``: laid out for the request's tier."""
+    """Return the kept costs. ``state``: laid out for the request's tier."""
     alike = KeptCosts, request.tier, request.gpus_per_node, request.prefers_weak
     return state.kept(alike, lambda: KeptCosts(state, request))
 
 
 def _failures_per_cost(state: FleetState, request: Request) -> float:
-    """Over the time that the request is believed to run."""
+    """Return the expected failures by unit of cost over the expected run time."""
     run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
     return run_s / _HOUR_S / _UNIT_H
 
@@ -116,10 +116,10 @@ def _failures_per_cost(state: FleetState, request: Request) -> float:
 def expected_losses(
     state: FleetState, request: Request, cells: Ints, usable: Flags | None = None
 ) -> npt.NDArray[np.float64]:
-    """GPU-seconds that the gang is expected to lose by failures of its part of each cell; none where it prefers such.
+    """Return the GPU-seconds that the gang is expected to lose by failures of its part of each cell.
 
-    A failure costs each of its GPUs what reclaim reckons for a victim's restart. ``cells``, ``usable``: as
-    ``cell_costs`` has it.
+    They are 0 if it prefers weak GPUs. A failure costs each of its GPUs what reclaim counts for a victim's restart.
+    ``cells``, ``usable``: as in ``cell_costs``.
     """
     if request.prefers_weak or not state.layout.has_weak:
         return np.zeros(len(cells))
@@ -129,7 +129,7 @@ def expected_losses(
 
 
 def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
-    """In steps of what the policy tolerates."""
+    """Return the costs in steps of the failures that the policy tolerates."""
     if request.prefers_weak:
         return np.zeros(len(costs), dtype=np.int64)
     steps = costs * _failures_per_cost(state, request) // state.policy.placement.hazard.tolerated_failures
@@ -137,13 +137,13 @@ def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
 
 
 def end_of_first_grade(state: FleetState, request: Request) -> int:
-    """The least cost that is a step."""
+    """Return the least cost that is a step."""
     return _least_cost_of(state.policy.placement.hazard.tolerated_failures, _failures_per_cost(state, request))
 
 
 @lru_cache(maxsize=1024)
 def _least_cost_of(failures: float, per_cost: float) -> int:
-    """Which comes to so many, found once, so that costs are compared as whole numbers."""
+    """Return the least cost that comes to so many failures; it is cached, so costs are compared as whole numbers."""
     if _MOST_COST * per_cost < failures:
         return _MOST_COST
     cost = int(failures / per_cost)
@@ -155,9 +155,10 @@ def _least_cost_of(failures: float, per_cost: float) -> int:
 
 
 def weakness_of(request: Request, parts: KeptCosts, room: Tally, level: int, homes: Ints) -> Ints | None:
-    """Of each of ``homes``, groups of a level, what a gang on its soundest cells costs; None: nothing in any of them.
+    """Return what a gang on the soundest cells of each of ``homes`` costs; None: nothing in any of them.
 
-    Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
+    ``homes``: groups of a level. Only groups with too few sound cells are computed. Slices may need weaker cells than
+    these.
     """
     if level == room.node_level:  # each home is one cell
         own = parts.costs[homes]
@@ -173,7 +174,7 @@ def weakness_of(request: Request, parts: KeptCosts, room: Tally, level: int, hom
 
 
 def soundest_homes(state: FleetState, request: Request, costs: Ints) -> Ints:
-    """The places in ``costs``, one of each home, of those that cost fewest steps that matter."""
+    """Return the indices in ``costs``, one for each home, with the fewest steps that matter."""
     if request.prefers_weak:
         return np.arange(len(costs))
     first: Ints = (costs < end_of_first_grade(state, request)).nonzero()[0]
@@ -185,7 +186,7 @@ def soundest_homes(state: FleetState, request: Request, costs: Ints) -> Ints:
 
 
 def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) -> Ints:
-    """As what one host of the gang goes to these cells: the fewer failures its part would add, the earlier."""
+    """Return the steps of failures that one host of the gang would add on each of these cells; fewer go first."""
     costs = cell_costs(state, request, cells, usable)
     return costs if request.prefers_weak else _graded(state, request, costs * request.nodes)
 
@@ -193,9 +194,9 @@ def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) ->
 def soundest(
     state: FleetState, request: Request, parts: KeptCosts | None, cells: Ints, suffices: Callable[[Ints], bool]
 ) -> Ints:
-    """Those of ``cells`` without the weakest, as far as what is left suffices: a whole gang of such would cost more.
+    """Return ``cells`` without the weakest, as long as the others suffice: a whole gang of weak cells would cost more.
 
-    ``parts``: None where no GPU is less sound than others.
+    ``parts``: None if no GPU is less sound than others.
     """
     if parts is None or request.prefers_weak or len(cells) == request.nodes:
         return cells
