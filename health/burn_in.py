@@ -1,14 +1,15 @@
-"""The verdict on a burn-in, from its figures: exact results, the same bits as its peers, clean counters, its speed.
+"""The verdict on a burn-in, from its figures: exact results, equal bits among peers, clean counters, speed.
 
 * **Partial sums.** A GEMM over small whole numbers has one exact answer, in whatever order it is summed; the runner
-  computes it beside the GPU. Any other answer is a wrong result: it fails and threatens correctness.
+  computes it next to the GPU. Any other answer is a wrong result: it fails and threatens correctness.
 * **Bands.** A GEMM over random numbers of one magnitude has no exact answer, but the same GPU model, driver and library
   give the same bits. A digest is compared among GPUs of one key: the majority is right; without one it is undecided.
 * **Counters** of memory and link errors must not have grown.
-* **Rates** make the fingerprint; one far under its peers' median fails, or under a floor for all (PCIe copies).
-* **Vendor's tests** (``dcgmi diag``), where a host runs them: what fails on the GPU fails the burn-in.
+* **Rates** make the fingerprint. A rate far under its peers' median fails, and so does one under the policy's floor
+  for all GPUs (PCIe copies).
+* **Vendor's tests** (``dcgmi diag``), where a host runs them: a failure on the GPU fails the burn-in.
 
-Source: bitwise comparison finds what ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
+Source: bitwise comparison finds errors that ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class ComparisonKey:
-    """GPUs with equal keys compute the same bits. ``library``: name and version of what ran the GEMM."""
+    """GPUs with equal keys compute the same bits. ``library``: name and version of the library that ran the GEMM."""
 
     model: str
     driver: str
@@ -37,7 +38,7 @@ class ComparisonKey:
 
 @dataclass(frozen=True, slots=True)
 class PartialSum:
-    """One exact sum, and what the GPU gave. Whole numbers, so that equal means equal."""
+    """One exact sum and the GPU's result. Both are whole numbers, so that equal means equal."""
 
     name: str
     golden: int
@@ -46,11 +47,11 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True)
 class BurnInFigures:
-    """What one burn-in of one GPU measured.
+    """Figures that one burn-in of one GPU measured.
 
     ``bands``: magnitude band → digest of the result's bits. ``counter_deltas``: metric → growth during the run, None
     where the GPU has no such counter. ``rates``: figure with its unit in its name → value, higher is better.
-    ``vendor_failures``: what the vendor's own tests hold against it, a sentence each.
+    ``vendor_failures``: failures that the vendor's own tests found, a sentence each.
     """
 
     gpu_uuid: GpuUuid
@@ -64,10 +65,10 @@ class BurnInFigures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reasons``: what failed, in words. ``undecided``: bands that its peers could not decide.
+    """Outcome of a burn-in with its reasons.
 
-    ``is_wrong``: it gave a wrong result, so what it computed before may be wrong too.
-    ``fingerprint``: its rates in the order of their names.
+    ``reasons``: the failures as text. ``undecided``: bands that its peers could not decide. ``is_wrong``: the GPU gave
+    a wrong result, so its earlier results may be wrong too. ``fingerprint``: its rates in the order of their names.
     """
 
     gpu_uuid: GpuUuid
@@ -79,9 +80,9 @@ class Verdict:
 
 
 def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: BurnInPolicy) -> Verdict:
-    """The verdict on ``figures``. ``peers``: the newest figures of other GPUs, any key; a GPU is no peer of itself.
+    """Return the verdict on ``figures``, an undecided one where there is no exact sum: that proves nothing.
 
-    A burn-in without any exact sum proves nothing: it is undecided.
+    ``peers``: the newest figures of other GPUs, any key. A GPU is no peer of itself.
     """
     equals = [peer for peer in peers if peer.key == figures.key and peer.gpu_uuid != figures.gpu_uuid]
     wrong_sums = tuple(
@@ -105,7 +106,7 @@ def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: B
 
 
 def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthPolicy) -> Finding | None:
-    """The condemning finding of a failed burn-in, None for any other."""
+    """Return the condemning finding of a failed burn-in, None for any other."""
     if verdict.outcome is not BurnInOutcome.FAILED:
         return None
     return Finding(
@@ -127,7 +128,10 @@ def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthP
 def _compare_bands(
     figures: BurnInFigures, equals: list[BurnInFigures], policy: BurnInPolicy
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Bands in which it differs from the majority of its key (itself included), and those that have none."""
+    """Return the bands that differ from the majority of their key, and the bands without a majority.
+
+    The GPU's own digest counts too.
+    """
     wrong: list[str] = []
     undecided: list[str] = []
     for band, digest in sorted(figures.bands.items()):
@@ -141,14 +145,17 @@ def _compare_bands(
 
 
 def majority_of(votes: list[str], quorum: int) -> str | None:
-    """What more than half of at least ``quorum`` votes say, else None."""
+    """Return the vote of more than half of at least ``quorum`` votes, else None."""
     if len(votes) < quorum:
         return None
     return next((vote for vote in sorted(set(votes)) if 2 * votes.count(vote) > len(votes)), None)
 
 
 def _grown(figures: BurnInFigures, policy: BurnInPolicy) -> tuple[str, ...]:
-    """Counters that changed. One that fell was reset meanwhile: the run does not show that it was clean."""
+    """Return a text for each counter that changed.
+
+    A counter that fell was reset meanwhile: the run does not show that it was clean.
+    """
     deltas = {name: figures.counter_deltas.get(name) for name in policy.clean_counters}
     return tuple(f"{name} changed by {delta:g}" for name, delta in deltas.items() if delta)
 

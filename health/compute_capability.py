@@ -1,4 +1,4 @@
-"""What a GPU's tensor cores can multiply, by its compute capability: ``compute_capabilities.json``, with its source."""
+"""Input types of tensor cores by compute capability, from ``compute_capabilities.json``, which names its source."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _TABLE: Final = Path(__file__).with_name("compute_capabilities.json")
 
 
 def dtypes_of(compute_capability: str | None) -> tuple[str, ...] | None:
-    """The input types of its tensor cores, the widest first; None where the table does not know it."""
+    """Return the input types of its tensor cores, the widest first; None where the table does not list it."""
     found = None if compute_capability is None else _dtypes().get(compute_capability)
     return None if found is None else tuple(found)
 

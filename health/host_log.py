@@ -1,6 +1,6 @@
-"""What the kernel logs of the host itself that costs jobs: memory, PCIe, disks, file systems, tasks that hang. Pure.
+"""Kernel log lines about the host itself that cost jobs: memory, PCIe, disks, file systems, tasks that hang. Pure.
 
-Sources: the Linux kernel's own words (``drivers/edac/edac_mc.c``, ``arch/x86/kernel/cpu/mce/core.c``,
+Sources: the Linux kernel's messages (``drivers/edac/edac_mc.c``, ``arch/x86/kernel/cpu/mce/core.c``,
 ``mm/memory-failure.c``, ``drivers/pci/pcie/aer.c``, ``drivers/nvme/host/pci.c`` and ``core.c``, ``kernel/hung_task.c``,
 ``fs/ext4/super.c``, ``fs/xfs/xfs_fsops.c``, ``fs/btrfs``)::
 
@@ -11,8 +11,8 @@ Sources: the Linux kernel's own words (``drivers/edac/edac_mc.c``, ``arch/x86/ke
     INFO: task python:4242 blocked for more than 120 seconds.
     EXT4-fs (nvme0n1p2): Remounting filesystem read-only
 
-Correctable errors are passed over: the hardware has mended them, and counts them elsewhere. Of PCIe only the lines of
-GPUs, NVSwitches, network cards and NVMe disks are looked at, each by its own driver's name.
+Correctable errors are skipped: the hardware has corrected them, and counts them elsewhere. PCIe lines count only for
+GPUs, NVSwitches, network cards and NVMe disks, each by its own driver's name.
 """
 
 import re
@@ -34,17 +34,20 @@ BEGINNINGS: Final = (
     "XFS ",
     "BTRFS ",
 )
-"""How such lines begin: most of the log fails this one look."""
+"""Beginnings of such lines: most of the log fails this one check."""
 MAX_TEXT: Final = 500
 TOLD_EVERY_S: Final = 60.0
-"""One kind at one place is told so often at most: a broken disk writes a line for each request."""
+"""Least time between two reports of one kind at one place: a broken disk writes a line for each request."""
 _PLACES_MAX: Final = 256
 _PCI: Final = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 
 @dataclass(frozen=True, slots=True)
 class HostFaultKind:
-    """``is_grave``: what runs there has lost data, its disk or a device. ``pattern`` may name the ``place``."""
+    """One kind of fault. ``is_grave``: running programs have lost data, a disk or a device.
+
+    ``pattern`` may name the ``place``.
+    """
 
     name: str
     pattern: re.Pattern[str]
@@ -54,7 +57,7 @@ class HostFaultKind:
 
 @dataclass(frozen=True, slots=True)
 class HostFault:
-    """``place``: the device that the line names, empty where it names none."""
+    """A fault of the host. ``place``: the device that the line names, empty where it names none."""
 
     kind: HostFaultKind
     place: str
@@ -109,11 +112,11 @@ KINDS: Final = (
         "a task waits for its disk, file server or device without end",
     ),
 )
-"""The first that fits is the line's."""
+"""The first kind that matches is the line's."""
 
 
 def read_host(line: str) -> HostFault | None:
-    """The fault that a line tells of, from its first word on; None for most."""
+    """Return the fault that a line states, from its first word on; None for most."""
     if not line.startswith(BEGINNINGS):
         return None
     words = plain(line)[:MAX_TEXT]
@@ -127,7 +130,10 @@ def read_host(line: str) -> HostFault | None:
 
 @dataclass(slots=True)
 class HostLogReader:
-    """Lines in, faults out: of one kind at one place each ``TOLD_EVERY_S`` of the kernel's clock at most."""
+    """Reader of lines that returns faults, at most one of a kind and place each ``TOLD_EVERY_S``.
+
+    The time is the kernel's clock.
+    """
 
     _told_s: dict[tuple[str, str], float] = field(default_factory=dict)
 

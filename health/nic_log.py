@@ -1,4 +1,4 @@
-"""What the driver of NVIDIA's network cards (mlx5_core) says of a card in the kernel log. Pure.
+"""Kernel log lines of the driver of NVIDIA's network cards (mlx5_core) about a card. Pure.
 
 Sources: the Linux kernel's driver (``drivers/net/ethernet/mellanox/mlx5/core``: ``cmd.c``, ``health.c``, ``events.c``)
 for the lines; NVSentinel's NIC monitor for which of them mean that a card no longer works::
@@ -8,8 +8,8 @@ for the lines; NVSentinel's NIC monitor for which of them mean that a card no lo
     mlx5_core 0000:3b:00.0: Port module event[error]: module 0, Cable error, Bad/unsupported EEPROM
     NETDEV WATCHDOG: ib0 (mlx5_core): transmit queue 5 timed out
 
-A port says that it is up all the while: nothing else tells of these. Lines that only asking brings about (``ACCESS_REG
-failed``) are passed over.
+The port reports that it is up all the while: no other signal shows these faults. Lines that only a query causes
+(``ACCESS_REG failed``) are skipped.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import Final
 from health.xid.kernel_lines import plain
 
 BEGINNINGS: Final = ("mlx5_core ", "NETDEV WATCHDOG: ")
-"""How the kernel's lines about such cards begin."""
+"""Beginnings of the kernel's lines about such cards."""
 MAX_TEXT: Final = 500
 """Characters of a line that are kept."""
 _LINE: Final = re.compile(
@@ -31,7 +31,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NicFaultKind:
-    """``is_fatal``: the card works no more, whatever its ports say."""
+    """One kind of fault. ``is_fatal``: the card no longer works, whatever its ports report."""
 
     name: str
     pattern: re.Pattern[str]
@@ -41,7 +41,7 @@ class NicFaultKind:
 
 @dataclass(frozen=True, slots=True)
 class NicFault:
-    """``place``: the card's PCI address, or the interface where the line names that alone."""
+    """A fault of a card. ``place``: the card's PCI address, or the interface where the line names that alone."""
 
     kind: NicFaultKind
     place: str
@@ -66,11 +66,13 @@ KINDS: Final = (
     _kind("cable", r"Cable error", "the driver cannot use its cable"),
     _kind("transmit_timeout", r"NETDEV WATCHDOG|TX timeout detected", "it sends nothing from a queue"),
 )
-"""The first that fits is the line's. A cage without a cable is told of at each boot: no fault (see ``port_down``)."""
+"""The first kind that matches is the line's. A cage without a cable is reported at each boot: no fault (see
+``port_down``).
+"""
 
 
 def read_nic(line: str) -> NicFault | None:
-    """The fault that a line tells of, from its first word on; None for most lines of the driver."""
+    """Return the fault that a line states, from its first word on; None for most lines of the driver."""
     found = _LINE.match(line)
     if found is None:
         return None

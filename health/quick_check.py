@@ -1,6 +1,6 @@
 """The finding of a quick check: a GEMM over small whole numbers has one exact answer, and a GPU gave another.
 
-As a burn-in's partial sums (``burn_in``): any other answer is a wrong result, measured by ourselves; it condemns.
+As with a burn-in's partial sums (``burn_in``), any other answer is a wrong result of our own measurement; it condemns.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _MOST_NAMED: Final = 3
 def finding_of(
     gpu_uuid: GpuUuid, node_id: NodeId, wrong: list[tuple[str, int, int]], at_ms: int, policy: HealthPolicy
 ) -> Finding:
-    """``wrong``: name of each sum, the exact one and the one that came out; at least one."""
+    """Return the finding. ``wrong``: name of each sum, its exact value and the measured one; at least one."""
     named = "; ".join(f"{name}: {measured} instead of {golden}" for name, golden, measured in wrong[:_MOST_NAMED])
     more = "" if len(wrong) <= _MOST_NAMED else f" and {len(wrong) - _MOST_NAMED} more"
     return Finding(

@@ -1,8 +1,8 @@
-"""Whose fault it is that checkpoints cannot be saved: the host's, the storage's, or the job's own. Pure.
+"""Blame for checkpoints that cannot be saved: the host, the storage, or the job itself. Pure.
 
-Reported by programs, so no GPU is judged by it. A place that hosts share is at fault once several of them failed there;
-one host that fails alone is at fault itself. Room is the place's: a full one says nothing of the host that found it so.
-A refusal is about who asks: it is the job's own until several jobs are refused.
+Programs report it, so no GPU is judged by it. A place that hosts share is at fault once several of them failed there;
+one host that fails alone is at fault itself. Free space is the place's: a full place shows nothing about the host that
+found it full. A refusal is about the caller: it is the job's own fault until several jobs are refused.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Blamed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Saves of one job that failed on one host at one place, and none that was good since.
+    """Failed saves of one job on one host at one place, with no good save since.
 
     ``kind``: of the newest failure, as ``muster.train.checkpoint.save_faults`` names them.
     """
@@ -35,9 +35,9 @@ class Failing:
 
 
 def blamed_for(failing: Sequence[Failing], policy: StoragePolicy) -> dict[Failing, Blamed]:
-    """Who is to blame for each that counts. ``failing``: all that stand of one place, or of one host's own places.
+    """Return the blame for each failure that counts. ``failing``: all of one place, or of one host's own places.
 
-    What is left out has not failed often enough yet.
+    A failure that is not in the result has not occurred often enough yet.
     """
     found: dict[Failing, Blamed] = {}
     for place in {(each.place, each.is_shared, None if each.is_shared else each.node_id) for each in failing}:

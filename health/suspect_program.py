@@ -1,4 +1,4 @@
-"""Whether a program is to be suspected rather than the GPUs it ran on: one symptom, again and again, somewhere else."""
+"""Suspect programs: a job is suspected rather than its GPUs where one symptom recurs on disjoint sets of GPUs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LOOKS_BACK: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """How one attempt of a job ended: each GPU-side symptom with the GPUs that showed it."""
+    """The end of one attempt of a job: each GPU-side symptom with the GPUs that showed it."""
 
     attempt_id: AttemptId
     ended_ms: int
@@ -23,7 +23,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """``gpu_sets``: disjoint, one of each attempt in ``attempt_ids``, each in order."""
+    """A suspicion. ``gpu_sets``: disjoint, one of each attempt in ``attempt_ids``, each in order."""
 
     symptom: str
     attempt_ids: tuple[AttemptId, ...]
@@ -35,10 +35,9 @@ class Suspicion:
 
 
 def suspicion_of(troubles: Iterable[Trouble], policy: SuspicionPolicy, now_ms: int) -> Suspicion | None:
-    """The first symptom, by name, that came on ``disjoint_sets`` sets of GPUs without one in common, within the window.
+    """Return the first symptom, by name, that occurred on ``disjoint_sets`` disjoint sets of GPUs within the window.
 
-    One broken GPU explains what comes on it again; nothing but the program explains the same on GPUs that have
-    nothing in common.
+    One broken GPU explains a symptom that recurs on it; only the program explains the same symptom on disjoint sets.
     """
     since_ms = now_ms - int(policy.window_s * 1000)
     recent = sorted((each for each in troubles if each.ended_ms >= since_ms), key=lambda each: each.ended_ms)

@@ -11,20 +11,24 @@ from muster.domain.policy.health import CohortPolicy
 Attribute = str | int | None
 UNKNOWN: Final = "-"
 _PLAIN: Final = " .,+:()"
-"""Signs that stand for themselves in a key, so that people can read it; no slash, so that a key is a part of a path."""
+"""Characters that a key contains unencoded, so that people can read it; no slash, so that a key is one part of a path.
+"""
 
 
 def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str:
-    """A stable text: equal for two GPUs exactly when all the policy's attributes are equal.
+    """Return a stable text that is equal for two GPUs exactly when all the policy's attributes are equal.
 
-    The attributes in the order of their names, ``name=value`` joined by ``|``; an attribute that is not known is ``-``,
-    equal only to itself.
+    The attributes stand in the order of their names, ``name=value`` joined by ``|``. An unknown attribute is ``-``,
+    which is equal only to itself.
     """
     return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
 
 
 def agreed_of(told: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, dict[str, Attribute]]:
-    """Model → what all GPUs of it that tell an attribute tell alike. ``told``: the model and attributes of each."""
+    """Return model → attributes with one value among all GPUs of the model that report the attribute.
+
+    ``told``: the model and attributes of each GPU.
+    """
     values: dict[str, dict[str, set[Attribute]]] = {}
     for model, attributes in told:
         of_model = values.setdefault(model, {})
@@ -38,37 +42,40 @@ def agreed_of(told: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, 
 
 
 def presumed(attributes: Mapping[str, Attribute], agreed: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """With what is not known of it taken to be as it is of all others of its model that tell it (``agreed``).
+    """Return the GPU's attributes, with unknown ones presumed equal to the value that its model agrees on (``agreed``).
 
-    So an agent that does not tell an attribute splits no fleet that is alike. Where others differ in it, what it is of
-    this GPU cannot be presumed: it stays unknown, and the GPU is mixed with none of them.
+    So an agent that does not report an attribute splits no uniform fleet. Where other GPUs differ in an attribute, its
+    value cannot be presumed: it stays unknown, and the GPU is mixed with none of them.
     """
     return {**agreed, **{name: value for name, value in attributes.items() if value is not None}}
 
 
 def attributes_of(key: str) -> dict[str, str | None]:
-    """What ``cohort_key`` wrote, as text; None for what is not known."""
+    """Return the attributes in a key of ``cohort_key`` as text, None for an unknown one."""
     pairs = (part.partition("=") for part in key.split("|"))
     return {name: None if value == UNKNOWN else unquote(value) for name, _, value in pairs}
 
 
 def part_of_key(key: str, attributes: Collection[str] | None) -> str:
-    """What ``cohort_key`` wrote, of these attributes alone (None: of all): equal for GPUs that a tier lets be mixed."""
+    """Return the part of a cohort key with these attributes alone (None: all).
+
+    It is equal for GPUs that a tier allows to be mixed.
+    """
     if attributes is None:
         return key
     return "|".join(pair for pair in key.split("|") if pair.partition("=")[0] in attributes)
 
 
 def may_be_mixed(keys: Iterable[str], attributes: Collection[str] | None) -> bool:
-    """Whether GPUs of these cohorts are alike in all that is asked for, so that one gang may have them (I4).
+    """Return whether these cohorts agree in all required attributes, so that one gang may have their GPUs (I4).
 
-    ``attributes``: as ``Policy.homogeneity`` of its tier. Of none at all there is no gang.
+    ``attributes``: as ``Policy.homogeneity`` of its tier. No keys make no gang.
     """
     return len({part_of_key(key, attributes) for key in keys}) == 1
 
 
 def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPolicy) -> dict[str, tuple[GpuUuid, ...]]:
-    """Key → its GPUs, both in order."""
+    """Return each key with its GPUs, both in order."""
     found: dict[str, list[GpuUuid]] = {}
     for gpu_uuid in sorted(gpus):
         found.setdefault(cohort_key(gpus[gpu_uuid], policy), []).append(gpu_uuid)
@@ -78,9 +85,10 @@ def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPo
 def outliers_of(
     fingerprints: Mapping[GpuUuid, Mapping[str, float]], policy: CohortPolicy
 ) -> dict[GpuUuid, tuple[str, ...]]:
-    """GPUs with a figure further from its cohort's median than the tolerance, and which figures.
+    """Return the GPUs with a figure too far from its cohort's median, and the names of these figures.
 
-    ``fingerprints``: GPU → figure → value, all of one cohort; a figure that a GPU lacks says nothing of it.
+    Too far is further than the tolerance. ``fingerprints``: GPU → figure → value, all of one cohort. A figure that a
+    GPU lacks does not count for it.
     """
     medians = {name: median(_values(fingerprints.values(), name)) for name in _names(fingerprints.values())}
     found = {
@@ -95,7 +103,7 @@ def outliers_of(
 
 
 def _text(value: Attribute) -> str:
-    """Percent-encoded, so that no value can pass for a separator, nor a known one for an unknown."""
+    """Return the value percent-encoded, so that it cannot pass for a separator, nor a known one for an unknown one."""
     if value is None:
         return UNKNOWN
     text = quote(str(value), safe=_PLAIN)

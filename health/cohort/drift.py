@@ -1,6 +1,6 @@
-"""Which GPUs of one model differ from most of them, in what, and what that costs: they may be in no gang with the rest.
+"""Drift: GPUs of one model that differ from most others, in which attribute, and how many are kept out of gangs by it.
 
-Pure. GPUs come in groups that are alike in everything that is asked of them, so that a fleet of any size is few rows.
+Pure. GPUs come in groups with equal attributes, so that a fleet of any size is few rows.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ NODES_NAMED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """``num_gpus`` GPUs of one model on one node that are alike. An attribute that is None or missing is not known."""
+    """``num_gpus`` equal GPUs of one model on one node. An attribute that is None or missing is unknown."""
 
     model: str
     node_id: NodeId
@@ -28,7 +28,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """GPUs with another value than most. ``nodes``: the first ``NODES_NAMED`` of them, in order."""
+    """GPUs with another value than most. ``nodes``: the first ``NODES_NAMED`` of their nodes, in order."""
 
     value: str
     num_gpus: int
@@ -38,12 +38,12 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One attribute of one model in which not all GPUs are alike.
+    """One attribute of one model in which GPUs differ.
 
     ``majority``: the value of most GPUs; among equals the one on more nodes, then the first in order. ``num_gpus``,
-    ``num_nodes``: all of the model of which the attribute is known. ``is_cohort``: the policy lets none be mixed that
+    ``num_nodes``: all of the model of which the attribute is known. ``is_cohort``: the policy forbids to mix GPUs that
     differ in it. ``num_kept_out``: how many GPUs it therefore keeps out of a gang with the majority. ``mixed_in``: the
-    tiers that let them be mixed all the same.
+    tiers that allow the mix nevertheless.
     """
 
     model: str
@@ -67,9 +67,9 @@ class Drift:
 def drifts_of(
     groups: Sequence[Alike], policy: CohortPolicy, asked: Mapping[str, Collection[str] | None] | None = None
 ) -> list[Drift]:
-    """Of every model and attribute with more than one value: what keeps the most GPUs out of a gang first.
+    """Return every model and attribute with more than one value, first the one that keeps the most GPUs out of gangs.
 
-    ``asked``: tier → what it asks to be equal, as ``Policy.homogeneity``; None: there is one rule for all.
+    ``asked``: tier → the attributes that have to be equal, as ``Policy.homogeneity``; None: there is one rule for all.
     """
     by_model: dict[str, list[Alike]] = {}
     for group in groups:
@@ -92,7 +92,7 @@ def _drift(model: str, name: str, groups: Iterable[Alike], *, is_cohort: bool) -
         if value is not None:
             gpus[str(value)] += group.num_gpus
             nodes.setdefault(str(value), set()).add(group.node_id)
-    if len(gpus) < 2:  # alike, or not known
+    if len(gpus) < 2:  # equal, or unknown
         return None
     in_order = sorted(gpus, key=lambda value: (-gpus[value], -len(nodes[value]), value))
     others = tuple(_other(value, gpus[value], nodes[value]) for value in in_order[1:])

@@ -1,7 +1,7 @@
-"""GPUs of one gang beside each other: who is apart from its peers under like load, and for how long.
+"""GPUs of one gang compared with each other: which GPU is apart from its peers under like load, and for how long.
 
-A GPU that draws less power, clocks lower, runs hotter or works less than those that do the same work as it slows them
-all, though no counter of its own says anything. Pure: readings of now and what was remembered in; findings out.
+A GPU slows its gang if it draws less power, clocks lower, runs hotter or works less than its peers, although none of
+its own counters shows a fault. Pure: readings of now and the memory of earlier rounds in; findings out.
 
 Source: the modified z-score of B. Iglewicz and D. Hoaglin, How to Detect and Handle Outliers (1993).
 """
@@ -34,9 +34,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PeerMetric:
-    """``bad_side``: +1 where only what is too high is a fault, -1 too low, 0 both.
+    """One compared metric, with the side on which a difference is a fault.
 
-    ``least``, ``most``: what a sensor that works can read; anything else is no reading.
+    ``bad_side``: +1 where only a value too high is a fault, -1 too low, 0 both. ``least``, ``most``: the range of a
+    working sensor; a value outside it is no reading.
     """
 
     name: str
@@ -61,7 +62,7 @@ _MOST: Final = np.array([metric.most for metric in METRICS])
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The GPUs that work in gangs now. ``gangs``: a number a GPU, equal for those of one gang and cohort.
+    """The GPUs that work in gangs now. ``gangs``: a number a GPU, equal within one gang and cohort.
 
     ``values``: a row a GPU, a column a metric of ``METRICS``; NaN where there is no reading.
     """
@@ -86,9 +87,10 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """``windows``: (GPU, gang, metric) → the last rounds as bits, the newest lowest: 1 where it was apart.
+    """Memory of the last rounds, by GPU, gang and metric.
 
-    ``stated_ms``: fault that stands → when it was last told. Who was never apart within the window is in neither.
+    ``windows``: the last rounds as bits, the newest lowest: 1 where it was apart. ``stated_ms``: standing fault → when
+    it was last stated. A GPU that was never apart within the window is in neither.
     """
 
     windows: Mapping[tuple[GpuUuid, int, int], int] = field(default_factory=dict)
@@ -96,10 +98,10 @@ class Memory:
 
 
 def judge_round(memory: Memory, seen: Round, policy: HealthPolicy) -> tuple[Memory, tuple[Finding, ...]]:
-    """What is remembered after this round, and each GPU that was apart in enough of the last ones.
+    """Return the memory after this round, and a finding for each GPU that was apart in enough of the last rounds.
 
-    A fault is told when it begins to stand, and each ``restate_s`` while it does. A GPU that left its gang is
-    forgotten: in another gang it begins anew.
+    A fault is stated when it begins to stand, and each ``restate_s`` while it does. A GPU that left its gang is
+    forgotten: in another gang it starts from nothing.
     """
     rules = policy.peers
     span = (1 << rules.window_rounds) - 1
@@ -125,7 +127,10 @@ def judge_round(memory: Memory, seen: Round, policy: HealthPolicy) -> tuple[Memo
 
 
 def apart_now(seen: Round, rules: PeerPolicy) -> list[Apart]:
-    """Who is apart in this round, by GPU and metric. At any size of the fleet a few passes over arrays."""
+    """Return the GPUs that are apart in this round, by GPU and metric.
+
+    At any size of the fleet this takes a constant number of array operations.
+    """
     if not len(seen.gangs):
         return []
     _, gangs = np.unique(seen.gangs, return_inverse=True)
@@ -137,20 +142,20 @@ def apart_now(seen: Round, rules: PeerPolicy) -> list[Apart]:
         is_alike = is_busy & (np.abs(load - middle) <= rules.utilisation_band_percent)
     found: list[Apart] = []
     for metric, described in enumerate(METRICS):
-        # Whose load is unlike is apart in that alone: by how much its power or clock differs says nothing.
+        # A GPU with another load is apart in the load alone: a difference of its power or clock is no fault then.
         members = is_busy if described.name == UTILISATION else is_alike
         found += _apart_in(metric, values[:, metric], gangs, members, rules)
     return sorted(found, key=lambda one: (one.index, one.metric))
 
 
 def _believed(values: Floats) -> Floats:
-    """NaN in the place of what no GPU reads: a broken sensor is no GPU that runs apart."""
+    """Return the values with NaN in place of what no working sensor reads: a broken sensor is no GPU that is apart."""
     with np.errstate(invalid="ignore"):
         return np.where((values >= _LEAST) & (values <= _MOST), values, np.nan)
 
 
 def medians(values: Floats, groups: Ints) -> Floats:
-    """The median of each group, NaN left out, and NaN for a group without any.
+    """Return the median of each group without its NaN values, and NaN for a group without any value.
 
     ``groups``: a whole number a value, from 0 on.
     """
@@ -181,7 +186,7 @@ def _apart_in(metric: int, values: Floats, gangs: Ints, members: Flags, rules: P
 
 
 def floor_of(metric: PeerMetric, rules: PeerPolicy) -> float:
-    """The least MAD, in the metric's own unit."""
+    """Return the least MAD, in the metric's own unit."""
     floors: Mapping[str, Any] = {
         "power_w": rules.power_floor_w,
         "sm_clock_mhz": rules.sm_clock_floor_mhz,

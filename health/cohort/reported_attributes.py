@@ -1,6 +1,6 @@
-"""Attributes of a GPU that its agent tells, as cohorts and the drift report compare them: all of them texts.
+"""Attributes of a GPU as its agent reports them, for cohorts and the drift report: all of them texts.
 
-Pure: from the newest ``GPU_STATE`` of the GPU, the class of its node's network, and what its host says in words.
+Pure: from the newest ``GPU_STATE`` of the GPU, the class of its node's network, and the texts of its host's state.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, ST
 
 
 def attributes_told(state: Mapping[str, Any], text: str, network: str | None, host_text: str = "") -> dict[str, str]:
-    """By the names of ``cohort_attributes.TOLD``; what was not told is not there.
+    """Return the reported attributes by the names of ``cohort_attributes.TOLD``, without unreported ones.
 
     ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.
     """

@@ -1,1 +1,1 @@
-"""From signals to findings: one file a rule, pure and without I/O, the same in agent, server and simulation."""
+"""Detectors, from signals to findings: a file a rule, pure, without I/O, the same in agent, server and simulation."""

@@ -1,4 +1,4 @@
-"""What a detector is: a named, versioned, pure rule from a GPU's readings, or from an event, to findings."""
+"""Detector: a named, versioned, pure rule from a GPU's readings, or from an event, to findings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NO_FINDINGS: Findings = ()
 
 @dataclass(frozen=True, slots=True)
 class OwnHeat:
-    """°C: the maxima that a GPU tells of itself (NVML's thresholds GPU_MAX and MEM_MAX); None where it tells none."""
+    """Maxima in °C that a GPU reports of itself (NVML's thresholds GPU_MAX and MEM_MAX); None where it reports none."""
 
     gpu_max_c: float | None = None
     memory_max_c: float | None = None
@@ -26,17 +26,17 @@ NO_OWN_HEAT: Final = OwnHeat()
 
 
 def own_heat_in(state: Mapping[str, float]) -> OwnHeat:
-    """``state``: the values of a ``gpu_state`` event."""
+    """Return the GPU's own maxima from ``state``, the values of a ``gpu_state`` event."""
     return OwnHeat(state.get("temperature_max_c"), state.get("memory_temperature_max_c"))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One sample with what a rule needs beside it.
+    """One sample together with what else a rule needs.
 
     ``previous`` is the last sample that answered: its counters are carried over polls that failed, so a rise is seen
-    once, whatever lies between. None on first sight. ``model``: of the GPU, empty where nobody knows it. ``own_heat``:
-    what the GPU tells of itself.
+    once, however many polls failed in between. None on first sight. ``model``: of the GPU, empty where it is unknown.
+    ``own_heat``: the maxima that the GPU reports of itself.
     """
 
     node_id: NodeId
@@ -58,8 +58,9 @@ class Reading:
         threatens_correctness: bool = False,
         values: dict[str, float] | None = None,
     ) -> Finding:
-        """A measured finding about this GPU at the sample's time, by whoever told the metric that it ``reads``: NVML,
-        or DCGM where NVML does not tell it.
+        """Return a measured finding about this GPU at the sample's time.
+
+        Its source is the source of the metric that it ``reads``: NVML, or DCGM where NVML does not report it.
         """
         is_dcgms = reads is not None and METRICS[reads].name in self.sample.from_dcgm
         return Finding(
@@ -80,23 +81,23 @@ class Reading:
 
 
 class Tells(StrEnum):
-    """What a rule tells of, and so how long its statements are one fault."""
+    """The kind of statement that a rule makes, and so how long its statements are one fault."""
 
     MOMENT = "moment"
-    """Something that happened. It is not over, it decays."""
+    """Something that happened. It has no end, it decays."""
     STANDING = "standing"
-    """What every sample shows as long as it stands."""
+    """A state that every sample shows as long as it stands."""
     STATE = "state"
-    """What is told when it changes and each hour, until it is told to be otherwise."""
+    """A state that is reported when it changes and each hour, until another state is reported."""
     RATE = "rate"
-    """Too much within a window; told again as long as it lasts."""
+    """Too much within a window; stated again as long as it lasts."""
     REPEAT = "repeat"
-    """Evidence that is there, once more."""
+    """A repetition of evidence that is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A rule in words, for its page: what it finds, by whose word, and how bad that is at worst."""
+    """Text about a rule, for its page: what it finds, the source of the rule, and how bad the fault is at worst."""
 
     words: str
     source: str
@@ -105,7 +106,10 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class SampleDetector:
-    """``judge`` is asked at every sample. ``is_standing``: it states its fault as long as it stands, not its rise."""
+    """A rule whose ``judge`` is called for every sample.
+
+    ``is_standing``: it states its fault as long as it stands, not its rise.
+    """
 
     name: str
     version: int
@@ -124,10 +128,10 @@ def _of_nothing(_signal: GpuSignal) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SignalDetector:
-    """``judge`` is asked of every event of ``kinds``.
+    """A rule whose ``judge`` is called for every event of ``kinds``.
 
-    ``tells_of``: the keys of the faults that an event of a state says something of: those that ``judge`` does not find
-    in it are over.
+    ``tells_of``: the keys of the faults about which an event of a state is conclusive: a fault among them that
+    ``judge`` does not find in the event is over.
     """
 
     name: str
@@ -143,7 +147,7 @@ class SignalDetector:
 class Closing:
     """A standing fault of a GPU (or, where ``gpu_uuid`` is None, of the node) that was seen to be over at ``at_ms``.
 
-    ``found``: how many are back, for a fault that is over only when as many are there as its ``expected`` says.
+    ``found``: how many are back, for a fault that is over only when as many are there as its ``expected`` states.
     """
 
     fault_key: str
@@ -170,7 +174,10 @@ def signal_finding(
     values: dict[str, float] | None = None,
     is_of_node: bool = False,
 ) -> Finding:
-    """A finding about the event's GPU (or its node, where it names none, or ``is_of_node``), by its source and time."""
+    """Return a finding about the event's GPU, with the event's source and time.
+
+    It is about the node where the event names no GPU, or with ``is_of_node``.
+    """
     return Finding(
         detector=detector,
         version=version,

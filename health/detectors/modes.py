@@ -7,11 +7,11 @@ from health.evidence.suppression import SHADOW, aside
 from muster.domain.policy.health import HealthPolicy
 
 PEERS: Final = "peers"
-"""The one rule whose numbers stand beside ``health.detectors``, as ``health.peers``."""
+"""The one rule whose numbers are not under ``health.detectors`` but in ``health.peers``."""
 
 
 def in_mode(findings: Findings, policy: HealthPolicy) -> Findings:
-    """Without what rules found that are off; what those in shadow found weighs nothing."""
+    """Return the findings of rules that are not off; findings of rules in shadow weigh nothing."""
     if not findings:
         return findings
     told = []

@@ -1,6 +1,6 @@
-"""What judgement remembers of a GPU between samples, made small: of a healthy one four counters.
+"""The judgement's memory of a GPU between samples in compact form: four counters for a healthy GPU.
 
-So it fits beside the latest state of every GPU, and most samples cost a few comparisons.
+So it fits next to the latest state of every GPU, and most samples cost a few comparisons.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,10 @@ _ACTION: Final = INDEX["recovery_action"]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """``watched`` carries counters over polls that failed; the others mean what they do in ``GpuMemory``."""
+    """Compact memory of a GPU.
+
+    ``watched`` carries counters over polls that failed; the others are as in ``GpuMemory``.
+    """
 
     watched: Watched = UNKNOWN
     clock_windows: clock_events.Windows = clock_events.NO_WINDOWS
@@ -46,14 +49,14 @@ def watched_in(values: Sequence[float | None]) -> Watched:
 readings_that_tell: Final = itemgetter(
     *WATCHED, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
 )
-"""All of a sample that ``is_quiet`` looks at but heat. Of a GPU that was quiet, one whose are the same, and that is not
-hot, is quiet again.
+"""All of a sample that ``is_quiet`` reads except heat. A GPU that was quiet is quiet again if these are unchanged, and
+it is not hot.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What of a policy a quick look needs: reckoned once for each policy, asked of every sample."""
+    """Limits of a policy for the quick check: computed once for each policy, used for every sample."""
 
     rows_max: float
     heat: heat.Limits
@@ -64,7 +67,7 @@ def look_of(policy: HealthPolicy) -> Look:
 
 
 def is_quiet(watched: Watched, values: Sequence[float | None], look: Look) -> bool:
-    """Whether these values say nothing of a GPU of which only counters are remembered, and leave those as they are.
+    """Return whether these values show no fault and no change, for a GPU of which only counters are remembered.
 
     Much quicker than ``judged``, and never true where ``judged`` would find anything.
     """
@@ -89,10 +92,10 @@ def judged(
     model: str = "",
     own_heat: OwnHeat = NO_OWN_HEAT,
 ) -> tuple[Past, tuple[Finding | Closing, ...]]:
-    """What a sample says, with the faults that it shows to be over, and what is remembered after it.
+    """Return the memory after a sample, with its findings and the closings of faults that it shows to be over.
 
-    The caller gives each GPU's samples once, in the order in which they were taken. ``model``, ``own_heat``: where
-    they are known.
+    The caller gives each GPU's samples once, in the order in which they were taken. ``model``, ``own_heat``: where they
+    are known.
     """
     previous = _sample_with(past.watched, sample.gpu_uuid)
     before = GpuMemory(node_id, previous, past.clock_windows, past.stated_ms, model=model, own_heat=own_heat)

@@ -1,5 +1,6 @@
-"""All detectors, and the entry points: ``judge_sample`` for readings, ``judge_signal`` for events, ``check_once`` for
-one look at a host without a past.
+"""All detectors, and the entry points.
+
+``judge_sample`` is for readings, ``judge_signal`` for events, ``check_once`` for one check of a host without a past.
 """
 
 from collections.abc import Iterable, Mapping
@@ -94,7 +95,7 @@ TELLS: Final[Mapping[str, Tells]] = {
     **{rule.name: rule.tells for rule in RULES},
     gpu_count.NAME: Tells.STANDING,
 }
-"""Name → how long its statements are one fault. A lost GPU's count is told while it is open, and as a state."""
+"""Name → how long its statements are one fault. A lost GPU's count is stated while it is open, and as a state."""
 
 _COUNTERS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
 WATCHED: Final[tuple[int, int, int, int]] = (
@@ -103,7 +104,7 @@ WATCHED: Final[tuple[int, int, int, int]] = (
     row_remap.UNCORRECTED,
     corrected_remaps.READING,
 )
-"""Where in a sample the counters stand whose rise is a finding: all that judgement asks of the sample before."""
+"""Indices in a sample of the counters whose rise is a finding: all that judgement reads of the sample before."""
 _READING_OF: Final[Mapping[str, int]] = {
     row_remap.PENDING: row_remap.PENDING_READING,
     row_remap.FAILURE: row_remap.FAILURE_READING,
@@ -111,16 +112,16 @@ _READING_OF: Final[Mapping[str, int]] = {
     recovery_action.NAME: INDEX["recovery_action"],
     clock_events.NAME: INDEX["clock_event_reasons"],
 }
-"""Fault key, or its detector → the reading without which nobody can tell whether the fault still stands."""
+"""Fault key, or its detector → the reading that shows whether the fault still stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """What judgement remembers of one GPU between samples. Keep it per GPU; start with ``GpuMemory(node_id)``.
+    """The judgement's memory of one GPU between samples. Keep it per GPU; start with ``GpuMemory(node_id)``.
 
-    After a restart begin from the latest stored sample: ``GpuMemory(node_id, previous=sample)``; faults that stand are
-    then stated once more, and join the evidence that is there. ``latest_ms``: the newest sample judged.
-    ``stated_ms``: fault key → when a standing fault was last stated.
+    After a restart begin from the latest stored sample: ``GpuMemory(node_id, previous=sample)``; standing faults are
+    then stated again, and join the evidence that is there. ``latest_ms``: the newest sample judged. ``stated_ms``:
+    fault key → when a standing fault was last stated.
     """
 
     node_id: NodeId
@@ -133,10 +134,10 @@ class GpuMemory:
 
 
 def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now_ms: int) -> tuple[GpuMemory, Findings]:
-    """What one sample says of its GPU: new rises at once, standing faults when they begin and each ``restate_s``.
+    """Return the memory after one sample, and its findings.
 
-    A sample that is not newer than the last one says nothing. An onset is never later than ``now_ms`` (a host's clock
-    may run ahead).
+    Rises are stated at once, standing faults when they begin and each ``restate_s``. A sample that is not newer than
+    the last one has no findings. An onset is never later than ``now_ms`` (a host's clock may run ahead).
     """
     if sample.at_ms <= memory.latest_ms:
         return memory, NO_FINDINGS
@@ -167,10 +168,10 @@ def check_once(
     now_ms: int,
     models: Mapping[GpuUuid, str] | None = None,
 ) -> Findings:
-    """What one look at a host says, without any past: every rule that needs none, each finding as it would be kept.
+    """Return the findings of one check of a host without any past, each finding as it would be kept.
 
-    ``models``: of GPUs, where they are known; limits that hang on the model are the model's then. Rises need a second
-    look, rates over samples several; what only weighs if it lasts is told at once.
+    ``models``: of GPUs, where they are known; limits that depend on the model are the model's then. Rises need a second
+    check, rates over samples several; a fault that weighs only if it lasts is stated at once.
     """
     found = list[Finding]()
     events = tuple(signals)
@@ -185,7 +186,7 @@ def check_once(
 
 
 def closings_between(before: GpuMemory, after: GpuMemory, sample: GpuSample) -> tuple[Closing, ...]:
-    """The standing faults that ``sample`` showed to be over: stated before it, and no more after it.
+    """Return the standing faults that ``sample`` showed to be over: stated before it, and no longer after it.
 
     A rate has no end of its own: clocks that come and go under one load stay one fault, joined by its window.
     """
@@ -196,7 +197,10 @@ def closings_between(before: GpuMemory, after: GpuMemory, sample: GpuSample) -> 
 def _state(
     stated_ms: Mapping[str, int], standing: Findings, sample: GpuSample, policy: HealthPolicy
 ) -> tuple[Mapping[str, int], Findings]:
-    """Which of the faults that stand are to be told now; faults that are seen to stand no more are forgotten."""
+    """Return the memory of standing faults, and the findings to state now.
+
+    Faults that are seen to be over are forgotten.
+    """
     again_ms = int(policy.evidence.restate_s * 1000)
     onward = {key: at_ms for key, at_ms in stated_ms.items() if _says_nothing_of(key, sample)}
     told: list[Finding] = []
@@ -210,7 +214,7 @@ def _state(
 
 
 def _says_nothing_of(fault_key: str, sample: GpuSample) -> bool:
-    """Whether ``sample`` lacks the reading that would show if the fault still stands."""
+    """Return whether ``sample`` lacks the reading that would show if the fault still stands."""
     detector = fault_key.partition(":")[0]
     if detector in {heat.TEMPERATURE, heat.MARGIN}:
         return heat.says_nothing(fault_key, sample.values)
@@ -221,7 +225,7 @@ def _says_nothing_of(fault_key: str, sample: GpuSample) -> bool:
 
 
 def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
-    """The sample, with the last known counters where this poll had none."""
+    """Return the sample, with the last known counters where this poll had none."""
     if previous is None:
         return sample
     values, before = sample.values, previous.values
@@ -234,7 +238,7 @@ def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
 
 
 def _told(findings: Findings, policy: HealthPolicy, now_ms: int) -> Findings:
-    """By each rule's mode, and with no onset in the future."""
+    """Return the findings by each rule's mode, and with no onset in the future."""
     if not findings:
         return findings
     return tuple(

@@ -1,4 +1,4 @@
-"""Events: which rules are asked of one, what they find, and which faults it shows to be over."""
+"""Events: the rules for each kind, their findings, and the faults that an event shows to be over."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -98,7 +98,10 @@ _BY_KIND: Final = _by_kind()
 
 
 def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """What one event says. The same event sent twice says the same twice: callers drop known ``signal_id``s."""
+    """Return the findings of one event.
+
+    The same event sent twice gives the same findings twice: callers drop known ``signal_id``s.
+    """
     if signal.gpu_uuid is None and signal.kind in _OF_A_GPU:
         return NO_FINDINGS
     found = NO_FINDINGS
@@ -108,12 +111,12 @@ def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 def alarms(findings: Findings) -> bool:
-    """Whether any of them condemns by itself and now: nothing is placed on what it is about until it is judged."""
+    """Return whether any finding condemns by itself and now: nothing is placed on its GPU until it is judged."""
     return any(each.severity is Severity.CONDEMNING and not is_weightless(each.values) for each in findings)
 
 
 def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
-    """The standing faults that this event shows to be over, for ``health.evidence.evidence.close``."""
+    """Return the standing faults that this event shows to be over, for ``health.evidence.evidence.close``."""
     if signal.kind is EventKind.GPU_FOUND:
         return (Closing(gpu_lost.NAME, signal.node_id, signal.gpu_uuid, signal.at_ms),)
     if signal.kind is EventKind.GPU_COUNT and signal.values.get("now", 0) > signal.values.get("before", 0):
@@ -124,7 +127,7 @@ def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
             continue
         standing = {finding.fault_key for finding in detector.judge(signal, policy)}
         over = (key for key in detector.tells_of(signal) if key not in standing)
-        # Of GPUs that are back: all that were there before are meant, not all of those that the host enrolled with.
+        # All GPUs that were there before have to be back, not all that the host enrolled with.
         found = signal.values.get("found_gpus") if detector.name == gpu_count.NAME else None
         closed += (Closing(key, signal.node_id, signal.gpu_uuid, signal.at_ms, found) for key in over)
     return tuple(closed)

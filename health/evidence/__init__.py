@@ -1,1 +1,1 @@
-"""From findings to evidence: what is merged, indexed, repeated and suppressed."""
+"""The way from findings to evidence: merging, indexing, repetition and suppression."""

@@ -1,10 +1,16 @@
-"""Bursts: one fault that comes again within minutes weighs once; an XID that sticks, within hours.
+"""Bursts: a fault that recurs within minutes weighs once, a sticky XID once within hours.
 
-Source: NVSentinel's analyzer: bursts lie 3 minutes apart; XIDs 74, 79, 95, 109 and 119 stick for 3 hours. The numbers
-are those by which ``fatal_repeats`` counts bursts.
+Source: NVSentinel's analyzer: bursts are 3 minutes apart; XIDs 74, 79, 95, 109 and 119 are sticky for 3 hours. These
+are the numbers by which ``fatal_repeats`` counts bursts.
 
-What weighs are the heaviest that lie apart, each from the next. A burst as a chain, from one to the next within the
-gap, would not do: evidence between two bursts would make them one, and so raise the score.
+The heaviest selection weighs in which all are the gap apart. A burst as a chain, where each evidence is within the gap
+of the next, would not do: evidence between two bursts would join them, and so raise the score.
+
+For a gap of 3 minutes and evidence at minutes 0, 2 and 4 with weights 5, 8 and 5::
+
+    minute   0    2    4
+    weight   5    8    5     0 and 4 are apart, 2 is apart from neither
+                             heaviest apart: 5 + 5 = 10; the chain of all three would weigh 8
 """
 
 from bisect import bisect_left
@@ -20,7 +26,10 @@ Weight = tuple[Evidence, int]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Evidence of one fault in the order of time. ``num_before``: how many of the line lie apart before each."""
+    """Evidence of one fault in the order of time.
+
+    ``num_before``: for each, how many of the line are at least the gap before it.
+    """
 
     evidence: tuple[Evidence, ...]
     num_before: tuple[int, ...]
@@ -36,10 +45,10 @@ def in_line(alike: Iterable[Evidence], policy: HealthPolicy) -> Line:
 
 
 def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weight]:
-    """Of evidence of one fault the part that weighs the most in all, with each apart from the next.
+    """Return the selection of one fault's evidence that weighs most in total, where each is apart from the next.
 
-    Weighted interval scheduling: so more evidence never weighs less, and weights that fall never weigh more. Of parts
-    that weigh alike the newest.
+    Weighted interval scheduling: so more evidence never weighs less, and falling weights never weigh more. Among equal
+    selections the newest is returned.
     """
     if len(weights) == 1:
         return list(weights)
@@ -58,10 +67,10 @@ def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weig
 
 
 def heaviest_in_all(line: Line, weight_of: Callable[[int], int], enough: int) -> int:
-    """What ``heaviest_apart`` weighs in all, or any that is ``enough`` where that is not less.
+    """Return the total weight of ``heaviest_apart``, or any total of at least ``enough`` where that is less.
 
-    ``weight_of``: of the evidence of that number in the line. The newest that lie apart are mostly enough by
-    themselves, however long the line is.
+    ``weight_of``: the weight of the evidence with that number in the line. The newest that are apart are mostly enough
+    by themselves, however long the line is.
     """
     total, number = 0, len(line.evidence)
     while number and total < enough:
@@ -73,7 +82,7 @@ def heaviest_in_all(line: Line, weight_of: Callable[[int], int], enough: int) ->
 
 
 def _best_of_each(line: Line, weights: Sequence[int]) -> list[int]:
-    """For each number the most that so many of the line's first weigh in all."""
+    """Return for each number the highest total weight among so many first of the line."""
     best = [0]
     for num_before, weight in zip(line.num_before, weights, strict=True):
         best.append(max(best[num_before] + weight, best[-1]))
@@ -81,7 +90,7 @@ def _best_of_each(line: Line, weights: Sequence[int]) -> list[int]:
 
 
 def burst_of(alike: Sequence[Evidence], policy: HealthPolicy) -> list[list[Evidence]]:
-    """Evidence of one fault, by burst: whoever takes out a whole one takes out all that could weigh for it."""
+    """Return the evidence of one fault by burst. Removing a whole burst removes all that could weigh for it."""
     bursts: list[list[Evidence]] = []
     last_ms = 0
     for each in sorted(alike, key=lambda one: (one.last_seen_ms, one.id)):
@@ -93,7 +102,7 @@ def burst_of(alike: Sequence[Evidence], policy: HealthPolicy) -> list[list[Evide
 
 
 def gap_ms_of(evidence: Evidence, policy: HealthPolicy) -> int:
-    """How far from the one before it must lie to weigh beside that."""
+    """Return the distance from the evidence before at which it weighs in addition to that."""
     rule = policy.detectors.fatal_repeats
     sticks = evidence.values.get(xid.CODE) in rule.sticky
     return int((rule.sticky_gap_s if sticks else rule.gap_s) * 1000)

@@ -1,4 +1,4 @@
-"""From findings to evidence: one fault is one evidence, however many sources tell it and however often it is stated."""
+"""The way from findings to evidence: one fault is one evidence, whatever the number of sources and statements."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Joined:
 def join(
     finding: Finding, existing: Iterable[Evidence], policy: HealthPolicy, now_ms: int, new_id: EvidenceId
 ) -> Joined:
-    """The evidence that ``finding`` belongs to: an existing one of the same fault nearby in time, else a new one.
+    """Return the evidence of ``finding``: existing evidence of the same fault nearby in time, else new evidence.
 
     ``existing``: evidence of the same GPU (or node), in any order. ``new_id`` is used only if it is new. A finding that
     is worse than the evidence is new: joining never makes evidence worse. Times are milliseconds.
@@ -51,14 +51,17 @@ def join(
     if near:
         newest = max(near, key=lambda each: (each.last_seen_ms, each.id))
         joined = _joined(newest, _as_of(newest, known))
-        if not _is_stale(known, policy, now_ms):  # it weighs though it was first told too late
+        if not _is_stale(known, policy, now_ms):  # it weighs though its first report came too late
             joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
         return Joined(joined, is_new=False)
     return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
 
 
 def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
-    """All of ``known`` that ``finding`` might join, and little else: ``join`` finds the same in it as in the whole."""
+    """Return all of ``known`` that ``finding`` might join, and little else.
+
+    ``join`` finds the same in it as in the whole.
+    """
     onset_ms, found = min(finding.onset_ms, now_ms), list[Evidence]()
     for shelf, detectors in known.faults_like(finding.fault_key):
         reach_ms = _reach_ms({finding.detector, *detectors}, policy)
@@ -67,14 +70,14 @@ def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> l
 
 
 def _reach_ms(detectors: Collection[str], policy: HealthPolicy) -> int:
-    """How far apart a finding and evidence that it joins are at most, by any rule."""
+    """Return the largest distance between a finding and the evidence that it joins, by any rule."""
     windows_s = [_window_s(each, policy) for each in detectors]
     others_s = policy.evidence.dcgm_window_s, policy.detectors.fatal_repeats.gap_s
     return max(int(max(*windows_s, *others_s) * 1000), _words_wait_ms(policy), BURST_MS)
 
 
 def close(evidence: Evidence, closing: Closing) -> Evidence:
-    """The evidence, closed where ``closing`` is about it: it decays from then on."""
+    """Return the evidence, closed where ``closing`` is about it: it decays from then on."""
     if not is_open(evidence) or evidence.fault_key != closing.fault_key or closing.at_ms < evidence.onset_ms:
         return evidence
     if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(closing.gpu_uuid, closing.node_id):
@@ -86,12 +89,12 @@ def close(evidence: Evidence, closing: Closing) -> Evidence:
 
 
 def is_open(evidence: Evidence) -> bool:
-    """Whether nobody has seen its fault to be over. Evidence of a moment (an XID) is never closed, it decays."""
+    """Return whether no source has seen the fault's end. Evidence of a moment (an XID) decays and is never closed."""
     return CLOSED_AT not in evidence.values
 
 
 def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
-    """What was told while somebody worked on the node, and still stands when that is over: it weighs from now on."""
+    """Return the evidence, weighing from now on if it was found during maintenance and still stands after it."""
     if MAINTENANCE not in evidence.values or not is_open(evidence) or not lasts(evidence.detector):
         return evidence
     values = {name: value for name, value in evidence.values.items() if name != MAINTENANCE}
@@ -99,12 +102,12 @@ def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
 
 
 def place_of(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
-    """A GPU keeps its faults wherever it is plugged in; what is about no GPU is about its node."""
+    """Return the identity of the place of a fault: a GPU keeps its faults in any node; others belong to the node."""
     return gpu_uuid if gpu_uuid is not None else node_id
 
 
 def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
-    """Whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
+    """Return whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
 
     ``proof_ms``: when the newest passed burn-in began, or the newest repair ended.
     """
@@ -118,12 +121,12 @@ def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
 
 
 def counts(evidence: Evidence) -> bool:
-    """Whether it weighs: nobody has taken it out of the judgement, and it is neither set aside nor pending."""
+    """Return whether it weighs: it is neither dismissed, suspended, set aside nor pending."""
     return not (evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values))
 
 
 def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """What NVML alone told of an NVLink's error, waiting for the words that the new ``evidence`` has."""
+    """Return NVML's evidence of an NVLink error that the log's text in the new ``evidence`` replaces, marked so."""
     if xid.HAS_WORDS not in evidence.values:
         return ()
     wait_ms = _words_wait_ms(policy)
@@ -139,7 +142,7 @@ def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthP
 
 
 def lessened_by(finding: Finding, known: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    """A count of GPUs that was worse until the ``finding``, which opens another: over just before it."""
+    """Return the evidence of a worse count of GPUs, closed just before the ``finding`` that opens another."""
     if finding.detector != gpu_count.NAME:
         return ()
     over_ms = finding.onset_ms - 1
@@ -178,16 +181,17 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
 
 
 def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
-    """Whether another source tells the very fault that the driver's word was about: the same source tells a new one."""
+    """Return whether another source states the same fault without a mark. The same source would state a new one."""
     is_plain = not set_aside_by(finding.values)
     return is_plain and finding.fault_key == evidence.fault_key and finding.source not in evidence.sources
 
 
 def _hovers(evidence: Evidence) -> bool:
-    """Whether it goes on when its fault comes again after it was over: a reading that hovers at its limit is one fault.
+    """Return whether it continues when its fault recurs after its end: a reading that hovers at its limit is one fault.
 
-    Not where a person or a suspicion took it out: what comes later is new. What is about a node holds it by turns; a
-    count of GPUs that holds nothing is one fault however often it flaps.
+    It does not where a person dismissed it or a suspicion suspended it: a later fault is new. A node's fault opens new
+    evidence each time, since it keeps the node out by turns. A count of GPUs that keeps nothing out is one fault
+    however often it flaps.
     """
     if evidence.is_dismissed or evidence.is_suspended:
         return False
@@ -197,7 +201,7 @@ def _hovers(evidence: Evidence) -> bool:
 
 
 def lasts(detector: str) -> bool:
-    """Whether its faults stand, and are told to be over."""
+    """Return whether the detector's faults stand, and their end is reported."""
     return TELLS.get(detector) in {Tells.STANDING, Tells.STATE}
 
 
@@ -206,7 +210,7 @@ def _is_stale(finding: Finding, policy: HealthPolicy, now_ms: int) -> bool:
 
 
 def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
-    """Whether one of the two is an NVLink's error that waits for its words, and the other has them."""
+    """Return whether one of the two is an NVLink error that waits for the log's text, and the other has that text."""
     if finding.fault_key != evidence.fault_key or finding.detector != xid.NAME:
         return False
     waits = WEIGHS_FROM in finding.values, WEIGHS_FROM in evidence.values
@@ -219,13 +223,16 @@ def _words_wait_ms(policy: HealthPolicy) -> int:
 
 
 def _late_ms(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> int:
-    """How far apart the two may be told where DCGM alone tells one of them: it tells later than NVML and the log."""
+    """Return by how much the two times may differ where DCGM alone states one of them.
+
+    DCGM states faults later than NVML and the log.
+    """
     is_late = (finding.source is Source.DCGM) is not (evidence.sources == (Source.DCGM,))
     return int(policy.evidence.dcgm_window_s * 1000) if is_late else 0
 
 
 def _as_of(evidence: Evidence, finding: Finding) -> Finding:
-    """An XID that DCGM tells after others is no newer than what they told."""
+    """Return the finding, its onset moved back where DCGM states an XID after others: it is no newer than theirs."""
     if finding.detector != xid.NAME or finding.source is not Source.DCGM or evidence.sources == (Source.DCGM,):
         return finding
     return replace(finding, onset_ms=min(finding.onset_ms, evidence.last_seen_ms))
@@ -263,9 +270,9 @@ def _joined(evidence: Evidence, finding: Finding) -> Evidence:
 
 
 def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
-    """Values of one fault that a second source tells: its code and place, where the first had none.
+    """Return the values of a fault after a second source states it: with its code and place, where the first had none.
 
-    Nothing where the two tell of different places. That an action is asked for (XID 154) is nobody's own code.
+    Nothing is added where the two state different places. The request for an action (XID 154) is no fault's own code.
     """
     values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
     if any(values.get(name, told[name]) != told[name] for name in IDENTIFYING if name in told):
@@ -274,7 +281,7 @@ def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) ->
 
 
 def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: EvidenceId) -> Evidence:
-    """History that comes late is kept and shown, but weighs nothing unless it condemns (I26)."""
+    """Return new evidence. A late finding is kept and shown, but weighs nothing unless it condemns (I26)."""
     is_acting = not _is_stale(finding, policy, now_ms) or (
         finding.severity is Severity.CONDEMNING and finding.trust is Trust.MEASURED
     )

@@ -1,8 +1,8 @@
-"""What is known of one place (a GPU, or a node as such): its evidence, on shelves by what rules ask for.
+"""Evidence index: all evidence of one place (a GPU, or a node as such), on shelves by the questions of the rules.
 
-A rule about repetitions looks at one code within a day, a finding at its own fault within minutes: neither looks at all
-that is known, so that a GPU which is told of again and again costs no more for each word than a quiet one. Each shelf
-is in the order in which its evidence was last seen.
+A rule about repetitions reads one code within a day, a finding its own fault within minutes. Neither reads all
+evidence, so that a finding about a GPU with many costs no more than one about a quiet GPU. Each shelf is in the order
+in which its evidence was last seen.
 """
 
 from bisect import bisect_left, insort
@@ -18,14 +18,18 @@ from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
 
 PLACE_IN_GPU: Final = ("gpc", "tpc", "link")
-"""Keys in ``values`` that say where in the GPU."""
+"""Keys in ``values`` that state the place in the GPU."""
 _WATCHED: Final = "watched"
 _FIRST_ID: Final = EvidenceId("")
 _are_one: Final = lru_cache(maxsize=65_536)(are_one)
 
 
 class Shelf(NamedTuple):
-    """``by``: what its evidence has in common (a fault as samples show it, a key, a code…), ``of``: which of it."""
+    """Name of a shelf.
+
+    ``by``: the property that its evidence shares (a fault as samples show it, a key, a code…), ``of``: the property's
+    value.
+    """
 
     by: str
     of: object
@@ -34,7 +38,7 @@ class Shelf(NamedTuple):
 EVERYTHING: Final = Shelf("all", None)
 WORSE_THAN_INFO: Final = Shelf("worse than info", None)
 _SEVERE: Final = Shelf("severe", None)
-"""What is worse than a warning, and what was taken out of the judgement."""
+"""Evidence worse than a warning, and evidence taken out of the judgement."""
 
 
 def of_fault(fault_key: str) -> Shelf:
@@ -46,7 +50,7 @@ def of_code(code: int) -> Shelf:
 
 
 def of_code_at(code: int, place: tuple[float | None, ...]) -> Shelf:
-    """``place``: by ``PLACE_IN_GPU``."""
+    """Return the shelf of a code at a place. ``place``: its values in the order of ``PLACE_IN_GPU``."""
     return Shelf("place", (code, place))
 
 
@@ -55,7 +59,10 @@ def of_detector(detector: str) -> Shelf:
 
 
 def code_of(evidence: Evidence) -> int | None:
-    """The XID, whoever spoke first. A GPU that is lost fell off the bus, also where the log is not read."""
+    """Return the XID, whichever source stated it first.
+
+    A GPU that is lost fell off the bus, also where the log is not read.
+    """
     code = evidence.values.get(xid.CODE)
     if code is None:
         return OFF_THE_BUS if evidence.detector == gpu_lost.NAME else None
@@ -67,7 +74,7 @@ def place_in_gpu(evidence: Evidence) -> tuple[float | None, ...]:
 
 
 class Known(Mapping[EvidenceId, Evidence]):
-    """Evidence of one place, by id. Evidence of an id that is there takes its place."""
+    """Evidence of one place by id. Evidence with a known id replaces the former."""
 
     __slots__ = ("_by_id", "_detectors", "_looked_at", "_pending", "_shelves", "_watched")
 
@@ -83,14 +90,14 @@ class Known(Mapping[EvidenceId, Evidence]):
 
     @property
     def num_looked_at(self) -> int:
-        """How much evidence it has handed out, all in all: the work of those who asked."""
+        """Return how much evidence it has handed out in total: the work of its callers."""
         return self._looked_at
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def __iter__(self) -> Iterator[EvidenceId]:
-        """In the order in which it came to be known."""
+        """Yield the ids in the order in which they were added."""
         return iter(tuple(self._by_id))
 
     def __getitem__(self, evidence_id: EvidenceId) -> Evidence:
@@ -117,11 +124,11 @@ class Known(Mapping[EvidenceId, Evidence]):
             self._pending.discard(evidence.id)
 
     def pending(self) -> list[Evidence]:
-        """What weighs only once it has lasted."""
+        """Return the evidence that weighs only once it has lasted."""
         return [self._by_id[each] for each in sorted(self._pending)]
 
     def on(self, shelf: Shelf, since_ms: int | None = None, until_ms: int | None = None) -> list[Evidence]:
-        """What stands there and was last seen from ``since_ms`` to ``until_ms``, both included, oldest first."""
+        """Return the shelf's evidence last seen from ``since_ms`` to ``until_ms``, both included, oldest first."""
         entries = self._shelves.get(shelf)
         if not entries:
             return []
@@ -131,10 +138,10 @@ class Known(Mapping[EvidenceId, Evidence]):
         return [self._by_id[each] for _, each in entries[first:end]]
 
     def that_may_move(self) -> tuple[Evidence, ...]:
-        """All that a standing or a score looks at where INFO weighs nothing.
+        """Return all evidence that a standing or a score reads where INFO weighs nothing.
 
-        A fault that only warns weighs once, and begins a probation anew when it was last told: of those that decay
-        alike the newest alone.
+        A fault that only warns weighs once, and restarts a probation when it was last seen. Of evidence that decays
+        alike, the newest is enough.
         """
         newest = (entries[-1][1] for shelf in self._watched if (entries := self._shelves[shelf]))
         found = self.on(_SEVERE) + [self._by_id[each] for each in newest]
@@ -142,7 +149,7 @@ class Known(Mapping[EvidenceId, Evidence]):
         return tuple(found)
 
     def faults_like(self, fault_key: str) -> list[tuple[Shelf, frozenset[str]]]:
-        """The shelves of faults that are one with this, each with the detectors that have told of it."""
+        """Return the shelves of faults that are one with this, each with the detectors that have stated it."""
         return [
             (Shelf("shown", key), frozenset(detectors))
             for key, detectors in self._detectors.items()
@@ -150,7 +157,7 @@ class Known(Mapping[EvidenceId, Evidence]):
         ]
 
     def words_of_the_driver(self, since_ms: int) -> list[Evidence]:
-        """Evidence that the driver asks for an action, last seen since then."""
+        """Return the evidence that the driver asks for an action, last seen since then."""
         keys = [key for key in self._detectors if asked_in(key) is not None]
         return [each for key in keys for each in self.on(Shelf("shown", key), since_ms)]
 

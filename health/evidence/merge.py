@@ -1,4 +1,4 @@
-"""What it does to the evidence that a finding is noted: joining, what it replaces, and what its repetition means.
+"""Merging a finding into the evidence: what it joins, what it replaces, and what its repetition means.
 
 Pure, and the same in the judge and in a replay.
 """
@@ -37,9 +37,9 @@ _OF_THE_NODE: Final = frozenset(
         nvlink_errors.RISES,
     }
 )
-"""Rules about a GPU whose findings come of work on its node or fabric. So do the XIDs of NVLinks."""
+"""Rules about a GPU whose findings may result from work on its node or fabric. So may the XIDs of NVLinks."""
 _COUNTED: Final = (TIMES, CODE)
-"""Keys in ``values`` whose change may make a repetition of it."""
+"""Keys in ``values`` whose change may make the evidence a repetition."""
 
 
 def _nothing_elsewhere() -> Iterable[Evidence]:
@@ -48,10 +48,10 @@ def _nothing_elsewhere() -> Iterable[Evidence]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known where a finding belongs.
+    """The evidence and circumstances of the place that a finding belongs to.
 
-    ``known``: evidence of its GPU, or of its node where it is about none; it is written on. ``elsewhere``: asked
-    for evidence of the node's other GPUs only if a rule needs it. ``is_in_maintenance``: somebody works on the node.
+    ``known``: evidence of its GPU, or of its node where it is about no GPU; it is written to. ``elsewhere``: called for
+    evidence of the node's other GPUs only if a rule needs it. ``is_in_maintenance``: people work on the node.
     ``is_in_window``: in a time that a person declared, so that nothing of the node is judged at all.
     """
 
@@ -63,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """``before``: as it was, None where it is new."""
+    """Evidence that changed. ``before``: its former state, None where it is new."""
 
     evidence: Evidence
     before: Evidence | None
@@ -76,7 +76,7 @@ class Noted:
 def note(
     finding: Finding, place: Place, policy: HealthPolicy, now_ms: int, new_id: Callable[[], EvidenceId]
 ) -> Iterator[Noted]:
-    """The evidence that is new or otherwise than before, in the order in which it became so."""
+    """Yield the evidence that is new or changed, in the order of the changes."""
     if place.is_in_window or (place.is_in_maintenance and _comes_of_work(finding)):
         finding = aside(finding, MAINTENANCE)
     known = place.known
@@ -98,7 +98,7 @@ def note(
 
 
 def _may_repeat(before: Evidence, now: Evidence) -> bool:
-    """Whether what was told besides is something that is counted: another time, a code, or a bit of an XID 74."""
+    """Return whether the change is one that rules count: another time, a code, or a bit of an XID 74."""
     told = (*_COUNTED, *filter(xid.is_bit_key, now.values))
     return any(before.values.get(key) != now.values.get(key) for key in told)
 
@@ -107,7 +107,8 @@ def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Itera
     if xid.HAS_WORDS in newest.values:
         yield from _kept(known, superseded_by(newest, known.on(of_fault(newest.fault_key)), policy))
     yield from _kept(known, explained_by(newest, known, policy))
-    if asked_in(newest.fault_key) is not None:  # what it may speak of was seen no later than it was said, but not long
+    if asked_in(newest.fault_key) is not None:
+        # A request for an action follows the faults it is about, but not by long: only recent evidence is compared.
         since_ms = newest.onset_ms - int(max(policy.evidence.dcgm_window_s, policy.evidence.counter_window_s) * 1000)
         told = known.on(EVERYTHING, since_ms)
         words = known.words_of_the_driver(since_ms)

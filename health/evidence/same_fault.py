@@ -1,7 +1,7 @@
-"""Which fault keys tell of one and the same fault: what the driver logs, and the reading in which it shows.
+"""Fault keys of one and the same fault: the driver's log entry, and the reading that shows it.
 
-Source: NVIDIA's XID catalogue and memory error guide. That the driver asks for an action after a fault is no fault of
-its own where the catalogue knows that action as the fault's remedy.
+Source: NVIDIA's XID catalogue and memory error guide. The driver's request for an action after a fault is no fault of
+its own where the catalogue lists that action as the fault's remedy.
 """
 
 from collections.abc import Mapping
@@ -30,35 +30,35 @@ _ACTION_ASKED: Final = f"{recovery_action.NAME}:"
 
 
 def are_one(first: str, second: str) -> bool:
-    """Whether two fault keys, told of one GPU about the same time, are of one fault."""
+    """Return whether two fault keys, stated of one GPU about the same time, are of one fault."""
     first, second = shows_as(first), shows_as(second)
     return first == second or _is_asked_for(first, second) or _is_asked_for(second, first)
 
 
 def shows_as(fault_key: str) -> str:
-    """The key under which a sample tells of the same fault; the key itself where no sample does."""
+    """Return the key under which a sample shows the same fault; the key itself where no sample does."""
     if fault_key.startswith(_ACTION_TOLD):
         return _ACTION_ASKED + fault_key.removeprefix(_ACTION_TOLD)
     return _SHOWS_AS.get(fault_key, fault_key)
 
 
 def asked_in(fault_key: str) -> Action | None:
-    """The action that the driver asks for in a fault of this key; None where it is no such fault."""
+    """Return the action that the driver requests in a fault of this key; None for another kind of fault."""
     shown = shows_as(fault_key)
     return Action(shown.removeprefix(_ACTION_ASKED)) if shown.startswith(_ACTION_ASKED) else None
 
 
 def weighs_as(fault_key: str) -> str:
-    """What faults that stand have in common where they weigh as one, though each is over by itself."""
+    """Return the key that standing faults share where they weigh as one, though each ends by itself."""
     return FABRIC if fault_key.partition(":")[0] in _OF_THE_FABRIC else fault_key
 
 
 def _is_asked_for(asked: str, fault: str) -> bool:
-    """Whether ``asked`` is an action that the driver asks for, and the remedy of ``fault``."""
+    """Return whether ``asked`` is an action that the driver requests, and the remedy of ``fault``."""
     return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
 
 
 def _remedies_of(fault: str) -> frozenset[str]:
-    """The actions that the catalogue knows for a fault of this key; none where no XID tells of it."""
+    """Return the actions that the catalogue lists for a fault of this key; none where no XID states it."""
     codes = [key for key, shown in _SHOWS_AS.items() if shown == fault] or [fault]
     return frozenset(entry_of(int(key.removeprefix(_XID))).action for key in codes if key.startswith(_XID))

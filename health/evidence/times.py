@@ -1,4 +1,4 @@
-"""Several times of one fault in one evidence: which come together, and what counts as another time."""
+"""Several times of one fault in one evidence: which times are merged, and which count as another time."""
 
 from typing import Final
 
@@ -11,15 +11,16 @@ from muster.domain.evidence.findings import Evidence, Finding, Severity
 from muster.domain.policy.health import HealthPolicy
 
 IDENTIFYING: Final = (xid.CODE, *PLACE_IN_GPU)
-"""Keys in ``values`` that say which fault it is, and where in the GPU."""
+"""Keys in ``values`` that identify the fault and its place in the GPU."""
 
 
 def is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
-    """Whether it is an XID that a program brings about at will, told again by the same source of the same place.
+    """Return whether it is an XID that a program causes at will, repeated by the same source at the same place.
 
-    Such evidence goes on for a burst's gap from its onset, and however long the next comes within 15 s, which every
-    rule takes for one time: it counts its times itself. So a job that crashes on and on leaves a row in three minutes,
-    not one for each time. What weighs, and what a person has answered, is left as it is.
+    Such evidence continues for a burst's gap from its onset, and without limit while the next follows within 15 s,
+    which every rule counts as one time: the evidence counts its times itself. So a job that crashes repeatedly leaves
+    one row in three minutes, not one for each crash. Evidence that weighs, or that a person has answered, is left as it
+    is.
     """
     if finding.detector != xid.NAME or finding.severity is not Severity.INFO or finding.source not in evidence.sources:
         return False
@@ -35,7 +36,10 @@ def is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) 
 
 
 def is_another_time(evidence: Evidence, finding: Finding) -> bool:
-    """Whether it is told besides, and counts: a rate again, or a program's XID after the pause that ends a burst."""
+    """Return whether the finding is a further time that counts.
+
+    Such is a rate again, or a program's XID after the pause that ends a burst.
+    """
     if TELLS.get(finding.detector) is Tells.RATE:
         return finding.onset_ms > evidence.last_seen_ms
     is_moment = finding.detector == evidence.detector == xid.NAME and evidence.severity is Severity.INFO

@@ -1,21 +1,23 @@
-"""Which hosts of a gang are bad, from all-gathers of small groups: who meets whom next, and what the rounds have shown.
+"""Pairwise check: the bad hosts of a gang, from all-gathers of small groups, and the groups of the next round.
 
-A group passes when all its hosts work: then each of them is *cleared*. A group that failed, or was slow beside the
-others of its round, says only that one of its hosts is bad. So the first round pairs neighbours (three, where their
-number is odd), and each later one puts every host in doubt beside a cleared one that it has not failed with. A host is
-named only when it failed in two groups in which all others are cleared, and passed in none: neither one bad path nor
-one noisy moment accuses anybody. Where no cleared host is free, those in doubt meet one another anew. A host that was
-not heard is asked again, and named when it was not heard in two rounds on end; nothing is said of who was with it.
+A group passes when all its hosts work: then each of them is *cleared*. A group that failed, or was slower than the
+others of its round, shows only that one of its hosts is bad. So the first round pairs neighbours (with a group of
+three, where their number is odd). Each later round pairs every doubted host with a cleared one that it has not failed
+with.
+
+A host is named only when it failed in two groups in which all others are cleared, and passed in none: neither one bad
+path nor one noisy moment accuses a host. Where no cleared host is free, doubted hosts form new pairs. A silent host is
+tried again, and named when it was silent in two rounds on end; its group shows nothing about the other hosts.
 
 *Slow* is under a fraction of the median of the other groups of the same round, never under a fixed number: where most
-are slow alike, none is. A link between racks may be slow beside one inside, and racks are not known here, only the
-order of the hosts. So being slow puts a host in doubt, and proves something only where each other host of its group
-has done better by that fraction in a group at least as *wide*: one that spans theirs, or whose ends stand 4 hosts and
-a third of the gang apart, and so in two racks unless a rack holds more than that. Then the link between racks was in
-the better group too, and who is left to blame is the host. Idle cleared hosts are paired for that, far apart.
+are equally slow, none is. A link between racks may be slower than one inside, and racks are not known here, only the
+order of the hosts. So a slow group puts a host in doubt, and proves something only where each other host of the group
+has done better by that fraction in a group at least as *wide*. Such a group spans theirs, or its ends are 4 hosts and a
+third of the gang apart, and so in two racks unless a rack holds more than that. Then the link between racks was in the
+better group too, and the remaining host is to blame. Idle cleared hosts are paired for that, far apart.
 
 Source of the idea: DLRover's node check (pairs of neighbours, then the fastest with the slowest; slow is over twice the
-median time), which cannot say which of a pair it is.
+median time), which cannot distinguish the two hosts of a pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +33,7 @@ _ALIKE_MIN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PairwiseLimits:
-    """``slow_fraction``: a rate under that part of the other groups' median is slow."""
+    """Limits of a check. ``slow_fraction``: a rate under that part of the other groups' median is slow."""
 
     rounds_max: int = 4
     slow_fraction: float = 0.5
@@ -39,10 +41,10 @@ class PairwiseLimits:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """How the all-gather of one group went.
+    """The result of one group's all-gather.
 
-    ``rate_bytes_per_s``: what each host received from the others by second; None where it failed, and ``why`` says how.
-    ``silent``: hosts that were not heard at all; then nothing is said of the others.
+    ``rate_bytes_per_s``: bytes a second that each host received from the others; None where it failed, for the reason
+    in ``why``. ``silent``: hosts without any answer; then the result shows nothing about the others.
     """
 
     hosts: Group
@@ -56,11 +58,11 @@ Round = tuple[GroupResult, ...]
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What is known after some rounds. ``bad`` and ``undecided``: host → why.
+    """Result of all rounds so far. ``bad`` and ``undecided``: host → why.
 
-    ``paths``: two hosts that failed with each other, while each passed with others. ``next_groups``: of the next
-    round, disjoint; empty where another would decide nothing, or there have been enough.
-    ``is_speed_compared``: whether there was ever a second group to compare a rate with.
+    ``paths``: two hosts that failed with each other, while each passed with others. ``next_groups``: of the next round,
+    disjoint; empty where another would decide nothing, or there have been enough. ``is_speed_compared``: whether there
+    was ever a second group to compare a rate with.
     """
 
     cleared: tuple[Host, ...] = ()
@@ -72,9 +74,9 @@ class Assessment:
 
 
 def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimits) -> Assessment:
-    """What ``rounds`` have shown of ``hosts``, and who meets whom next.
+    """Return the result of ``rounds`` for ``hosts``, with the groups of the next round.
 
-    ``hosts``: in the order of the topology, neighbours beside each other.
+    ``hosts``: in the order of the topology, neighbours next to each other.
 
     Raises:
         ValueError: a host is named twice.
@@ -105,7 +107,7 @@ def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimit
 
 
 def _judged(rounds: Sequence[Round], limits: PairwiseLimits, order: Order) -> tuple[list[Meeting], bool]:
-    """Every group that says something, and whether any rate had another beside it.
+    """Return every conclusive group, and whether any rate had another to compare with.
 
     A wide group is compared with the other wide ones of its round, where there are two or more.
     """
@@ -128,7 +130,7 @@ def _judged(rounds: Sequence[Round], limits: PairwiseLimits, order: Order) -> tu
 
 
 def _silent(rounds: Sequence[Round]) -> dict[Host, list[int]]:
-    """The rounds in which a host was not heard since it last was."""
+    """Return for each silent host the rounds in which it was silent since its last answer."""
     found: dict[Host, list[int]] = {}
     for number, groups in enumerate(rounds, start=1):
         for group in groups:

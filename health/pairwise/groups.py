@@ -1,4 +1,4 @@
-"""Who meets whom next in a pairwise check: each host in doubt a cleared one, and beside them what they compare with."""
+"""Groups of a pairwise check's next round: each doubted host with a cleared one, and pairs to compare them with."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ _CONTROLS: Final = 3
 
 
 def next_groups(hosts: Sequence[Host], known: Known, doubted: Sequence[Host]) -> tuple[Group, ...]:
-    """Disjoint groups; none where another would decide nothing."""
+    """Return disjoint groups; none where another round would decide nothing."""
     doubted = [host for host in doubted if len(known.silent.get(host, ())) < PROOFS]
     if not known.meetings and not known.silent:
         return _neighbours(doubted)
@@ -24,7 +24,7 @@ def next_groups(hosts: Sequence[Host], known: Known, doubted: Sequence[Host]) ->
             continue
         partner = max(fresh, key=lambda other, host=host: _worth(host, other, known))  # type: ignore[misc]
         free.remove(partner)
-        # The first holds the group's store: rather one that was heard.
+        # The first host holds the group's store: preferably one that has answered.
         groups.append((partner, host) if host in known.silent else (host, partner))
     groups += _anew(left, met)
     groups += _again(known, free)
@@ -37,9 +37,9 @@ def next_groups(hosts: Sequence[Host], known: Known, doubted: Sequence[Host]) ->
 
 
 def _worth(host: Host, partner: Host, known: Known) -> tuple[float, int]:
-    """How much a meeting may show: first how fast the partner has been as far away, then how near wide it is.
+    """Return how much a pair may show: first the partner's rate in a group as wide, then how close to wide the pair is.
 
-    No wider than it must be, so that those at the ends are left for controls.
+    The pair is no wider than necessary, so that hosts at the ends are left for controls.
     """
     pair = (host, partner)
     rates = [
@@ -52,7 +52,7 @@ def _worth(host: Host, partner: Host, known: Known) -> tuple[float, int]:
 
 
 def _witnesses(known: Known, doubted: Sequence[Host], met: set[frozenset[Host]], free: list[Host]) -> list[Group]:
-    """Pairs that show whether those whom a doubted host was slow with are faster as far away."""
+    """Return pairs that show whether a doubted host's slow partners are faster in a group as wide."""
     found: list[Group] = []
     for meeting in known.meetings:
         for host in meeting.hosts:
@@ -72,7 +72,7 @@ def _witnesses(known: Known, doubted: Sequence[Host], met: set[frozenset[Host]],
 
 
 def _neighbours(hosts: Sequence[Host]) -> tuple[Group, ...]:
-    """Pairs in order; the last three together where their number is odd."""
+    """Return pairs in order; the last three hosts together where their number is odd."""
     if len(hosts) < 2:
         return ()
     pairs = [tuple(hosts[at : at + 2]) for at in range(0, len(hosts) - 1, 2)]
@@ -82,7 +82,7 @@ def _neighbours(hosts: Sequence[Host]) -> tuple[Group, ...]:
 
 
 def _anew(hosts: Sequence[Host], met: set[frozenset[Host]]) -> list[Group]:
-    """Pairs of hosts that have not met as a pair."""
+    """Return pairs of hosts that have not met as a pair."""
     left, found = list(hosts), list[Group]()
     while left:
         host = left.pop(0)
@@ -94,7 +94,10 @@ def _anew(hosts: Sequence[Host], met: set[frozenset[Host]]) -> list[Group]:
 
 
 def _again(known: Known, free: list[Host]) -> list[Group]:
-    """Pairs that failed once though both their hosts pass with others: a second time tells a path from a moment."""
+    """Return pairs that failed once though both hosts pass with others.
+
+    A second try distinguishes a bad path from a passing disturbance.
+    """
     found: list[Group] = []
     for pair in sorted(paths_of(known)):
         tries = sum(frozenset(meeting.hosts) == frozenset(pair) for meeting in known.meetings)

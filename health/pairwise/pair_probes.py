@@ -1,7 +1,7 @@
-"""Which hosts probe which: a few peers each, and with time every rack from every rack. Numbers of ours.
+"""The peers that each host probes: a few each, and with time every rack from every rack. Our own numbers.
 
-Time is cut into rounds. Within one, hosts that stand at different places of their rack go to different racks, so that
-a rack of eight reaches nine at once; the next round goes on from there. Whoever asks twice in a round is told the same.
+Time is divided into rounds. Within one, hosts at different places of their rack probe different racks, so that a rack
+of eight reaches nine at once; the next round continues from there. A repeated query in a round has the same answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 from muster.domain.ids import NodeId
 
 ROUND_S: Final = 900
-"""s. Of two peers, 20 messages a minute each: 40 datagrams a minute and host, and two events a round."""
+"""Seconds. With two peers and 20 messages a minute each: 40 datagrams a minute and host, and two events a round."""
 PEERS: Final = 2
 BURST: Final = 20
 """Messages at once to each peer."""
@@ -21,15 +21,15 @@ Racks = Mapping[str, Sequence[NodeId]]
 
 
 def round_at(at_s: float) -> int:
-    """``at_s``: s since 1970."""
+    """Return the number of the round. ``at_s``: s since 1970."""
     return int(at_s) // ROUND_S
 
 
 def peers_of(node_id: NodeId, racks: Racks, round_number: int, num_peers: int = PEERS) -> tuple[NodeId, ...]:
-    """Whom this host probes in this round: at most so many, none twice, never itself.
+    """Return the peers that this host probes in this round: at most so many, none twice, never itself.
 
-    None where it does not stand in ``racks``. A pair comes again after ``number of racks × the target rack's hosts``
-    turns, of which a round has ``num_peers``.
+    Empty where the host is not in ``racks``. A pair recurs after ``number of racks × the target rack's hosts`` turns,
+    of which a round has ``num_peers``.
     """
     names = sorted(rack for rack, hosts in racks.items() if hosts)
     home = next((at for at, name in enumerate(names) if node_id in racks[name]), None)
@@ -45,7 +45,7 @@ def peers_of(node_id: NodeId, racks: Racks, round_number: int, num_peers: int = 
 
 
 def _peer_at(racks: Racks, names: Sequence[str], home: int, place: int, turn: int) -> NodeId | None:
-    """The peer of one turn; the next rack's where this host is alone in its own."""
+    """Return the peer of one turn; the next rack's where this host is alone in its own."""
     lap, step = divmod(turn, len(names))
     away = (step + place) % len(names)
     if away == 0 and len(racks[names[home]]) == 1:
@@ -59,6 +59,9 @@ def _peer_at(racks: Racks, names: Sequence[str], home: int, place: int, turn: in
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
-    """The least value that ``share`` of them do not exceed: the nearest-rank percentile. Of at least one value."""
+    """Return the least value that at least ``share`` of the values do not exceed: the nearest-rank percentile.
+
+    There has to be at least one value.
+    """
     rank = -(-len(ascending) * round(share * 1000) // 1000)
     return ascending[min(max(rank, 1), len(ascending)) - 1]

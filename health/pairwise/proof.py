@@ -1,4 +1,4 @@
-"""What a group's all-gather proves of a host, where racks are not known and only the order of the hosts is."""
+"""Proofs about a host from groups' all-gathers, where racks are unknown and only the order of the hosts is known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from typing import Final, Self
 Host = str
 Group = tuple[Host, ...]
 PROOFS: Final = 2
-"""Groups with nobody else to blame that a host must have failed in, or rounds on end that it must have been silent in,
-before it is named."""
+"""How many failed groups without another suspect, or silent rounds on end, a host has before it is named."""
 _WIDE: Final = 4
 
 
@@ -28,7 +27,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Where each host stands, and how far apart is in two racks."""
+    """The place of each host in the order, and the distance from which on two hosts are in two racks."""
 
     place: Mapping[Host, int]
     wide: int
@@ -46,14 +45,14 @@ class Order:
         return last - first >= self.wide
 
     def is_as_wide(self, group: Sequence[Host], other: Sequence[Host]) -> bool:
-        """Whether ``group`` crosses racks if ``other`` does."""
+        """Return whether ``group`` crosses racks if ``other`` does."""
         (first, last), (its_first, its_last) = self.ends(group), self.ends(other)
         return self.is_wide(group) or (first <= its_first and its_last <= last)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the rounds have shown. ``silent``: the rounds in which a host was not heard since it last was."""
+    """Facts from the rounds. ``silent``: the rounds in which a host was silent since its last answer."""
 
     order: Order
     slow_fraction: float
@@ -63,7 +62,7 @@ class Known:
 
 
 def proofs_of(host: Host, known: Known) -> list[Meeting]:
-    """Groups that it failed in with nobody else to blame; the same group again is no second proof."""
+    """Return the failed groups in which no other host is to blame; the same group again is no second proof."""
     found: dict[frozenset[Host], Meeting] = {}
     for meeting in known.meetings:
         others = frozenset(meeting.hosts) - {host}
@@ -75,7 +74,7 @@ def proofs_of(host: Host, known: Known) -> list[Meeting]:
 
 
 def did_better(host: Host, meeting: Meeting, known: Known) -> bool:
-    """Whether ``host`` has been faster in a group as wide, so that neither it nor a link between racks was to blame."""
+    """Return whether ``host`` was faster in a group as wide: then neither it nor a link between racks is to blame."""
     if meeting.rate is None:
         return True
     enough = meeting.rate / known.slow_fraction
@@ -87,7 +86,7 @@ def did_better(host: Host, meeting: Meeting, known: Known) -> bool:
 
 
 def paths_of(known: Known) -> set[Group]:
-    """Pairs of cleared hosts whose last meeting failed, or was slow where both have been faster as far away."""
+    """Return pairs of cleared hosts whose last meeting failed, or was slow though both hosts have done better."""
     last = {tuple(sorted(each.hosts)): each for each in known.meetings if known.cleared.issuperset(each.hosts)}
     return {
         pair

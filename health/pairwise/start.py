@@ -1,7 +1,7 @@
-"""The pairwise check of a gang that is about to start: its rounds as plain data, and what follows from what was told.
+"""The pairwise check of a gang that is about to start: its rounds as plain data, and the decisions from its answers.
 
-All hosts are ready and hold their GPUs. Each round's groups are decided from what was told before (``check``), so a
-control plane that comes back goes on where the last one was. A host that answers nothing in its round's time is silent.
+All hosts are ready and hold their GPUs. Each round's groups are decided from the answers before (``check``), so a
+restarted control plane continues where the last one was. A host without an answer in its round's time is silent.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,10 @@ _LEAST: Final = 2
 
 
 class CheckState(StrEnum):
-    """``AWAITED``: not all hosts are ready. ``SKIPPED``: fewer than two of them can. ``FAILED``: hosts were named."""
+    """State of a check.
+
+    ``AWAITED``: not all hosts are ready. ``SKIPPED``: fewer than two can. ``FAILED``: hosts were named.
+    """
 
     AWAITED = "awaited"
     MEETING = "meeting"
@@ -48,9 +51,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A host's answer: received bytes a second, or None and ``why``. Called off it says nothing about itself.
+    """A host's answer: received bytes a second, or None and ``why``.
 
-    ``is_unable``: it cannot meet anybody, such as without torch. ``is_own_fault``: its own process broke off.
+    A host that was called off shows nothing about itself.
+
+    ``is_unable``: it cannot take part, such as without torch. ``is_own_fault``: its own process broke off.
     """
 
     rate_bytes_per_s: float | None = None
@@ -62,7 +67,10 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class GroupMeeting:
-    """``port``: of the group's store, on its first host. ``failed_ms``: since when the others are called off."""
+    """One group of a round.
+
+    ``port``: of its store, on its first host. ``failed_ms``: since when the others are called off.
+    """
 
     hosts: tuple[Host, ...]
     port: int
@@ -72,8 +80,9 @@ class GroupMeeting:
 
 @dataclass(frozen=True, slots=True)
 class StartCheck:
-    """``hosts``: names, neighbours beside each other; those of ``members`` take part. The numbers are of the policy at
-    the first claim.
+    """State of a gang's check. ``hosts``: names, neighbours next to each other.
+
+    The hosts of ``members`` take part. The numbers are of the policy at the first claim.
     """
 
     hosts: tuple[Host, ...]
@@ -95,7 +104,7 @@ class StartCheck:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A host that must not start. ``severity`` None: it cannot be told from another, and nothing is held against it."""
+    """A host that must not start. ``severity`` None: it is indistinguishable from another, and has no finding."""
 
     host: Host
     why: str
@@ -109,8 +118,10 @@ def joined(check: StartCheck, host: Host, member: Member) -> StartCheck:
 
 
 def heard(check: StartCheck, host: Host, number: int, said: Said, port: int, now_ms: int) -> StartCheck:
-    """``number``: of the round that it speaks of. What is said twice, or of another round, has no effect. Who cannot
-    meet anybody is no member from then on.
+    """Return the check with a host's answer. ``number``: of the round that the answer is about.
+
+    A repeated answer, or one about another round, has no effect. A host that cannot take part is no member from then
+    on.
     """
     if check.state is not CheckState.MEETING or number != len(check.rounds):
         return check
@@ -129,7 +140,7 @@ def heard(check: StartCheck, host: Host, number: int, said: Said, port: int, now
 
 
 def meeting_of(check: StartCheck, host: Host) -> GroupMeeting | None:
-    """What the host is to take part in now; None where it has answered, was called off, or has a rest."""
+    """Return the host's present group; None where it has answered, was called off, or is in no group of this round."""
     if check.state is not CheckState.MEETING:
         return None
     for group in check.rounds[-1]:
@@ -139,9 +150,11 @@ def meeting_of(check: StartCheck, host: Host) -> GroupMeeting | None:
 
 
 def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
-    """The first round once all are ready, the next one once a round is over, or the end. ``AWAITED``: all are ready.
+    """Return the check with its next round, or its end, where the present one is over.
 
-    ``heard_since_ms``: since when the control plane takes what hosts say without a gap; a round begins anew with it.
+    ``AWAITED``: all hosts are ready.
+
+    ``heard_since_ms``: since when the control plane receives answers without a gap; a round's time restarts with it.
     """
     if check.state is CheckState.AWAITED and len(check.members) < _LEAST:
         return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts know how to meet")
@@ -162,15 +175,17 @@ def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
 
 
 def assessment(check: StartCheck) -> Assessment:
-    """What its rounds have shown so far."""
+    """Return the result of its rounds so far."""
     here = tuple(host for host in check.hosts if host in check.members)
     return assess(here, [tuple(map(result_of, groups)) for groups in check.rounds], check.limits)
 
 
 def blames(check: StartCheck) -> tuple[Blame, ...]:
-    """Who must not start. One that is only slow beside others, and cannot be told from them, may.
+    """Return the hosts that must not start.
 
-    Of hosts that failed with nobody to tell them apart, each; of two that fail with each other alone, the second.
+    A host that is only slower than others, and indistinguishable from them, may.
+
+    Of hosts that failed and are indistinguishable, each is named; of two that fail with each other alone, the second.
     """
     found = assessment(check)
     results = [result_of(group) for groups in check.rounds for group in groups]
@@ -192,7 +207,7 @@ def blames(check: StartCheck) -> tuple[Blame, ...]:
 
 
 def in_words(check: StartCheck) -> str:
-    """Why the start waits, or what was found."""
+    """Return as text why the start waits, or the result."""
     number, most = len(check.rounds), check.limits.rounds_max
     words = {
         CheckState.AWAITED: "its hosts meet in pairs once all are ready",
@@ -205,7 +220,10 @@ def in_words(check: StartCheck) -> str:
 
 
 def finding_of(blame: Blame, severity: Severity, node_id: NodeId, at_ms: int, policy: HealthPolicy) -> Finding:
-    """About the host, not its GPUs: of each host one GPU at most took part, and any part of the way may be bad."""
+    """Return a finding about the host, not its GPUs.
+
+    At most one GPU of each host took part, and any part of the path may be bad.
+    """
     return Finding(
         detector=NAME,
         version=VERSION,
@@ -226,7 +244,10 @@ def ids_of(check: StartCheck, blamed: Sequence[Blame]) -> tuple[NodeId, ...]:
 
 
 def _is_over(check: StartCheck, now_ms: int, heard_since_ms: int) -> bool:
-    """All have answered, or their time is over: after a failure in a group, the others' is only that of an answer."""
+    """Return whether all have answered, or their time is over.
+
+    After a failure in a group, the others' time is only that of an answer.
+    """
     since_ms = max(check.round_since_ms, heard_since_ms)
     until_ms = since_ms + round(check.round_s * 1000) + _LATE_MS
     return all(_is_told(group, now_ms, until_ms, heard_since_ms) for group in check.rounds[-1])
@@ -239,7 +260,10 @@ def _is_told(group: GroupMeeting, now_ms: int, until_ms: int, heard_since_ms: in
 
 
 def _failed(group: GroupMeeting) -> Collection[Host]:
-    """Of a group that failed, whom that may be held against: not who was called off as another's own process broke."""
+    """Return the hosts of a failed group to which the failure may be attributed.
+
+    A host that was called off as another host's own process broke is not among them.
+    """
     result = result_of(group)
     if result.rate_bytes_per_s is not None:
         return ()
@@ -249,7 +273,10 @@ def _failed(group: GroupMeeting) -> Collection[Host]:
 
 
 def result_of(group: GroupMeeting) -> GroupResult:
-    """Who has not answered when its round is over was not heard, and neither was who cannot meet anybody."""
+    """Return the group's result.
+
+    A host that has not answered by the end of its round, or cannot take part, is silent.
+    """
     silent = frozenset(group.hosts) - group.said.keys() | {host for host, said in group.said.items() if said.is_unable}
     rates = [said.rate_bytes_per_s for said in group.said.values() if said.rate_bytes_per_s is not None]
     whys = [

@@ -1,1 +1,1 @@
-"""Which remedy a fault needs, and who starts it."""
+"""Remedies: which one a fault needs, and whether an agent or a person starts it."""

@@ -1,4 +1,4 @@
-"""What a repair is for: faults that have one remedy are one group, and a board's repairs are counted by it."""
+"""Fault groups: faults that have one remedy are one group, and a board's repairs are counted by it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -81,7 +81,7 @@ _OF_XID: Final[Mapping[int, str]] = {
 
 
 def fault_group_of(gpu: GpuCase) -> str:
-    """The group of what condemns it, the oldest first; else of the evidence seen last; ``other`` without any."""
+    """Return the group of the oldest evidence that condemns it, else of the evidence seen last, else ``other``."""
     against = condemning_of(gpu) or tuple(sorted(gpu.evidence, key=lambda each: (-each.last_seen_ms, each.id)))
     return group_of(against[0]) if against else OTHER
 

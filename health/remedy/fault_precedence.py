@@ -1,14 +1,14 @@
-"""Whose word decides what a fault asks for, where the driver's own is milder than the catalogue's row.
+"""Fault precedence: which source decides about a fault where the driver's request is milder than the catalogue's row.
 
-The order is NVML's recovery action, the text of an XID 154, the catalogue (``xid.catalogue.action_of``). A worse word
-needs no rule: it is a fault that stands by itself. A milder one takes the XID's weight away, so that the word weighs in
+The order is NVML's recovery action, the text of an XID 154, the catalogue (``xid.catalogue.action_of``). A worse
+request needs no rule: it is a fault of its own. A milder one removes the XID's weight, so that the request weighs in
 its place, and only where that is safe:
 
-- it was first said at the time of the XID or after it, within the window in which the two are one fault. What the
-  driver had said before, and did not change, is no word about this fault;
-- it asks for a drain. "None" is what a driver says that has not noticed, and a number that we do not know says nothing;
-- the XID asks for a reset or reboot, threatens no result, shows in no reading, and is of no link, whose own words say
-  more. Hands on the hardware are nothing that a driver asks for.
+- it was first stated at the time of the XID or after it, within the window in which the two are one fault. An earlier
+  request that did not change is not about this fault;
+- it asks for a drain. A driver that has noticed no fault states "None", and an unknown number means nothing;
+- the XID asks for a reset or reboot, threatens no result, shows in no reading, and is of no link, whose own text states
+  more. A driver never asks for manual work on the hardware.
 
 Source: NVIDIA's XID catalogue (154); NVML field 230.
 """
@@ -28,9 +28,10 @@ from muster.domain.policy.health import HealthPolicy
 
 
 def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """Those of ``known`` (of one GPU, ``newest`` among them) whose weight the driver's milder word takes away.
+    """Return the evidence of ``known`` whose weight the driver's milder request removes.
 
-    ``newest``: what opened now, the word or the XID: which of them arrives first makes no difference.
+    ``known``: of one GPU, ``newest`` included. ``newest``: the evidence that opened now, the request or the XID: their
+    order of arrival makes no difference.
     """
     place = [each for each in known if each.gpu_uuid is not None and each.gpu_uuid == newest.gpu_uuid]
     words = [newest] if asked_in(newest.fault_key) is not None else []
@@ -57,7 +58,7 @@ def _decides(word: Evidence, fault: Evidence, policy: HealthPolicy) -> bool:
 
 
 def _may_be_overruled(fault: Evidence) -> bool:
-    """Whether it is an XID whose condemnation is the catalogue's (or the log's) and nobody's reading."""
+    """Return whether it is an XID that the catalogue or the log alone condemns, and no reading."""
     if fault.detector != xid.NAME or fault.severity is not Severity.CONDEMNING or fault.threatens_correctness:
         return False
     if not counts(fault) or fault.trust is not Trust.MEASURED or WARM_UP in fault.values:
@@ -71,7 +72,10 @@ def _may_be_overruled(fault: Evidence) -> bool:
 
 
 def _window_s(word: Evidence, policy: HealthPolicy) -> float:
-    """How long after the fault it may be said: a sample comes later than the log, an exporter's reading later still."""
+    """Return how long after the fault the request may be stated.
+
+    A sample is later than the log, an exporter's reading later still.
+    """
     if not _is_nvml(word):
         return policy.evidence.coalescing_s
     return policy.evidence.dcgm_window_s if word.sources == (Source.DCGM,) else policy.evidence.counter_window_s
@@ -82,5 +86,5 @@ def _is_nvml(word: Evidence) -> bool:
 
 
 def _outranks(word: Evidence, told: Evidence) -> bool:
-    """Whether NVML's ``word`` stands over what the log told alone: once NVML has said the same, it is its own."""
+    """Return whether NVML's ``word`` has precedence over the log's, which NVML has not confirmed."""
     return _is_nvml(word) and Source.NVML not in told.sources

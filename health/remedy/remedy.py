@@ -1,9 +1,17 @@
-"""Which remedy is due about a GPU: the action, whose word asks for it, who does it, and what comes after it.
+"""The remedy that is due for a GPU: the action, its source, whether agent or person does it, and the next remedies.
 
-Of what stands against a GPU the worst decides (``requested_remedy``). A remedy that was tried within the policy's
-window for the same group of faults is not due again, whether it failed or did not last: the next of its ladder is.
-Behind the last stands the replacement of the board, as it does once the attempts are used up. What names no remedy (an
-unknown XID, a low score, a failed burn-in) gets one diagnosis at most, and is otherwise a person's to decide.
+The worst evidence against a GPU decides (``requested_remedy``). A remedy that was tried within the policy's window for
+the same group of faults is not due again, whether it failed or did not last: the next of its ladder is. After the last
+follows the replacement of the board, as it does once the attempts are used up. Evidence that names no remedy (an
+unknown XID, a low score, a failed burn-in) gets one diagnosis at most, and otherwise a person decides.
+
+For an XID that asks for a reset, with three attempts in the policy's window::
+
+    tried                 due               then
+    nothing               reset             reboot, field diagnosis, swap
+    reset                 reboot            field diagnosis, swap
+    reset, reboot         field diagnosis   swap
+    three repairs         swap              nothing
 """
 
 from collections.abc import Collection, Mapping
@@ -26,13 +34,13 @@ _BUS_LADDER: Final = (
     RepairAction.POWER_CYCLE,
     RepairAction.FIELD_DIAGNOSIS,
 )
-"""What has fallen off the bus may need its power taken away, which takes hands."""
+"""The ladder of a GPU that fell off the bus. It may need a power cycle, which needs manual work."""
 _RANK: Final = {action: rank for rank, action in enumerate((*_BUS_LADDER, RepairAction.SWAP))}
 _AS_GOOD_AS: Final[Mapping[RepairAction, RepairAction]] = {
     RepairAction.DRIVER_RELOAD: RepairAction.RESET,
     RepairAction.POWER_CYCLE: RepairAction.REBOOT,
 }
-"""A remedy that no ladder, or not each, has → the one that need not be tried after it."""
+"""A remedy that is not in every ladder → the one that need not be tried after it."""
 _ASKED: Final[Mapping[AskedBy, str]] = {
     AskedBy.NVML: "the driver asks for it by NVML's recovery action",
     AskedBy.XID_154: "the driver asks for it by XID 154",
@@ -44,11 +52,12 @@ _UNNAMED: Final = "nothing that was found names a remedy"
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What is due about one GPU, and why.
+    """The remedy that is due for one GPU, and why.
 
-    ``verb``: what the agent of its host does, where ``by`` is the agent; ``who``: the same in words. ``evidence_ids``:
-    what asks for it. ``num_tried``: repairs of ``fault_group`` that count already. ``then``: what comes next should it
-    fail or not last, in order; ``swap`` is the replacement of the board, which is proposed to a person.
+    ``verb``: what the agent of its host does, where ``by`` is the agent; ``who``: the same as text. ``evidence_ids``:
+    the evidence that asks for it. ``num_tried``: repairs of ``fault_group`` that count already. ``then``: the next
+    remedies should it fail or not last, in order; ``swap`` is the replacement of the board, which is proposed to a
+    person.
     """
 
     action: RepairAction
@@ -64,12 +73,12 @@ class Remedy:
 
     @property
     def words(self) -> str:
-        """For people to read, in one line."""
+        """Return one line for people to read."""
         return f"{named(self.action)} by {self.who}: {self.why} ({_ASKED[self.asked_by]})"
 
 
 def remedy_of(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
-    """What is due about a GPU that is SUSPECT or QUARANTINED; None where nothing is but watching it.
+    """Return the remedy that is due for a GPU that is SUSPECT or QUARANTINED; None where it only has to be watched.
 
     ``verbs``: what the agent of its host may do, by the host's own settings.
     """
@@ -88,7 +97,7 @@ def named(action: RepairAction) -> str:
 
 
 def _due(asked: Asked, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> RepairAction:
-    """The rung of its ladder above all that were tried."""
+    """Return the step of its ladder after the last one that was tried."""
     if asked.action is RepairAction.SWAP or is_used_up(gpu, asked.group, now_ms, policy):
         return RepairAction.SWAP
     rungs = _rungs(asked)
@@ -130,7 +139,7 @@ def _of_what_asks(
 
 
 def _then(asked: Asked, action: RepairAction, num_tried: int, policy: HealthPolicy) -> tuple[RepairAction, ...]:
-    """As far as the attempts go once this one is used, then the replacement."""
+    """Return the remedies that the remaining attempts allow after this one, then the replacement."""
     if action is RepairAction.SWAP:
         return ()
     rungs = _rungs(asked)
@@ -153,12 +162,12 @@ def _doer(action: RepairAction, verbs: Collection[RepairVerb]) -> tuple[RepairBy
 
 
 def _used_up(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None:
-    """Of what is QUARANTINED: the fault group for which a rule proposes its retirement."""
+    """Return the fault group for which a rule proposes the retirement of a QUARANTINED GPU."""
     return used_up_group(gpu, now_ms, policy) if gpu.standing is Standing.QUARANTINED else None
 
 
 def _unnamed(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
-    """The replacement of a board whose repairs are used up; else one diagnosis of what is QUARANTINED."""
+    """Return the replacement of a board whose repairs are used up; else one diagnosis of a QUARANTINED GPU."""
     if gpu.standing is not Standing.QUARANTINED:
         return None
     used_up = _used_up(gpu, now_ms, policy)

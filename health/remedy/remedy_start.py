@@ -1,8 +1,8 @@
-"""Whether a rule starts the remedy that is due, and if not, what it waits for or why a person has to.
+"""Start of remedies: whether a rule starts the due remedy, and if not, what it waits for or why a person has to.
 
-A rule orders verbs of a host's agent, nothing else: where only a person can act it says so (``needs_person``), and
-starts no ticket in anybody's name. It never disturbs what runs, never goes past the attempts of a board, the caps of
-the policy or an open breaker, and never where a person holds the GPU or its host.
+A rule orders verbs of a host's agent, nothing else: where only a person can act, ``needs_person`` states it, and no
+ticket is opened in anybody's name. A rule never disturbs running programs. It never exceeds the attempts of a board or
+the caps of the policy, and never acts against an open breaker or where a person holds the GPU or its host.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from muster.domain.states import Standing
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What there is around a GPU, in words; None where there is nothing.
+    """Conditions around a GPU as text; None where there is none.
 
-    ``holder``: what holds it. ``host_holder``: what holds or is promised any GPU of its host. ``burn_in``: one of it
+    ``holder``: what holds it. ``host_holder``: what holds or reserves any GPU of its host. ``burn_in``: its burn-in
     that is not decided. ``host_burn_in``: one that runs on its host. ``open_repair``: any other on its host.
-    ``held_back``: a person's word, or a cordon that stands or begins before the repair would have ended.
+    ``held_back``: a person's decision, or a cordon that stands or begins before the repair would have ended.
     ``open_scope``: of the breaker, one that counts it. ``num_fleet``, ``num_rack``: agents' repairs that are open.
     """
 
@@ -37,9 +37,9 @@ class Around:
 
 
 def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: HealthPolicy) -> str | None:
-    """Why nothing but a person brings a QUARANTINED GPU on, in words; None where a rule may, now or later.
+    """Return as text why only a person can repair a QUARANTINED GPU; None where a rule may, now or later.
 
-    None too where its retirement is proposed or made by a rule already: that says it.
+    None too where its retirement is proposed or made by a rule already: that is reported by itself.
     """
     if gpu.standing is not Standing.QUARANTINED or retirement_of(gpu, now_ms, policy) is not None:
         return None
@@ -55,7 +55,7 @@ def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: Healt
 
 
 def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy: HealthPolicy) -> str | None:
-    """Why a rule does not start ``remedy`` now, in words; None: it does."""
+    """Return as text why a rule does not start ``remedy`` now; None: it does."""
     if gpu.standing is not Standing.QUARANTINED:
         return f"it is {gpu.standing}"
     if remedy.verb is None or remedy.verb not in policy.repair.starts_by_rule:

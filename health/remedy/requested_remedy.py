@@ -1,11 +1,11 @@
-"""What the faults of a GPU ask for, and by whose word: the driver's, the catalogue's, or a rule of ours.
+"""Requested remedies: the actions that a GPU's faults ask for, with their source: driver, catalogue or own rule.
 
-Of an XID that asks for a reset or a reboot the driver's own word decides before the catalogue
-(``xid.catalogue.action_of``): NVML's recovery action, then the text of an XID 154, where either was said since the
-fault began. What is neither is a rule of ours: a row remap that waits and a corrupt InfoROM ask for a reset, a GPU that
-is lost for a reboot. What names nothing here asks for nothing: no unknown code resets or reboots anything.
+For an XID that asks for a reset or a reboot the driver's own request has precedence over the catalogue
+(``xid.catalogue.action_of``): NVML's recovery action, then the text of an XID 154, where either was stated since the
+fault began. The remaining ones are our own rules: a pending row remap and a corrupt InfoROM ask for a reset, a lost GPU
+for a reboot. Evidence that names no action asks for none: no unknown code resets or reboots anything.
 
-Sources: NVIDIA's XID catalogue and memory error guide; DCGM and NVSentinel's mapping of it for what is no XID.
+Sources: NVIDIA's XID catalogue and memory error guide; DCGM and NVSentinel's mapping of it for faults without an XID.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,19 +39,19 @@ _REPAIRS: Final[Mapping[Action, RepairAction]] = {
     Action.FIELD_DIAGNOSIS: RepairAction.FIELD_DIAGNOSIS,
     Action.REPLACE: RepairAction.SWAP,
 }
-"""What is done to a board. A job that is restarted, links that are drained and what is watched are no repair."""
+"""Repairs of a board. The restart of a job, a drain of links and watching are no repair."""
 _RULES: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
     **dict.fromkeys((gpu_lost.NAME, gsp_repeats.REBOOT), Action.REBOOT_NODE),
     **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME), Action.FIELD_DIAGNOSIS),
 }
-"""Fault key, or detector, of what is no XID → what it asks for."""
+"""Fault key, or detector, of a fault without an XID → the requested action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``group``: of the fault that it mends; attempts count by it."""
+    """A requested remedy. ``group``: of the fault that it repairs; attempts count by it."""
 
     evidence: Evidence
     action: RepairAction
@@ -60,7 +60,7 @@ class Asked:
 
 
 def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]:
-    """What of a GPU's evidence asks for a repair: of what condemns it, else of all that stands against it."""
+    """Return the repairs that a GPU's evidence requests: the condemning evidence, else all evidence against it."""
     live = [each for each in gpu.evidence if _is_live(each, gpu, now_ms, policy)]
     condemning = condemning_of(gpu)
     for told in ([each for each in live if each in condemning], live):
@@ -72,9 +72,9 @@ def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]
 
 
 def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
-    """Whether it stands against the GPU: measured by us, not over, and told since the newest proof.
+    """Return whether it counts against the GPU: measured by us, not over, and stated since the newest proof.
 
-    What no longer weighs stands as long as the quarantine that was for it.
+    Evidence that no longer weighs counts as long as the quarantine that it caused.
     """
     is_hint = evidence.fault_key == gsp_repeats.REBOOT
     is_bad = evidence.severity >= Severity.DEGRADED or is_hint
@@ -104,7 +104,10 @@ def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
 
 
 def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy] | None:
-    """What it asks for, and whose word that is; None: nobody has one. ``live``: what stands against its GPU."""
+    """Return the requested action and its source; None where no source names one.
+
+    ``live``: the evidence against its GPU.
+    """
     asked = asked_in(evidence.fault_key)
     if asked is not None:
         return asked, _speaker(evidence)
@@ -134,7 +137,7 @@ def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[
 
 
 def _in_the_catalogue(code: int, evidence: Evidence) -> Action:
-    """Of an NVLink's error its own words decided how bad it is, and so what it asks for."""
+    """Return the catalogue's action, for an NVLink error by the severity that its own text decided."""
     if xid.ASKS_DIAGNOSIS in evidence.values:
         return Action.FIELD_DIAGNOSIS
     if code in NVLINK5_CODES and evidence.severity is Severity.CONDEMNING:
@@ -148,7 +151,10 @@ def _speaker(word: Evidence) -> AskedBy:
 
 
 def _group_of_word(word: Evidence, live: Collection[Evidence]) -> str:
-    """Of what the driver asks an action for: the oldest fault that condemns and is no such word itself."""
+    """Return the group of the fault for which the driver requests an action.
+
+    It is the oldest fault that condemns and is no such request itself.
+    """
     faults = [each for each in live if asked_in(each.fault_key) is None and each.severity is Severity.CONDEMNING]
     oldest = min(faults, key=lambda each: (each.onset_ms, each.id), default=word)
     return group_of(oldest)

@@ -1,7 +1,6 @@
-"""What a person did about a GPU, played again: by the rules of ``health.standing.interventions``, on the case as it is
-here.
+"""Acts of persons on a GPU, replayed by the rules of ``health.standing.interventions`` on the replay's own case.
 
-Under another policy a GPU may stand elsewhere than it did: then an act does not go, and says in words why.
+Under another policy the GPU may have another standing than it had: then an act is refused, with a text that states why.
 """
 
 from dataclasses import replace
@@ -20,10 +19,10 @@ CaseAct = Dismissed | RepairBegan | RepairEnded | Moving
 
 
 def case_after(gpu: GpuCase, act: CaseAct, policy: HealthPolicy, now_ms: int) -> tuple[GpuCase, Move | None]:
-    """The case with what the act changed in it, and the move that follows from it, which is yet to be made.
+    """Return the case with the act's changes, and the move that follows from it, which the caller has to apply.
 
     Raises:
-        RefusedMoveError: it does not go, as the GPU stands here.
+        RefusedMoveError: the GPU's standing here does not allow the act.
     """
     match act:
         case Dismissed():
@@ -40,7 +39,7 @@ def case_after(gpu: GpuCase, act: CaseAct, policy: HealthPolicy, now_ms: int) ->
 
 
 def found_by(burned: Burned, policy: HealthPolicy) -> Findings:
-    """What a failed burn-in finds, where the record says what failed."""
+    """Return the findings of a failed burn-in, where the record states its reasons."""
     if burned.result.has_passed or not burned.reasons:
         return NO_FINDINGS
     verdict = Verdict(burned.gpu_uuid, BurnInOutcome.FAILED, burned.reasons, (), burned.is_wrong, ())

@@ -1,4 +1,4 @@
-"""The circuit breaker of a replay: its memory, and the fleet by whose size it rules."""
+"""The circuit breaker of a replay: its memory, and the fleet whose size sets its limits."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,11 @@ from muster.domain.policy.health import HealthPolicy
 
 @dataclass(slots=True)
 class ReplayedBreaker:
-    """``fleet``: None where nobody told of one: then the GPUs of the records are it. ``places``: where each counts."""
+    """Breaker with its fleet and the scopes of each GPU.
+
+    ``fleet``: None where no input gave one; then the GPUs of the records are the fleet. ``places``: the scopes in which
+    each GPU counts.
+    """
 
     fleet: Fleet | None = None
     places: dict[GpuUuid, GpuPlace] = field(default_factory=dict)
@@ -24,14 +28,14 @@ class ReplayedBreaker:
         return ruling
 
     def close(self, scope: str, now_ms: int) -> bool:
-        """Whether it was open."""
+        """Close a scope, and return whether it was open."""
         if scope not in self._state.open_since_ms:
             return False
         self._state = breaker.close(self._state, scope, now_ms)
         return True
 
     def _counts(self, uuid: GpuUuid, num_known: int) -> FleetCounts:
-        """A rack or cohort whose size nobody told has no scope."""
+        """Return the counts of the GPU's scopes. A rack or cohort of unknown size has no scope."""
         if self.fleet is None:
             return FleetCounts(num_known)
         place, racks, cohorts = self.places.get(uuid, GpuPlace()), self.fleet.by_rack, self.fleet.by_cohort

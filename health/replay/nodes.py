@@ -1,6 +1,4 @@
-"""What a replay knows of a node as such: the evidence about it, which of that keeps new work off it, and the times
-that persons declared for work on it.
-"""
+"""A replay's nodes: evidence about each, the part of it that keeps new work off, and declared times of work on them."""
 
 import heapq
 from collections import defaultdict
@@ -17,16 +15,19 @@ from muster.domain.policy.health import HealthPolicy
 
 @dataclass(slots=True)
 class ReplayedNode:
-    """``held_by``: as it was settled last. ``look_ms``: when time alone may change that, None: it does not."""
+    """One node.
+
+    ``held_by``: as it was settled last. ``look_ms``: when time alone may change that, None: it does not.
+    """
 
     known: Known = field(default_factory=Known)
     held_by: tuple[EvidenceId, ...] = ()
     look_ms: int | None = None
 
     def settle(self, policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...] | None:
-        """What holds it from now on, where that is other evidence than before; else None.
+        """Return the evidence that keeps work off the node from now on; None where it is the same as before.
 
-        What waits until it has lasted is taken to stand: a record says when it is over.
+        Pending evidence counts as standing once its time is over: a record states when a fault ends.
         """
         for each in self.known.pending():
             self.known.put(outlasted(each, now_ms))
@@ -40,7 +41,7 @@ class ReplayedNode:
 
 @dataclass(slots=True)
 class Windows:
-    """Maintenance windows and drains, of all nodes."""
+    """Maintenance windows and drains of all nodes."""
 
     _of: defaultdict[NodeId, list[Maintained]] = field(default_factory=lambda: defaultdict(list))
     _ends: list[tuple[int, NodeId]] = field(default_factory=list)
@@ -50,14 +51,14 @@ class Windows:
         heapq.heappush(self._ends, (window.until_ms, window.node_id))
 
     def hold(self, node_id: NodeId, at_ms: int, *, is_drain: bool = False) -> bool:
-        """Whether one stands over the node then."""
+        """Return whether a window (or, with ``is_drain``, a drain) stands over the node then."""
         known = self._of.get(node_id, ())
         return any(each.at_ms <= at_ms < each.until_ms for each in known if each.is_drain is is_drain)
 
     def stand(self, node_id: NodeId, at_ms: int) -> bool:
-        """Whether one of either kind does."""
+        """Return whether one of either kind stands over the node then."""
         return any(self.hold(node_id, at_ms, is_drain=is_drain) for is_drain in (False, True))
 
     def next_end(self, until_ms: int) -> tuple[int, NodeId] | None:
-        """The next that ends by then, which is taken; None: none does."""
+        """Remove and return the next window that ends by then; None where none does."""
         return heapq.heappop(self._ends) if self._ends and self._ends[0][0] <= until_ms else None

@@ -1,9 +1,9 @@
-"""The judgement played again over recorded reports and events: the same rules as production's, without a database.
+"""Replay: the judgement repeated over recorded reports and events by production's own rules, without a database.
 
-Pure: readings, events, burn-ins, what persons did, and a policy in; evidence, scores, moves and holds of nodes out,
-each with its time. Between two inputs time passes: decay, dwell and the end of a probation move GPUs when they would
-have. A scope of the breaker that opened stays so until a record says that a person closed it. Reports that came late
-judge no sample, as in production; their events count.
+Pure: readings, events, burn-ins, acts of persons, and a policy in; evidence, scores, moves and holds of nodes out, each
+with its time. Between two inputs time passes: decay, dwell and the end of a probation move GPUs at the times at which
+they would have moved. A scope of the breaker that opened stays open until a record states that a person closed it.
+Reports that came late judge no sample, as in production; their events count.
 """
 
 import heapq
@@ -57,12 +57,12 @@ from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
 
 _NO_GPU = GpuUuid("")
-"""Where a look at the node itself is due."""
+"""The key of a node's own check in the queue of due checks."""
 
 
 @dataclass(slots=True)
 class _Gpu:
-    """``case`` without its evidence, but for what may weigh, as of when it was judged last."""
+    """One GPU. ``case`` holds only the evidence that may weigh, as of the last judgement."""
 
     memory: GpuMemory
     case: GpuCase
@@ -74,7 +74,7 @@ class _Gpu:
 
 @dataclass(slots=True)
 class Replay:
-    """Feed inputs in the order in which they arrived. ``standing``: of a GPU that nothing was said of before."""
+    """Feed inputs in the order in which they arrived. ``standing``: of a GPU without an earlier input."""
 
     policy: HealthPolicy
     standing: Standing = Standing.HEALTHY
@@ -90,21 +90,21 @@ class Replay:
     _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
-        """As they are now."""
+        """Return the cases as they are now."""
         return {uuid: replace(gpu.case, evidence=tuple(gpu.known.values())) for uuid, gpu in self._gpus.items()}
 
     def num_looked_at(self) -> int:
-        """How much evidence was looked at for all that was noted: what a replay's time goes by."""
+        """Return how much evidence all merges have read: the measure of a replay's time."""
         places = [gpu.known for gpu in self._gpus.values()] + [node.known for node in self._nodes.values()]
         return sum(each.num_looked_at for each in places)
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """All of it as it is now, of GPUs and of nodes."""
+        """Return all evidence as it is now, of GPUs and of nodes."""
         of_gpus = (each for gpu in self._gpus.values() for each in gpu.known.values())
         return (*of_gpus, *(each for node in self._nodes.values() for each in node.known.values()))
 
     def take(self, given: Input) -> Iterator[Output]:
-        """What follows from ``given``, and before it from the time that passed since the last one."""
+        """Yield the outputs of the time since the last input, then the outputs of ``given``."""
         yield from self._pass_time(given.at_ms)
         match given:
             case Sampled():
@@ -126,7 +126,7 @@ class Replay:
                 yield from self._stands(given)
 
     def _stands(self, given: Placed | KnownBefore | Fleet | Maintained | Passed) -> Iterator[Output]:
-        """What is so beside all that happens."""
+        """Apply an input that states a condition rather than an occurrence."""
         match given:
             case Placed():
                 self._place(given)
@@ -165,7 +165,7 @@ class Replay:
         yield from self._settle_held(given.node_id)
 
     def _settle_held(self, node_id: NodeId) -> Iterator[Output]:
-        """What was proved or dismissed of one of its GPUs may free the node."""
+        """Settle a node that evidence keeps work off: a proof or dismissal of one of its GPUs may free it."""
         if self._nodes[node_id].held_by:
             yield from self._settle(node_id)
 
@@ -195,7 +195,7 @@ class Replay:
         yield from self._look_until(until_ms)
 
     def _end_window(self, node_id: NodeId) -> Iterator[Output]:
-        """What was found in it and still stands weighs from now on, unless another window goes on."""
+        """Let evidence of the window that still stands weigh from now on, unless another window continues."""
         if self._windows.stand(node_id, self.now_ms):
             return
         of_node = [gpu.known for _, gpu in self._gpus_on(node_id)]
@@ -214,7 +214,7 @@ class Replay:
         while self._looks and self._looks[0][0] <= until_ms:
             look_ms, uuid, node_id = heapq.heappop(self._looks)
             due_ms = self._nodes[node_id].look_ms if uuid == _NO_GPU else self._gpus[uuid].look_ms
-            if due_ms == look_ms:  # else it was looked at since, and is due at another time
+            if due_ms == look_ms:  # else it was checked since, and is due at another time
                 self.now_ms = max(self.now_ms, look_ms)
                 yield from self._settle(node_id) if uuid == _NO_GPU else self._judge([uuid])
         self.now_ms = max(self.now_ms, until_ms)
@@ -313,7 +313,7 @@ class Replay:
             heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
 
     def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
-        """What the node's GPUs say of it together."""
+        """Yield the outputs of the rule about faults of several of the node's GPUs."""
         condemning = [
             each
             for _, gpu in self._gpus_on(node_id)
@@ -354,7 +354,7 @@ class Replay:
                 heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
 
     def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
-        """Whether it was made: by the breaker's word."""
+        """Apply the move if the breaker allows it, and return whether it did."""
         ruling = self.breaker.rule(move, len(self._gpus), self.policy, self.now_ms)
         if ruling.incident is not None:
             yield Opened(self.now_ms, ruling.incident)

@@ -1,4 +1,4 @@
-"""What goes into a replay (``health.replay.replay``), and what comes out of it, each with its time."""
+"""Inputs and outputs of a replay (``health.replay.replay``), each with its time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from muster.domain.states import Standing
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A GPU is in this standing from ``at_ms`` on; what the rules made of it before is forgotten.
+    """A GPU is in this standing from ``at_ms`` on; earlier results of the rules about it are forgotten.
 
-    ``model``: where it is known; limits that hang on the model are the model's then, as in production. ``since_ms``:
-    since when it has that standing, where that is longer. ``origin``: where SUSPECT or QUARANTINED goes back to.
-    ``rack``, ``cohort``: where it counts for the breaker, if the ``Fleet`` says how large these are.
+    ``model``: where it is known; limits that depend on the model are the model's then, as in production. ``since_ms``:
+    since when it has that standing, where that is longer. ``origin``: the standing to which SUSPECT or QUARANTINED
+    returns. ``rack``, ``cohort``: where it counts for the breaker, if the ``Fleet`` states their sizes.
     """
 
     at_ms: int
@@ -34,7 +34,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The fleet that the records are a part of, for the breaker: how many GPUs there are, by rack and by cohort too.
+    """The fleet that the records are a part of, for the breaker: its number of GPUs, in total, by rack and by cohort.
 
     Without one the GPUs of the records are the fleet, and no rack or cohort is known.
     """
@@ -47,7 +47,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class KnownBefore:
-    """Evidence that was there before the records begin, under its own id."""
+    """Evidence from before the records begin, under its own id."""
 
     at_ms: int
     evidence: Evidence
@@ -55,7 +55,7 @@ class KnownBefore:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a rule found that asks more than these records hold, such as the other GPUs of a gang (``peers``)."""
+    """A finding of a rule that needs more than these records hold, such as the other GPUs of a gang (``peers``)."""
 
     at_ms: int
     finding: Finding
@@ -76,9 +76,9 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Burned:
-    """``node_id``: where a GPU is that nothing was said of before: it is there since its burn-in began.
+    """A finished burn-in. ``node_id``: the node of a GPU without an earlier input, since its burn-in began.
 
-    ``reasons``: what failed, in words, which makes evidence of it; ``is_wrong``: it gave a wrong result.
+    ``reasons``: the failures as text, which make evidence of it; ``is_wrong``: it gave a wrong result.
     """
 
     gpu_uuid: GpuUuid
@@ -94,7 +94,7 @@ class Burned:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Nothing but time."""
+    """Time that passed without any other input."""
 
     at_ms: int
 
@@ -109,8 +109,9 @@ class BreakerClosed:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """A maintenance window of a node, from ``at_ms`` up to, and without, ``until_ms``. ``is_drain``: somebody works
-    on a node that was drained, so that only what comes of work weighs nothing.
+    """A maintenance window of a node, from ``at_ms`` up to, and without, ``until_ms``.
+
+    ``is_drain``: people work on a node that was drained, so that only findings that such work causes weigh nothing.
     """
 
     at_ms: int
@@ -121,7 +122,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a person did about a GPU. ``reason`` and ``person``: as they stand in the audit log."""
+    """An act of a person on a GPU. ``reason`` and ``person``: as they stand in the audit log."""
 
     at_ms: int
     gpu_uuid: GpuUuid
@@ -132,7 +133,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Dismissed(Act):
-    """Of the evidence of this fault that was seen between these times."""
+    """Dismissal of the evidence of this fault that was seen between these times."""
 
     fault_key: str
     onset_ms: int
@@ -141,7 +142,7 @@ class Dismissed(Act):
 
 @dataclass(frozen=True, slots=True)
 class RepairBegan(Act):
-    """``action``: by which its time is limited."""
+    """Start of a repair. ``action``: the action whose time limit applies."""
 
     action: RepairAction
     fault_group: str
@@ -149,7 +150,7 @@ class RepairBegan(Act):
 
 @dataclass(frozen=True, slots=True)
 class RepairEnded(Act):
-    """``began_ms``: when it began. Of an outcome that is the rules' own, these make the move."""
+    """End of a repair. ``began_ms``: when it began. For an outcome of the rules' own, the rules make the move."""
 
     began_ms: int
     fault_group: str
@@ -158,14 +159,14 @@ class RepairEnded(Act):
 
 @dataclass(frozen=True, slots=True)
 class Moving(Act):
-    """``to``: RETIRED; UNPROVEN, which reinstates it; or QUARANTINED, which takes it out."""
+    """A move by a person. ``to``: RETIRED; UNPROVEN, which reinstates it; or QUARANTINED, which takes it out."""
 
     to: Standing
 
 
 @dataclass(frozen=True, slots=True)
 class Overridden(Act):
-    """A standing that a person set over its own. It moves nothing, and is told."""
+    """A standing that a person set over its own. It moves nothing, and is passed on to the output."""
 
     standing: Standing
     until_ms: int
@@ -208,7 +209,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """``is_held_back``: the circuit breaker proposes it to a person instead."""
+    """A move. ``is_held_back``: the circuit breaker proposes it to a person instead."""
 
     at_ms: int
     move: Move
@@ -225,7 +226,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """What a person did then does not go here: under this policy the GPU stands elsewhere."""
+    """An act of a person that is refused here: under this policy the GPU has another standing."""
 
     at_ms: int
     gpu_uuid: GpuUuid
@@ -234,7 +235,10 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is found about a node keeps new work off it from now on: ``by`` this. By nothing: it is free again."""
+    """A change of the evidence that keeps new work off a node.
+
+    ``by``: that evidence; empty where the node is free again.
+    """
 
     at_ms: int
     node_id: NodeId

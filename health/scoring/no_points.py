@@ -1,4 +1,4 @@
-"""Why evidence takes nothing off the score now, in words: whoever reads a GPU's evidence asks that of each 0."""
+"""The reason why evidence takes no points off the score, as text: readers of a GPU's evidence need it for each 0."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,10 @@ from muster.domain.policy.health import HealthPolicy
 def why_no_points(
     evidence: Iterable[Evidence], score: Score, policy: HealthPolicy, now_ms: int, proof_ms: int | None
 ) -> dict[EvidenceId, str]:
-    """Of each evidence that is not in the score's ``shares`` why not. ``proof_ms``: as ``score`` was given it."""
+    """Return the reason for each evidence that is not in the score's ``shares``.
+
+    ``proof_ms``: as given to ``score``.
+    """
     shares = dict(score.shares)
     return {each.id: _why(each, policy, now_ms, proof_ms) for each in evidence if each.id not in shares}
 

@@ -1,11 +1,12 @@
-"""The health score of one GPU: 0 to 100, from its live evidence alone.
+"""The health score of one GPU: 0 to 100, from its active evidence alone.
 
-Each evidence takes points off: in full when last seen, half after each half life of its severity, nothing after it has
-counted its time. Reckoned in thousandths of a point, in whole numbers, so that the same evidence gives the same score
-everywhere and the score never falls by time alone. A fault that stands weighs once, however often it came and went, and
-so does an NVLink fabric, in however many readings it shows. So does a fault that only warns: what is to be watched does
-not take a GPU out by being logged again and again; that is for the rules about repetitions. What is worse and happened
-weighs once a burst (``health.evidence.bursts``).
+Each evidence takes points off: all of them when last seen, half after each half life of its severity, none once its
+time is over. Points are computed in thousandths, as whole numbers, so that the same evidence gives the same score
+everywhere and the score never falls by time alone.
+
+A standing fault weighs once, however often it recurred, and so does an NVLink fabric, in however many readings it
+shows. A fault that only warns weighs once, too: repeated log lines alone do not take a GPU out; rules about repetitions
+do. A worse fault of a moment weighs once a burst (``health.evidence.bursts``).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +24,11 @@ from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy, ScorePolicy, WeightPolicy
 
 _FULL: Final = 100_000
-"""A whole score, in thousandths of a point."""
+"""A full score, in thousandths of a point."""
 
 
 class Band(StrEnum):
-    """Where a score lies between the policy's lines: at least the raise, lower, quarantine line, or under all."""
+    """The range of a score by the policy's lines: at least the raise, lower, quarantine line, or under all."""
 
     GOOD = "good"
     FAIR = "fair"
@@ -37,9 +38,10 @@ class Band(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``value``: 0 to 100. ``measured_value``: the same from measured evidence alone; quarantine looks at this one.
+    """A score with its parts.
 
-    ``valid_until_ms``: the first time at which time alone may change the band (decay, or what is pending), else None.
+    ``value``: 0 to 100. ``measured_value``: the same from measured evidence alone, which decides about quarantine.
+    ``valid_until_ms``: the first time at which time alone may change the band (decay, or pending evidence), else None.
     ``shares``: the points that each evidence takes off, the heaviest first, before the caps of reported evidence and of
     a score of 0; evidence that takes off nothing is left out.
     """
@@ -53,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A score without its time: the fields mean what they do in ``Score``."""
+    """A score without its time: the fields mean the same as in ``Score``."""
 
     value: float
     measured_value: float
@@ -61,14 +63,14 @@ class Weighed:
 
 
 _WHOLE: Final = Weighed(_FULL / 1000, _FULL / 1000, ())
-"""Where nothing weighs, as with most GPUs most of the time."""
+"""The score where nothing weighs, as with most GPUs most of the time."""
 
 
 def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Score:
-    """The score at ``now_ms``.
+    """Return the score at ``now_ms``.
 
     ``proof_ms``: when the newest passed burn-in began, or the newest repair ended: evidence last seen before it weighs
-    nothing. Neither does dismissed or suspended evidence, nor what is about the node alone. Evidence last seen after
+    nothing. Neither does dismissed or suspended evidence, nor evidence about the node alone. Evidence last seen after
     ``now_ms`` weighs in full.
     """
     told = tuple(evidence)
@@ -90,22 +92,22 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
 
 
 def next_to_weigh_ms(evidence: Iterable[Evidence], now_ms: int) -> int | None:
-    """When the next of what is pending will weigh, if it still stands then."""
+    """Return when the next pending evidence will weigh, if it still stands then."""
     due = (weighs_from_ms(each) for each in evidence)
     return min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
 
 
 def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
-    """The score as ``score`` gives it, without the search for how long its band holds."""
+    """Return the score as ``score`` gives it, without the search for how long its band lasts."""
     return _weigh([each for each in evidence if _weighs(each, policy.score, now_ms, proof_ms)], policy, now_ms)
 
 
 def weighing_as_one(
     evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None
 ) -> tuple[tuple[Evidence, ...], ...]:
-    """All that weighs, or would without the rest of its group: what weighs once together is one group.
+    """Return all evidence that weighs, or would without the rest of its group: a group weighs once.
 
-    The heaviest group first, and the heaviest of each. Whoever takes one out lets the next of its group weigh.
+    The heaviest group is first, and the heaviest evidence in each. If one is removed, the next of its group weighs.
     """
     groups: dict[tuple[object, ...], list[Evidence]] = {}
     live = [
@@ -136,7 +138,7 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
 
 
 def that_may_weigh(known: Known, policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """All of one GPU that a standing or a score may look at."""
+    """Return all evidence of one GPU that a standing or a score may read."""
     return tuple(known.values()) if policy.score.weighs_info else known.that_may_move()
 
 
@@ -152,7 +154,7 @@ def _weigh(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> Weigh
 
 
 def _values(measured: int, reported: int, policy: ScorePolicy) -> tuple[float, float]:
-    """The score, and the score of measured evidence alone, from the thousandths that are taken off."""
+    """Return the score, and the score of measured evidence alone, from the thousandths that are taken off."""
     reported = min(reported, int(policy.reported_points_max * 1000))
     return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
 
@@ -172,13 +174,13 @@ def _ends_ms(evidence: Evidence) -> int:
 
 
 def _weight_of(evidence: Evidence, policy: ScorePolicy) -> WeightPolicy:
-    """Reported evidence weighs as degraded at most."""
+    """Return the weight of the evidence; reported evidence weighs as degraded at most."""
     severity = min(evidence.severity, Severity.DEGRADED) if evidence.trust is Trust.REPORTED else evidence.severity
     return policy.weight(severity, evidence.detector)
 
 
 class _Decay(NamedTuple):
-    """What evidence takes off at any time. ``points``: thousandths, when it was just seen."""
+    """The points of one evidence over time. ``points``: thousandths, when it was just seen."""
 
     last_seen_ms: int
     counts_for_ms: int
@@ -205,12 +207,12 @@ def _decay_of(evidence: Evidence, policy: ScorePolicy) -> _Decay:
 
 
 def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
-    """What it takes off, in thousandths of a point."""
+    """Return the points that it takes off, in thousandths."""
     return _decay_of(evidence, policy).at(at_ms)
 
 
 def _kinds(live: Iterable[Evidence]) -> dict[tuple[str, Trust, bool], list[Evidence]]:
-    """Evidence of one fault and trust. The last of a key: whether it weighs once, as what stands or only warns."""
+    """Return the evidence by fault, trust and whether it weighs once, as standing and merely warning faults do."""
     found = dict[tuple[str, Trust, bool], list[Evidence]]()
     for each in live:
         weighs_once = each.severity <= Severity.WARNING or lasts(each.detector)
@@ -220,7 +222,7 @@ def _kinds(live: Iterable[Evidence]) -> dict[tuple[str, Trust, bool], list[Evide
 
 
 def _taken(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> list[tuple[Evidence, int]]:
-    """Each evidence that weighs with the thousandths that it takes off: of what weighs once the heaviest alone."""
+    """Return the evidence that weighs, with its thousandths: of faults that weigh once the heaviest evidence alone."""
     found = list[tuple[Evidence, int]]()
     for (_, _, weighs_once), alike in _kinds(live).items():
         weights = [(each, _thousandths(each, policy.score, at_ms)) for each in alike]
@@ -232,7 +234,7 @@ def _taken(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> list[t
 
 
 def _bands(live: Sequence[Evidence], policy: HealthPolicy) -> Callable[[int], Band]:
-    """The band at any time. What does not change with it is reckoned once: the order of each fault's evidence."""
+    """Return the function from time to band, with the order of each fault's evidence computed once."""
     once, apart = list[tuple[Trust, list[_Decay]]](), list[tuple[Trust, Line, list[_Decay]]]()
     for (_, trust, weighs_once), alike in _kinds(live).items():
         if weighs_once:
@@ -253,7 +255,7 @@ def _bands(live: Sequence[Evidence], policy: HealthPolicy) -> Callable[[int], Ba
 
 
 def _heaviest_ever(decays: Iterable[_Decay]) -> list[_Decay]:
-    """Of those that decay alike the one seen last: the others weigh no more at any time."""
+    """Return the newest of all decays with equal parameters: the others weigh no more at any time."""
     newest = dict[tuple[float | bool, ...], _Decay]()
     for each in decays:
         if each.last_seen_ms >= newest.get(each[1:], each).last_seen_ms:
@@ -262,7 +264,7 @@ def _heaviest_ever(decays: Iterable[_Decay]) -> list[_Decay]:
 
 
 def _next_band_ms(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> int | None:
-    """The first later time with another band: the score only rises by time alone, so halving finds it."""
+    """Return the first later time with another band: the score only rises by time alone, so halving finds it."""
     band_at = _bands(live, policy)
     present = band_at(now_ms)
     low, high = now_ms, max((_ends_ms(each) for each in live), default=now_ms)

@@ -1,6 +1,6 @@
 """Admission: may this GPU take this tier's work now? By standing, contact, cordons, overrides, cleanliness.
 
-The planner asks it of its snapshot; the placement service asks it again inside the commit (I3).
+The planner decides on its snapshot; the placement service decides again inside the commit (I3).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED
 
 
 class Refusal(StrEnum):
-    """Why a GPU is not admitted. Named constants, so that explanations, metrics and tests agree."""
+    """The reason why a GPU is not admitted. Named constants, so that explanations, metrics and tests agree."""
 
     MIG_ENABLED = "mig_enabled"
     NODE_CONTACT = "node_contact"
@@ -29,11 +29,11 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFacts:
-    """What admission looks at. ``is_reported``: what would condemn it has been told, and waits for the judge.
-    ``is_reclaimable_only``: its probation is too young for a tier from which no rule takes it back.
+    """Facts that admission reads.
 
-    ``override`` is a person's standing in force; it never hides the evidence: what was
-    quarantined since is out, whatever the override says. Who knows better dismisses the evidence.
+    ``is_reported``: a report that would condemn it waits for the judge. ``is_reclaimable_only``: its probation is too
+    young for a tier from which no rule reclaims it. ``override`` is a person's standing in force. It never hides the
+    evidence: a GPU quarantined since is out in spite of the override. A person who knows better dismisses the evidence.
     """
 
     standing: Standing
@@ -48,12 +48,12 @@ class AdmissionFacts:
 
 
 def refusal_of(facts: AdmissionFacts, tier: TierPolicy) -> Refusal | None:
-    """None when the GPU is admitted to ``tier``, else the first reason why not, the most lasting first."""
+    """Return None when the GPU is admitted to ``tier``, else the first reason why not, the most lasting first."""
     return next(_refusals(facts, tier), None)
 
 
 def refusals_of(facts: AdmissionFacts, tier: TierPolicy) -> tuple[Refusal, ...]:
-    """Every reason why the GPU is not admitted to ``tier``, the most lasting first; none where it is."""
+    """Return every reason why the GPU is not admitted to ``tier``, the most lasting first; none where it is."""
     return tuple(_refusals(facts, tier))
 
 
@@ -77,12 +77,12 @@ def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
 
 
 def effective_standing(facts: AdmissionFacts) -> Standing:
-    """The standing that admission looks at: a person's, unless the GPU's own is out."""
+    """Return the standing that admission uses: a person's, unless the GPU's own is out."""
     return facts.standing if facts.override is None or facts.standing in _OUT else facts.override
 
 
 def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
-    """Why one GPU is not admitted, for people to read."""
+    """Return the reason why one GPU is not admitted as text for people."""
     if refusal is Refusal.STANDING:
         taken = " or ".join(tier.standings)
         return f"it stands as {effective_standing(facts)}, and this tier takes {taken}"

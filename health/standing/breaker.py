@@ -1,9 +1,17 @@
 """The circuit breaker: rules quarantine at most the policy's share of fleet, rack, cohort and tenant (I10).
 
-Each share is a scope. A move that would go past a scope's cap is proposed only, and opens that scope: from then on
-every quarantine by rule in it is proposed, until a person closes it. Scopes open by themselves: one rack's bad power
-does not keep rules from taking a burning GPU elsewhere. Whatever is no quarantine by a rule always passes; so does the
+Each share is a scope. A move that would exceed a scope's cap is proposed only, and opens that scope: from then on every
+quarantine by rule in it is proposed, until a person closes it. Scopes open independently: one rack's bad power does not
+keep rules from taking a burning GPU elsewhere. Every move that is no quarantine by a rule always passes; so does the
 return to QUARANTINED out of REPAIR, since that GPU was out already.
+
+With a cap of 3 in a rack::
+
+    rule quarantines 1, 2, 3    allowed, 3 of 3
+    rule quarantines 4          proposed; the scope opens, one incident
+    rule quarantines 5          proposed
+    GPU 1 returns to service    it counts until the window has passed, and the scope stays open
+    a person closes the scope   rules may take out 3 more GPUs
 """
 
 from collections import Counter
@@ -22,7 +30,7 @@ FLEET_WINDOW: Final = "fleet_window"
 
 @dataclass(frozen=True, slots=True)
 class GpuPlace:
-    """Where a GPU counts; None where it counts nowhere (no rack known, no tenant on it)."""
+    """The scopes in which a GPU counts; None where it counts in none (no rack known, no tenant on it)."""
 
     rack: str | None = None
     cohort: str | None = None
@@ -35,7 +43,7 @@ class GpuPlace:
 
 @dataclass(frozen=True, slots=True)
 class FleetCounts:
-    """How many GPUs there are, not retired: in all, by rack and cohort; by tenant those that it holds.
+    """Numbers of GPUs that are not retired: in total, by rack and cohort; by tenant the GPUs that it holds.
 
     ``places``: where each GPU of the moves counts.
     """
@@ -49,7 +57,7 @@ class FleetCounts:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """One GPU that a rule took out. A GPU stands here once, however often it falls. ``is_out``: it is not back yet."""
+    """One GPU that a rule took out. A GPU is listed once, however often it falls. ``is_out``: it is not back yet."""
 
     gpu_uuid: GpuUuid
     at_ms: int
@@ -59,10 +67,10 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class BreakerState:
-    """What the breaker remembers; to be stored, since it outlives every restart (I25).
+    """Memory of the breaker; to be stored, since it outlives every restart (I25).
 
-    ``open_since_ms``: scope → when it opened. ``closed_ms``: scope → when a person closed it last; what was taken out
-    until then is what that person let stand, and counts no more.
+    ``open_since_ms``: scope → when it opened. ``closed_ms``: scope → when a person closed it last; GPUs taken out until
+    then were accepted by that person, and count no longer.
     """
 
     quarantined: tuple[Quarantined, ...] = ()
@@ -81,7 +89,10 @@ class BreakerIncident:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """``allowed`` moves may be made; ``proposed`` ones wait for a person. ``incident``: None unless a scope opened."""
+    """The breaker's decision: ``allowed`` moves may be made; ``proposed`` ones wait for a person.
+
+    ``incident``: None unless a scope opened.
+    """
 
     state: BreakerState
     allowed: tuple[Move, ...]
@@ -90,7 +101,7 @@ class Ruling:
 
 
 def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int) -> Ruling:
-    """Which of ``moves`` may be made now. Recoveries first, then threats to correctness, then by time and GPU.
+    """Return which of ``moves`` may be made now: recoveries first, then threats to correctness, then by time and GPU.
 
     Apply the whole ruling in one transaction with the moves, under a lock on the state.
     """
@@ -112,7 +123,7 @@ def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, polic
 
 
 def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:
-    """A person closes a scope: rules act in it again, up to a whole cap beyond what is out now.
+    """Return the state after a person closes a scope: rules act in it again, up to a whole cap beyond the GPUs out now.
 
     Raises:
         ValueError: the scope is not open.
@@ -124,7 +135,7 @@ def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:
 
 
 def cap_of(scope: str, counts: FleetCounts, policy: BreakerPolicy) -> int:
-    """How many GPUs rules may have taken out in ``scope``."""
+    """Return how many GPUs rules may have taken out in ``scope``."""
     kind, _, name = scope.partition(":")
     match kind:
         case "fleet_window":
@@ -141,7 +152,10 @@ def cap_of(scope: str, counts: FleetCounts, policy: BreakerPolicy) -> int:
 
 
 def num_counted(state: BreakerState, scope: str, policy: BreakerPolicy, now_ms: int) -> int:
-    """How many GPUs count against ``scope`` now: within the window, and (but for the window's own) all still out."""
+    """Return how many GPUs count against ``scope`` now: those taken out within the window, and all that are still out.
+
+    The scope of the window itself counts only the former.
+    """
     since_ms = _since_ms(policy, now_ms)
     return sum(
         scope in each.scopes and _counts_in(scope, each, state.closed_ms, since_ms) for each in state.quarantined
@@ -149,7 +163,7 @@ def num_counted(state: BreakerState, scope: str, policy: BreakerPolicy, now_ms: 
 
 
 class _Books:
-    """The state while moves are ruled on, with each scope's count beside it: a storm's moves are thousands."""
+    """The state while moves are decided, with a count for each scope: a storm has thousands of moves."""
 
     def __init__(self, state: BreakerState, counts: FleetCounts, policy: BreakerPolicy, now_ms: int) -> None:
         self._counts = counts
@@ -166,7 +180,7 @@ class _Books:
         return BreakerState(tuple(self._quarantined.values()), self._open_since_ms, self._closed_ms)
 
     def take(self, move: Move) -> dict[str, int] | None:
-        """None where the move may be made, else the scopes that it opened with their caps."""
+        """Take the GPU out and return None, or return the caps of the scopes that the move opened."""
         scopes = self._counts.places.get(move.gpu_uuid, GpuPlace()).scopes()
         before = self._quarantined.get(move.gpu_uuid)
         if before is not None:
@@ -180,12 +194,12 @@ class _Books:
             if before is not None:
                 self._tally(before, 1)
             return full
-        self._quarantined.pop(move.gpu_uuid, None)  # what is put comes last, as it fell last
+        self._quarantined.pop(move.gpu_uuid, None)  # removed first, so that it is put last, in the order of the falls
         self._put(Quarantined(move.gpu_uuid, self._now_ms, scopes))
         return None
 
     def give_back(self, move: Move) -> None:
-        """A GPU that left QUARANTINED or REPAIR for another life is out no more; it still counts within the window."""
+        """Count a GPU that left QUARANTINED or REPAIR as no longer out; it still counts within the window."""
         before = self._quarantined.get(move.gpu_uuid)
         if before is None or move.to_standing in {Standing.QUARANTINED, Standing.REPAIR}:
             return
@@ -208,7 +222,7 @@ def _since_ms(policy: BreakerPolicy, now_ms: int) -> int:
 
 
 def _counts_in(scope: str, quarantined: Quarantined, closed_ms: Mapping[str, int], since_ms: int) -> bool:
-    """Of one of its scopes."""
+    """Return whether the GPU counts in one of its scopes."""
     is_recent = quarantined.at_ms > since_ms or _lasts(quarantined, scope)
     return is_recent and quarantined.at_ms > closed_ms.get(scope, -1)
 

@@ -1,7 +1,7 @@
-"""What would bring a GPU back to taking a tier's work: the smallest sets of conditions, the cheapest of them first.
+"""Conditions that would return a GPU to a tier's work: the smallest sets, the cheapest of them first.
 
-Each set is tried by ``health.standing.what_if``, so by the very rules that judge the GPU: nothing is said here that
-they would not do. Sets are minimal: without any one of its conditions the GPU stays out.
+Each set is tried by ``health.standing.what_if``, so by the very rules that judge the GPU: a set listed here does what
+those rules would do. Sets are minimal: without any one of its conditions the GPU stays out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,11 @@ from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Contact, Standing
 
 WAYS_MAX: Final = 4
-"""How many sets are told of one tier."""
+"""How many sets are shown for one tier."""
 TRIED_ONE_BY_ONE: Final = 3
-"""Up to so much evidence every choice of what to dismiss is tried; of more, all that condemns and then the heaviest."""
+"""Up to so much evidence every choice of dismissals is tried; with more, all that condemns and then the heaviest."""
 _HEAVIEST_MAX: Final = 8
-"""Of groups of evidence that weigh as one."""
+"""The limit on groups of evidence that weigh as one."""
 _RISING: Final = (Standing.PROBATION, Standing.SUSPECT)
 """The standings out of which time alone leads up."""
 _COST: Final = {kind: cost for cost, kind in enumerate(Kind)}
@@ -41,15 +41,16 @@ class WayBack:
 
     @property
     def at_ms(self) -> int | None:
-        """When all of them are fulfilled by themselves; None where somebody must act, or nobody knows."""
+        """Return when all of them are fulfilled by themselves; None where a person must act, or the time is unknown."""
         times = [each.at_ms for each in self.conditions]
         known = [at_ms for at_ms in times if at_ms is not None]
         return max(known) if known and len(known) == len(times) else None
 
 
 def ways_back(situation: Situation, tier: TierPolicy, now_ms: int, policy: HealthPolicy) -> tuple[WayBack, ...]:
-    """The smallest first, then the cheapest to the operator; none where the GPU is admitted to ``tier`` now, and none
-    where nothing that is foreseen brings it back.
+    """Return the sets, the smallest first, then the cheapest to the operator.
+
+    None where the GPU is admitted to ``tier`` now, and none where no foreseen condition brings it back.
     """
     if refusal_of(situation.facts, tier) is None:
         return ()
@@ -94,9 +95,9 @@ def _minimal(
     at_once: Callable[[_Conditions], bool],
     in_time: Callable[[_Conditions], int | None],
 ) -> list[_Conditions]:
-    """Those of ``choices``, each with or without time to pass, of which no other found one is a part.
+    """Return the choices, each with or without time to pass, of which no other found one is a part.
 
-    What comes in time is asked last: to look ahead costs the most, and a way that takes no time makes it needless.
+    The choices that need time are tried last: foreseeing costs the most, and a choice without time makes it needless.
     """
     found: list[_Conditions] = []
     for chosen, with_time in sorted(_with_and_without_time(choices), key=lambda each: len(each[0]) + each[1]):
@@ -123,7 +124,7 @@ def _choices(situation: Situation, now_ms: int, policy: HealthPolicy) -> list[_C
 
 
 def _needed(situation: Situation) -> _Conditions:
-    """What no other condition makes up for."""
+    """Return the conditions that no other condition replaces."""
     needed = [
         Condition(Kind.CORDON, f"its cordon is released: {each.reason}", each.until_ms, each.id)
         for each in situation.cordons
@@ -159,7 +160,7 @@ def _switches(situation: Situation, policy: HealthPolicy) -> _Conditions:
 
 
 def _dismissals(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Iterator[_Conditions]:
-    """What a person might dismiss, the fewest first."""
+    """Yield the dismissals that a person might make, the fewest first."""
     against, groups = _against(gpu, now_ms, policy)
     every = (*against, *chain.from_iterable(groups))
     if len(every) <= TRIED_ONE_BY_ONE:
@@ -173,16 +174,17 @@ def _dismissals(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Iterator[_Co
 def _against(
     gpu: GpuCase, now_ms: int, policy: HealthPolicy
 ) -> tuple[list[Evidence], tuple[tuple[Evidence, ...], ...]]:
-    """What keeps it out by itself (it condemns, its quarantine was for it, it stands), and what else weighs.
+    """Return the evidence that keeps the GPU out by itself, and the rest.
 
-    The latter in groups, the heaviest first: of what weighs once, such as a burst, the next weighs once the heaviest is
-    dismissed, so that only all of it is a way back.
+    The former condemns, was cited by the quarantine, or stands. The rest that weighs is in groups, the heaviest first:
+    in a group that weighs once, such as a burst, the next weighs once the heaviest is dismissed, so that only the
+    dismissal of the whole group helps.
     """
     quarantined = quarantining_move(gpu) if gpu.standing is Standing.QUARANTINED else None
     cited = set() if quarantined is None else set(quarantined.evidence_ids)
     itself = {each.id for each in (*condemning_of(gpu), *faults_that_stand(gpu, policy))} | cited
     shares = dict(weighed(gpu, policy, now_ms).shares)
-    # What a suspicion has suspended weighs nothing, and its quarantine lasts all the same until a person dismisses it.
+    # Suspended evidence weighs nothing, but the quarantine that it caused lasts until a person dismisses it.
     dismissible = (each for each in gpu.evidence if counts(each) or (each.id in cited and not each.is_dismissed))
     live = sorted(dismissible, key=lambda each: -shares.get(each.id, 0.0))
     against = [each for each in live if each.id in itself]

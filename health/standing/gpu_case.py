@@ -1,4 +1,4 @@
-"""What standing is judged on: one GPU with its evidence, burn-ins, repairs and moves, as plain data."""
+"""The input of a standing's judgement: one GPU with its evidence, burn-ins, repairs and moves, as plain data."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,7 +17,7 @@ RULE: Final = "rule"
 
 
 class MoveReason(StrEnum):
-    """Why a GPU moved. Named constants, so that explanations, metrics and tests agree."""
+    """The reason why a GPU moved. Named constants, so that explanations, metrics and tests agree."""
 
     BURN_IN_PASSED = "burn_in_passed"
     BURN_IN_FAILED = "burn_in_failed"
@@ -43,7 +43,7 @@ class MoveReason(StrEnum):
 class Move:
     """One move between standings, proposed or made.
 
-    ``return_to``: the standing that SUSPECT or QUARANTINED goes back to; to be stored with the GPU as its origin.
+    ``return_to``: the standing to which SUSPECT or QUARANTINED returns; to be stored with the GPU as its origin.
     ``words``: a person's reason, or the rule's, for people to read. ``at_ms``: wall clock, milliseconds.
     """
 
@@ -61,7 +61,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class BurnInResult:
-    """One finished burn-in. One that could not be decided is none: leave it out."""
+    """One finished burn-in. An undecided one is no result: leave it out."""
 
     began_ms: int
     ended_ms: int
@@ -70,7 +70,7 @@ class BurnInResult:
 
 @dataclass(frozen=True, slots=True)
 class PastRepair:
-    """One ended repair of this board: ``fault_group`` names what it was for (such as ``memory``)."""
+    """One ended repair of this board: ``fault_group`` names the repaired faults (such as ``memory``)."""
 
     fault_group: str
     began_ms: int
@@ -83,9 +83,9 @@ class PastRepair:
 class GpuCase:
     """One GPU before the judge.
 
-    ``since_ms``: when it came to its standing. ``origin``: where SUSPECT or QUARANTINED goes back to.
-    ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least what lies within the policy's windows, and
-    the newest move to QUARANTINED. ``under_way``: what is done to it in REPAIR. ``is_heard``: its readings come in; a
+    ``since_ms``: when it came to its standing. ``origin``: the standing to which SUSPECT or QUARANTINED returns.
+    ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least everything within the policy's windows, and
+    the newest move to QUARANTINED. ``under_way``: the repair action in REPAIR. ``is_heard``: its readings arrive; a
     silent GPU proves nothing. ``could_not_burn_in_ms``: when a burn-in was last ABANDONED, since it could not run.
     """
 
@@ -103,14 +103,14 @@ class GpuCase:
 
 
 def proof_ms_of(gpu: GpuCase) -> int | None:
-    """Up to when faults are proved past: when the newest passed burn-in began, or the newest repair ended."""
+    """Return up to when faults are answered: when the newest passed burn-in began, or the newest repair ended."""
     proofs = [result.began_ms for result in gpu.burn_ins if result.has_passed]
     proofs += [repair.ended_ms for repair in gpu.repairs if repair.is_done]
     return max(proofs, default=None)
 
 
 def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
-    """The evidence that condemns it now, the oldest first."""
+    """Return the evidence that condemns it now, the oldest first."""
     if not gpu.evidence:  # most of a fleet, most of the time
         return ()
     proof_ms = proof_ms_of(gpu)
@@ -123,7 +123,7 @@ def score_of(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Score:
 
 
 def weighed(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Weighed:
-    """``score_of`` without the time until which its band holds: all that a decision needs."""
+    """Return ``score_of`` without the time until which its band holds: all that a decision needs."""
     return weigh(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
 
 
@@ -138,7 +138,7 @@ def move_to(
     return_to: Standing | None = None,
     words: str = "",
 ) -> Move:
-    """A move of ``gpu`` along a listed edge (I21)."""
+    """Return a move of ``gpu`` along a listed edge (I21)."""
     require_edge(STANDING_EDGES, gpu.standing, target)
     cited = set(evidence_ids)
     return Move(
@@ -156,14 +156,14 @@ def move_to(
 
 
 def moved(gpu: GpuCase, move: Move) -> GpuCase:
-    """The case once ``move`` has been made."""
+    """Return the case once ``move`` has been made."""
     return replace(gpu, standing=move.to_standing, since_ms=move.at_ms, origin=move.return_to, moves=(*gpu.moves, move))
 
 
 def return_to_of(gpu: GpuCase) -> Standing:
-    """Where a GPU that falls now goes back to once cleared. Behind SUSPECT stands its own origin.
+    """Return the standing to which a GPU that falls now returns once cleared; from SUSPECT it is that one's own origin.
 
-    Out of REPAIR it is UNPROVEN: hands or a reset were on it, and only a burn-in says what it is now.
+    Out of REPAIR it is UNPROVEN: people or a reset changed the GPU, and only a burn-in shows its state.
     """
     if gpu.standing is Standing.SUSPECT:
         return gpu.origin or Standing.PROBATION

@@ -1,4 +1,4 @@
-"""Moves that a person makes, or that follow from a repair: each checks what it is asked and says in words why not."""
+"""Moves that a person makes, or that follow from a repair: each checks its request, and a refusal states the reason."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,29 +14,29 @@ _REASON_LENGTH_MAX: Final = 4096
 
 
 class RefusedMoveError(ValueError):
-    """A move that was asked for and does not go. The words say what is so, and what to do instead."""
+    """A requested move that is refused. The text states the cause, and what to do instead."""
 
 
 def retire(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
-    """Out of service, from any standing."""
+    """Return the move out of service, from any standing."""
     return _asked(gpu, Standing.RETIRED, MoveReason.RETIRED, person, reason, now_ms)
 
 
 def reinstate(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
-    """A retired GPU back to UNPROVEN: its burn-in follows."""
+    """Return the move of a retired GPU back to UNPROVEN: its burn-in follows."""
     if gpu.standing is not Standing.RETIRED:
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: only a RETIRED GPU is reinstated")
     return _asked(gpu, Standing.UNPROVEN, MoveReason.REINSTATED, person, reason, now_ms)
 
 
 def quarantine(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
-    """What a person has taken out, by its own standing: from here on only a proof brings it back."""
+    """Return the move of a person who takes a GPU out: from then on only a proof brings it back."""
     move = _asked(gpu, Standing.QUARANTINED, MoveReason.TAKEN_OUT, person, reason, now_ms)
     return replace(move, return_to=return_to_of(gpu))
 
 
 def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now_ms: int, policy: HealthPolicy) -> Move:
-    """A quarantined GPU to REPAIR. A person may go on where the attempts are used up; a rule may not."""
+    """Return the move of a quarantined GPU to REPAIR. A person may exceed the number of attempts; a rule may not."""
     if gpu.standing is not Standing.QUARANTINED:
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: quarantine it before its repair")
     if actor == RULE and is_used_up(gpu, fault_group, now_ms, policy):
@@ -46,10 +46,10 @@ def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now
 
 
 def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
-    """That no fault which stands until it is seen to be over still condemns: else a repair has mended nothing yet.
+    """Check that no standing fault still condemns the GPU: otherwise a repair has fixed nothing yet.
 
     Raises:
-        RefusedMoveError: one does.
+        RefusedMoveError: such a fault is open.
     """
     standing = [
         each for each in condemning_of(gpu) if each.detector in policy.evidence.standing_detectors and is_open(each)
@@ -60,13 +60,16 @@ def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
 
 
 def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
-    """The repair is reported done: UNPROVEN, its burn-in follows."""
+    """Return the move after a repair that is reported done: to UNPROVEN, its burn-in follows."""
     _require_repair(gpu)
     return move_to(gpu, Standing.UNPROVEN, MoveReason.REPAIR_DONE, now_ms, actor=actor, words=words)
 
 
 def fail_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
-    """The repair failed: back to QUARANTINED. The breaker does not ask: the GPU was out already."""
+    """Return the move after a failed repair, back to QUARANTINED.
+
+    The breaker does not count it: the GPU was out already.
+    """
     _require_repair(gpu)
     return move_to(
         gpu,
@@ -88,10 +91,10 @@ def dismiss(
     now_ms: int,
     policy: HealthPolicy,
 ) -> Move | None:
-    """A person dismisses evidence, with a reason. The move that follows, or None.
+    """Dismiss evidence on behalf of a person, and return the move that follows, or None.
 
-    A QUARANTINED GPU goes back to its origin once nothing is left that condemns it, nor anything that its quarantine
-    was for, nor a score under the quarantine line. One that was SUSPECT before is SUSPECT again.
+    A QUARANTINED GPU returns to its origin once nothing condemns it any longer, no evidence that its quarantine cited
+    is left, and its score is not under the quarantine line. One that was SUSPECT before is SUSPECT again.
 
     Raises:
         RefusedMoveError: without a reason, or for evidence that is not this GPU's.
@@ -113,7 +116,7 @@ def dismiss(
 
 
 def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
-    """Whether anything still keeps a GPU in quarantine after a dismissal."""
+    """Return whether anything still keeps a GPU in quarantine after a dismissal."""
     quarantined = quarantining_move(gpu)
     cited = set(quarantined.evidence_ids) if quarantined is not None else set()
     if condemning_of(gpu) or any(each.id in cited and not each.is_dismissed for each in gpu.evidence):
@@ -122,7 +125,7 @@ def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
 
 
 def _cleared_to(gpu: GpuCase) -> tuple[Standing, Standing | None]:
-    """Where a cleared GPU goes, and the origin it then has."""
+    """Return the standing of a cleared GPU, and its new origin."""
     origin = gpu.origin or Standing.UNPROVEN
     quarantined = quarantining_move(gpu)
     if quarantined is None or quarantined.from_standing is not Standing.SUSPECT:

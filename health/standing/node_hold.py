@@ -1,4 +1,4 @@
-"""Which evidence about a node (its ports, its fabric, its host) keeps new work off it, and until when."""
+"""Evidence about a node (its ports, its fabric, its host) that keeps new work off it, and until when."""
 
 from collections.abc import Iterable
 
@@ -10,10 +10,10 @@ from muster.domain.policy.health import HealthPolicy, NodeHoldPolicy
 
 
 def holding(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...]:
-    """Those that hold the node now: measured, DEGRADED or worse, and not over. The worst and oldest first.
+    """Return the evidence that keeps work off the node now: measured, DEGRADED or worse, and open.
 
-    A state holds until it is told to be otherwise, a rate and a moment for their time after they were last told. What
-    is about a GPU holds that GPU by its standing, never the node.
+    The worst and oldest is first. A state counts until another state is reported, a rate and a moment for their time
+    after they were last stated. Evidence about a GPU keeps that GPU out by its standing, never the node.
     """
     if not policy.node_hold.is_on:
         return ()
@@ -30,12 +30,12 @@ def _holds(evidence: Evidence, policy: NodeHoldPolicy, now_ms: int) -> bool:
 
 
 def held_until_ms(evidence: Evidence, policy: HealthPolicy) -> int:
-    """Up to when evidence that holds its node does so, if it is not told again."""
+    """Return until when evidence keeps work off its node, if it is not stated again."""
     return evidence.last_seen_ms + int(_lasts_s(evidence.detector, policy.node_hold) * 1000)
 
 
 def looks_back_ms(policy: HealthPolicy) -> int:
-    """What was last seen longer ago holds no node."""
+    """Return the age from which on evidence keeps work off no node."""
     hold = policy.node_hold
     return int(max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s) * 1000)
 

@@ -1,4 +1,4 @@
-"""A person's standing over a GPU's own: which there are, and where none is taken."""
+"""A person's standing over a GPU's own: which there are, and where none is accepted."""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from health.standing.interventions import RefusedMoveError
 from muster.domain.states import Standing
 
 OVERRIDES: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT, Standing.QUARANTINED)
-"""The others are lives of their own: a repair is begun, a GPU is retired, and UNPROVEN it is until it is proved."""
+"""The others cannot be set: a repair is started, a GPU is retired, and UNPROVEN lasts until a proof."""
 OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
 
 
 def require_overridable(standing: Standing, wanted: Standing) -> None:
-    """That ``wanted`` may stand over ``standing``: none brings back what is out (I11).
+    """Check that ``wanted`` may stand over ``standing``: none brings back a GPU that is out (I11).
 
     Raises:
         RefusedMoveError: it may not; with what to do instead.

@@ -1,11 +1,12 @@
-"""What shows under load alone, so that no rest answers it: heat, clocks, links, contained memory errors.
+"""Faults that show under load alone, so that idling does not answer them: heat, clocks, links, contained memory errors.
 
-A SUSPECT GPU takes nothing new, so its readings get better by themselves. Score and dwell would bring it back to the
-next job, which suffers again: so it is burnt in first (``health.burn_in.needed_after``). Three things answer a finding:
-a burn-in that passed and began after it was last told, a repair that ended after it, or that it was told to be over by
-what is read under load alone, in the work that it still had. Where a burn-in cannot run (no torch, no agent that
-answers) and was ABANDONED since, time counts again, as it does for everything else: no GPU waits for ever for what its
-host cannot do, and its falls still count as flapping.
+A SUSPECT GPU takes no new work, so its readings get better by themselves. Score and dwell would return it to the next
+job, which suffers again: so it is burnt in first (``health.burn_in.needed_after``).
+
+Three things answer a finding: a burn-in that passed and began after the finding was last stated, a repair that ended
+after it, or a reading under load, in the work that the GPU still had, that shows its end. Where a burn-in cannot run
+(no torch, no agent that answers) and was ABANDONED since, time counts again, as for all other evidence: no GPU waits
+without end for a test that its host cannot run, and its falls still count as flapping.
 
 Source: NVSentinel's users ask for it (issue 695: signals that look healthy with no load un-cordon a bad node).
 """
@@ -22,12 +23,12 @@ from muster.domain.policy.health import BurnInPolicy, HealthPolicy
 from muster.domain.states import Standing
 
 _TOLD_UNDER_LOAD: Final = frozenset({pcie_link.NAME})
-"""Detectors of states that are read under load alone: such a state that is over was seen to be so under like load."""
+"""Detectors of states that are read under load alone: the end of such a state was seen under like load."""
 _IN_SERVICE: Final = frozenset({Standing.PROBATION, Standing.HEALTHY})
 
 
 def unproved(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """The evidence for which a SUSPECT GPU is to be burnt in before it is what it was, oldest first; none of others."""
+    """Return the evidence for which a SUSPECT GPU needs a burn-in before it recovers, oldest first; none for others."""
     if gpu.standing is not Standing.SUSPECT:
         return ()
     cited, answered_ms = _cited(gpu), max(proof_ms_of(gpu) or 0, gpu.could_not_burn_in_ms or 0)
@@ -42,7 +43,7 @@ def unproved(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...]:
 
 
 def shows_under_load(evidence: Evidence, policy: BurnInPolicy) -> bool:
-    """Whether it is measured, makes SUSPECT by itself, weighs at all, and is of a kind that shows under load alone."""
+    """Return whether it is measured, makes SUSPECT by itself, weighs, and is of a kind that shows under load alone."""
     if evidence.severity < Severity.DEGRADED or evidence.trust is not Trust.MEASURED or not counts(evidence):
         return False
     if evidence.detector in _TOLD_UNDER_LOAD and not is_open(evidence):
@@ -51,7 +52,7 @@ def shows_under_load(evidence: Evidence, policy: BurnInPolicy) -> bool:
 
 
 def _cited(gpu: GpuCase) -> set[EvidenceId]:
-    """What its falls to SUSPECT were for, since it was last in service."""
+    """Return the evidence that its falls to SUSPECT cited, since it was last in service."""
     cited = set[EvidenceId]()
     for move in reversed(gpu.moves):
         if move.to_standing in _IN_SERVICE:

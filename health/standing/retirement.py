@@ -1,4 +1,4 @@
-"""When a board is past repair: its repairs are used up, or a finding says that it is to be replaced.
+"""Boards past repair: their repairs are used up, or a finding asks for their replacement.
 
 A rule proposes; a person retires it (``health.standing.interventions.retire``), or the rule where the policy allows.
 """
@@ -27,7 +27,7 @@ _REPLACING: Final = frozenset(
 
 
 def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
-    """The proposal to retire a GPU that is QUARANTINED or in REPAIR, or None."""
+    """Return the proposal to retire a GPU that is QUARANTINED or in REPAIR, or None."""
     if gpu.standing not in {Standing.QUARANTINED, Standing.REPAIR}:
         return None
     replacing = tuple(each.id for each in condemning_of(gpu) if asks_for_replacement(each))
@@ -41,7 +41,7 @@ def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | Non
 
 
 def used_up_group(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None:
-    """A fault group whose repairs are used up: as many as the policy allows began within its window."""
+    """Return a fault group whose repairs are used up: as many as the policy allows began within its window."""
     groups = {repair.fault_group for repair in gpu.repairs}
     return min((group for group in groups if is_used_up(gpu, group, now_ms, policy)), default=None)
 
@@ -51,13 +51,13 @@ def is_used_up(gpu: GpuCase, group: str, now_ms: int, policy: HealthPolicy) -> b
 
 
 def attempts_of(gpu: GpuCase, group: str, now_ms: int, policy: HealthPolicy) -> tuple[PastRepair, ...]:
-    """The board's repairs of a fault group that count: those that began within the policy's window."""
+    """Return the board's repairs of a fault group that began within the policy's window."""
     from_ms = now_ms - int(policy.repair.attempts_window_s * 1000)
     return tuple(each for each in gpu.repairs if each.fault_group == group and from_ms < each.began_ms <= now_ms)
 
 
 def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
-    """When repairs that are used up now are so few again, by time alone, that one more may begin."""
+    """Return when time alone allows one more repair where repairs are used up now."""
     group, window_ms = used_up_group(gpu, now_ms, policy), int(policy.repair.attempts_window_s * 1000)
     if group is None:
         return None

@@ -1,10 +1,8 @@
-"""The standing table: which move the rules make of one GPU now. Persons' moves stand in
-``health.standing.interventions``.
+"""The standing table: the move that the rules make of one GPU now. Persons' moves are in ``interventions``.
 
 Pure and total: the same case, policy and clock give the same move (I19). A move to QUARANTINED is a proposal until
-``health.standing.breaker`` has let it through. Moves are damped: raising takes a line above the one for falling and a
-dwell time; falling again and again is flapping; and what is older than ``stale_action_s`` moves nothing unless it
-condemns (I26).
+``health.standing.breaker`` has allowed it. Moves are damped: raising needs a higher line than falling and a dwell time;
+repeated falls are flapping; and evidence older than ``stale_action_s`` moves nothing unless it condemns (I26).
 """
 
 from collections.abc import Callable, Mapping
@@ -33,23 +31,25 @@ from muster.domain.policy.health import DAY_S, HealthPolicy
 from muster.domain.states import Standing
 
 EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
-"""Detectors that say nothing against a GPU under repair: a reset or reboot takes it away for a while."""
+"""Detectors that do not count against a GPU under repair: a reset or reboot removes it for a while."""
 
 
 _OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
 MOVES_AT_ONCE: Final = 8
-"""No GPU has more moves to make at one moment: each edge is gone along once."""
+"""No GPU makes more moves at one moment: each edge is passed once."""
 
 
 def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
-    """The one move that the rules make now, or None. ``now_ms``: wall clock, milliseconds."""
+    """Return the one move that the rules make now, or None. ``now_ms``: wall clock, milliseconds."""
     rule = _RULES.get(gpu.standing)
     return rule(gpu, now_ms, policy) if rule is not None else None
 
 
 def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score | None = None) -> int | None:
-    """When to decide again though nothing new comes in: decay, dwell, end of probation, of a repair's time, of
-    repairs' counting. ``found``: its score at ``now_ms``, where the caller has it.
+    """Return when to decide again without new input; None where time alone changes nothing.
+
+    Decay, dwell, the end of a probation, of a repair's time limit, and of the window of repairs decide. ``found``: its
+    score at ``now_ms``, where the caller has it.
     """
     score = found or score_of(gpu, policy, now_ms)
     due: list[int | None] = [score.valid_until_ms]
@@ -68,7 +68,7 @@ def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score |
 
 
 def is_reclaimable_only(standing: Standing, since_ms: int, now_ms: int, policy: HealthPolicy) -> bool:
-    """Whether a GPU's probation is so young that only reclaimable tiers may have it."""
+    """Return whether a GPU's probation is so young that only reclaimable tiers may have it."""
     return standing is Standing.PROBATION and now_ms - since_ms < _ms(policy.standing.reclaimable_only_s)
 
 
@@ -95,7 +95,7 @@ def _probation(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
 
 
 def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
-    """Of PROBATION and HEALTHY: to QUARANTINED, else to SUSPECT."""
+    """Return the fall from PROBATION or HEALTHY: to QUARANTINED, else to SUSPECT."""
     quarantine = _quarantine(gpu, now_ms, policy)
     if quarantine is not None:
         return quarantine
@@ -115,7 +115,7 @@ def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     dwelt_from_ms = now_ms - _ms(policy.standing.raise_dwell_s)
     if gpu.since_ms > dwelt_from_ms or not gpu.is_heard:
         return None
-    # All that was seen since then weighs in full: the score was at least this for all of the dwell time.
+    # All evidence seen since then weighs in full: the score was at least this for all of the dwell time.
     if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line or unproved(gpu, policy):
         return None
     return move_to(gpu, gpu.origin or Standing.PROBATION, MoveReason.RECOVERED, now_ms)
@@ -142,9 +142,9 @@ def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
 
 
 def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> bool:
-    """That an old fault is over was told last, too, and speaks for the repair.
+    """Return whether the fault is news since the repair began; a fault that was seen to be over supports the repair.
 
-    One that the repair is for and that stands is stated again and again meanwhile: only that it came back is news.
+    The standing fault under repair is stated repeatedly meanwhile: only its return is news.
     """
     if evidence.onset_ms > since_ms:
         return True
@@ -165,7 +165,10 @@ _RULES: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | No
 
 
 def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
-    """By condemning evidence, by a score of measured evidence alone, or by flapping: never by what tenants report."""
+    """Return the move to QUARANTINED by condemning evidence, by measured evidence's score, or by flapping, else None.
+
+    Reports of tenants never quarantine.
+    """
     condemned = _condemned(gpu, now_ms)
     if condemned is not None:
         return condemned
@@ -205,11 +208,11 @@ def _to_quarantine(
 
 
 def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
-    """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a person's move, or since
-    it last came back out of a quarantine or a repair.
+    """Return the falls to SUSPECT that count as flapping.
 
-    A burn-in that a SUSPECT GPU passes begins nothing anew: what work brings about and no burn-in shows is what these
-    falls are counted for.
+    Such a fall is by measured evidence, not all of it dismissed. It is later than any person's move, and later than the
+    last return out of a quarantine or a repair. A passed burn-in of a SUSPECT GPU does not restart the count: it counts
+    faults that work causes and no burn-in shows.
     """
     low_scores = [
         move for move in gpu.moves if move.to_standing is Standing.SUSPECT and move.reason is MoveReason.LOW_SCORE
@@ -227,7 +230,7 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
 
 
 def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
-    """I11: it began after all that speaks against the GPU, and no repair began since.
+    """Return whether the burn-in began after all evidence against the GPU was seen, and no repair began since (I11).
 
     Without condemning evidence (a low score, flapping) it must have begun in quarantine.
     """
@@ -238,7 +241,7 @@ def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
 
 
 def _speaks_against(evidence: Evidence) -> bool:
-    """Whether it condemns, or did before some proof."""
+    """Return whether it condemns, or did before some proof."""
     return is_condemning(evidence, None)
 
 
@@ -247,7 +250,7 @@ def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:
 
 
 def clean_since_ms(gpu: GpuCase) -> int:
-    """Since when this probation has seen nothing of warning or worse: each such finding begins it anew."""
+    """Return since when this probation has seen nothing of warning or worse: each such finding restarts it."""
     seen = (
         each.last_seen_ms
         for each in gpu.evidence
@@ -257,7 +260,7 @@ def clean_since_ms(gpu: GpuCase) -> int:
 
 
 def _is_fresh(gpu: GpuCase, weighing: tuple[EvidenceId, ...], now_ms: int, policy: HealthPolicy) -> bool:
-    """Whether any evidence that lowers the score was seen lately enough to act on (I26)."""
+    """Return whether any evidence that lowers the score was seen recently enough to act on (I26)."""
     return any(not _is_stale(each.last_seen_ms, now_ms, policy) for each in gpu.evidence if each.id in weighing)
 
 

@@ -1,7 +1,7 @@
-"""What would be if: conditions applied to one GPU's situation, by the very rules that judge it.
+"""Hypothetical futures: conditions applied to one GPU's situation, by the very rules that judge it.
 
-Pure. A condition is one thing that somebody does or that comes by itself; ``after`` says where the GPU would be with a
-set of them fulfilled, nothing else being found meanwhile.
+Pure. A condition is one act of a person or one thing that happens by itself; ``after`` returns the GPU's situation with
+a set of them fulfilled, if nothing else is found meanwhile.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,14 +24,14 @@ from muster.domain.policy.health import DAY_S, HealthPolicy
 from muster.domain.states import NOTHING_RUNS, Contact, Standing
 
 FORESEEN_MS: Final = int(400 * DAY_S * 1000)
-"""How far ahead is looked: no evidence counts for longer under any policy that is taken."""
+"""How far the rules foresee: no evidence counts for longer under any accepted policy."""
 _LOOKS_MAX: Final = 64
 _SOMEBODY: Final = "somebody"
 _RATES: Final = frozenset({clock_events.NAME, peers.NAME})
 
 
 class Kind(StrEnum):
-    """What can bring a GPU back, the cheapest to the operator first."""
+    """Kinds of conditions that can bring a GPU back, the cheapest to the operator first."""
 
     TIME = "time"
     CONTACT = "contact"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``at_ms``: when it comes by itself; None where somebody must act, or nobody knows.
+    """One condition. ``at_ms``: when it is fulfilled by itself; None where a person must act, or the time is unknown.
 
     ``subject_id``: the evidence to dismiss, the cordon or the override that has to end.
     """
@@ -58,13 +58,13 @@ class Condition:
 
     @property
     def key(self) -> tuple[Kind, str | None]:
-        """What it is, whenever it comes."""
+        """Return its identity, whatever its time."""
         return self.kind, self.subject_id
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """One that stands. ``until_ms``: when it ends by itself, None: when it is released."""
+    """A cordon in force. ``until_ms``: when it ends by itself, None: when it is released."""
 
     id: str
     reason: str
@@ -82,7 +82,7 @@ class SetStanding:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One GPU with all that admission looks at, but who holds it: to work is no obstacle."""
+    """One GPU with all that admission reads, except its holder: a running job is no obstacle."""
 
     gpu: GpuCase
     contact: Contact = Contact.LIVE
@@ -106,17 +106,19 @@ class Situation:
 
 
 def faults_that_stand(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """What its agent states again and again until it is seen to be over: no decay outlives it.
+    """Return the faults that the agent states repeatedly until they are seen to be over: they do not decay before.
 
-    A rate is none: nobody sees it to be over, it is stated no more and decays.
+    A rate is none: its end is not seen, it is no longer stated and decays.
     """
     standing = set(policy.evidence.standing_detectors) - _RATES
     return tuple(each for each in gpu.evidence if each.detector in standing and is_open(each) and counts(each))
 
 
 def after(situation: Situation, conditions: Collection[Condition], now_ms: int, policy: HealthPolicy) -> Situation:
-    """The situation once all of ``conditions`` are fulfilled, in the order in which an operator would: what is about
-    the node and its places, then the GPU's own life, and time at the end. What does not apply changes nothing.
+    """Return the situation once all of ``conditions`` are fulfilled.
+
+    The order is an operator's: first the conditions of the node and its places, then of the GPU's own standing, and
+    time at the end. A condition that does not apply changes nothing.
     """
     until_ms = max((each.at_ms or now_ms for each in conditions if each.kind is Kind.TIME), default=now_ms)
     looks = foreseen(situation, conditions, now_ms, policy)
@@ -131,9 +133,9 @@ def after(situation: Situation, conditions: Collection[Condition], now_ms: int, 
 def foreseen(
     situation: Situation, conditions: Collection[Condition], now_ms: int, policy: HealthPolicy
 ) -> Iterator[tuple[int, Situation]]:
-    """The situation with ``conditions`` fulfilled but those of time, at each moment at which the rules look again.
+    """Yield the situation with all ``conditions`` but time fulfilled, at each moment at which the rules decide again.
 
-    Moments are wall clock, milliseconds. What its agent still tells of is taken to last.
+    Moments are wall clock, milliseconds. A fault that its agent still states is assumed to last.
     """
     placed = _around(situation, conditions)
     at_ms = max([now_ms, *(each.last_seen_ms + 1 for each in placed.gpu.evidence)])
@@ -182,7 +184,7 @@ def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: 
 
 
 def _mended(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
-    """No fault stands any more; and where a repair is under way, it is reported done."""
+    """Return the GPU with all standing faults ended, and a repair in progress reported done."""
     over = {each.id for each in faults_that_stand(gpu, policy)}
     closed = (
         replace(each, values={**each.values, CLOSED_AT: float(at_ms)}) if each.id in over else each
@@ -197,7 +199,7 @@ def _mended(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
 
 
 def _lasting(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
-    """Faults that stand are seen all the time that is looked ahead."""
+    """Return the GPU with standing faults seen for the whole foreseen time."""
     lasting = {each.id for each in faults_that_stand(gpu, policy)}
     if not lasting:
         return gpu
@@ -214,8 +216,10 @@ def _dismissed(gpu: GpuCase, ids: frozenset[EvidenceId], at_ms: int, policy: Hea
 
 
 def without_the_past(situation: Situation, now_ms: int, policy: HealthPolicy) -> Situation:
-    """Without the evidence that no rule looks at any more: it weighs nothing, does not condemn, lasts no longer, and no
-    move cites it. Of what began a probation anew the newest alone is looked at, and stays.
+    """Return the situation without evidence that no rule reads any longer.
+
+    Such evidence weighs nothing, does not condemn, lasts no longer, and no move cites it. Of the evidence that
+    restarted a probation the newest alone is read, and stays.
     """
     gpu = situation.gpu
     looked_at = {evidence_id for move in gpu.moves for evidence_id in move.evidence_ids}
@@ -238,7 +242,7 @@ def _may_matter(evidence: Evidence, now_ms: int) -> bool:
 
 
 def _settled(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
-    """After all moves that the rules make at ``at_ms``, as if the breaker let each of them."""
+    """Return the GPU after all moves that the rules make at ``at_ms``, as if the breaker allowed each of them."""
     for _ in range(MOVES_AT_ONCE):
         move = decide(gpu, at_ms, policy)
         if move is None:

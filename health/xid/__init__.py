@@ -1,1 +1,1 @@
-"""What the driver's XID codes mean: the catalogue (data), and the recovery action that the driver itself asks for."""
+"""Meaning of the driver's XID codes: the catalogue (data), and the recovery action that the driver itself requests."""

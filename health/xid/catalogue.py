@@ -1,11 +1,12 @@
 """The XID catalogue: one row a code, kept as data in ``knowledge.json``.
 
-Codes 1 to 173 are there, those too that no driver sends any more or yet. Rows are NVIDIA's XID catalogue (columns
-``nvidia`` and ``scope``), reconciled where tools disagree (``class``, ``action``, ``severity``, and ``why`` wherever we
-differ). Severities: what asks for a reset, a reboot or hands on the hardware condemns; what a program brings about by
-itself is INFO; what is to be watched is WARNING.
-``threatens_correctness``: a job on the GPU may have computed with wrong data. That is 48, 64, 95, 140, 171 and 172;
-not 94 (the driver ends the one program that read it), nor 79, 119, 120 (the GPU stops rather than lies).
+Codes 1 to 173 are there, including codes that no driver sends any longer or yet. Rows are NVIDIA's XID catalogue
+(columns ``nvidia`` and ``scope``), reconciled where tools disagree (``class``, ``action``, ``severity``, and ``why``
+wherever we differ). Severities: a code that asks for a reset, a reboot or manual work on the hardware condemns; one
+that a program causes by itself is INFO; one to be watched is WARNING.
+
+``threatens_correctness``: a job on the GPU may have computed with wrong data. That is 48, 64, 95, 140, 171 and 172; not
+94 (the driver ends the one program that read it), nor 79, 119, 120 (the GPU stops and gives no wrong result).
 """
 
 import json
@@ -19,7 +20,7 @@ from muster.domain.evidence.findings import Severity
 
 
 class XidClass(StrEnum):
-    """Who is to act on a code."""
+    """The kind of action that a code calls for."""
 
     IGNORE = "ignore"
     RESTART_APP = "restart_app"
@@ -36,9 +37,9 @@ class XidEntry:
     """One code. ``nvidia``: the class that NVIDIA gives it, None where it gives none.
 
     ``scope``: the architectures whose drivers report it, empty where any may. ``announced_by_154_since``: the driver
-    branch (such as 565) from which an XID 154 with the driver's own recovery action comes beside it, 0 where it always
-    did, None where none comes: below it the catalogue alone decides. ``is_in_use``: the driver's catalogue
-    names a use for it.
+    branch (such as 565) from which on an XID 154 with the driver's own recovery action accompanies it, 0 where it
+    always did, None where none does: below it the catalogue alone decides. ``is_in_use``: the driver's catalogue names
+    a use for it.
     """
 
     code: int
@@ -73,14 +74,14 @@ def _entry(row: dict[str, Any]) -> XidEntry:
 
 
 KNOWLEDGE: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("knowledge.json").read_text(encoding="utf-8"))
-"""All that is known of XIDs, as the file has it: ``codes``, and the words of NVLink errors (``nvlink.py``)."""
+"""All that is known of XIDs, as the file has it: ``codes``, and the texts of NVLink errors (``nvlink.py``)."""
 
 CATALOGUE: Final = {entry.code: entry for entry in map(_entry, KNOWLEDGE["codes"])}
-"""Code → what is known of it. Part of the package, read once at import."""
+"""Code → its row. Part of the package, read once at import."""
 
 
 def entry_of(code: int) -> XidEntry:
-    """What is known of ``code``. An unknown code is watched and shown, and never resets or reboots anything."""
+    """Return the row of ``code``. An unknown code is watched and shown, and never resets or reboots anything."""
     return CATALOGUE.get(code) or XidEntry(
         code=code,
         name="unknown to the catalogue",
@@ -95,9 +96,9 @@ def entry_of(code: int) -> XidEntry:
 
 
 def action_of(code: int, *, nvml: Action | None = None, xid_154: Action | None = None) -> Action:
-    """What to do about ``code``: the driver's own word by NVML, else by XID 154's text, else the catalogue's.
+    """Return the action for ``code``: the driver's own request by NVML, else by XID 154's text, else the catalogue's.
 
-    ``NONE`` is what a driver says that has not noticed, ``MONITOR`` is a number that we do not know: neither decides.
+    ``NONE`` is the request of a driver that has noticed no fault, ``MONITOR`` is an unknown number: neither decides.
     """
     told = (word for word in (nvml, xid_154) if word not in {None, Action.NONE, Action.MONITOR})
     return next(told, None) or entry_of(code).action

@@ -8,7 +8,7 @@ driver has them::
     NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.
     nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error
 
-Colours, control characters and bytes that are no text are passed over; a line may be as long as it likes.
+Colours, control characters and bytes that are no text are skipped; a line may have any length.
 """
 
 import re
@@ -20,7 +20,7 @@ from typing import Final
 from health.xid.kernel_lines import is_about_gpus, plain, seconds_since_boot
 
 MAX_TEXT: Final = 1000
-"""Characters of a line's own words that are kept."""
+"""Characters of a line's own text that are kept."""
 OFF_THE_BUS: Final = 79
 _LINES_OF_ONE_SENTENCE: Final = 3
 
@@ -46,9 +46,9 @@ class LogKind(StrEnum):
 class LogFault:
     """One XID or SXid of the log.
 
-    ``pci``: domain, bus and device in lower case (``0000:05:00``), with the function where the line has one.
-    ``text``: the line's own words after code and process. ``since_boot_s``: the kernel's clock, None where the line
-    does not tell it. ``gpu_uuid``: where the driver named the GPU at this address in an earlier line.
+    ``pci``: domain, bus and device in lower case (``0000:05:00``), with the function where the line has one. ``text``:
+    the line's own text after code and process. ``since_boot_s``: the kernel's clock, None where the line has none.
+    ``gpu_uuid``: where the driver named the GPU at this address in an earlier line.
     """
 
     kind: LogKind
@@ -62,7 +62,10 @@ class LogFault:
 
 
 class KernelLogReader:
-    """Lines in, faults out. Remembers what a sentence over several lines began with, and which GPU is at an address."""
+    """Reader of lines that returns faults.
+
+    It remembers the beginning of a sentence over several lines, and GPUs by address.
+    """
 
     def __init__(self) -> None:
         self._begun: str | None = None
@@ -70,7 +73,7 @@ class KernelLogReader:
         self._uuid_at: dict[str, str] = {}
 
     def read(self, line: str) -> tuple[LogFault, ...]:
-        """The faults that ``line`` tells of; most lines tell of none. Costs a search for three words if so."""
+        """Return the faults that ``line`` states; most lines state none, and cost a search for two substrings."""
         if not is_about_gpus(line):
             return ()
         line = plain(line)
@@ -100,7 +103,7 @@ class KernelLogReader:
             )
 
     def _lost(self, line: str, since_boot_s: float | None) -> Iterator[LogFault]:
-        """A GPU that is gone, told without an XID: in one line, or in a sentence over three."""
+        """Yield the fault of a lost GPU that is stated without an XID: in one line, or in a sentence over three."""
         match = _LOST.search(line)
         pci = address_of(match["pci"]) if match is not None else None
         begins = _LOST_BEGINS.search(line)
@@ -125,6 +128,9 @@ def _name_of(process: re.Match[str] | None) -> str | None:
 
 
 def address_of(pci: str) -> str:
-    """A PCI address with a domain of four digits, in lower case: NVML writes eight, some lines of the log none."""
+    """Return a PCI address with a domain of four digits, in lower case.
+
+    NVML writes eight digits, some lines of the log none.
+    """
     *domain, bus, device = pci.lower().split(":")
     return f"{int(domain[0], 16) if domain else 0:04x}:{bus}:{device}"

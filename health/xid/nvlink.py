@@ -1,7 +1,7 @@
-"""What the words of an NVLink error say: the registers of an XID 74, and the units of XIDs 144 to 150.
+"""The text of an NVLink error: the registers of an XID 74, and the units of XIDs 144 to 150.
 
 Sources: NVIDIA's XID catalogue, its sheet for 144 to 150, and its guide to XID 74 on Hopper. The rows are data, in
-``knowledge.json``. What no row knows is None here, and the catalogue's word for the code stands.
+``knowledge.json``. A text without a row gives None here, and the catalogue's row for the code stands.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ _STRENGTH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RegisterBit:
-    """One bit that is set. ``register`` counts from 1. ``repeated``: what to do when it comes again on one link.
+    """One bit that is set. ``register`` counts from 1. ``repeated``: the action when it recurs on one link.
 
-    ``takes_more``: of an ECC or parity error, which NVIDIA lets come twice.
+    ``takes_more``: of an ECC or parity error, which NVIDIA allows to occur twice.
     """
 
     register: int
@@ -39,7 +39,10 @@ class RegisterBit:
 
 @dataclass(frozen=True, slots=True)
 class LinkReading:
-    """What an NVLink error asks for, and why. ``bits`` of an XID 74; ``unit`` and ``sub_code`` of 144 to 150."""
+    """The action that an NVLink error asks for, and why.
+
+    ``bits`` of an XID 74; ``unit`` and ``sub_code`` of 144 to 150.
+    """
 
     action: Action
     follow_up: str = ""
@@ -50,7 +53,7 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the sheet. ``status`` None: any. ``variant``: what the unit's variant bit is, None where any will do."""
+    """A row of the sheet. ``status`` None: any. ``variant``: the unit's variant bit, None where any matches."""
 
     code: int
     unit: str
@@ -100,7 +103,7 @@ _UNITS_BY_OTHER_NAMES: Final = {
     "NETIR_LINK_EVT": "NETIR_LINK_DOWN",
     "MSE": "MSE_WATCHDOG",
 }
-"""Drivers before R575 have other words for some units, and one where later ones have two that act alike."""
+"""Drivers before R575 name some units otherwise, and have one unit where later ones have two that act alike."""
 _PASSED_OVER: Final = frozenset({"TREX", "NVLPW_CTRL", "NETIR_BER_EVENT"})
 """Units of which every status asks for nothing, also one that no row names."""
 _COUNTED_UNITS: Final = frozenset({"NETIR_BER_EVENT", "NETIR_MFDE_EVENT"})
@@ -108,10 +111,10 @@ _COUNTED_UNITS: Final = frozenset({"NETIR_BER_EVENT", "NETIR_MFDE_EVENT"})
 
 
 def read_registers(words: Sequence[int]) -> LinkReading | None:
-    """The registers of an XID 74, in the order of the line. None where no bit is known.
+    """Return the reading of an XID 74's registers, in the order of the line; None where no bit is known.
 
-    The strongest action of all bits that are set is the error's; each says what it is. A bit that nobody knows, in a
-    register that counts, is taken as the catalogue takes the whole.
+    The strongest action of all bits that are set is the error's; each bit has its meaning. An unknown bit, in a
+    register that counts, gets the catalogue's action for the code.
     """
     told = [
         (register, bit)
@@ -130,11 +133,11 @@ def read_registers(words: Sequence[int]) -> LinkReading | None:
 def read_nvlink5(
     code: int, unit: str, interrupt: int, status: int, *, driver_branch: int | None = None
 ) -> LinkReading | None:
-    """Words 1 (``interrupt``) and 2 (``status``) of an XID 144 to 150. None where no row knows the unit or its status.
+    """Return the reading of an XID 144 to 150; None where no row has the unit or its status.
 
-    ``unit`` is the line's own word. ``driver_branch`` (such as 580) tells how the first word is laid out; without it
-    the word itself does: before R575 its lowest five bits repeat the code. Of several bits of a status the strongest
-    action is the error's.
+    ``interrupt`` and ``status`` are words 1 and 2 of the line, ``unit`` is the unit's name in the line.
+    ``driver_branch`` (such as 580) determines the layout of the first word; without it the word itself does: before
+    R575 its lowest five bits repeat the code. Among several bits of a status the strongest action is the error's.
     """
     unit = _UNITS_BY_OTHER_NAMES.get(unit, unit)
     rows = [row for row in NVLINK5_ROWS if row.code == code and row.unit == unit]

@@ -1,4 +1,4 @@
-"""What one logged error is and asks for: its code's row, and what its own words add."""
+"""The reading of one logged error: its code's row, and what its own text adds."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _SXID_WORDS: Final = re.compile(
 )
 
 _SXID_DETAIL: Final = re.compile(r"(?:Severity \d|Data \{)")
-"""The driver writes up to three lines an error; the first says how bad it is."""
+"""The driver writes up to three lines an error; the first states the severity."""
 
 _CLASS_OF: Final[Mapping[Action, XidClass]] = {
     Action.NONE: XidClass.IGNORE,
@@ -45,7 +45,10 @@ _CLASS_OF: Final[Mapping[Action, XidClass]] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorReading:
-    """``source``: whose word the action is. ``decoded``: what the line's own words say, by name."""
+    """An error as it is read.
+
+    ``source``: the source of the action. ``decoded``: the values in the line's text, by name.
+    """
 
     name: str
     xid_class: XidClass
@@ -57,14 +60,17 @@ class ErrorReading:
 
 
 def read_fault(fault: LogFault, *, driver_branch: int | None = None) -> ErrorReading:
-    """Never raises: what the words do not tell, the catalogue does, and what it does not know is watched."""
+    """Return the reading of a fault. Never raises.
+
+    The catalogue adds what the text does not state, and an unknown code is watched.
+    """
     if fault.kind is LogKind.SXID:
         return read_sxid(fault.text)
     return read_xid(fault.code, fault.text, driver_branch=driver_branch)
 
 
 def read_xid(code: int, text: str = "", *, driver_branch: int | None = None) -> ErrorReading:
-    """An XID and the words after its code. ``driver_branch``: such as 580, where it is known."""
+    """Return the reading of an XID and the text after its code. ``driver_branch``: such as 580, where it is known."""
     entry = entry_of(code)
     decoded, link = _words_of(code, text, driver_branch)
     action, source = entry.action, entry.source
@@ -130,7 +136,10 @@ def _read_144_to_150(code: int, text: str, driver_branch: int | None) -> tuple[d
 
 
 def read_sxid(text: str) -> ErrorReading:
-    """An NVSwitch's error: the line's own word for how bad it is. A fatal one stops the fabric of all its GPUs."""
+    """Return the reading of an NVSwitch's error, with the severity of the line.
+
+    A fatal one stops the fabric of all its GPUs.
+    """
     if _SXID_DETAIL.match(text):
         name = "more of an NVSwitch's error that another line tells"
         return ErrorReading(name, XidClass.MONITOR, Action.MONITOR, "fabric", "class by Muster", {"is_detail": True})

@@ -1,4 +1,4 @@
-"""The recovery action that the driver itself asks for: NVML's field, and the text of XID 154 (since driver R565)."""
+"""The recovery action that the driver itself requests: NVML's field, and the text of XID 154 (since driver R565)."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from muster.domain.evidence.findings import Severity
 
 
 class Action(StrEnum):
-    """What is to be done about a fault, by whomever."""
+    """The action that a fault calls for, by an agent or a person."""
 
     NONE = "none"
     RESTART_JOB = "restart_job"
@@ -32,10 +32,10 @@ _BY_NVML: Final[Mapping[int, Action]] = {
     6: Action.RESET_GPU,
     7: Action.REBOOT_NODE,
 }
-"""``nvmlDeviceGpuRecoveryAction_t`` as of nvidia-ml-py 13.615; XID 154 tells the same numbers in its text.
+"""``nvmlDeviceGpuRecoveryAction_t`` as of nvidia-ml-py 13.615; XID 154 has the same numbers in its text.
 
-5 asks for IMEX, a service beside the GPUs, to be recovered: no GPU is out for that. 6 is a reset of the GPU's bus, 7 a
-reboot of the system.
+5 asks for the recovery of IMEX, a service apart from the GPUs: no GPU is out for that. 6 is a reset of the GPU's bus, 7
+a reboot of the system.
 """
 
 _BY_WORDS: Final[Mapping[str, Action]] = {
@@ -49,7 +49,7 @@ _BY_WORDS: Final[Mapping[str, Action]] = {
 _CHANGED_TO: Final = re.compile(r"\bto\s+(0x[0-9a-f]+)?\s*\(([^)]*)\)", re.IGNORECASE)
 
 OF_THE_DRIVER: Final = frozenset({Action.RESET_GPU, Action.REBOOT_NODE})
-"""What a driver may ask for in another way than the catalogue does: hands on the hardware it asks for never."""
+"""Actions that a driver may request where the catalogue has another: it never requests manual work on the hardware."""
 SEVERITY_OF: Final[Mapping[Action, Severity]] = {
     Action.NONE: Severity.INFO,
     Action.RESTART_JOB: Severity.INFO,
@@ -61,19 +61,19 @@ SEVERITY_OF: Final[Mapping[Action, Severity]] = {
     Action.FIELD_DIAGNOSIS: Severity.CONDEMNING,
     Action.REPLACE: Severity.CONDEMNING,
 }
-"""How bad it is that the driver, or an error's own words, ask for an action.
+"""The severity of a fault for which the driver, or an error's own text, requests an action.
 
-Draining lets what runs end: that is SUSPECT, not QUARANTINED.
+Draining lets running programs end: that is SUSPECT, not QUARANTINED.
 """
 
 
 def action_of_nvml(value: float) -> Action:
-    """NVML's number as an action. A number that we do not know is watched: it never resets or reboots anything."""
+    """Return NVML's number as an action. An unknown number is watched: it never resets or reboots anything."""
     return _BY_NVML.get(int(value), Action.MONITOR)
 
 
 def action_of_xid_154(text: str) -> Action | None:
-    """The action that the text of an XID 154 changes *to*; None where the text tells none (as from NVML's event).
+    """Return the action that the text of an XID 154 changes *to*; None where it has none (as from NVML's event).
 
     Kernel log: ``… GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)``.
     """

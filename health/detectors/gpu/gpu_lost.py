@@ -1,6 +1,6 @@
-"""A GPU that the driver lost, told by an event or seen in a sample. It stands until the driver answers for it again.
+"""A GPU that the driver lost, by an event or in a sample. The fault stands until the driver answers for it again.
 
-It condemns, but does not threaten correctness: nothing computes on it any more, so nothing is wrong, only gone.
+It condemns, but does not threaten correctness: a lost GPU computes nothing, so no result is wrong.
 """
 
 from typing import Final

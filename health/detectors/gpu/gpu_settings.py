@@ -1,8 +1,8 @@
 """Settings that a GPU of a fleet should have. Source: Azure's node checks.
 
-Without ECC nobody would know of wrong data: no new jobs. Without persistence mode the driver is loaded for each program
-anew: that is told. Application clocks under the board's own slow a whole gang, and somebody may have meant them: they
-are to be watched, as a power limit is; that they are the same throughout a fleet, the drift report tells.
+Without ECC, wrong data would stay unnoticed: no new jobs. Without persistence mode the driver is loaded again for each
+program: that is stated. Application clocks under the board's own slow a whole gang, but may be deliberate: they are to
+be watched, as a power limit is. The drift report shows whether they are the same throughout a fleet.
 """
 
 from typing import Final

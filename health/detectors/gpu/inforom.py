@@ -1,4 +1,4 @@
-"""A corrupt InfoROM. Source: NVML's checksums; NVSentinel asks for a reset. What runs may end first."""
+"""A corrupt InfoROM. Source: NVML's checksums; NVSentinel asks for a reset. Running programs may end first."""
 
 from typing import Final
 

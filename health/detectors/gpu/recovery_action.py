@@ -1,4 +1,4 @@
-"""The recovery action that the driver asks for by NVML: the first authority on what a fault means."""
+"""The recovery action that the driver requests through NVML: the first authority on what a fault means."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "recovery_action"
 ASKED: Final = "action"
-"""Key in ``values``: the number that NVML told, also where it was found to be one fault with an XID."""
+"""Key in ``values``: NVML's number, also where it was found to be one fault with an XID."""
 _ACTION: Final = INDEX["recovery_action"]
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
-    """Stands as long as the driver asks."""
+    """Return a finding as long as the driver requests an action."""
     value = reading.sample.values[_ACTION]
     if not value:
         return NO_FINDINGS

@@ -1,7 +1,7 @@
-"""XIDs, by their own words and the catalogue. Source: ``health/xid/knowledge.json``.
+"""XIDs, by their own text and the catalogue. Source: ``health/xid/knowledge.json``.
 
-NVML and DCGM tell of an NVLink's error (74, 144 to 150) without its words, the kernel log with them: what these two
-alone tell weighs only after ``health.warm_up.words_wait_s``, and never if the words come before
+NVML and DCGM report an NVLink error (74, 144 to 150) without its text, the kernel log with it. A report of NVML or DCGM
+alone weighs only after ``health.warm_up.words_wait_s``, and never if the text arrives before
 (``health.evidence.evidence.superseded_by``). Links train when hosts boot: their XIDs of that time are kept and weigh
 nothing.
 """
@@ -24,11 +24,11 @@ ABOUT: Final = About("an XID, as bad as docs/reference/xid.md says", "NVIDIA XID
 CODE: Final = "code"
 """Key in ``values``: the XID."""
 HAS_WORDS: Final = "has_words"
-"""Key in ``values`` of an NVLink's error that was told in its own words."""
+"""Key in ``values`` of an NVLink error that was reported with its text."""
 ASKS_DIAGNOSIS: Final = "asks_diagnosis"
-"""Key in ``values`` of an NVLink's error whose own words ask for a field diagnosis, and for nothing more."""
+"""Key in ``values`` of an NVLink error whose text asks for a field diagnosis, and for nothing more."""
 LINK: Final = "link"
-"""Key in ``values`` of an NVLink's error: which of the GPU's links."""
+"""Key in ``values`` of an NVLink error: the number of the GPU's link."""
 _BIT: Final = "bit_"
 _TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
 _WORDLESS: Final = frozenset({Source.NVML, Source.DCGM})
@@ -37,10 +37,10 @@ _OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """One finding for each XID. Of 154 the text decides: an action is a fault of its own, apart from a bare 154.
+    """Return one finding for an XID. For 154 the text decides: an action is a fault of its own, apart from a bare 154.
 
-    Of an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none);
-    how its words are laid out hangs on the driver's branch, where the event tells it.
+    For an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none).
+    The layout of the text depends on the driver's branch, where the event reports it.
     """
     if signal.code is None:
         return NO_FINDINGS
@@ -68,12 +68,12 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 def is_of_links(values: Mapping[str, float]) -> bool:
-    """Whether these are values of an XID of an NVLink: one that broke, or one that did not train."""
+    """Return whether these are values of an XID of an NVLink: one that broke, or one that did not train."""
     return values.get("code") in _OF_LINKS
 
 
 def bit_key(register: int, bit: int) -> str:
-    """Key in ``values`` of a bit of an XID 74 that counts by how often it comes on one link."""
+    """Return the key in ``values`` of a bit of an XID 74 that counts by how often it recurs on one link."""
     return f"{_BIT}{register}_{bit}"
 
 
@@ -82,14 +82,14 @@ def is_bit_key(name: str) -> bool:
 
 
 def is_of_another_link(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Whether both are values of an NVLink's error in its own words, each of a link of its own."""
+    """Return whether both are values of NVLink errors with text, each of another link."""
     if not (is_of_links(values) and HAS_WORDS in values and HAS_WORDS in others):
         return False
     return LINK in values and LINK in others and values[LINK] != others[LINK]
 
 
 def _place_of(read: ErrorReading) -> dict[str, float]:
-    """Where in the GPU: what rules about repetitions compare."""
+    """Return the place in the GPU, which rules about repetitions compare."""
     found = {name: float(value) for name in ("gpc", "tpc", "link") if isinstance(value := read.decoded.get(name), int)}
     if read.link is None:
         return found
@@ -99,7 +99,7 @@ def _place_of(read: ErrorReading) -> dict[str, float]:
 
 
 def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> dict[str, float]:
-    """What keeps an NVLink's error from weighing at once."""
+    """Return the entry of ``values`` that keeps an NVLink error from weighing at once."""
     since_boot_s = signal.values.get(SINCE_BOOT_S)
     if code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s:
         return {WARM_UP: 1.0}
@@ -109,7 +109,7 @@ def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolic
 
 
 def _severity_of(link: LinkReading) -> Severity:
-    """What is to be passed over, and yet to be looked into by somebody, is watched."""
+    """Return the severity of the link's action, and a warning where there is none but a follow-up by a person."""
     if link.action is Action.NONE and link.follow_up:
         return Severity.WARNING
     return SEVERITY_OF[link.action]

@@ -1,7 +1,7 @@
-"""What NVML's health mask says of a GPU's NVLink fabric. Source: ``nvmlGpuFabricInfo_v2_t``.
+"""NVML's health mask of a GPU's NVLink fabric. Source: ``nvmlGpuFabricInfo_v2_t``.
 
-Fields of two bits (0 unsupported, 1 true, 2 false), and one of four that names a wrong configuration (0 unsupported,
-1 none). Like all of the fabric it weighs once it has outlasted ``health.warm_up.outlast_s``.
+Fields of two bits (0 unsupported, 1 true, 2 false), and one of four that names a wrong configuration (0 unsupported, 1
+none). Like all of the fabric it weighs once it has outlasted ``health.warm_up.outlast_s``.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class MaskField:
     words: str
     severity: Severity = Severity.DEGRADED
     bad: int = 1
-    """Of a field of two bits: the value that is a fault."""
+    """The value that is a fault, in a field of two bits."""
 
     def is_bad(self, mask: int) -> bool:
         value = mask >> self.shift & (1 << self.bits) - 1
@@ -53,7 +53,7 @@ _SUMMARIES: Final = {
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """Where no bit of the mask says why, the summary of newer drivers stands for them."""
+    """Return a finding for each bad field, and one from newer drivers' summary where no field states a cause."""
     mask = signal.values.get("fabric_health_bits", 0)
     mask = mask if 0 < mask < 1 << 32 else 0
     bad = [(each.name, each.words, each.severity) for each in FIELDS if each.is_bad(int(mask))]

@@ -1,9 +1,9 @@
-"""NVLinks against what the GPU's model has: fewer links than its board, or links that trained slower than they can.
+"""NVLinks compared with the GPU's model: fewer links than its board has, or slower links.
 
 Sources: NVSentinel and DCGM for links a board (12 of an A100, 18 of an H100, H200 and B200) and for the raw rate of a
-link (26.5625 GB/s of Hopper, 53.125 of Blackwell, of which 0.94 are usable); NVIDIA's A100 data sheet (25 GB/s).
-Boards for a PCIe slot are joined by bridges, two or none, as their owner likes: of them nothing is expected. Like all
-of the fabric it weighs once it has outlasted ``health.warm_up.outlast_s``.
+link (26.5625 GB/s of Hopper, 53.125 of Blackwell, of which 0.94 are usable); NVIDIA's A100 data sheet (25 GB/s). Boards
+for a PCIe slot are joined by bridges, two or none, as their owner chooses: nothing is expected of them. Like all of the
+fabric it weighs once it has outlasted ``health.warm_up.outlast_s``.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ _MB_PER_GB: Final = 1000
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """An agent that does not tell the model is asked nothing."""
+    """Return the findings, none where the agent does not report the model."""
     rule, model = policy.detectors.nvlink_count, words_in(signal.text).get("model", "").replace("_", " ")
     links, mb_per_s = signal.values.get("nvlink_links"), signal.values.get("nvlink_mb_per_s")
     if not model or links is None:

@@ -1,7 +1,7 @@
 """NVLinks that are down, or up to nothing. Source: DCGM, Azure, gpud: any.
 
-Links train when a host boots: of 288 healthy nodes 214 told of links that were not up (NVSentinel issue 1701). So it is
-told at once and weighs only once it has outlasted ``health.warm_up.outlast_s``.
+Links train when a host boots: of 288 healthy nodes 214 reported links that were not up (NVSentinel issue 1701). So the
+fault is stated at once and weighs only once it has outlasted ``health.warm_up.outlast_s``.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ def _judged(signal: GpuSignal, name: str, readings: tuple[str, str], what: str, 
 
 
 def _named(bits: int, ends: str) -> str:
-    """Which links, each with what was at its other end where that is known: what a cable's ticket needs."""
+    """Return the links as text, each with its other end where that is known: a cable's ticket needs both."""
     known = dict(each.partition("/")[::2] for each in ends.split("+"))
     numbers = [str(link) for link in range(bits.bit_length()) if bits >> link & 1]
     told = [

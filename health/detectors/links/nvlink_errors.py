@@ -1,5 +1,7 @@
-"""NVLinks whose counters rise: flit CRC errors (DCGM: 100 a second), minute after minute (NVRx: more than 15 of 30
-one-minute windows), and any replay or recovery (DCGM warns; a fleet has many, so here it is told and weighs nothing).
+"""NVLinks whose counters rise.
+
+Flit CRC errors (DCGM: 100 a second), rises minute after minute (NVRx: in more than 15 of 30 one-minute windows), and
+any replay or recovery (DCGM warns; a fleet has many, so here it is stated and weighs nothing).
 """
 
 from typing import Final

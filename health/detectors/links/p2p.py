@@ -1,8 +1,9 @@
 """GPUs of one host that should read each other's memory, and cannot. Source: gpud: any pair that is not OK.
 
-NVML says it pair by pair; one ill GPU is in all pairs that are not OK, so as few GPUs as explain them all are to blame
-(``blamed``), and each other has no finding. Expected only of GPUs with NVLinks: on others the host's PCIe decides. What
-the fabric has not registered yet cannot read either, so it weighs once it has outlasted ``health.warm_up.outlast_s``.
+NVML reports it pair by pair. One faulty GPU is in all pairs that are not OK, so the fewest GPUs that explain all pairs
+are to blame (``blamed``), and no other GPU has a finding. It is expected only of GPUs with NVLinks: on others the
+host's PCIe decides. A GPU that the fabric has not registered yet cannot read either, so the fault weighs once it has
+outlasted ``health.warm_up.outlast_s``.
 """
 
 from collections.abc import Mapping
@@ -19,9 +20,10 @@ ABOUT: Final = About("a GPU cannot read the memory of other GPUs of its host", "
 
 
 def blamed(not_ok: Mapping[int, frozenset[int]]) -> dict[int, int]:
-    """Slot → how many pairs that are not OK are laid to it; 0 for most. ``not_ok``: slot → the other slots.
+    """Return for each slot how many of the pairs that are not OK it is blamed for; 0 for most.
 
-    The slot in most pairs first, then of those that are left, and so on; among equals the lower one.
+    ``not_ok``: slot → the other slots. The slot in most pairs is blamed first, then the same for the remaining pairs;
+    among equals the lower one.
     """
     left = {slot: set(others) for slot, others in not_ok.items()}
     found = dict.fromkeys(not_ok, 0)

@@ -13,13 +13,13 @@ ABOUT: Final = About("more PCIe replays a minute than generation and lanes allow
 
 
 def limit_per_minute(generation: float, lanes: float, policy: HealthPolicy) -> int:
-    """How many a link may have: 16 lanes of generation 4 may have 16, of generation 5 31."""
+    """Return how many replays a minute a link may have: 16 lanes of generation 4 may have 16, of generation 5 31."""
     rates = policy.detectors.pcie_replays.per_lane_per_minute
     return ceil(round(lanes * rates[min(max(int(generation), 1), len(rates)) - 1], 6))
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """Without generation and lanes nobody knows how many are too many."""
+    """Return the finding, none where generation and lanes, and so the limit, are unknown."""
     per_minute = rate_of(signal, "pcie_replays", 60.0)
     generation, lanes = signal.values.get("pcie_generation"), signal.values.get("pcie_width")
     if per_minute is None or not generation or not lanes:

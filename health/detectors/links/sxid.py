@@ -1,7 +1,7 @@
-"""Errors of NVSwitches, by the line's own word for how bad they are. Source: NVIDIA Fabric Manager guide.
+"""Errors of NVSwitches, with the severity that the log line states. Source: NVIDIA Fabric Manager guide.
 
 They are about the fabric, never about one GPU: a fatal one stops the links of all GPUs of the node, so the node takes
-nothing new; none of its GPUs is at fault.
+no new work; none of its GPUs is at fault.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ ABOUT: Final = About(
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """What only adds to an error that another line tells is no finding."""
+    """Return the finding, none for a line that only adds detail to an error of another line."""
     if signal.code is None:
         return NO_FINDINGS
     read = read_sxid(signal.text)

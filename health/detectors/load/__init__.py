@@ -1,1 +1,1 @@
-"""What shows while a GPU works or rests: clocks, heat, power."""
+"""Detectors of clocks, heat and power while a GPU works or idles."""

@@ -1,8 +1,8 @@
 """Clocks held down by hardware: a rate rule over the last samples, one bit at a time.
 
 Source: NVML's clock event reasons; gpud's rate of 6 in 10 samples. The power cap, idle, application clocks and a peer's
-sync boost are no faults. The power brake is pulled by the rack's supply: a warning, since the GPU is not to blame.
-``HW slowdown`` is set along with thermal slowdown and power brake, so it counts only without them.
+sync boost are no faults. The power brake is pulled by the rack's supply: a warning, since the GPU is not to blame. ``HW
+slowdown`` is set along with thermal slowdown and power brake, so it counts only without them.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,10 @@ NO_WINDOWS: Final[Windows] = (0,) * len(RULES)
 
 
 def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Windows, Findings]:
-    """The next windows, and each rule that is over its rate. A sample without the reading counts for nothing."""
+    """Return the next windows, and a finding of each rule over its rate.
+
+    A sample without the reading does not count.
+    """
     value = reading.sample.values[_REASONS]
     if value is None:
         return windows, NO_FINDINGS
@@ -68,7 +71,7 @@ def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Win
 
 
 def harmful_in(value: float) -> int:
-    """The bits of a reading that count, the cause alone where one bit follows from another."""
+    """Return the bits of a reading that count, the cause alone where one bit follows from another."""
     reasons = int(value) & HARMFUL
     return reasons & ~HW_SLOWDOWN if reasons & (HW_THERMAL | POWER_BRAKE) else reasons
 

@@ -1,9 +1,9 @@
 """Heat in a sample: hotter than GPU_MAX or MEM_MAX, or past the margin to slowing down. A rule each.
 
 Sources: gpud for the two maxima; NVSentinel (ADR-042) for the margin: under -2 °C on H100, GB200 and L40, -3 on B200.
-The quick look takes the policy's strictest limits of any model (``is_hot``). The maxima of a GPU are those that it
-tells of itself, where it does, else the policy's for its model; none is under the policy's strictest.
-Readings that no GPU has (-40, 999, NaN) say nothing.
+The quick check uses the policy's strictest limits of any model (``is_hot``). A GPU's maxima are its own where it
+reports them, else the policy's for its model; none is under the policy's strictest. Readings that no GPU has (-40, 999,
+NaN) are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ MARGIN_READING: Final = INDEX["temperature_margin_c"]
 HOTTEST_C: Final = 150.0
 LEAST_C: Final = -30.0
 LEAST_MARGIN_C: Final = -30.0
-"""No silicon is hotter, or further past its limit: what reads so is a broken sensor."""
+"""No silicon is hotter, or further past its limit: such a reading is of a broken sensor."""
 TEMPERATURE_ABOUT: Final = About(
     "core hotter than GPU_MAX, or HBM hotter than MEM_MAX: as the GPU tells them itself, else by the policy",
     "NVML; gpud",
@@ -36,7 +36,7 @@ MARGIN_ABOUT: Final = About("past the margin to slowing down, by model", "NVSent
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """°C. The strictest of any model; a reading must lie between them and what a sensor can read."""
+    """The strictest limits of any model in °C; a reading must be between them and a sensor's range."""
 
     gpu_max: float
     memory_max: float
@@ -49,7 +49,10 @@ def strictest(policy: HealthPolicy) -> Limits:
 
 
 def is_hot(values: Sequence[float | None], limits: Limits) -> bool:
-    """Whether a sample may have a finding of heat for any model. A few comparisons: it is asked of every sample."""
+    """Return whether a sample may have a finding of heat for any model.
+
+    It takes a few comparisons, since it is called for every sample.
+    """
     core, memory, margin = values[CORE_READING], values[MEMORY_READING], values[MARGIN_READING]
     return (
         (core is not None and limits.gpu_max < core < HOTTEST_C)
@@ -94,20 +97,20 @@ def judge_margin(reading: Reading, policy: HealthPolicy) -> Findings:
 
 
 def limit_of(model: str, default: float, by_model: Mapping[str, float]) -> float:
-    """Of the keys that the model's name holds the longest counts: GB200 before B200."""
+    """Return the limit of the longest key that is a part of the model's name: GB200 before B200."""
     fitting = [key for key in by_model if key and key.lower() in model.lower()]
     return by_model[max(fitting, key=len)] if fitting else default
 
 
 def _own_or(own_c: float | None, policy_c: float, strictest_c: float) -> float:
-    """°C. An own maximum that no silicon has is none; one under ``strictest_c`` counts as that."""
+    """Return the maximum in °C. An impossible own maximum is ignored; one under ``strictest_c`` counts as that."""
     if own_c is None or not 0 < own_c < HOTTEST_C:
         return policy_c
     return max(own_c, strictest_c)
 
 
 def says_nothing(fault_key: str, values: Sequence[float | None]) -> bool:
-    """Whether a sample lacks the reading that would show if this heat still stands, or has one that no GPU has."""
+    """Return whether the sample cannot show if this heat still stands: its reading is missing or impossible."""
     at = {GPU_MAX: CORE_READING, MEMORY_MAX: MEMORY_READING, MARGIN: MARGIN_READING}[fault_key]
     value = values[at]
     if value is None:

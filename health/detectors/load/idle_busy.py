@@ -1,7 +1,8 @@
 """A GPU that computes while no program is on it: a kernel that outlived its program, or one that the driver hides.
 
-Agents tell ``idle_…`` of a GPU alone on which none of their samples saw a program in the window (GPM's SM utilisation,
-or the least utilisation of NVML's samples where there is no GPM). No tool of the field judges it; numbers of ours.
+Agents report ``idle_…`` only of a GPU on which none of their samples saw a program in the window (GPM's SM utilisation,
+or the least utilisation of NVML's samples where there is no GPM). No tool of the field judges it; the numbers are our
+own.
 """
 
 from typing import Final

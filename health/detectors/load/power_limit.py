@@ -1,6 +1,6 @@
 """A power limit under the board's own. Source: NVIDIA: a power cap is benign unless the limit is under the default.
 
-To be watched: it slows a whole gang, and somebody may have meant it.
+It is to be watched: it slows a whole gang, but may be deliberate.
 """
 
 from typing import Final

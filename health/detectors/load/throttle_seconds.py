@@ -1,6 +1,6 @@
 """Clocks held down, by the driver's own count of seconds (NVML fields 269 to 271): the faults of ``clock_events``.
 
-A window that is held down for the policy's share is a finding; samples between which clocks were free see less.
+A window that is held down for the policy's share is a finding; samples miss it where clocks were free at their times.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ ABOUT: Final = About("clocks are held down for most of a window", "NVML clock ev
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """Findings have the fault keys of ``clock_events``, so that both are one evidence."""
+    """Return findings with the fault keys of ``clock_events``, so that both are one evidence."""
     least = policy.detectors.throttle_seconds.share
     return tuple(
         signal_finding(

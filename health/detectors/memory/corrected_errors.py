@@ -1,6 +1,7 @@
 """Corrected memory errors in a board's life. Source: Azure fails a GPU over these totals.
 
-No program read anything wrong; nothing new comes to the GPU. They are told when they rise, so what rests decays.
+No program read wrong data; the GPU takes no new work. The totals are reported when they rise, so the fault of an idle
+GPU decays.
 """
 
 from typing import Final

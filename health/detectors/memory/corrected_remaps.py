@@ -1,8 +1,8 @@
-"""Rows remapped after correctable errors: no program read anything wrong, but the memory is about to.
+"""Rows remapped after correctable errors: no program read wrong data, but the memory is about to fail.
 
-Source: SuperBench. Of nodes with 1 to 10 such rows 5.6 % show a regression later, of those with more 83.3 %. A rise is
-kept and weighs nothing up to 10 in a board's life; past it each rise is to be watched. More than 10 within a week are
-too many at once (``repeats``).
+Source: SuperBench. 5.6 % of nodes with 1 to 10 such rows show a regression later, and 83.3 % of nodes with more. A rise
+is kept and weighs nothing up to 10 in a board's life; past it each rise is to be watched. More than 10 within a week
+are too many at once (``repeats``).
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ FEW: Final = "corrected_remaps:few"
 MANY: Final = "corrected_remaps:many"
 RATE: Final = "rate"
 ROWS: Final = "rows"
-"""Key in ``values``: how many rows the rise was of."""
+"""Key in ``values``: by how many rows the reading rose."""
 READING: Final = INDEX["remapped_rows_corrected"]
 ABOUT: Final = About(
     "rows remapped after correctable errors: past 10 in a board's life (warning); more than 10 in a week (degraded)",

@@ -1,7 +1,7 @@
 """Uncorrected ECC errors that a board has counted in its life, at the first sight of a GPU.
 
-Source: Azure fails a node for an aggregate count. Nobody knows when it was, and whether rows were remapped since, so it
-is a warning that orders a burn-in (``health.burn_in.asked_by``); what rises from now on is ``ecc_uncorrected``'s.
+Source: Azure fails a node for an aggregate count. Their time is unknown, and whether rows were remapped since, so it is
+a warning that orders a burn-in (``health.burn_in.asked_by``). Later rises are findings of ``ecc_uncorrected``.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ ABOUT: Final = About(
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
-    """Nothing where the errors are of this driver's time: those condemn by themselves."""
+    """Return the finding, none where the errors are of this driver's time: such errors condemn by themselves."""
     values = reading.sample.values
     total = values[AGGREGATE]
     if not total or values[VOLATILE] or not is_first_sight(reading):

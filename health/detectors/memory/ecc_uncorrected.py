@@ -1,8 +1,8 @@
 """Uncorrected ECC errors, by the rise of their counters. Source: DCGM and NVIDIA's memory error guide: any is a fault.
 
-Volatile counters begin anew when the driver is loaded, aggregate ones with another board: going down is no finding.
-Of a GPU that nobody has seen before, a volatile counter has risen since its driver was loaded (DCGM fails it); what its
-board has counted in its life is ``ecc_history``'s.
+Volatile counters restart when the driver is loaded, aggregate ones with another board: a fall is no finding. On first
+sight of a GPU, a volatile counter has risen since its driver was loaded (DCGM fails it); the errors in its board's life
+are ``ecc_history``'s.
 """
 
 from typing import Final
@@ -18,7 +18,10 @@ AGGREGATE: Final = INDEX["ecc_uncorrected_aggregate"]
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
-    """One error raises both counters, so the larger rise counts. It condemns: a program may have read wrong data."""
+    """Return the finding of the larger rise, since one error raises both counters.
+
+    It condemns: a program may have read wrong data.
+    """
     previous, now = reading.previous, reading.sample.values
     if previous is None or is_first_sight(reading):
         rise, reads, when = now[VOLATILE] or 0.0, VOLATILE, " since its driver was loaded, at first sight"
@@ -45,13 +48,13 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
 
 
 def is_first_sight(reading: Reading) -> bool:
-    """Whether nothing is known of what these counters were before: a restart of agent or server forgets none of it."""
+    """Return whether the counters' former values are unknown. A restart of agent or server forgets none of them."""
     previous = reading.previous
     return previous is None or (previous.values[VOLATILE] is None and previous.values[AGGREGATE] is None)
 
 
 def rise_of(before: float | None, now: float | None) -> float:
-    """How far a counter rose; 0 where it fell, or where either end is unknown."""
+    """Return how far a counter rose; 0 where it fell, or where either end is unknown."""
     return 0.0 if before is None or now is None else max(0.0, now - before)
 
 

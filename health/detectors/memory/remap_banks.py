@@ -1,6 +1,6 @@
 """A memory bank without a spare row left. Source: NVIDIA's memory error guide: a bank has 8 spare rows.
 
-The next uncorrectable error in that bank cannot be mended, so nothing new comes here; nothing is wrong yet.
+The next uncorrectable error in that bank cannot be remapped, so the GPU takes no new work; no data is wrong yet.
 """
 
 from typing import Final

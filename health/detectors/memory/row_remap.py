@@ -1,6 +1,7 @@
 """Row remapping. Source: NVIDIA's memory error guide; DCGM for the limit of uncorrected rows.
 
-A remap that waits needs a reset (what runs may end first). One that failed, or too many: the board is to be replaced.
+A pending remap needs a reset; running programs may end first. After a failed remap, or too many, the board has to be
+replaced.
 """
 
 from typing import Final
@@ -23,7 +24,7 @@ UNCORRECTED: Final = INDEX["remapped_rows_uncorrected"]
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
-    """What stands: a remap pending, failed, or too many of them."""
+    """Return the standing faults: a remap pending, failed, or too many of them."""
     values = reading.sample.values
     rows = values[UNCORRECTED]
     is_exhausted = rows is not None and rows >= policy.row_remap.uncorrected_rows_max
@@ -50,7 +51,10 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
 
 
 def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
-    """Rows newly remapped after uncorrectable errors: to be watched; the error itself is ``ecc_uncorrected``'s."""
+    """Return a finding about newly remapped rows after uncorrectable errors: to be watched.
+
+    The error itself is ``ecc_uncorrected``'s.
+    """
     previous = reading.previous
     if previous is None:
         return NO_FINDINGS

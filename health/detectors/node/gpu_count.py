@@ -1,7 +1,7 @@
 """A host that lists fewer GPUs than before, or than it enrolled with.
 
-About the node: the GPU that is gone has its own finding (``gpu_lost``). 8 → 7 → 8 is one finding, closed when the last
-is found again; coming back is no finding. From ``holds_node_from`` missing GPUs on the host itself is at fault.
+The finding is about the node: the missing GPU has its own (``gpu_lost``). 8 → 7 → 8 is one finding, closed when the
+last GPU is found again; a return is no finding. From ``holds_node_from`` missing GPUs on the host itself is at fault.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ ABOUT: Final = About(
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """The signal's ``values``: how many GPUs there were ``before`` and are ``now``."""
+    """Return the finding of an event whose ``values`` are the numbers of GPUs ``before`` and ``now``."""
     before, now = signal.values.get("before"), signal.values.get("now")
     if before is None or now is None or now >= before:
         return NO_FINDINGS
@@ -29,7 +29,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 def judge_state(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """The host's state: ``expected_gpus`` of its inventory and ``found_gpus``."""
+    """Return the finding of the host's state: ``expected_gpus`` of its inventory and ``found_gpus``."""
     expected, found = signal.values.get("expected_gpus"), signal.values.get("found_gpus")
     if expected is None or found is None or found >= expected:
         return NO_FINDINGS

@@ -1,8 +1,8 @@
-"""Two GPUs of one node or more with condemning evidence about the same time: what they share may be what is broken.
+"""Condemning evidence about two or more GPUs of one node about the same time: a part that they share may be broken.
 
 Source: the rule that a node is blocked where a fault's scope is node, fabric, network card or two GPUs and more; Meta
-finds lemons by node for the same reason. Each GPU is judged for itself all the same: this keeps new work off the rest.
-What it tells of is a state: it is over once fewer than that are condemned, by proof, repair or dismissal.
+finds lemons by node for the same reason. Each GPU is still judged for itself: this keeps new work off the others. The
+fault is a state: it is over once fewer GPUs are condemned, by proof, repair or dismissal.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from muster.domain.policy.health import HealthPolicy
 NAME: Final = "gpus_at_fault"
 VERSION: Final = 1
 GPUS: Final = "gpus"
-"""Key in ``values``: how many."""
+"""Key in ``values``: the number of GPUs."""
 ABOUT: Final = About(
     "2 GPUs of one node or more have condemning evidence within a day of each other",
     "numbers of ours",
@@ -27,7 +27,7 @@ ABOUT: Final = About(
 
 
 def judge(node_id: NodeId, condemning: Iterable[Evidence], policy: HealthPolicy, now_ms: int) -> Findings:
-    """``condemning``: what condemns the GPUs that are on the node now, each by its own proofs.
+    """Return the finding. ``condemning``: evidence that condemns the GPUs on the node now, each by its own proofs.
 
     A further GPU is another fault: a person who has released the node for two has not seen the third.
     """
@@ -61,7 +61,7 @@ def judge(node_id: NodeId, condemning: Iterable[Evidence], policy: HealthPolicy,
 def news(
     node_id: NodeId, condemning: Iterable[Evidence], told: Iterable[Evidence], policy: HealthPolicy, now_ms: int
 ) -> tuple[Finding | Closing, ...]:
-    """What is to be said now: a finding that is new, or was last stated ``restate_s`` ago, and what is over.
+    """Return the findings that are new or were last stated ``restate_s`` ago, and the closings of ended faults.
 
     ``told``: evidence of this rule about the node, open or not.
     """

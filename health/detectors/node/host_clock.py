@@ -1,4 +1,4 @@
-"""A host's wall clock: off the server's, or stepped. Source: numbers of ours; leases hang on the boot clock alone."""
+"""A host's wall clock: off the server's, or stepped. Our own numbers; leases depend on the boot clock alone."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""What the kernel logs of the host itself (``health.host_log``): about the node, whatever its GPUs say.
+"""Faults of the host itself in the kernel log (``health.host_log``): about the node, whatever its GPUs report.
 
-Source: the Linux kernel's own words; how bad each is, is ours. What has lost data, a device or a disk keeps new work
-off the node (a release ends it); what the kernel has got over, or waits for, is a warning.
+Source: the Linux kernel's messages; the severities are our own. A fault that lost data, a device or a disk keeps new
+work off the node (a release ends it); one that the kernel has recovered from, or waits for, is a warning.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""A host's own network counters: TCP sent again, packets dropped. Numbers of ours; it is watched."""
+"""A host's own network counters: TCP sent again, packets dropped. Our own numbers; it is watched."""
 
 from typing import Final
 

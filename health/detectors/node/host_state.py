@@ -1,7 +1,7 @@
-"""A host's own state: pressure, disk room, driver versions. About the node; no GPU is at fault.
+"""A host's own state: pressure, disk space, driver versions. About the node; no GPU is at fault.
 
-Pressure (PSI) and disk room are numbers of ours; a library of another version than the kernel driver keeps NVML from
-answering at all (NVIDIA).
+The numbers for pressure (PSI) and disk space are our own; a library of another version than the kernel driver keeps
+NVML from answering at all (NVIDIA).
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _ROOM: Final[Mapping[str, tuple[str, str, str]]] = {
     "disk_free_fraction": ("host_disk:full", "host_disk:low", "of a disk is"),
     "inodes_free_fraction": ("host_disk:no_inodes", "host_disk:few_inodes", "of a disk's inodes are"),
 }
-"""Reading → the faults of a disk that is full or nearly so, and what is short."""
+"""Reading → the faults of a disk that is full or nearly so, and the short resource as text."""
 _RESOURCES: Final = ("cpu", "memory", "io")
 
 
@@ -55,7 +55,10 @@ def tells_of_pressure(signal: GpuSignal) -> tuple[str, ...]:
 
 
 def judge_disk(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """A disk that fills up further is another, worse fault: joining never makes evidence worse."""
+    """Return a finding for each short resource of a disk.
+
+    A disk that fills up further is another, worse fault: joining never makes evidence worse.
+    """
     limits, found = policy.detectors.host_disk, list[Finding]()
     for reading, (full, low, what) in _ROOM.items():
         free = signal.values.get(reading)

@@ -1,9 +1,9 @@
-"""What the driver of a node's network cards says in the kernel log (``health.nic_log``).
+"""Faults that the driver of a node's network cards reports in the kernel log (``health.nic_log``).
 
 Source: NVSentinel's NIC monitor.
 
-A card whose firmware is dead keeps its ports up, so the node takes nothing new. What the driver only warns of holds the
-node when it comes again (``nic_driver_repeats``).
+A card whose firmware is dead keeps its ports up, so the node takes no new work. A warning of the driver keeps work off
+the node when it recurs (``nic_driver_repeats``).
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ ABOUT: Final = About(
 
 
 def card_of(fault_key: str) -> str:
-    """Of a finding of this detector: the card's PCI address or interface."""
+    """Return the card's PCI address or interface from a fault key of this detector."""
     return fault_key.split(":", 2)[-1]
 
 

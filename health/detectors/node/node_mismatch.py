@@ -1,7 +1,7 @@
-"""GPUs of one model on one host that are not set up alike: VBIOS, persistence mode, application clocks.
+"""GPUs of one model on one host with different settings: VBIOS, persistence mode, application clocks.
 
-Source: Azure's node checks. About the node: which of two VBIOS is the right one nobody can tell from here; the slowest
-GPU sets the pace of a gang. That a node differs from its fleet, the drift report tells.
+Source: Azure's node checks. About the node: it is unknown here which of two VBIOS is the right one, and the slowest GPU
+sets the pace of a gang. The drift report shows nodes that differ from their fleet.
 """
 
 from collections import Counter
@@ -24,13 +24,13 @@ _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "persistence_differs": ("persistence_enabled", "persistence mode"),
     "clocks_differ": ("application_clock_mhz", "application clocks"),
 }
-"""Name in a ``HOST_STATE`` → what is compared, by the names of ``GPU_STATE`` and ``GPU_WORDS``, and its words."""
+"""Name in a ``HOST_STATE`` → the compared reading, by the names of ``GPU_STATE`` and ``GPU_WORDS``, and its text."""
 
 
 def differing(gpus: Iterable[Mapping[str, float | str]]) -> dict[str, float]:
-    """By the names of ``HOST_STATE``: how many GPUs differ from most of their model in what they told of themselves.
+    """Return by the names of ``HOST_STATE`` how many GPUs differ from most of their model in their own reports.
 
-    Of each GPU its states and words in one. Nothing of what fewer than two of a model told.
+    ``gpus``: each GPU's states and texts in one mapping. A reading that fewer than two of a model report is left out.
     """
     by_model: dict[object, list[Mapping[str, float | str]]] = {}
     for gpu in gpus:

@@ -1,4 +1,4 @@
-"""Small messages between two hosts, lost or late. Numbers of ours. Either host may be at fault, so it is watched."""
+"""Small messages between two hosts, lost or late. Our own numbers. Either host may be at fault, so it is watched."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What findings by a port's counters have in common."""
+"""Functions that detectors of a port's counters share."""
 
 from health.detectors.detector import NO_FINDINGS, Findings, signal_finding
 from health.detectors.readings import name_in, rate_of
@@ -7,7 +7,7 @@ from muster.domain.policy.health import HealthPolicy
 
 
 def rate_of_all(signal: GpuSignal, *names: str) -> float:
-    """A second, of several counters of one kind."""
+    """Return the total rise a second of several counters of one kind."""
     return sum(rate_of(signal, name, 1.0) or 0.0 for name in names)
 
 

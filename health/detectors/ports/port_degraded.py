@@ -1,8 +1,8 @@
-"""A port whose counters tell of a bad link. ``nic_repeats`` counts them. Source: NVSentinel's NIC monitor.
+"""A port whose counters show a bad link. ``nic_repeats`` counts such findings. Source: NVSentinel's NIC monitor.
 
-Two counters are told and not judged: ``port_rcv_remote_physical_errors`` counts packets that a switch marked as broken
-before (the fault is on another link, whose port counts it itself), and ``rx_dropped`` counts what nobody listens to as
-well (frames of another VLAN or protocol), so a rise of it is no fault.
+Two counters are reported and not judged: ``port_rcv_remote_physical_errors`` counts packets that a switch marked as
+broken before (the fault is on another link, whose port counts it itself), and ``rx_dropped`` also counts frames without
+a receiver (of another VLAN or protocol), so a rise of it is no fault.
 """
 
 from typing import Final

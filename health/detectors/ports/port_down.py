@@ -1,8 +1,8 @@
 """A port that is down. Source: gpud (4 minutes).
 
-Like the other findings about ports it is about the node: it takes nothing new while they last, and no GPU is
-quarantined. A plain Ethernet port may be one that nobody uses: it is only watched. A port is down only if it was seen
-up before: one without a cable never was.
+Like the other findings about ports it is about the node: it takes no new work while they last, and no GPU is
+quarantined. A plain Ethernet port may be unused: it is only watched. A port is down only if it was seen up before: one
+without a cable never was.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ _DISABLED: Final = 3
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """A port that somebody disabled is not down, nor is one that nobody saw up."""
+    """Return the finding, none for a port that an operator disabled or that was never seen up."""
     values, port = signal.values, name_in(signal)
     if _is_up_or_disabled(signal) or not values.get("was_active", 0):
         return NO_FINDINGS
@@ -32,7 +32,10 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 def _is_up_or_disabled(signal: GpuSignal) -> bool:
-    """Of RoCE nobody can tell that it is disabled: mlx5 reads so wherever the carrier is lost."""
+    """Return whether the port is up or disabled. A RoCE port never counts as disabled.
+
+    mlx5 reports a RoCE port as disabled wherever the carrier is lost.
+    """
     values = signal.values
     is_roce = values.get("is_ethernet", 0) > 0 and "/" in name_in(signal)
     return values.get("state", PORT_ACTIVE) >= PORT_ACTIVE or (
@@ -41,7 +44,7 @@ def _is_up_or_disabled(signal: GpuSignal) -> bool:
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:
-    """Of a port that is down nothing where it is not known to have been up: its agent may be a new one."""
+    """Return the fault key, none for a port that is down and not known to have been up: its agent may be a new one."""
     is_told = has(signal, "state") and (_is_up_or_disabled(signal) or signal.values.get("was_active", 0) > 0)
     return (f"{NAME}:{name_in(signal)}",) if is_told else ()
 

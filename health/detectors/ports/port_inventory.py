@@ -1,9 +1,9 @@
-"""RDMA ports against those that the host enrolled with, and has shown: one that is missing, fewer than it had, or
-slower. Source: gpud's InfiniBand check.
+"""RDMA ports compared with the host's enrolment and past: one that is missing, fewer ports than before, or slower ones.
 
-gpud expects a number by the GPU's model (1 port at 200 Gb/s of an A100, 8 at 400 of an H100 and later): right for DGX,
-wrong for every other host. Here a host is measured by its own past, and a fleet that wants a floor sets one. They are
-about the node: it takes nothing new while they last, which they must do for ``health.warm_up.outlast_s`` first.
+Source: gpud's InfiniBand check. gpud expects a number by the GPU's model (1 port at 200 Gb/s of an A100, 8 at 400 of an
+H100 and later): right for DGX, wrong for every other host. Here a host is measured by its own past, and the policy of a
+fleet may set a floor. The findings are about the node: it takes no new work while they last, and they weigh only after
+``health.warm_up.outlast_s``.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ def tells_of_count(signal: GpuSignal) -> tuple[str, ...]:
 
 
 def judge_rate(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """A port that is down has no rate; that it is down is told of it (``port_down``)."""
+    """Return the finding, none for a port that is down: it has no rate, and ``port_down`` states that it is down."""
     port, rate = name_in(signal), signal.values.get("rate_gbps")
     if rate is None or "/" not in port or signal.values.get("state") != _ACTIVE:
         return NO_FINDINGS
@@ -57,7 +57,10 @@ def tells_of_rate(signal: GpuSignal) -> tuple[str, ...]:
 
 
 def judge_missing(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """By the agent's word, which knows what it enrolled with. One that is there and down is another fault."""
+    """Return the finding where the agent reports the port as missing: the agent knows its host's enrolment.
+
+    A port that is there and down is another fault.
+    """
     port = name_in(signal)
     if "/" not in port or not signal.values.get("is_missing", 0) >= 1:
         return NO_FINDINGS

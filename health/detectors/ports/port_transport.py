@@ -1,6 +1,6 @@
-"""Packets of a port that are discarded, lost on their way, or not answered. Source: NVSentinel's NIC monitor.
+"""Packets of a port that are discarded, lost, or not answered. Source: NVSentinel's NIC monitor.
 
-It may be congestion, or a program on another host that died: no repetition of it holds a node.
+It may be congestion, or a program on another host that died: no repetition of it keeps work off a node.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""XID 45 alone: channels were cleaned up, and no other XID says after what.
+"""XID 45 alone: channels were cleaned up, and no other XID states the cause.
 
-Source: NVIDIA's catalogue, which asks for the fabric manager to be started anew where nothing else tells of a fault;
-beside another XID it is that one's clean-up, and nothing by itself. A program that is ended brings it about as well, so
-it is told, with that advice, and weighs nothing.
+Source: NVIDIA's catalogue, which asks for a restart of the fabric manager where nothing else shows a fault. Together
+with another XID it is that one's clean-up, and no fault by itself. A program that is ended causes it as well, so it is
+stated, with that advice, and weighs nothing.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ CLEANUP: Final = 45
 
 
 def judge(seen: Seen) -> Findings:
-    """Asked of each XID 45, after all that is known of its GPU."""
+    """Return the finding for an XID 45 without another XID near it among all evidence of its GPU."""
     newest = seen.newest
     if newest.values.get(xid.CODE) != CLEANUP:
         return NO_FINDINGS
@@ -35,7 +35,7 @@ def judge(seen: Seen) -> Findings:
 
 
 def explained_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterable[Evidence]:
-    """What was told of an XID 45 as alone, and is the clean-up after the ``newest``, which was told a moment later."""
+    """Return evidence of a lone XID 45 that is the clean-up after the ``newest``, which was stated a moment later."""
     if not _is_another_xid(newest):
         return ()
     apart_ms = _apart_ms(policy)

@@ -1,6 +1,6 @@
 """An XID of a copy engine again on one GPU alone.
 
-Source: NVIDIA's catalogue asks for the program to be started anew, and for a diagnosis where that is in vain.
+Source: NVIDIA's catalogue asks for a restart of the program, and for a diagnosis where that does not help.
 """
 
 from typing import Final

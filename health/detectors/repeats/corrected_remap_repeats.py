@@ -1,4 +1,4 @@
-"""Of the rises that ``corrected_remaps`` counted: too many rows within its week. Source: SuperBench."""
+"""Too many rows within a week among the rises that ``corrected_remaps`` counted. Source: SuperBench."""
 
 from typing import Final
 

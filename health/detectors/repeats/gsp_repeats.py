@@ -1,4 +1,4 @@
-"""XIDs 119 and 120: the second says that a reset did not last, the third that the board is to be held.
+"""XIDs 119 and 120: the second shows that a reset did not last, the third that the board has to be held.
 
 Source: NVIDIA's catalogue.
 """
@@ -13,7 +13,7 @@ from muster.domain.evidence.findings import Severity
 NAME: Final = "gsp_repeats"
 HOLD: Final = "gsp_repeats:hold"
 REBOOT: Final = "gsp_repeats:reboot"
-"""A warning beside the fault: its reset did not last."""
+"""A warning in addition to the fault: its reset did not last."""
 _CODES: Final = (119, 120)
 
 

@@ -1,6 +1,6 @@
 """Faults of a node's network cards by their driver, again. Source: NVSentinel's analyzer (NIC driver error, per node).
 
-Whichever card it is about: what three cards of one node say once each is a fault of what they share.
+All cards of the node count together: one fault each on three cards is a fault of a part that they share.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What repetitions about one port say."""
+"""The finding that repetitions about one port share."""
 
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats.repeat import TIMES, Seen

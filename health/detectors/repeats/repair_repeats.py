@@ -1,4 +1,4 @@
-"""Repairs on one node, again and again: asked when a repair begins. Source: NVSentinel's analyzer."""
+"""Repairs on one node, again and again: called when a repair begins. Source: NVSentinel's analyzer."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,7 +15,10 @@ ABOUT: Final = About("5 repairs on one node in 7 days", NVSENTINEL, Severity.DEG
 
 
 def repairs_of(node_id: NodeId, began_ms: Iterable[int], policy: HealthPolicy, now_ms: int) -> Findings:
-    """What it means that a repair begins on a node: of any of its GPUs, the new one among ``began_ms``."""
+    """Return the finding about a repair that begins on a node.
+
+    ``began_ms``: repairs of any of its GPUs, the new one too.
+    """
     rule = policy.detectors.repair_repeats
     times = sum(now_ms - int(rule.window_s * 1000) < at_ms <= now_ms for at_ms in began_ms)
     if times < rule.times:

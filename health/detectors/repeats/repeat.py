@@ -1,4 +1,4 @@
-"""What a rule about repetitions is: asked of what was noted now, with all that is known of its place."""
+"""Repetition rule: called for newly merged evidence, with all evidence of its place."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
 
 TIMES: Final = "times"
-"""Key in ``values``: how often a rate was told too high, or a fault came."""
+"""Key in ``values``: how often a rate was too high, or a fault occurred."""
 BURST_MS: Final = 15_000
-"""What comes closer together is one (NVSentinel: 15 s for XID 13)."""
+"""Occurrences that are closer together are one (NVSentinel: 15 s for XID 13)."""
 VERSION: Final = 1
 _NEVER_MS: Final = -(1 << 60)
 NVIDIA: Final = "NVIDIA XID catalogue"
@@ -23,7 +23,7 @@ NVSENTINEL: Final = "NVSentinel analyzer"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a rule looks at. ``newest``: what was noted now; ``known``: all evidence of its GPU, or of its node.
+    """Input of a rule. ``newest``: the evidence merged now; ``known``: all evidence of its GPU, or of its node.
 
     ``own``: the rule that found the newest, where that rule is in shadow: it alone counts what it has found itself.
     """
@@ -37,7 +37,7 @@ class Seen:
     def alike(
         self, window_s: float, shelf: Shelf, is_alike: Callable[[Evidence], bool] | None = None
     ) -> list[Evidence]:
-        """Those of a shelf within the window before the newest, the newest among them, oldest first."""
+        """Return the shelf's evidence within the window before the newest, the newest included, oldest first."""
         until_ms = self.newest.last_seen_ms
         found = self.known.on(shelf, until_ms - int(window_s * 1000) + 1, until_ms)
         return [each for each in found if counts_as_time(each, self.own) and (is_alike is None or is_alike(each))]
@@ -45,7 +45,7 @@ class Seen:
     def found(
         self, rule: str, severity: Severity, words: str, *, key: str = "", values: Mapping[str, float] | None = None
     ) -> Finding:
-        """A finding of ``rule`` about what the newest is about, with its source and trust."""
+        """Return a finding of ``rule`` about the newest's GPU or node, with the newest's source and trust."""
         newest = self.newest
         return Finding(
             detector=rule,
@@ -75,7 +75,10 @@ class Repeat:
 
 
 def counts_as_time(evidence: Evidence, in_shadow: str | None = None) -> bool:
-    """``in_shadow``: the rule that is asked, where it is in shadow."""
+    """Return whether the evidence counts as an occurrence.
+
+    ``in_shadow``: the rule that counts, where it is in shadow.
+    """
     why = set_aside_by(evidence.values)
     if why:
         why -= OVERRULED
@@ -85,13 +88,13 @@ def counts_as_time(evidence: Evidence, in_shadow: str | None = None) -> bool:
 
 
 def of_codes(seen: Seen, window_s: float, codes: Iterable[int]) -> list[Evidence]:
-    """XIDs of ``codes`` within the window before the newest, oldest first."""
+    """Return XIDs of ``codes`` within the window before the newest, oldest first."""
     found = [each for code in codes for each in seen.alike(window_s, of_code(code))]
     return sorted(found, key=lambda each: (each.last_seen_ms, each.id))
 
 
 def num_bursts(evidence: Sequence[Evidence], policy: HealthPolicy, gap_ms: int = BURST_MS) -> int:
-    """How often it came: what follows within the gap, or for hours after an XID that sticks, is the same time.
+    """Return how often it occurred: an occurrence within the gap, or for hours after a sticky XID, is the same time.
 
     Evidence that holds several times itself (``TIMES``) counts by them.
     """
@@ -109,7 +112,7 @@ def num_bursts(evidence: Sequence[Evidence], policy: HealthPolicy, gap_ms: int =
 
 
 def comes_again(seen: Seen, rule: RepeatPolicy, codes: Iterable[int]) -> int:
-    """How often an XID of ``codes`` came, the newest being one of them; 0 where that is too seldom."""
+    """Return how often an XID of ``codes`` occurred, the newest being one of them; 0 where that is too seldom."""
     wanted = tuple(codes)
     if code_of(seen.newest) not in wanted:
         return 0

@@ -1,4 +1,4 @@
-"""Of the double-bit pages that ``retired_pages`` counted: more than one within its week. Source: DCGM."""
+"""More than one double-bit page within a week among the pages that ``retired_pages`` counted. Source: DCGM."""
 
 from typing import Final
 

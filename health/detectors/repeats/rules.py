@@ -1,4 +1,4 @@
-"""All rules about repetitions, and the entry point: asked whenever evidence is new or stated again."""
+"""All rules about repetitions, and the entry point, which is called whenever evidence is new or stated again."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ _SOURCES: Final = frozenset(
     {port_flap.NAME, port_degraded.NAME, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME}
 )
 HOLDS: Final = frozenset({gsp_repeats.HOLD, bus_repeats.HOLD, reset_repeats.HOLD, fatal_repeats.HOLD})
-"""Fault keys that say: no repair lasts."""
+"""Fault keys that mean that no repair lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far rules about repetitions look: back in time, and how many times of one fault one asks for at most."""
+    """Reach of the rules about repetitions: back in time, and the most times of one fault that a rule needs."""
 
     window_s: float
     times: int
@@ -71,7 +71,7 @@ def reach_of(policy: HealthPolicy) -> Reach:
 def repeats_of(
     newest: Evidence, known: Known, elsewhere: Callable[[], Iterable[Evidence]], policy: HealthPolicy
 ) -> Findings:
-    """What it means that ``newest`` came, after all that is ``known`` of its place.
+    """Return the findings about repetitions that follow from ``newest`` and all that is ``known`` of its place.
 
     ``elsewhere``: gives evidence of the other GPUs of its node. A rule in shadow counts what it has found itself, so
     that it shows all that it would find; no other rule counts that.
