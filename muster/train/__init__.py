@@ -8,12 +8,12 @@
         run.report(loss=loss)
     run.finish()
 
-``start`` joins the process group, loads the newest checkpoint that verifies and goes on at the exact next step.
-``steps`` ends early, on all ranks at one step and with a checkpoint, when the job has to stop. Without Muster around
-it (no variables of its own set) the same script runs as it is, from the start. Imported before what takes long to
-import, it hears a stop meanwhile (``importing``).
+``start`` joins the process group, loads the newest checkpoint that verifies and continues at the exact next step.
+``steps`` ends early, on all ranks at one step and with a checkpoint, if the job has to stop. Outside Muster (none of
+its variables are set) the same script runs unchanged, from the start. Import this package before slow imports: it then
+also handles a stop during them (``importing``).
 
-What the launcher tells a rank stands in ``environment``, what ranks and supervisor tell each other in ``wire``. Exit
+``environment`` lists what the launcher passes to a rank, ``wire`` the messages between ranks and supervisor. Exit
 codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
 """
 
@@ -81,7 +81,9 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    """What needs torch is imported when it is asked for: who only looks at checkpoints needs none."""
+    """Import the module of a public name on its first use, so that a program which only reads checkpoints needs no
+    torch.
+    """
     if name in _ROOMS:
         return getattr(importlib.import_module(f"muster.train.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""When the next checkpoint is due: each so many steps, or ``"auto"``, as often as costs the least (``interval``).
+"""Cadence of checkpoints: one each so many steps, or ``"auto"``, as often as costs the least (``interval``).
 
-For ``"auto"`` each rank measures its own stall, save and step; what counts is the slowest rank's, which all learn with
-the agreement that each step makes anyway. Until a first checkpoint has been measured, the policy's minimum holds.
+For ``"auto"`` each rank measures its own stall, save and step. The slowest rank's figures count; all ranks get them
+with the agreement that each step makes anyway. Until a first checkpoint has been measured, the policy's minimum holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 NEAR_S = 15.0
-"""As long as it may take to make room for a copy of tens of gigabytes."""
+"""Time that may be needed to allocate memory for a copy of tens of gigabytes."""
 _STALLS_KEPT = 8
 _STEPS_KEPT = 32
 _TELL_AGAIN_FRACTION = 0.1
@@ -35,14 +35,14 @@ _WORDS = {
 
 
 def require_cadence(every: object) -> int | str:
-    """Raises ValueError for what is no number of steps and not ``"auto"``."""
+    """Return ``every``. Raises ValueError if it is neither a number of steps nor ``"auto"``."""
     if every == AUTO or (isinstance(every, int) and not isinstance(every, bool) and every >= 0):
         return every
     raise ValueError(f"checkpoint_every={every!r}: must be a number of steps, 0 or more, or {AUTO!r}")
 
 
 class Cadence:
-    """One rank's, the same on all after each ``agree``."""
+    """Cadence of one rank, the same on all ranks after each ``agree``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Cadence:
         self._told: Interval | None = None
 
     def begin(self) -> None:
-        """Training begins: what was loaded before is no time that a failure would cost. Later calls change nothing."""
+        """Begin to count: a failure does not repeat the load before this moment. Later calls change nothing."""
         if not self._has_begun:
             self._begun_at = self._now()
             self._has_begun = True
@@ -81,17 +81,19 @@ class Cadence:
 
     @contextlib.contextmanager
     def stalling(self) -> Iterator[None]:
-        """Around what training waits for when a checkpoint is made."""
+        """Measure the time that training waits when a checkpoint is made."""
         self._begun_at = began = self._now()
         yield
         stall_s = self._now() - began
         if len(self._stalls) == 1 and not self._has_warmed_up:
-            self._stalls.clear()  # the first one touches memory that later ones have again
+            self._stalls.clear()  # the first one touches memory that later ones reuse
             self._has_warmed_up = True
         self._stalls.append(stall_s)
 
     def figures(self, step: int, save_s: float) -> list[int]:
-        """This rank's, of which all are to take the highest: is one due, and stall, save and step in microseconds."""
+        """Return this rank's figures, of which all ranks take the highest: is one due; stall, save and step in
+        microseconds.
+        """
         step_s = _mean(self._steps)
         if isinstance(self._every, int):
             is_due = self._every > 0 and step > 0 and step % self._every == 0
@@ -100,9 +102,10 @@ class Cadence:
         return [int(is_due), _micros(_mean(self._stalls)), _micros(save_s), _micros(step_s)]
 
     def is_near(self, step: int, total: int) -> bool:
-        """Whether, by this rank's clock, one is due within seconds or behind the next step. Not before a first step.
+        """Return whether, by this rank's clock, one is due within seconds or after the next step. Not before a first
+        step.
 
-        ``total``: behind so many steps training ends, and one that would be due later never is.
+        ``total``: the last step of training; a checkpoint that would be due after it does not count.
         """
         if not self._steps or self._every == 0:
             return False
@@ -117,7 +120,9 @@ class Cadence:
         return left_s <= max(NEAR_S, step_s)
 
     def agree(self, step: int, highest: Sequence[int], *, is_busy: bool) -> bool:
-        """Whether a checkpoint is due. ``is_busy``: one is still being saved somewhere; ``"auto"`` waits for it."""
+        """Return whether a checkpoint is due. ``is_busy``: one is still being saved on some rank; ``"auto"`` waits for
+        it.
+        """
         is_due, *measured, step_us = highest
         if self._every != AUTO:
             return bool(is_due)
@@ -161,5 +166,5 @@ def _mean(values: Sequence[float] | deque[float]) -> float:
 
 
 def _micros(seconds: float) -> int:
-    """Never 0 for what was measured: 0 is nothing measured yet."""
+    """Return whole microseconds, never 0 for a measured time: 0 stands for no measurement yet."""
     return max(1, round(seconds * 1e6)) if seconds > 0 else 0

@@ -1,4 +1,4 @@
-"""Saving and loading across ranks: all or nothing, agreed on by all, verified before anything is unpickled."""
+"""Saving and loading across ranks: whole or not at all, agreed on by all, verified before anything is unpickled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Facts:
-    """Where training stood, as the manifest says it."""
+    """Facts about the moment of a save, for the manifest."""
 
     position: int
     loss: float | None
@@ -51,7 +51,7 @@ class _Facts:
 
 @dataclass(frozen=True)
 class _Written:
-    """One rank's file, and what was to be in it."""
+    """One rank's file, and the size of the state that it was to hold."""
 
     file: FileRecord
     volume: Volume
@@ -60,7 +60,7 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Begun:
-    """How rank 0 fared with the fence."""
+    """Result of rank 0's attempt to begin under its fence."""
 
     fence: int = 0
     stale: str = ""
@@ -70,15 +70,18 @@ class _Begun:
 class Checkpoints:
     """One job's checkpoints, used by all ranks at once.
 
-    ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
-    ``read_bytes``: what this rank read of files to resume. ``rng_policy``: how the ranks came by their random numbers.
+    ``save_s``: the time of the newest save, with its wait until the one before was read back; 0 before the first.
+    ``read_bytes``: bytes of files that this rank read to resume. ``rng_policy``: how the ranks got their random
+    numbers.
     """
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
-        """Raises, on every rank:
-        StaleFenceError: a newer attempt has begun.
-        OSError: the folder or the store fails.
-        UnfitSurroundingsError: a rank cannot use the store or the keys that it was told of.
+        """Begin under this attempt's fence, on all ranks.
+
+        Raises, on every rank:
+            StaleFenceError: a newer attempt has begun.
+            OSError: the folder or the store fails.
+            UnfitSurroundingsError: a rank cannot use the store or the keys that its environment names.
         """
         self._around = around
         self._ranks = ranks
@@ -112,9 +115,10 @@ class Checkpoints:
         return _Begun(fence)
 
     def save(self, trained: Trained, step: int, position: int, loss: float | None, *, is_last: bool = False) -> bool:
-        """Whether it was committed. A full or failing disk on any rank leaves training and older generations be.
+        """Save, and return whether it was committed. A full or failing disk on any rank stops neither training nor
+        older ones.
 
-        ``is_last``: there may be little time, so the verification of the one before is not waited for.
+        ``is_last``: there may be little time, so the verification of the checkpoint before is not waited for.
 
         Raises, on every rank:
             StaleFenceError: a newer attempt has begun.
@@ -127,11 +131,15 @@ class Checkpoints:
         return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
 
     def make_room(self, trained: Trained) -> None:
-        """Begin to make the memory that the first ``begin`` copies the state into, beside training; on all ranks."""
+        """Begin to allocate, in the background, the memory into which the first ``begin`` copies the state; on all
+        ranks.
+        """
         self._parts.make_room(trained)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
-        """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
+        """Copy the state, for which training waits, and write and commit the copy in the background. No save may be in
+        progress.
+        """
         started = time.monotonic()
         part = self._parts.copied(trained)
         spent_s = time.monotonic() - started
@@ -141,11 +149,11 @@ class Checkpoints:
 
     @property
     def saving(self) -> Saving | None:
-        """What ``begin`` began, until ``result`` was asked for. All ranks have begun the same."""
+        """The save that ``begin`` began, until ``result`` returns it. All ranks have begun the same."""
         return self._saving
 
     def result(self) -> bool:
-        """Whether what is under way was committed. Waits for it, and raises as ``save`` does, on every rank."""
+        """Wait for the save in progress and return whether it was committed. Raises as ``save`` does, on every rank."""
         saving = self._saving
         if saving is None:
             return False
@@ -154,12 +162,14 @@ class Checkpoints:
         return saving.result()
 
     def _facts(self, trained: Trained, position: int, loss: float | None) -> _Facts:
-        """The first that is saved is held against the state itself; those after it against the one before."""
+        """Return the facts of a save. Only the first save is compared with the state itself, later ones with the one
+        before.
+        """
         state_bytes = volume.of_state(trained) if self._is_first else None
         return _Facts(position, loss, self.continuity.spread, state_bytes)
 
     def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
-        """``spent_s``: how long it has taken so far."""
+        """Save one generation. ``spent_s``: seconds that the save has taken so far."""
         began = time.monotonic() - spent_s
         if waits:
             self._upkeep.settle()
@@ -168,9 +178,9 @@ class Checkpoints:
             try:
                 faults = self._write(part, generation, facts, started)
             finally:
-                if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
+                if self._ranks.rank == 0:  # has no effect after a commit
                     self._store.abandon(generation)
-        if not faults:  # one that failed, on storage that hung perhaps, says nothing of how long a save takes
+        if not faults:  # a save that failed, perhaps on storage that hung, is no measure of a save's time
             self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
             self._is_first = False
         self.save_s = self.save_s if faults else time.monotonic() - began
@@ -190,7 +200,7 @@ class Checkpoints:
         _print(f"{generation.name} was not saved, training goes on: {faults[0].why}")
 
     def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
-        """What went wrong, the same on all ranks; nothing where it was committed."""
+        """Return the faults of a save, the same on all ranks; an empty list if it was committed."""
         together = self._ranks.beside
         fault: SaveFault | None = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
         if fault is not None:
@@ -257,7 +267,7 @@ class Checkpoints:
     def _commit(
         self, generation: Generation, written: list[_Written], facts: _Facts, started: float
     ) -> tuple[SaveFault | None, bool]:
-        """What went wrong, and whether it is that a newer attempt has begun."""
+        """Commit, and return the fault if there is one, and whether the reason is a newer attempt."""
         about = Manifest(
             step=generation.step,
             fence=generation.fence,
@@ -304,24 +314,24 @@ class Checkpoints:
         return None, False
 
     def settle(self, within_s: float | None = None) -> None:
-        """Wait for the verification under way, so long as there is time."""
+        """Wait for the verification in progress, at most ``within_s`` seconds."""
         self._upkeep.settle(within_s)
 
     def pin(self, names: Iterable[str]) -> None:
-        """The control plane wants these generations kept, and no others."""
+        """Pin these generations for the control plane, and no others."""
         if self._ranks.rank == 0:
             self._upkeep.pin(names)
 
     def close(self) -> None:
-        """The program ends: nothing is read any more."""
+        """Stop reading in the background: the program ends."""
         self._upkeep.close()
 
     def load(self, trained: Trained) -> Manifest | None:
-        """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
+        """Restore the newest generation that verifies, on all ranks. Returns its manifest, or None if there is none.
 
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
-            MissingKeyError: it is encrypted under a key that a rank has not.
+            MissingKeyError: it is encrypted under a key that a rank does not have.
             OSError: the object store does not answer, or refuses.
         """
         loading = Loading(
@@ -342,5 +352,5 @@ class Checkpoints:
 
 
 def _print(sentence: str) -> None:
-    """For who reads the job's log."""
+    """Write a sentence to the job's log."""
     sys.stderr.write(f"muster.train: {sentence}\n")

@@ -1,4 +1,4 @@
-"""Where this job keeps its checkpoints and under which keys, found by each rank for itself and agreed on by all."""
+"""The store and keys of this job's checkpoints, found by each rank for itself and agreed on by all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class UnfitSurroundingsError(RuntimeError):
-    """A rank cannot use the store or the keys that it was told of."""
+    """A rank cannot use the store or the keys that its environment names."""
 
 
 def join(around: Surroundings, ranks: Agreement) -> tuple[Store, Keyring | None]:
-    """``around`` names a location. All ranks encrypt under rank 0's first key, wherever it stands in their own files.
+    """Return the store and keys of all ranks. ``around`` names a location.
 
-    Raises UnfitSurroundingsError, on every rank.
+    All ranks encrypt under rank 0's first key, wherever it stands in their own files. Raises UnfitSurroundingsError, on
+    every rank.
     """
     store, keyring, fault = _own(around)
     told = ranks.gather((fault, [] if keyring is None else keyring.ids))
@@ -42,7 +43,7 @@ def join(around: Surroundings, ranks: Agreement) -> tuple[Store, Keyring | None]
 
 
 def _own(around: Surroundings) -> tuple[Store | None, Keyring | None, str]:
-    """The third: why not."""
+    """Return this rank's store and keys, or the reason why it cannot use them."""
     try:
         place = around.checkpoint_place
         store = None if place is None else stores.store_of(place, around.checkpoint_credentials_file)

@@ -1,7 +1,8 @@
-"""Whether a checkpoint is like the one before it, and training after a resume like training before: told, no more.
+"""Comparison of a checkpoint with the one before it, and of training after a resume with training before.
 
-What verifies may still be wrong: a state that lost or doubled a part of itself has another size than its tensors, or
-than before, as a whole or on one rank; and a resume with other samples, random numbers or optimizer shows in the loss.
+A checkpoint that verifies may still be wrong. A state that lost or doubled a part of itself differs in size from its
+tensors or from the checkpoint before, as a whole or on one rank. A resume with other samples, random numbers or
+optimizer shows in the loss. A difference is reported and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from muster.train.report.wire import Channel
 
 SIZE_FRACTION = 0.05
-"""So much larger or smaller at the same number of ranks is no chance: each value is saved once."""
+"""A larger difference in size at the same number of ranks is no chance: each value is saved once."""
 _LEAST_BYTES = 64 << 10
-"""What may come by itself, such as numpy's random numbers."""
+"""Bytes by which a part may differ without a fault, such as by numpy's random numbers."""
 LOSS_FRACTION = 0.02
 LOSS_SPREADS = 3.0
 _LOSSES_KEPT = 32
@@ -31,7 +32,9 @@ _LEAST_LOSSES = 8
 
 
 def size_anomaly(num_bytes: int, before_bytes: int) -> str:
-    """What is to be said of a checkpoint after one of ``before_bytes``; nothing where they are alike."""
+    """Return a warning about a checkpoint's size after one of ``before_bytes``; an empty text if the sizes
+    are alike.
+    """
     allowed_bytes = max(SIZE_FRACTION * before_bytes, _LEAST_BYTES)
     if before_bytes <= 0 or abs(num_bytes - before_bytes) <= allowed_bytes:
         return ""
@@ -41,7 +44,7 @@ def size_anomaly(num_bytes: int, before_bytes: int) -> str:
 
 
 def rank_anomaly(sizes: Sequence[int], before: Sequence[int]) -> str:
-    """As ``size_anomaly``, of one rank's file and the one that it wrote before: of the rank that differs the most."""
+    """Return the ``size_anomaly`` of the rank whose file differs the most from the one that it wrote before."""
     pairs = list(enumerate(zip(sizes, before, strict=True)))
     found = [(abs(now - then), rank, now, then) for rank, (now, then) in pairs if size_anomaly(now, then)]
     if not found:
@@ -51,9 +54,9 @@ def rank_anomaly(sizes: Sequence[int], before: Sequence[int]) -> str:
 
 
 def volume_anomaly(sizes: Sequence[int], volumes: Sequence[Volume], state_bytes: int | None) -> str:
-    """What is to be said of a checkpoint that is not as large as its tensors; it needs none before it.
+    """Return a warning about a checkpoint that is not as large as its tensors; it needs no earlier checkpoint.
 
-    ``state_bytes``: of model and optimizer as the program has them; None: nobody has counted.
+    ``state_bytes``: bytes of model and optimizer as the program has them; None: they were not counted.
     """
     saved_bytes = sum(volume.state_bytes for volume in volumes)
     if state_bytes is not None and saved_bytes != state_bytes:
@@ -71,7 +74,7 @@ def volume_anomaly(sizes: Sequence[int], volumes: Sequence[Volume], state_bytes:
 
 
 def loss_anomaly(loss: float, saved: float, spread: float) -> str:
-    """What is to be said of the first loss after a resume. ``spread``: the deviation of those before the save."""
+    """Return a warning about the first loss after a resume. ``spread``: the deviation of the losses before the save."""
     if abs(loss - saved) <= max(LOSS_SPREADS * spread, LOSS_FRACTION * abs(saved)):
         return ""
     return (
@@ -81,7 +84,7 @@ def loss_anomaly(loss: float, saved: float, spread: float) -> str:
 
 
 class Continuity:
-    """The first rank's word for all; each kind once."""
+    """Comparisons of the first rank, for all ranks; each kind of warning is reported once."""
 
     def __init__(self, channel: Channel, rank: int) -> None:
         self._channel = channel
@@ -94,7 +97,7 @@ class Continuity:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation of the newest losses; None while there are too few to say."""
+        """The standard deviation of the newest losses; None while there are too few."""
         return statistics.pstdev(self._losses) if len(self._losses) >= _LEAST_LOSSES else None
 
     def resumed(self, about: Manifest, world_size: int) -> None:
@@ -102,12 +105,12 @@ class Continuity:
         self._before_bytes = about.num_bytes if about.world_size == world_size else 0
 
     def compare(self, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
-        """The lineage of the checkpoint that is resumed from with this run's."""
+        """Compare the lineage of the checkpoint that is resumed from with this run's."""
         for code, words in lineage.changes(before, now):
             self._say(code, words)
 
     def note_loss(self, loss: float | None) -> None:
-        """Of each step, in their order; None: it told none, or no finite number."""
+        """Record the loss of each step, in their order; None: the program reported none, or no finite number."""
         about, self._before = self._before, None
         if loss is None:
             return
@@ -118,9 +121,10 @@ class Continuity:
     def note_saved(
         self, step: int, sizes: Sequence[int], volumes: Sequence[Volume] = (), state_bytes: int | None = None
     ) -> None:
-        """``sizes`` of the ranks' files, ``volumes`` of what was to be written to them.
+        """Compare a saved checkpoint. ``sizes`` of the ranks' files, ``volumes`` of the state that they were to hold.
 
-        What a resume read is compared as a whole alone: its ranks may have shared the state out otherwise.
+        The checkpoint that a resume read is compared as a whole alone: its ranks may have shared the state out in
+        another way.
         """
         num_bytes, about = sum(sizes), f"the checkpoint of step {step} "
         words = size_anomaly(num_bytes, self._before_bytes)

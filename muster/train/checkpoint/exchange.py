@@ -1,8 +1,9 @@
-"""Each rank has read and verified its share of a checkpoint's files; here it gets of the others' what it needs.
+"""Exchange of a checkpoint's content between ranks, after each has read and verified its share of the files.
 
-A file is read once, by one rank; what another needs of it goes over the ranks' own group: to all at once where all need
-all of it, as with DDP, else the very region that a rank lacks. Where each rank holds what it saved, nothing large goes.
-What is left over has the form in which it was read (``state.part_of``), with empty pieces where nothing was needed.
+One rank reads each file, once. The content that other ranks need goes over the ranks' own group: to all at once if all
+need all of it, as with DDP, else the exact region that a rank lacks. If each rank already has what it saved, nothing
+large is sent. The result has the form in which it was read (``state.part_of``), with empty pieces where nothing was
+needed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Part = dict[str, Any]
 Owner = int | str | None
 Where = tuple[int, Owner, "str | Place"]
 _INLINE_BYTES = 4096
-"""What is no larger goes with the word that it is there: less than a message of its own costs."""
+"""Tensors up to this size travel with their list entry, which costs less than a message of their own."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,10 @@ class _Region:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor in a file, or a piece of one. ``owner``: the parameter whose optimizer state it is by its number, or the
-    extra by its name; None: it is the model's. ``name``: of an extra the place in its state.
+    """A tensor in a file, or a piece of one.
+
+    ``owner``: the number of the parameter to whose optimizer state it belongs, or the name of the extra; None: the
+    model. ``name``: for an extra, the place in its state.
     """
 
     file: int
@@ -56,12 +59,15 @@ class _Entry:
 
 
 def holder_of(file: int, world_size: int) -> int:
-    """Which rank reads it: its own where it has one."""
+    """Return the rank that reads a file: its own rank if there is one."""
     return file % world_size
 
 
 def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, ranks: Agreement) -> list[Part]:
-    """All ``num_files`` parts in their order, each with what this rank needs of it. ``parts``: those that it read."""
+    """Return all ``num_files`` parts in their order, each with the content that this rank needs of it.
+
+    ``parts``: the parts that this rank read.
+    """
     if ranks.world_size == 1:
         return [parts[file] for file in range(num_files)]
     own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
@@ -77,7 +83,7 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
 
 
 def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[Where, Piece]]:
-    """Every tensor of the model and of the optimizer's state, and every piece of an extra's, with where it stands."""
+    """Yield every tensor of the model and of the optimizer's state, and every piece of an extra's, with its place."""
     for file, part in sorted(parts.items()):
         optimizer = part.get("optimizer", {"state": {}})
         plain = {None: part["model"], **optimizer["state"]}
@@ -101,7 +107,7 @@ def _entry(where: Where, piece: Piece, rank: int) -> _Entry:
 
 
 class _Here:
-    """What the program has now. An extra is asked for its state only where pieces of it were saved."""
+    """State of the program now. An extra's ``state_dict`` is called only if pieces of it were saved."""
 
     def __init__(self, trained: Trained) -> None:
         groups = [] if trained.optimizer is None else trained.optimizer.param_groups
@@ -112,13 +118,17 @@ class _Here:
         self._states: dict[str, dict[Place, torch.Tensor]] = {}
 
     def has_use(self, entry: _Entry) -> bool:
-        """A program that trains no more has none for an optimizer's state, and one without the extra none for that."""
+        """Return whether the program uses an entry.
+
+        A program without an optimizer uses no optimizer state, and a program without the extra uses none of its
+        tensors.
+        """
         if isinstance(entry.owner, str):
             return entry.owner in self._extras
         return entry.owner is None or self._has_optimizer
 
     def template(self, entry: _Entry) -> torch.Tensor | None:
-        """What the tensor is laid out like here; None: there is no such tensor."""
+        """Return the program's own tensor for an entry, whose layout the entry gets; None: there is no such tensor."""
         if isinstance(entry.owner, str):
             return self._state_of(entry.owner).get(cast("Place", entry.name))
         return self._model.get(cast("str", entry.name)) if entry.owner is None else self._parameters.get(entry.owner)
@@ -130,10 +140,10 @@ class _Here:
 
 
 def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
-    """By the entry's place, the region of the whole that this rank needs; None: all of the entry.
+    """Return, by the entry's index, the region of the whole that this rank needs; None: all of the entry.
 
-    What it needs nothing of is not there: of a sharded model each rank needs about as much as it saved, so that all
-    ranks' wishes together are as many as the entries, and not as many times the ranks.
+    An entry of which the rank needs nothing is left out. Of a sharded model each rank needs about as much as it saved,
+    so that all ranks' requests together are about as many as the entries, and not as many times the ranks.
     """
     here = _Here(trained)
     found: dict[int, _Region | None] = {}
@@ -147,7 +157,7 @@ def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | 
 def _by_entry(
     wishes: Sequence[Mapping[int, _Region | None]], entries: Sequence[_Entry]
 ) -> dict[int, dict[int, _Region]]:
-    """Of each entry that anybody needs: rank → the region."""
+    """Return, for each entry that any rank needs, a dictionary from rank to region."""
     wished: dict[int, dict[int, _Region]] = {}
     for rank, told in enumerate(wishes):
         for number, region in told.items():
@@ -156,7 +166,10 @@ def _by_entry(
 
 
 def _wish(entry: _Entry, template: Any) -> _Region | None:
-    """What fits nothing here is asked for whole: who puts it together says what is wrong with it."""
+    """Return the region of an entry that this rank needs, or None.
+
+    An entry that fits no tensor here is requested whole: the code that puts it together reports the mismatch.
+    """
     if template is None or list(template.shape) != entry.shape or not shards.is_sharded(template):
         return entry.region
     try:
@@ -174,7 +187,7 @@ def _wish(entry: _Entry, template: Any) -> _Region | None:
 
 
 def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list[Part]:
-    """The parts without their tensors: what is no tensor is small, and goes to all."""
+    """Return the parts without their tensors: all other content is small and goes to every rank."""
     told: dict[int, Part] = {}
     is_resized = ranks.world_size != num_files
     for found in ranks.gather({file: _frame(part, is_resized=is_resized) for file, part in parts.items()}):
@@ -192,7 +205,11 @@ def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list
 
 
 def _frame(part: Part, *, is_resized: bool) -> Part:
-    """Of a rank's own extras the names, and the states too where no rank is any more who saved them."""
+    """Return a part without tensors, with the names of a rank's own extras.
+
+    The states of these extras are included if the number of ranks has changed, since their own ranks may no longer
+    exist.
+    """
     frame: Part = {"model": {}, "model_pieces": {}, state.WAS_SHARDED: state.was_sharded(part)}
     if extras.OWN in part:
         frame[extras.OWN] = part[extras.OWN] if is_resized else dict.fromkeys(part[extras.OWN])
@@ -217,7 +234,9 @@ def _room(part: Part, owner: Owner) -> dict[str | Place, Piece]:
 
 
 def _delivered(entry: _Entry, held: torch.Tensor | None, wished: Mapping[int, _Region], ranks: Agreement) -> Piece:
-    """This rank's, after every rank that takes part in it has done so; all go through the entries in one order."""
+    """Deliver one entry to each rank that needs it, and return this rank's piece. All ranks take the entries in one
+    order.
+    """
     own_wish = wished.get(ranks.rank)
     if entry.inline is None:
         others = {rank: region for rank, region in wished.items() if rank != entry.holder}

@@ -1,5 +1,7 @@
-"""Sharded tensors in the states of schedulers and extras, such as averages of a sharded model: taken out of a state and
-saved piece by piece, as the model's own are, and put back laid out as the program has them now.
+"""Sharded tensors in the states of schedulers and extras, such as averages of a sharded model.
+
+They are taken out of a state and saved piece by piece, as the model's own are, and put back in the layout that the
+program has now.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ if TYPE_CHECKING:
     from muster.train.parallel.shards import Piece
 
 PIECES = "stateful_pieces"
-"""In a rank's part of a checkpoint: by the name of an extra and the place in its state, this rank's piece. A name is
-there on each rank, also on one that has no piece to save."""
+"""Key in a rank's part of a checkpoint: by the name of an extra and the place in its state, this rank's piece. A name
+is there on each rank, also on a rank that has no piece to save."""
 MISSING = None
-"""What stands in a saved state where a sharded tensor was."""
+"""Placeholder for a sharded tensor in a saved state."""
 
 Place = tuple[Any, ...]
-"""The keys and positions by which a tensor is reached in a state."""
+"""Keys and positions that lead to a tensor in a state."""
 
 
 def apart(name: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[Place, Piece] | None]:
-    """The state without its sharded tensors, and this rank's pieces of them; None: it has none.
+    """Return the state without its sharded tensors, and this rank's pieces of them; None: it has none.
 
     Raises:
         CoverageError: the ranks hold summands of one, and no pieces.
@@ -46,10 +48,11 @@ def apart(name: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[Place,
 def together(
     name: str, state: dict[str, Any], pieces: Mapping[Place, Sequence[Piece]], here: Mapping[Place, torch.Tensor]
 ) -> dict[str, Any]:
-    """The state with its tensors again, each laid out as ``here`` is; one that is not here comes back whole.
+    """Return the state with its tensors again, each in the layout of ``here``; a tensor that is not in ``here`` is
+    whole.
 
-    ``here``: what the program's own state holds now. What was whole in the saved state, and is sharded here, is
-    laid out alike.
+    ``here``: the program's own state now. A tensor that was whole in the saved state and is sharded here gets that
+    layout too.
 
     Raises:
         CoverageError: one has another shape here, or was not saved as a whole.
@@ -67,7 +70,7 @@ def together(
 
 
 def gathered(parts: Sequence[Mapping[str, Any]], name: str) -> dict[Place, list[Piece]]:
-    """Of each sharded tensor of one extra its pieces in all ranks' parts, in their order."""
+    """Return, for each sharded tensor of one extra, its pieces in all ranks' parts, in their order."""
     found: dict[Place, list[Piece]] = {}
     for part in parts:
         for place, piece in part.get(PIECES, {}).get(name, {}).items():
@@ -76,7 +79,7 @@ def gathered(parts: Sequence[Mapping[str, Any]], name: str) -> dict[Place, list[
 
 
 def tensors_in(value: object, place: Place = ()) -> Iterator[tuple[Place, torch.Tensor]]:
-    """In dictionaries, lists and tuples of any depth."""
+    """Yield the tensors in dictionaries, lists and tuples of any depth, with their places."""
     if isinstance(value, torch.Tensor):
         yield place, value
     elif isinstance(value, dict):
@@ -88,7 +91,7 @@ def tensors_in(value: object, place: Place = ()) -> Iterator[tuple[Place, torch.
 
 
 def _replaced(value: Any, by: Mapping[Place, Any], place: Place) -> Any:
-    """A copy of the containers with ``by`` in its places; all else is the same."""
+    """Return a copy of the containers with ``by`` in its places; all other values are the same objects."""
     if place in by:
         return by[place]
     if isinstance(value, dict):

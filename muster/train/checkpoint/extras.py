@@ -1,10 +1,10 @@
-"""Schedulers and extras: whatever else a program has with a ``state_dict``.
+"""Schedulers and extras: the other objects of a program that have a ``state_dict``.
 
-A state that is the same on every rank, by the digest of what is to be written, is written once, by rank 0. One that
-differs is each rank's own, as random numbers are, and comes back to the rank that saved it. Where another number of
-ranks goes on there is no right answer for it but the program's: its ``load_rank_states``, if it has one. Only a module
-of which nothing but buffers differs is treated as the model is: a new rank has the first one's. A tensor that is
-sharded over the ranks is neither: it is saved piece by piece, and fits any number of them (``extra_pieces``).
+Rank 0 alone writes a state that is the same on every rank, by the digest of its content. A state that differs is each
+rank's own, like random numbers, and returns to the rank that saved it. If another number of ranks continues, only the
+program can divide such a state: by its ``load_rank_states``, if it has one. Only a module of which nothing but buffers
+differs is treated as the model is: a new rank gets the first rank's. A tensor that is sharded over the ranks is saved
+piece by piece, and fits any number of ranks (``extra_pieces``).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 ALIKE = "stateful"
 OWN = "own_stateful"
-"""In a rank's part of a checkpoint: what all have alike (rank 0's part alone), and what is this rank's own."""
+"""Keys in a rank's part: states that all ranks have alike (in rank 0's part alone), and this rank's own states."""
 
 
 class Stateful(Protocol):
-    """What a scheduler is to us.
+    """Object with a state, such as a scheduler.
 
-    Beside it may have ``load_rank_states(states)``: the states of all ranks that saved, in their order, from which it
-    makes this rank's own. It is asked only where they differed and another number of ranks goes on.
+    It may also have ``load_rank_states(states)``, which gets the states of all ranks that saved, in their order, and
+    makes this rank's own from them. It is called only if the states differed and another number of ranks continues.
     """
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -52,7 +52,7 @@ def named(scheduler: Stateful | None, extras: Mapping[str, Stateful]) -> dict[st
 
 
 def part_of(statefuls: Mapping[str, Stateful]) -> dict[str, Any]:
-    """What this rank is to save of them, before ``divided`` leaves what others save too.
+    """Return the states that this rank is to save, before ``divided`` removes states that other ranks save too.
 
     Raises:
         CoverageError: one holds a tensor that cannot be saved.
@@ -67,7 +67,9 @@ def part_of(statefuls: Mapping[str, Stateful]) -> dict[str, Any]:
 
 
 def divided(part: dict[str, Any], ranks: Agreement) -> dict[str, Any]:
-    """``part`` with only what this rank is to write of them. All ranks together; one without a part passes ``{}``."""
+    """Return ``part`` with only the states that this rank is to write. All ranks call it; a rank without a part passes
+    ``{}``.
+    """
     states = part.get(ALIKE, {})
     if ranks.world_size == 1 or not any(ranks.max([len(states)])):
         return part
@@ -92,9 +94,10 @@ def restore(
     world_size: int,
     is_sharded_anew: bool = False,
 ) -> None:
-    """``loaded``: all ranks' parts; of others' own states only the names are there, unless the number of ranks differs.
+    """Restore the states.
 
-    ``is_sharded_anew``: the model was whole on every rank when it was saved, and is sharded here.
+    ``loaded``: all ranks' parts; of other ranks' own states only the names are there, unless the number of ranks
+    differs. ``is_sharded_anew``: the model was whole on every rank when it was saved, and is sharded here.
 
     Raises:
         CoverageError: one was not saved, or not all of it, or was each rank's own and another number of ranks saved it.
@@ -116,7 +119,10 @@ def _completed(
     is_sharded_anew: bool,  # noqa: FBT001  # for ``partial``
     state: dict[str, Any],
 ) -> dict[str, Any]:
-    """With its sharded tensors. The extra is asked for its own state only where that says how they are laid out."""
+    """Return the state with its sharded tensors.
+
+    The extra's ``state_dict`` is called only if it is needed for the layout.
+    """
     if not pieces and not (is_sharded_anew and any(extra_pieces.tensors_in(state))):
         return state
     return extra_pieces.together(name, state, pieces, dict(extra_pieces.tensors_in(stateful.state_dict())))
@@ -145,22 +151,23 @@ def _restore_own(
         stateful.load_state_dict(completed(states[rank if rank < len(states) else 0]))
     else:
         raise CoverageError(
-            f"{name} differed from rank to rank when {len(loaded)} of them saved it, and {world_size} go on: give it a "
-            f"method load_rank_states(states), which makes this rank's own of theirs, or keep it alike on all ranks"
+            f"{name} differed from rank to rank when {len(loaded)} ranks saved it, and {world_size} ranks continue: "
+            "give it a method load_rank_states(states), which makes this rank's state from all of them, or keep it "
+            "alike on all ranks"
         )
 
 
 def _has_parameters_alike(module: torch.nn.Module, states: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether only its buffers differ, such as the running means of a batch norm."""
+    """Return whether only the module's buffers differ, such as the running means of a batch norm."""
     names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
     return len({digest_of([state.get(name) for name in names]) for state in states}) == 1
 
 
 def digest_of(state: object) -> str:
-    """SHA-256 of plain values and tensors, equal where ranks have the same, on whatever device and in whatever order.
+    """Return the SHA-256 of plain values and tensors, equal if ranks have the same, on any device and in any order.
 
-    Keys of a dictionary and members of a set come by their own digests: two ranks may have put them in differently, and
-    a set of strings has another order in each process.
+    Keys of a dictionary and members of a set are ordered by their own digests: two ranks may have inserted them in
+    different orders, and a set of strings has another order in each process.
     """
     return _digest(state).hexdigest()
 
@@ -202,7 +209,9 @@ def _fold_tensor(digest: hashlib._Hash, value: torch.Tensor) -> None:
 
 
 def _other(value: object) -> bytes:
-    """What cannot be pickled is refused where it is written, with its reason."""
+    """Return a value's pickle, or its type's name if it cannot be pickled: the write refuses it later, with
+    the reason.
+    """
     try:
         return pickle.dumps(value, protocol=4)
     except Exception:  # noqa: BLE001  # whatever a foreign __reduce__ raises

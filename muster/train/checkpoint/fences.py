@@ -1,4 +1,4 @@
-"""Which attempt may write: ``FENCE`` in the checkpoint folder holds the highest that has begun, and only grows."""
+"""Fence of a checkpoint folder: ``FENCE`` holds the highest that has begun, and older attempts may not write."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class StaleFenceError(RuntimeError):
 
 
 def highest_fence(folder: Path) -> int:
-    """0 where no attempt has begun yet.
+    """Return the highest fence that has begun; 0 if no attempt has begun yet.
 
     Raises:
-        OSError: it cannot be read, or is no number: then nobody may write until a person has looked.
+        OSError: it cannot be read, or is no number: then no attempt may write until a person has checked it.
     """
     try:
         text = (folder / FENCE).read_text(encoding="ascii", errors="replace")
@@ -37,7 +37,7 @@ def highest_fence(folder: Path) -> int:
 
 
 def begin(folder: Path, fence: int | None) -> int:
-    """Begin under ``fence``; None, where nobody gives one out, takes the next. Returns the fence.
+    """Begin under ``fence``, or under the next one if it is None because none was assigned. Returns the fence.
 
     Raises:
         StaleFenceError: a newer attempt has begun.
@@ -57,10 +57,10 @@ def begin(folder: Path, fence: int | None) -> int:
 
 @contextlib.contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Nobody begins between a look at the fence and what follows from it.
+    """Lock the folder: no attempt begins between a read of the fence and the action that depends on it.
 
     A file system without locks leaves a gap of microseconds, in which a generation of the older fence may appear
-    beside the newer attempt's; its name tells it apart, and the control plane refuses it when it hears of it.
+    together with the newer attempt's. Its name distinguishes it, and the control plane refuses it when it is reported.
     """
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

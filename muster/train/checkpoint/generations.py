@@ -1,8 +1,8 @@
-"""Generations of a checkpoint on disk: named by step and fence, complete or not there, read only once verified.
+"""Generations of a checkpoint on disk: named by step and fence, complete or absent, and verified before use.
 
 ``<folder>/step-00000040/gen-4294967299/`` holds one file a rank and ``MANIFEST.json`` with the size and SHA-256 of
-each. It is written as ``.gen-….partial`` and renamed when all of it is on disk, so a torn one has no name; its files
-are never written again. Nothing here unpickles anything.
+each. It is written as ``.gen-….partial`` and renamed after all of it is on disk, so an incomplete one never has the
+name; its files are never written again. Nothing here unpickles anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Pacing = Callable[[int], None]
-    """Told how many bytes were read just now, by who reads beside something more urgent."""
+    """Callback that gets the number of bytes just read, and may pause the read for more urgent work."""
 
 _PIECE_BYTES = 1 << 20
 _NAME = re.compile(r"step-(\d{1,18})/gen-(\d{1,20})")
@@ -49,7 +49,7 @@ class Generation:
 
 
 def list_generations(folder: Path) -> list[Generation]:
-    """Those that are complete by name, the newest first."""
+    """Return the generations that are complete by name, the newest first."""
     found = [
         generation
         for path in folder.glob("step-*/gen-*")
@@ -62,9 +62,10 @@ def list_generations(folder: Path) -> list[Generation]:
 def candidates(
     found: Sequence[Generation], wanted: str | None, refused: frozenset[str], *, may_be_newer: bool = False
 ) -> list[Generation]:
-    """Which to try, in order: the wanted one, then what is older. Without a wish, all. Never what is refused.
+    """Return the generations to try, in order: ``wanted``, then older ones; without ``wanted``, all. Never a refused
+    one.
 
-    ``may_be_newer``: the wanted one is only the newest that was heard of, so what is newer goes first.
+    ``may_be_newer``: ``wanted`` is only the newest that was reported, so newer ones are tried first.
     """
     chosen = None if wanted is None or may_be_newer else Generation.named(wanted)
     allowed = [generation for generation in found if generation.name not in refused]
@@ -72,12 +73,12 @@ def candidates(
 
 
 def partial_of(folder: Path, generation: Generation) -> Path:
-    """Where a generation lies while it is being written."""
+    """Return the folder of a generation while it is being written."""
     return folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
 
 
 def prepare(folder: Path, generation: Generation) -> None:
-    """An empty place to write it to. Raises OSError."""
+    """Make an empty place to write a generation to. Raises OSError."""
     place = partial_of(folder, generation)
     if place.exists():
         shutil.rmtree(place)
@@ -90,7 +91,7 @@ def abandon(folder: Path, generation: Generation) -> None:
 
 
 def abandon_older(folder: Path, fence: int) -> None:
-    """What attempts before this one left half written: they may commit nothing any more."""
+    """Remove the half-written generations of attempts before this one, which may commit nothing any more."""
     for place in folder.glob("step-*/.gen-*.partial"):
         found = _PARTIAL.fullmatch(place.name)
         if found is not None and int(found[1]) < fence:
@@ -104,7 +105,7 @@ def _remove(place: Path) -> None:
 
 
 def write_part(folder: Path, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:
-    """One rank's file, with what ``dump`` writes. Raises OSError, such as a full disk."""
+    """Write one rank's file with the content of ``dump``. Raises OSError, such as for a full disk."""
     name = manifest.file_name(rank)
     with writing_durably(partial_of(folder, generation) / name) as file:
         dump(file)
@@ -112,7 +113,7 @@ def write_part(folder: Path, generation: Generation, rank: int, dump: Callable[[
 
 
 def commit(folder: Path, about: Manifest) -> str:
-    """Give the partial generation its name, once all is on disk. Returns the manifest's SHA-256.
+    """Give the partial generation its name, after all of it is on disk. Returns the manifest's SHA-256.
 
     Raises:
         StaleFenceError: a newer attempt has begun.
@@ -141,10 +142,10 @@ def commit(folder: Path, about: Manifest) -> str:
 
 
 def verify(folder: Path, generation: Generation, pace: Pacing | None = None) -> Manifest:
-    """The manifest, after every file was read back from the disk equal to it. ``pace`` is told of each piece.
+    """Return the manifest, after every file was read back from the disk equal to it. ``pace`` is called for each piece.
 
     Raises:
-        UnusableError: anything is missing, of another size, or differs in one byte.
+        UnusableError: a file is missing, of another size, or differs in one byte.
     """
     about = read_manifest(folder, generation)
     for file in about.files:
@@ -153,7 +154,7 @@ def verify(folder: Path, generation: Generation, pace: Pacing | None = None) -> 
 
 
 def measured(folder: Path, generation: Generation) -> Manifest:
-    """The manifest, after each file was found there in its size. What is in it was not looked at: see ``verify``.
+    """Return the manifest, after each file was found with its size. The content was not read: see ``verify``.
 
     Raises:
         UnusableError: a file is missing, or of another size.
@@ -170,7 +171,7 @@ def measured(folder: Path, generation: Generation) -> Manifest:
 
 
 def half_written(folder: Path) -> list[tuple[int, int]]:
-    """(step, fence) of what was never committed, the newest first; one of them may be in the making."""
+    """Return (step, fence) of generations that were never committed, the newest first; one may be in progress."""
     found = []
     for place in folder.glob("step-*/.gen-*.partial"):
         step, fence = _STEP.fullmatch(place.parent.name), _PARTIAL.fullmatch(place.name)
@@ -180,19 +181,19 @@ def half_written(folder: Path) -> list[tuple[int, int]]:
 
 
 def read_manifest(folder: Path, generation: Generation) -> Manifest:
-    """Raises UnusableError."""
+    """Return a generation's manifest. Raises UnusableError."""
     return require_about(manifest.parse(_read(folder / generation.name / MANIFEST)), generation)
 
 
 def require_about(about: Manifest, generation: Generation) -> Manifest:
-    """Raises UnusableError where the manifest is another generation's."""
+    """Return the manifest. Raises UnusableError if it is another generation's."""
     if (about.step, about.fence) != (generation.step, generation.fence):
         raise UnusableError(f"its {MANIFEST} is about step {about.step}, fence {about.fence}")
     return about
 
 
 def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
-    """Each rank's file, one at a time, and only once these very bytes are proved to be those that were saved.
+    """Yield each rank's file, one at a time, only after these very bytes were verified as saved.
 
     Raises:
         UnusableError: at the first that is not.
@@ -202,14 +203,14 @@ def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
 
 
 def verified_part(folder: Path, about: Manifest, file: FileRecord) -> bytes:
-    """One of its files, once these very bytes are proved to be those that were saved. Raises UnusableError."""
+    """Return one file, after these very bytes were verified as saved. Raises UnusableError."""
     content = _read(folder / Generation(about.step, about.fence).name / file.name)
     compare(file, len(content), hashlib.sha256(content).hexdigest())
     return content
 
 
 def compare(file: FileRecord, size: int, sha256: str) -> None:
-    """Raises UnusableError where they differ from what was saved."""
+    """Raise UnusableError if size or hash differ from the saved file's."""
     if size != file.size:
         raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
     if sha256 != file.sha256:
@@ -217,7 +218,7 @@ def compare(file: FileRecord, size: int, sha256: str) -> None:
 
 
 def _digest(path: Path, pace: Pacing | None) -> tuple[int, str]:
-    """Size and SHA-256, read from the disk rather than from the cache that the write left."""
+    """Return size and SHA-256, read from the disk rather than from the cache that the write left."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

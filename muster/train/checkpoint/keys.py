@@ -1,8 +1,8 @@
-"""The keys under which a job's checkpoints are encrypted: a file of its own, and never in what is saved or said.
+"""The keys under which a job's checkpoints are encrypted: in a file of their own, and never in a checkpoint or message.
 
 One key a line, 64 hex digits (``openssl rand -hex 32``); the first encrypts, any of them decrypts; blank lines and what
 follows ``#`` count for nothing. To change keys, put the new one first and leave the old ones until no checkpoint needs
-them. A key is told by its id, a fingerprint from which it cannot be found.
+them. Messages name a key by its id, a fingerprint from which the key cannot be computed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ _ID_DIGITS = 16
 
 
 class KeyFileError(ValueError):
-    """The file of keys cannot be read, or holds something else. Names the line and never what is in it."""
+    """The file of keys cannot be read, or holds something else. The message names the line and never its content."""
 
 
 class MissingKeyError(RuntimeError):
-    """A checkpoint that is to be used is encrypted under a key that is not here. It is no worse for that."""
+    """A checkpoint that is to be used is encrypted under a key that is not available here. The checkpoint itself may be
+    whole.
+    """
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Key:
 
 
 class Keyring:
-    """``first``: what is saved is encrypted under it."""
+    """Keys of one job. ``first``: the key under which new checkpoints are encrypted."""
 
     def __init__(self, keys: tuple[Key, ...], path: Path) -> None:
         self.first = keys[0]
@@ -48,17 +50,17 @@ class Keyring:
 
     @property
     def ids(self) -> list[str]:
-        """In the order of the file."""
+        """The keys' ids in the order of the file."""
         return list(self._keys)
 
     def encrypting_under(self, key_id: str) -> Keyring:
-        """The same keys. Raises MissingKeyError."""
+        """Return the same keys with another first. Raises MissingKeyError."""
         first = self.key(key_id)
         return Keyring((first, *(key for key in self._keys.values() if key != first)), self._path)
 
     @classmethod
     def read(cls, path: Path) -> Keyring:
-        """Raises KeyFileError."""
+        """Read the keys from a file. Raises KeyFileError."""
         try:
             lines = path.read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError) as fault:
@@ -76,12 +78,12 @@ class Keyring:
         return cls(tuple(keys), path)
 
     def key(self, key_id: str) -> Key:
-        """Raises MissingKeyError."""
+        """Return the key of an id. Raises MissingKeyError."""
         if key_id not in self._keys:
             raise MissingKeyError(f"key {key_id} is needed; {self._path} holds {', '.join(self._keys)}")
         return self._keys[key_id]
 
 
 def key_of(secret: bytes) -> Key:
-    """``secret``: 32 bytes. Its id is the begin of HMAC-SHA256 of a fixed text under it."""
+    """Return the key of a ``secret`` of 32 bytes. Its id is the begin of HMAC-SHA256 of a fixed text under it."""
     return Key(hmac.new(secret, _FINGERPRINT_OF, hashlib.sha256).hexdigest()[:_ID_DIGITS], secret)

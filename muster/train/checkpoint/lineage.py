@@ -1,8 +1,8 @@
-"""Of what a checkpoint was made: code, configuration and data, told by hashes, and the checkpoint before it.
+"""Origin of a checkpoint: hashes of code, configuration and data, and the checkpoint before it.
 
-``code_sha256`` is the script's own. Where it lies in a git work tree, ``git_commit`` is read from git's files; whether
-anything was changed since (``git_is_dirty``) git itself is asked, beside training, with hooks and file watchers off. It
-stays null where git does not answer within seconds.
+``code_sha256`` is the script's own. If the script is in a git work tree, ``git_commit`` is read from git's files.
+Whether a file was changed since (``git_is_dirty``) is found in the background by git itself, with hooks and file
+watchers off. It stays null if git does not answer within seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHANGES = (
 
 
 def require_config(config: object) -> None:
-    """Raises ValueError: it is no JSON object."""
+    """Raise ValueError if ``config`` is no JSON object."""
     if config is None:
         return
     try:
@@ -48,7 +48,7 @@ def require_config(config: object) -> None:
 
 
 class Lineage:
-    """Of one run. It begins to look at once and in a thread of its own; ``told`` waits for it."""
+    """Lineage of one run. It is read at once, in a thread of its own; ``told`` waits for it."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class Lineage:
         script: Path | None = None,
         is_asked: bool = True,
     ) -> None:
-        """``script``: the program; None: what this process was started with. ``is_asked``: it will have to tell.
+        """Begin to read the lineage. ``script``: the program; None: the script of this process.
+
+        ``is_asked``: ``told`` will be called.
 
         Raises:
             ValueError: ``config`` is no JSON object.
@@ -79,9 +81,10 @@ class Lineage:
             self._looking.start()
 
     def told(self, *, parent: str, rng: str) -> dict[str, Any]:
-        """What a manifest says of it. ``parent``: the generation that training went on from; empty: from the start.
+        """Return the lineage for a manifest. ``parent``: the generation that training continued from; empty: from the
+        start.
 
-        ``rng``: how this attempt's ranks came by their random numbers (``rng.policy``).
+        ``rng``: how this attempt's ranks got their random numbers (``rng.policy``).
         """
         self._looking.join()
         return {**self._found, "parent": parent or None, "rng": rng}
@@ -91,7 +94,7 @@ class Lineage:
 
 
 def changes(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(code, sentence) for each of code, configuration and data that is known of both and is another."""
+    """Return (code, sentence) for each of code, configuration and data that is known of both and differs."""
     found: list[tuple[str, str]] = []
     if before is None:
         return found
@@ -105,13 +108,13 @@ def changes(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[tu
 
 
 def word_of(about: Manifest) -> dict[str, Any]:
-    """What is said of a checkpoint's: without what has no bounds, which stays in its manifest."""
+    """Return the lineage of a checkpoint for a message: without the unbounded fields, which stay in its manifest."""
     told = {name: value for name, value in (about.lineage or {}).items() if name not in {"config", "data"}}
     return {**told, "torch_version": about.torch_version, "world_size": about.world_size}
 
 
 def code_of(script: Path | None) -> dict[str, Any]:
-    """What can be told of a program by its files; null is what cannot."""
+    """Return the facts about a program's files; null for a fact that cannot be found."""
     unknown: dict[str, Any] = dict.fromkeys(("code_sha256", "git_commit", "git_is_dirty"))
     if script is None:
         return unknown
@@ -127,7 +130,7 @@ def code_of(script: Path | None) -> dict[str, Any]:
 
 
 def commit_of(tree: Path) -> str | None:
-    """The commit that is checked out, by git's own files; None where they do not say."""
+    """Return the commit that is checked out, by git's own files; None if they do not state it."""
     try:
         folder = tree / ".git"
         if folder.is_file():  # a linked work tree, or a submodule
@@ -149,7 +152,7 @@ def commit_of(tree: Path) -> str | None:
 
 
 def _is_dirty(tree: Path) -> bool | None:
-    """Whether a tracked file was changed. Git runs none of the tree's hooks."""
+    """Return whether a tracked file was changed. Git runs none of the tree's hooks."""
     command = [*_QUIET_GIT, "-C", str(tree), "status", "--porcelain", "--untracked-files=no", "--ignore-submodules"]
     try:
         answer = subprocess.run(  # noqa: S603  # git, with our own words; no shell
@@ -161,7 +164,7 @@ def _is_dirty(tree: Path) -> bool | None:
 
 
 def _git_environment() -> dict[str, str]:
-    """Nothing that names another tree, another configuration or a helper."""
+    """Return an environment that names no other tree, no other configuration and no helper."""
     kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"}}
     return {**kept, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -174,7 +177,7 @@ def _main_script() -> Path | None:
 
 
 def _of_data(data: Sequence[Dataset]) -> str | None:
-    """One dataset's hash is its own; that of several is of all, in the order in which they were named."""
+    """Return one dataset's own hash; for several, a hash of all in the order in which they were named."""
     hashes = [each.sha256 for each in data]
     if len(hashes) == 1:
         return hashes[0]

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint, all ranks together: each file is verified by one of them before any rank unpickles."""
+"""Resume from a checkpoint by all ranks together: one rank verifies each file before any rank unpickles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Loading:
-    """``read_bytes``: what this rank has read of the generations that were tried."""
+    """Resume of one rank. ``read_bytes``: bytes that this rank has read of the generations that were tried."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Loading:
         self.read_bytes = 0
 
     def load(self, trained: Trained) -> Manifest | None:
-        """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
+        """Restore the newest generation that verifies, on all ranks. Returns its manifest, or None if there is none.
 
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
-            MissingKeyError: it is encrypted under a key that a rank has not: a person is to bring it, or to remove
-                the checkpoint; older ones would lose work, and beginning anew all of it.
-            OSError: the object store does not answer, or refuses. It is no worse for that, so as above: the next
-                attempt asks again.
+            MissingKeyError: it is encrypted under a key that a rank does not have. A person has to add the key or to
+                remove the checkpoint; older ones would lose work, and a start from the begin would lose all of it.
+            OSError: the object store does not answer, or refuses. The checkpoint may be whole, so older ones are not
+                used: the next attempt tries again.
         """
         found, failed = self._ranks.from_first(self._candidates() if self._ranks.rank == 0 else None)
         _require_answers("the checkpoints", failed)
@@ -75,7 +75,9 @@ class Loading:
         return None
 
     def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes | bytearray]] | None:
-        """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
+        """Return this rank's files, only after every rank has verified its own. None if any rank cannot use the
+        generation.
+        """
         about, fault, failed = self._ranks.from_first(
             self._read_manifest(generation) if self._ranks.rank == 0 else None
         )
@@ -103,7 +105,7 @@ class Loading:
         return None
 
     def _require_key(self, about: Manifest) -> None:
-        """Raises MissingKeyError, on every rank, where any rank lacks it."""
+        """Raise MissingKeyError, on every rank, if any rank lacks the key."""
         if about.key_id is None:
             return
         why = ""
@@ -120,11 +122,13 @@ class Loading:
                 raise MissingKeyError(f"{name} is encrypted and cannot be used: rank {rank}: {fault_there}")
 
     def _content(self, about: Manifest, file: FileRecord) -> bytes | bytearray:
-        """Decrypted, once it was found to be what was saved. Raises UnusableError, or a store's OSError."""
+        """Return a file's decrypted content, after it was verified as saved. Raises UnusableError, or a store's
+        OSError.
+        """
         return self._decrypted(about, file, self._late.read(partial(self._store.verified_part, about, file)))
 
     def _decrypted(self, about: Manifest, file: FileRecord, content: bytes) -> bytes | bytearray:
-        """Raises UnusableError."""
+        """Return the decrypted content. Raises UnusableError."""
         if about.key_id is None or self._keyring is None:
             return content
         place = f"{Generation(about.step, about.fence).name}/{file.name}"
@@ -138,7 +142,9 @@ class Loading:
         return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
 
     def _unpacked(self, about: Manifest, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
-        """Raises CoverageError, on every rank, where a file holds what may not be unpickled, or another rank's own."""
+        """Unpack the parts. Raises CoverageError on every rank if a file has unsafe content or another rank's random
+        numbers.
+        """
         fault, parts = "", {}
         try:
             for rank in list(contents):
@@ -152,14 +158,14 @@ class Loading:
         return parts
 
     def _candidates(self) -> tuple[list[Generation], str]:
-        """The second: why the store could not be asked."""
+        """Return the generations to try, and an error text if the store does not answer."""
         try:
             return self._upkeep.candidates(), ""
         except OSError as trouble:
             return [], str(trouble)
 
     def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None, str]:
-        """The third: why the store could not be asked."""
+        """Return the manifest, or why it cannot be used, or an error text if the store does not answer."""
         limit = self._resume.not_after_unix_ms
         try:
             about = self._late.read(partial(self._store.read_manifest, generation))
@@ -177,7 +183,7 @@ class Loading:
         return about, None, ""
 
     def _doubt_about(self, about: Manifest) -> str:
-        """Why it is not used, by what is known of its attempt; empty where nothing speaks against it."""
+        """Return why a checkpoint is not used because of its attempt; empty if nothing is known against it."""
         if self._resume.is_tainted(about.fence, about.committed_at_unix_ms):
             return "it was committed when a fault may have falsified its attempt's results"
         if self._resume.is_overtaken(about.fence, about.committed_at_unix_ms):
@@ -185,7 +191,9 @@ class Loading:
         return ""
 
     def _tell_found(self, about: Manifest) -> None:
-        """Whoever committed it may have died before it could say so: the control plane hears of it from us."""
+        """Report a checkpoint to the control plane: the attempt that committed it may have died before it
+        reported it.
+        """
         name = Generation(about.step, about.fence).name
         if self._resume.may_be_newer and name != self._resume.generation:
             self._channel.say(
@@ -201,9 +209,11 @@ class Loading:
     def _pass_over(
         self, generation: Generation, about: Manifest | None, faults: list[tuple[str, bool, FileRecord | None] | None]
     ) -> None:
-        """Rank 0 judges, by reading the file itself; trouble that another rank alone has with it is its host's.
+        """Skip a generation. Rank 0 judges, by reading the file itself; a fault that another rank alone has is its
+        host's.
 
-        That one file and no more: the others wait for it, and all of a large checkpoint takes longer than they do.
+        It reads that one file and no more: the other ranks wait, and reading all of a large checkpoint exceeds their
+        wait.
         """
         rank, (why, is_damage, file) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
         self._upkeep.pass_over(generation)
@@ -214,7 +224,7 @@ class Loading:
         _print(f"{generation.name} is not used: {why}")
 
     def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
-        """None where it finds no fault with it, or cannot ask. A file that is missing was waited for by then."""
+        """Return the fault of a file, or None if it has none or the store does not answer. It was waited for before."""
         try:
             self._decrypted(about, file, self._store.verified_part(about, file))
         except UnusableError as fault:
@@ -225,12 +235,12 @@ class Loading:
 
 
 def _require_answers(what: str, *failed: str) -> None:
-    """``failed``: by rank. Raises OSError, the same on every rank, where any of them could not ask the store."""
+    """Raise OSError, the same on every rank, if any rank's store did not answer. ``failed``: error texts by rank."""
     for rank, why in enumerate(failed):
         if why:
             raise OSError(f"{what} cannot be read now, and training begins with nothing older: rank {rank}: {why}")
 
 
 def _print(sentence: str) -> None:
-    """For who reads the job's log."""
+    """Write a sentence to the job's log."""
     sys.stderr.write(f"muster.train: {sentence}\n")

@@ -1,4 +1,4 @@
-"""What a generation says of itself: where training stood, and size and SHA-256 of each file. JSON, never a pickle."""
+"""Manifest of a generation: the state of training, and size and SHA-256 of each file. It is JSON, never a pickle."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 SCHEMA = 1
-"""The first; a manifest that names none is of it."""
+"""First schema, also of a manifest that names none."""
 ENCRYPTED_SCHEMA = 2
-"""So that a runtime which cannot decrypt passes it over, and does not take it for damaged."""
+"""Schema of encrypted checkpoints: a runtime which cannot decrypt skips them, and does not treat them as damaged."""
 SHARDED_EXTRAS_SCHEMA = 3
-"""So that a runtime which does not know of their pieces does not restore them without."""
+"""Schema of checkpoints with sharded extras: a runtime which does not know the pieces does not restore without them."""
 NEWEST_SCHEMA = SHARDED_EXTRAS_SCHEMA
 MANIFEST = "MANIFEST.json"
 
 
 class UnusableError(Exception):
-    """Why a generation is not to be used, in one sentence.
+    """Reason in one sentence why a generation must not be used.
 
     ``is_damage``: it is not as it was saved, wherever it is read. Otherwise it could not be read here and now.
-    ``is_missing``: a file is not there, which may be because a mount is not, or because it is being removed.
+    ``is_missing``: a file is absent, perhaps because a mount is, or because the generation is being removed.
     """
 
     def __init__(self, why: str, *, is_damage: bool = True, is_missing: bool = False) -> None:
@@ -32,9 +32,9 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file as it was staged: hashed before it was written, so that damage on the way shows too.
+    """One file as it was staged: hashed before it was written, so that damage during the write shows too.
 
-    ``rng_sha256``: of the rank's own random numbers in it (``rng``); None where an older runtime wrote it.
+    ``rng_sha256``: of the rank's own random numbers in it (``rng``); None if an older runtime wrote it.
     """
 
     name: str
@@ -46,13 +46,14 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most.
+    """Manifest of one generation.
 
-    ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
-    ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
-    ``lineage``: of what it was made (``muster.train.checkpoint.lineage``); None where an older runtime made it.
-    ``has_sharded_extras``: pieces of extras stand in its files (``extra_pieces``). ``file_sha256``: of the manifest's
-    own file, where it was read from one; it does not stand there.
+    ``position`` counts the samples that all ranks have seen; ``longest_save_s`` is the longest time of a save.
+    ``loss_spread``: the deviation of the losses before it; None if too few were reported, or an older runtime made it.
+    ``key_id``: the key under which its files are encrypted; None: they are not encrypted. Sizes and SHA-256 are of the
+    stored bytes. ``lineage``: its origin (``muster.train.checkpoint.lineage``); None if an older runtime made it.
+    ``has_sharded_extras``: its files hold pieces of extras (``extra_pieces``). ``file_sha256``: hash of the manifest's
+    own file if it was read from one; the file does not hold it.
     """
 
     step: int
@@ -73,7 +74,9 @@ class Manifest:
 
     @property
     def schema(self) -> int:
-        """The lowest that says all that a reader has to know of it: what an older runtime can use, it does."""
+        """The lowest schema with which a reader understands this manifest, so that older runtimes use it if
+        they can.
+        """
         if self.has_sharded_extras:
             return SHARDED_EXTRAS_SCHEMA
         return SCHEMA if self.key_id is None else ENCRYPTED_SCHEMA
@@ -90,13 +93,13 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def parse(content: bytes) -> Manifest:
-    """Fields that a newer runtime added are passed over; of a schema that is not known nothing is read.
+    """Parse a manifest. Fields that a newer runtime added are ignored; a manifest of an unknown schema is not read.
 
-    The schema comes after the manifest's own hash, which is taken alike in each: so a bit that flipped there is damage,
-    and no word of a newer runtime.
+    The schema is checked after the manifest's own hash, which every schema has alike: so a flipped bit in the schema
+    counts as damage, not as a newer runtime.
 
     Raises:
-        UnusableError: it is torn, was changed, is none of ours, or of a newer schema (which is no damage).
+        UnusableError: it is torn, was changed, is not a manifest, or of a newer schema (which is no damage).
     """
     try:
         document = json.loads(content)

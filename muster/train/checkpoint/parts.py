@@ -1,4 +1,4 @@
-"""A rank's part of the state, as it is to be written: taken while no step changes it, and copied if one is to go on."""
+"""A rank's part of the state for a save: taken while no step changes it, and copied if training is to continue."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.state import Trained
 
 Part = dict[str, Any] | SaveFault | CoverageError
-"""A rank's part of the state, or why it has none to write."""
+"""A rank's part of the state, or the reason why it has none to write."""
 
 
 class Parts:
-    """One rank's. All ranks ask for the same, behind the same step: a ``state_dict`` may be a matter of all of them."""
+    """Parts of one rank. All ranks call it after the same step, since a ``state_dict`` may need all of them."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank = rank
@@ -30,9 +30,9 @@ class Parts:
         self._staging = Staging()
 
     def of(self, trained: Trained) -> Part:
-        """The tensors are training's own, to be written before it goes on.
+        """Return the part with training's own tensors, which must be written before training continues.
 
-        With ``rng_sha256``, taken of the rank itself and not of the part: what is written is held against it.
+        ``rng_sha256`` in it is taken from the rank itself and not from the part: the written state is compared with it.
         """
         rng = chance.random_state()
         sha256 = chance.digest_of(rng)
@@ -43,7 +43,7 @@ class Parts:
         return {**part, "rng_sha256": sha256}
 
     def copied(self, trained: Trained) -> Part:
-        """As ``of``, in memory of its own: training may go on. It holds until the next copy."""
+        """Return the part in memory of its own, so that training may continue. It is valid until the next copy."""
         part = self.of(trained)
         if not isinstance(part, dict):
             return part
@@ -57,6 +57,6 @@ class Parts:
             return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
 
     def make_room(self, trained: Trained) -> None:
-        """Begin to make the memory for the first copy, beside training."""
-        with contextlib.suppress(CoverageError):  # told by who saves
+        """Begin to allocate the memory for the first copy, in the background."""
+        with contextlib.suppress(CoverageError):  # the save reports it
             self._staging.make_room(state.tensors_of(trained, rank=self._rank, world_size=self._world_size))

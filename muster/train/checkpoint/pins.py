@@ -1,7 +1,7 @@
-"""Generations that somebody wants kept. The mark in the store is the truth that retention goes by.
+"""Pinned generations. Retention follows the marks in the store.
 
 A mark survives without a server: ``muster ckpt``, a run of its own and the next attempt find it there.
-What the control plane wishes comes with the order and while the job runs; rank 0 makes it a mark, and says so.
+The control plane's pins arrive with the order and while the job runs; rank 0 turns them into marks and reports them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Pins:
-    """``wished`` None: the control plane has said nothing, and what it once marked stays."""
+    """Pins of one job. ``wished`` None: the control plane has stated none, and its earlier marks stay."""
 
     def __init__(self, store: Store, channel: Channel, wished: frozenset[str] | None) -> None:
         self._store = store
@@ -30,19 +30,19 @@ class Pins:
         self._told: dict[str, bool] = {}
 
     def wish(self, names: Iterable[str]) -> None:
-        """Counts at once, for retention here; ``carry`` makes it last."""
+        """Set the control plane's pins. They count at once for retention here; ``carry`` makes them durable."""
         with self._lock:
             self._wished = frozenset(names)
-            self._told = {}  # who wishes anew wants to hear of each
+            self._told = {}  # a new request gets a report for each pin
 
     def held(self) -> frozenset[str]:
-        """All that must stay. Raises OSError: then nothing may be removed, since nobody knows."""
+        """Return all names that must stay. Raises OSError: then nothing may be removed, since the marks are unknown."""
         with self._lock:
             wished = self._wished or frozenset()
         return wished.union(*(self._store.pinned_ones(mark) for mark in PINS))
 
     def carry(self) -> bool:
-        """The marks as they are wished, each told once. False: not all could be made or taken away now."""
+        """Set the marks as requested and report each once. Returns False if a mark could not be made or removed now."""
         with self._lock:
             wished, told = self._wished, self._told
         if wished is None:
@@ -53,7 +53,7 @@ class Pins:
         except OSError:
             return False
         is_done = True
-        for name in sorted((marked - wished) | (wished & there)):  # one that fails keeps no other from it
+        for name in sorted((marked - wished) | (wished & there)):  # one that fails does not stop the others
             is_pinned = name in wished
             if is_pinned is not (name in marked) and not self._change(name, is_pinned=is_pinned):
                 is_done = False

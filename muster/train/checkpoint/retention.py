@@ -1,5 +1,7 @@
-"""Which generations go: never the newest that was read back equal, nor the newest that training has outlived well, nor
-one from before a fault that is found only now, nor one that somebody pinned.
+"""Choice of the generations that retention removes.
+
+It never removes the newest that was read back equal, nor the newest good one, after which training did enough steps,
+nor one from before a fault that is found only now, nor a pinned one.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GOOD = "GOOD"
-"""Beside the manifest: verified, and its attempt did enough steps after it. A later attempt must know it too."""
+"""File next to the manifest: verified, and its attempt did enough steps after it. Later attempts need it too."""
 PINNED = "PINNED"
 PINNED_BY_CONTROL_PLANE = "PINNED_BY_CONTROL_PLANE"
-"""Beside the manifest: retention leaves it, whoever keeps the store and whether or not a server is asked. Two marks, so
-that what a person pinned on the disk is not unpinned by a server that never heard of it.
+"""File next to the manifest: retention never removes the generation, with or without a server. There are two marks, so
+that a server does not remove the pin of a person on the disk, of which it never received a report.
 """
 PINS = (PINNED, PINNED_BY_CONTROL_PLANE)
 READ = "READ"
-"""Beside the manifest: it was read again and found as it was saved, at the time of this file."""
+"""File next to the manifest: the generation was read again and found as it was saved, at the time of this file."""
 
 
 def to_remove(
@@ -40,13 +42,15 @@ def to_remove(
     passed_over: frozenset[str],
     pinned: frozenset[str] = frozenset(),
 ) -> list[Generation]:
-    """All but the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and those that
-    become so next: the oldest verified after each, of the running attempt ``fence``. ``found`` stands newest first.
+    """Return the generations to remove.
 
-    ``aged``: verified, and committed longer ago than any fault takes to be found.
-    ``refused`` ones count for nothing, and go once there is a verified one to go on from. ``passed_over`` ones, which
-    could not be used this time, count for nothing and stay: a person may want to look. ``pinned`` ones stay whatever
-    else is said of them, and count for ``keep`` as any other.
+    These stay: the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and the ones
+    that become good or aged next: for each, the oldest verified one after it, of the running attempt ``fence``.
+    ``found`` stands newest first. ``aged``: verified, and committed longer ago than any fault takes to be found.
+
+    ``refused`` ones count for nothing, and are removed after there is a verified one to continue from. ``passed_over``
+    ones, which could not be used this time, count for nothing and stay, because a person may need to inspect them.
+    ``pinned`` ones always stay, and count for ``keep`` as any other.
     """
     allowed = [generation for generation in found if generation.name not in refused | passed_over]
     whole = [generation for generation in allowed if generation.name in verified]
@@ -60,14 +64,14 @@ def to_remove(
 
 
 def _newest_and_next(allowed: Sequence[Generation], own: Sequence[Generation], such: frozenset[str]) -> set[Generation]:
-    """The newest of ``such``, and the oldest of ``own`` after it: it becomes such next."""
+    """Return the newest of ``such``, and the oldest of ``own`` after it, which becomes such next."""
     newest = next((generation for generation in allowed if generation.name in such), None)
     maturing = [generation for generation in own if newest is None or generation > newest]
     return {*([] if newest is None else [newest]), *maturing[-1:]}
 
 
 def remove(folder: Path, gone: Iterable[Generation]) -> None:
-    """The manifest goes first: what a crash leaves half removed does not verify. Raises OSError."""
+    """Remove generations, each manifest first: one that a crash leaves half removed does not verify. Raises OSError."""
     for generation in gone:
         place = folder / generation.name
         failpoint("retention.before")
@@ -79,17 +83,19 @@ def remove(folder: Path, gone: Iterable[Generation]) -> None:
 
 
 def mark(folder: Path, generation: Generation, name: str) -> None:
-    """Raises OSError."""
+    """Create the mark of a generation. Raises OSError."""
     (folder / generation.name / name).touch()
 
 
 def unmark(folder: Path, generation: Generation, name: str) -> None:
-    """Raises OSError."""
+    """Remove the mark of a generation. Raises OSError."""
     (folder / generation.name / name).unlink(missing_ok=True)
 
 
 def aged_ones(folder: Path, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
-    """Committed ``hold_s`` ago or earlier, by the time of their manifest's file."""
+    """Return the names of generations that were committed ``hold_s`` ago or earlier, by the time of their manifest's
+    file.
+    """
     return frozenset(
         generation.name
         for generation in verified
@@ -105,7 +111,7 @@ def _written_unix_s(folder: Path, generation: Generation, otherwise: float, name
 
 
 def read_ones(folder: Path) -> dict[str, float]:
-    """By name, of those marked as ``READ`` when that was last, in Unix seconds."""
+    """Return the times of the last ``READ`` marks by name, in Unix seconds."""
     return {
         generation.name: read_unix_s
         for generation in list_generations(folder)

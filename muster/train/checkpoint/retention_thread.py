@@ -1,5 +1,5 @@
-"""Beside training, on rank 0: read back what was committed, know what is good, remove what is no longer needed, and
-read again, slowly, what is kept.
+"""Background work of rank 0: verify committed checkpoints, mark good ones, remove old ones, and scrub the
+rest slowly.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 _LAST_PIECE_S = 1.0
-"""What a disk or store that hangs may keep an end from."""
+"""Longest wait of a program's end for a disk or store that hangs."""
 _CARRY_AGAIN_S = 5.0
-"""Until marks are tried again that could not be made or taken away."""
+"""Wait before marks that could not be made or removed are tried again."""
 
 
 class Upkeep:
-    """One job's store. Older generations go only once a newer one was read back equal."""
+    """Background work for one job's store. Older generations are removed only after a newer one was read back equal."""
 
     def __init__(
         self, store: Store, channel: Channel, resume: Resume, scrub: ScrubRule, *, fence: int, keep: int
@@ -61,7 +61,7 @@ class Upkeep:
         self._caring: Beside[None] | None = None
 
     def candidates(self) -> list[Generation]:
-        """Which to resume from, in order."""
+        """Return the generations to resume from, in order."""
         resume = self._resume
         found = self._store.list_generations()
         return generations.candidates(found, resume.generation, resume.refused, may_be_newer=resume.may_be_newer)
@@ -71,13 +71,13 @@ class Upkeep:
         self._scrub.note_read(generation)
 
     def pin(self, names: Iterable[str]) -> None:
-        """The control plane wants these kept, and no others."""
+        """Pin these generations for the control plane, and no others."""
         self._pins.wish(names)
         self._is_wished.set()
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Meanwhile nothing is scrubbed: the disk is the save's."""
+        """Pause scrubbing during a save, which needs the disk."""
         self._num_saving += 1
         try:
             yield
@@ -90,14 +90,14 @@ class Upkeep:
         return self._num_saving > 0 or (verifying is not None and verifying.is_busy)
 
     def begin(self, resumed: Generation | None = None) -> None:
-        """From here on pins are carried out, and what is kept is read again when it is due.
+        """Begin to carry out pins, and to read stored generations again when they are due.
 
-        ``resumed``: all ranks together have just read all of it.
+        ``resumed``: the generation that all ranks together have just read as a whole.
         """
         self._caring = Beside(partial(self._care, resumed), "checkpoint-scrub")
 
     def close(self) -> None:
-        """The program ends: what is being scrubbed is left."""
+        """Stop reading: the program ends, and a scrub in progress is abandoned."""
         self._stop.set()
         self._is_wished.set()
         if self._caring is not None:
@@ -116,7 +116,7 @@ class Upkeep:
                 self._scrub_one()
             except (OSError, Stopped):  # a store that does not answer is asked again later
                 pass
-            except Exception as fault:  # noqa: BLE001  # one turn's; pins and scrubs go on after it
+            except Exception as fault:  # noqa: BLE001  # it ends one turn; pins and scrubs continue
                 self._complain("kept checkpoints could not be read again", fault)
 
     @property
@@ -124,7 +124,9 @@ class Upkeep:
         return max(0.0, self._carry_at - time.monotonic())
 
     def _carry_wishes(self) -> None:
-        """Those that came in, or failed a while ago; also between two pieces of a scrub, so it raises nothing."""
+        """Carry out new pins, and pins that failed a while ago. It also runs between two pieces of a scrub, so it
+        raises nothing.
+        """
         if not self._is_wished.is_set() and self._carry_in_s > 0:
             return
         self._is_wished.clear()
@@ -136,7 +138,7 @@ class Upkeep:
         self._carry_at = float("inf") if is_done else time.monotonic() + _CARRY_AGAIN_S
 
     def _complain(self, what: str, fault: Exception) -> None:
-        """In the job's log, each once: it may come again with every turn."""
+        """Write a fault to the job's log, each text once: it may repeat with every turn."""
         sentence = f"muster.train: {what}: {type(fault).__name__}: {fault}\n"
         if sentence not in self._complaints:
             self._complaints.add(sentence)
@@ -149,7 +151,7 @@ class Upkeep:
         try:
             fault = self._scrub.fault_of(generation)
         except Exception:
-            self._scrub.note_read(generation)  # what nobody foresaw is not to keep the others from their turn
+            self._scrub.note_read(generation)  # an unforeseen fault must not keep the others from their turn
             raise
         if generation in self._gone:  # removed meanwhile
             return
@@ -157,17 +159,21 @@ class Upkeep:
             self._verified.add(generation)
             self._mark_read(generation)
             self._channel.say("checkpoint_scrubbed", generation=generation.name)
-        elif self._scrub.is_there(generation):  # else removed by somebody else, or the store is out of sight
+        elif self._scrub.is_there(generation):  # else it was removed by others, or the store is not visible
             self._tell_fault(generation, fault)
 
     def _mark_read(self, generation: Generation) -> None:
-        """Never in a folder that is being removed. Where it cannot be marked it is read once more than it need be."""
+        """Mark a generation as read, never in a folder that is being removed. Without the mark it is read more often
+        than needed.
+        """
         with self._marking, contextlib.suppress(OSError):
             if generation not in self._gone:
                 self._store.mark_read(generation)
 
     def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
-        """Damage condemns it. What could not be read now may be whole, and what was known of it stays known."""
+        """Report a fault. Damage condemns a generation; one that could not be read now may be whole and keeps its
+        state.
+        """
         is_damage = isinstance(fault, UnusableError) and fault.is_damage
         kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
         if is_damage:
@@ -176,11 +182,11 @@ class Upkeep:
         self._channel.say(kind, generation=generation.name, why=str(fault))
 
     def pass_over(self, generation: Generation) -> None:
-        """It could not be used when training resumed."""
+        """Skip a generation that could not be used when training resumed."""
         self._passed_over.add(generation)
 
     def verify_behind(self, generation: Generation) -> None:
-        """Beside training, after the one under way."""
+        """Verify a generation in the background, after the verification in progress."""
         earlier = self._verifying
 
         def work() -> None:
@@ -191,7 +197,7 @@ class Upkeep:
         self._verifying = Beside(work, "checkpoint-verify")
 
     def settle(self, within_s: float | None = None) -> None:
-        """Wait for the verification under way, so long as there is time."""
+        """Wait for the verification in progress, at most ``within_s`` seconds."""
         verifying, self._verifying = self._verifying, None  # two threads may ask
         if verifying is not None:
             verifying.wait(within_s)
@@ -199,7 +205,7 @@ class Upkeep:
     def _verify(self, generation: Generation) -> None:
         try:
             self._verify_patiently(generation)
-        except GivenUpError:  # the program ends, and nobody knows yet
+        except GivenUpError:  # the program ends before the result is known
             return
         except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
@@ -207,11 +213,13 @@ class Upkeep:
             return
         self.note_verified(generation)
         self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
-        with contextlib.suppress(OSError):  # what cannot be removed now is removed after the next save
+        with contextlib.suppress(OSError):  # the next save tries the removal again
             self._tidy(generation.step)
 
     def _verify_patiently(self, generation: Generation) -> None:
-        """A file that is missing may be on its way here: all is read again only once none is missing any more."""
+        """Verify a generation. A missing file may be visible here later: all is read again only after no file is
+        missing.
+        """
         try:
             self._store.verify(generation)
         except UnusableError as fault:

@@ -1,13 +1,13 @@
-"""What went wrong with a save, where, and on which rank: storage may be at fault, or the host.
+"""Faults of a save, with place and rank: storage may be at fault, or the host.
 
-| kind | of |
+| kind | cause |
 |---|---|
 | ``no_space`` | a full disk (ENOSPC) |
 | ``read_only`` | a file system that was made read-only, as kernels do after errors (EROFS) |
 | ``stale`` | a handle that the file server knows no more (ESTALE) |
 | ``timeout`` | no answer in time (ETIMEDOUT) |
-| ``refused`` | who asks may not: no right, or no quota left (EACCES, EPERM, EDQUOT; of an object store 401 and 403) |
-| ``io`` | an error of the device, the file system, the way there or the store (EIO and its like) |
+| ``refused`` | no right, or no quota left (EACCES, EPERM, EDQUOT; of an object store 401 and 403) |
+| ``io`` | an error of the device, the file system, the connection or the store (EIO and similar) |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MOST_TOLD = 16
-"""Of the ranks of one save: who fail alike fail for one reason."""
+"""Most faults of one save that are reported: ranks that fail alike fail for one reason."""
 _LONGEST_PLACE = 256
 _KINDS = {
     errno.ENOSPC: "no_space",
@@ -55,13 +55,16 @@ _SHARED = frozenset(
     }
 )
 _TAGGED = frozenset({"9p", "virtiofs"})
-"""Like FUSE: what stands as source is up to who mounts it."""
+"""File systems that, like FUSE, may have any text as source, chosen at the mount."""
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
 
 
 @dataclass(frozen=True)
 class Place:
-    """``name``: of a file system that several hosts see its source, of a host's own its mount, else the bucket."""
+    """File system or bucket of a store.
+
+    ``name``: the source of a file system that several hosts see, the mount of a host's own, else the bucket.
+    """
 
     name: str
     is_shared: bool
@@ -69,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SaveFault:
-    """``kind`` is empty where neither host nor storage is at fault: the program's state is, or another attempt was."""
+    """Fault of one rank. ``kind`` is empty if neither host nor storage is at fault: the state or another attempt is."""
 
     rank: int
     why: str
@@ -79,7 +82,7 @@ class SaveFault:
 
     @classmethod
     def own(cls, rank: int, words: str) -> SaveFault:
-        """Neither the host's nor the storage's."""
+        """Return a fault that is neither the host's nor the storage's."""
         return cls(rank, f"rank {rank}: {words}")
 
     @classmethod
@@ -88,21 +91,21 @@ class SaveFault:
 
 
 def told(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
-    """As the channel says them: those that storage or a host may be to blame for."""
+    """Return the faults as the channel sends them: only faults that storage or a host may have caused."""
     blamed = [fault for fault in faults if fault.kind][:MOST_TOLD]
     return [{name: value for name, value in asdict(fault).items() if name != "why"} for fault in blamed]
 
 
 def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:
-    """On which file system ``folder`` lies. ``mounts``: lines as of /proc/self/mountinfo (proc(5)); None: this host's.
+    """Return the file system of ``folder``. ``mounts``: lines as of /proc/self/mountinfo (proc(5)); None: this host's.
 
-    Where that cannot be told it is the folder's own, and the host's alone: nobody else is accused by it. Never raises:
-    a save that failed, or one that went well, is not to end the training by what its file system is called.
+    If it cannot be found, the place is the folder's own and the host's alone, so that no shared storage is blamed. It
+    never raises: the name of its file system must not end a training, after a save that failed or one that succeeded.
     """
     try:
         path = Path(folder).resolve()
         found = [mount for line in _mounts(mounts) if (mount := _mount(line)) and path.is_relative_to(mount[0])]
-    except (OSError, ValueError, RuntimeError):  # also a loop of links, a NUL, or a working folder that is gone
+    except (OSError, ValueError, RuntimeError):  # also a loop of links, a NUL, or a working folder that was removed
         return Place(_told_name(str(folder)), is_shared=False)
     if not found:
         return Place(_told_name(str(path)), is_shared=False)
@@ -112,19 +115,23 @@ def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:
 
 
 def _mounts(given: Iterable[str] | None) -> Iterable[str]:
-    """Names on Linux are bytes: those that are no UTF-8 are kept as paths keep them, so that the two compare equal."""
+    """Return the lines of mounts. Names on Linux are bytes: invalid UTF-8 is decoded as in paths, so that both compare
+    equal.
+    """
     if given is not None:
         return given
     return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
 
 
 def _names_storage(source: str) -> bool:
-    """Whether it is a place elsewhere, and not the driver (``s3fs``), a tag, or a path or device of this host."""
+    """Return whether a source is a place elsewhere, and not the driver (``s3fs``), a tag, or a path or device of this
+    host.
+    """
     return (":" in source or "/" in source) and (not source.startswith("/") or source.startswith("//"))
 
 
 def _mount(line: str) -> tuple[Path, str, str] | None:
-    """Mount point, type and source."""
+    """Return mount point, type and source."""
     before, found, after = line.partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
     return (Path(_plain(fields[4])), rest[0], _plain(rest[1])) if found and len(fields) > 4 and len(rest) > 1 else None
@@ -137,5 +144,5 @@ def _plain(text: str) -> str:
 
 
 def _told_name(text: str) -> str:
-    """It goes into JSON and a database: always valid UTF-8."""
+    """Return a name as valid UTF-8, since it goes into JSON and a database."""
     return text.encode("utf-8", errors="replace").decode("utf-8")[:_LONGEST_PLACE]

@@ -1,4 +1,4 @@
-"""A save that is under way beside training."""
+"""A save that runs in the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Saving(Beside[bool]):
-    """``step``: what is being saved. Its result is whether it was committed."""
+    """Save of ``step`` in progress. Its result is whether it was committed."""
 
     def __init__(self, step: int, work: Callable[[], bool]) -> None:
         self.step = step

@@ -1,6 +1,6 @@
-"""Older generations are read again, slowly: damage is to be found while there is another, not when this one is needed.
+"""Slow re-reading of older generations, which finds damage while there is another one, not when this one is needed.
 
-On rank 0, in a thread beside training; at most so many bytes a second, and none while a save is under way.
+It runs on rank 0, in a background thread; at most so many bytes a second, and not while a save is in progress.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ _SHORTEST_PAUSE_S = 0.05
 _LOOK_AT_SAVE_S = 0.02
 _LONGEST_WAIT_S = 1.0
 _SECOND_READING_S = 5.0
-"""Longer than a mount or a name is out of sight for a moment."""
+"""Longer than a mount or a name may be invisible for a moment."""
 
 
 @dataclass(frozen=True)
 class ScrubRule:
-    """Each generation that is kept is read again ``interval_s`` after it was written or read last; 0: never."""
+    """Rule for scrubs: each stored generation is read again ``interval_s`` after it was written or read
+    last; 0: never.
+    """
 
     interval_s: float = 86_400.0
     bytes_per_s: float = 50e6
 
 
-class Stopped(Exception):  # noqa: N818  # no fault: who reads is to leave
+class Stopped(Exception):  # noqa: N818  # no fault: the reading thread has to end
     """The program ends."""
 
 
 class Throttle:
-    """``spent`` is told of each piece that was read, and returns when the next may be."""
+    """Limit on the read rate: ``spent`` is called for each piece that was read, and returns when the next
+    may be read.
+    """
 
     def __init__(
         self,
@@ -48,9 +52,10 @@ class Throttle:
         is_busy: Callable[[], bool],
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """``is_busy``: something more urgent uses the same disk or network. ``meanwhile``: what is not to wait for it.
+        """Set up the limit. ``is_busy``: something more urgent uses the same disk or network.
 
-        ``meanwhile`` raises nothing: it would be taken for a fault of what is being read.
+        ``meanwhile``: work that must not wait for it. It raises nothing: an exception would be treated as a fault of
+        the file that is being read.
         """
         self._bytes_per_s = bytes_per_s
         self._stop = stop
@@ -58,11 +63,11 @@ class Throttle:
         self._meanwhile = meanwhile
 
     def spent(self, num_bytes: int) -> None:
-        """Raises Stopped."""
+        """Wait after a piece of ``num_bytes``. Raises Stopped."""
         self.rest(num_bytes / self._bytes_per_s)
 
     def rest(self, pause_s: float) -> None:
-        """So long, and for as long as something is more urgent. Raises Stopped."""
+        """Wait ``pause_s`` seconds, and for as long as something is more urgent. Raises Stopped."""
         until = time.monotonic() + pause_s
         while True:
             self._meanwhile()
@@ -77,9 +82,10 @@ class Throttle:
 
 
 class Scrub:
-    """Which generation is due, and what a reading of it says.
+    """Choice of the generation that is due, and its reading.
 
-    When an earlier attempt read it last is marked in the store; without a mark it is due by when it was written.
+    The time of an earlier attempt's last reading is marked in the store; without a mark a generation is due by the time
+    when it was written.
     """
 
     def __init__(
@@ -92,12 +98,12 @@ class Scrub:
         self._read_unix_s: dict[Generation, float] = {}
 
     def note_read(self, generation: Generation) -> None:
-        """It was read back just now, by whoever needed to."""
+        """Record that a generation was read back just now."""
         self._read_unix_s[generation] = time.time()
 
     @property
     def pause_s(self) -> float:
-        """How often to look whether one is due."""
+        """Seconds between two checks whether a generation is due."""
         return max(_SHORTEST_PAUSE_S, min(self._rule.interval_s / 10, _LONGEST_PAUSE_S)) if self._is_on else 3600.0
 
     @property
@@ -105,7 +111,9 @@ class Scrub:
         return self._rule.interval_s > 0
 
     def due(self, passed_over: frozenset[str]) -> Generation | None:
-        """The one that was read the longest ago, if that is long enough. Raises OSError: the store does not answer."""
+        """Return the generation that was read the longest ago, if that is long enough. Raises OSError: the store does
+        not answer.
+        """
         if not self._is_on:
             return None
         found = [each for each in self._store.list_generations() if each.name not in passed_over]
@@ -115,19 +123,20 @@ class Scrub:
         return oldest if is_due else None
 
     def _learn(self, found: list[Generation]) -> None:
-        """Of those that this attempt has not read itself. Raises OSError."""
+        """Find when generations that this attempt has not read were read last. Raises OSError."""
         unknown = [generation for generation in found if generation not in self._read_unix_s]
         marked = self._store.read_ones() if unknown else {}
         for generation in unknown:
             try:
                 written = self._store.read_manifest(generation).committed_at_unix_ms / 1000
             except (UnusableError, OSError):
-                self._read_unix_s[generation] = 0.0  # to be read now, which says what is wrong with it
+                self._read_unix_s[generation] = 0.0  # due now: reading it shows the fault
                 continue
             self._read_unix_s[generation] = max(written, min(marked.get(generation.name, 0.0), time.time()))
 
     def fault_of(self, generation: Generation) -> UnusableError | OSError | None:
-        """None: it is as it was saved. Damage counts once a second reading, some seconds later, finds it too.
+        """Return a generation's fault; None: it is as it was saved. Damage counts if a second reading, seconds later,
+        agrees.
 
         Raises Stopped.
         """
@@ -149,7 +158,11 @@ class Scrub:
         return None
 
     def _in_sight(self, generation: Generation, fault: UnusableError) -> UnusableError | OSError:
-        """A missing file is lost only where the manifest still is: removal begins there, and a mount takes it along."""
+        """Return the fault, as no damage if the manifest is not visible either.
+
+        A missing file is lost only if the manifest is still there: a removal begins with the manifest, and a missing
+        mount hides both.
+        """
         try:
             self._store.read_manifest(generation)
         except (UnusableError, OSError):
@@ -157,5 +170,5 @@ class Scrub:
         return fault
 
     def is_there(self, generation: Generation) -> bool:
-        """Whether the store still lists it. Raises OSError."""
+        """Return whether the store still lists a generation. Raises OSError."""
         return generation in self._store.list_generations()

@@ -1,13 +1,13 @@
-"""A file encrypted as it is written: AES-256-GCM in frames, so that nothing has to be held or trusted as a whole.
+"""Encryption of a file while it is written: AES-256-GCM in frames, so that no whole file has to be stored or trusted.
 
     "MSTRSEAL" 1 | salt (32) | nonce prefix (7) | frame | frame | …
 
-A frame is 1 MiB of what was written, the last one what is left, each with its tag of 16 bytes. This is the STREAM
+A frame is 1 MiB of content, the last one the remainder, each with its tag of 16 bytes. This is the STREAM
 construction (Hoang, Reyhanitabar, Rogaway, Vizár: Online Authenticated-Encryption and its Nonce-Reuse
 Misuse-Resistance, CRYPTO 2015): a frame's nonce is the prefix, its number (4 bytes) and whether it is the last (1).
 Each file has a key of its own, by HKDF-SHA256 (RFC 5869) of the job's key, the salt and which file of which generation
 it is, so that no nonce is ever used twice under one, however many files a job saves. The same words stand in each
-frame's associated data: a file that was cut off, put together anew, or put in the place of another does not open.
+frame's associated data: a file that was cut off, recombined, or put in the place of another does not open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER_BYTES = len(_MAGIC) + _SALT_BYTES + _PREFIX_BYTES
 
 
 class Sink(Protocol):
-    """Where a file is written to. ``fault``: what the disk said, where torch hides it."""
+    """File to write to. ``fault``: the disk's error, which torch hides."""
 
     @property
     def fault(self) -> OSError | None: ...
@@ -43,17 +43,17 @@ class Sink(Protocol):
 
 
 class NotOpenedError(Exception):
-    """What lies there is not what was encrypted for that place."""
+    """The stored bytes are not the ones that were encrypted for that place."""
 
 
 class MissingCipherError(RuntimeError):
-    """``cryptography`` is not installed here."""
+    """The package ``cryptography`` is not installed here."""
 
 
 def require_cipher() -> None:
-    """Raises MissingCipherError."""
+    """Raise MissingCipherError if ``cryptography`` is not installed."""
     try:
-        import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401, PLC0415  # who does not encrypt needs none
+        import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401, PLC0415  # needed only for encryption
     except ImportError as fault:
         raise MissingCipherError(
             "encrypted checkpoints need cryptography, which is not installed here:"
@@ -62,7 +62,7 @@ def require_cipher() -> None:
 
 
 def sealed(dump: Callable[[Sink], None], key: Key, place: str) -> Callable[[Sink], None]:
-    """Writes what ``dump`` does, encrypted. ``place``: the file's name with its generation's."""
+    """Return a writer of the content of ``dump``, encrypted. ``place``: the file's name with its generation's."""
 
     def seal(file: Sink) -> None:
         writer = _Sealing(file, key, place)
@@ -73,7 +73,7 @@ def sealed(dump: Callable[[Sink], None], key: Key, place: str) -> Callable[[Sink
 
 
 def opened(content: bytes, key: Key, place: str) -> bytearray:
-    """What was written. Raises NotOpenedError."""
+    """Return the decrypted content. Raises NotOpenedError."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
     if len(content) < HEADER_BYTES + TAG_BYTES or not content.startswith(_MAGIC):
@@ -94,7 +94,7 @@ def opened(content: bytes, key: Key, place: str) -> bytearray:
 
 
 class _Sealing:
-    """One frame is held back, since only ``finish`` knows which is the last."""
+    """Encrypting writer. It holds one frame back, since only ``finish`` knows which is the last."""
 
     def __init__(self, file: Sink, key: Key, place: str) -> None:
         self._file = file
@@ -122,7 +122,7 @@ class _Sealing:
         return num_bytes
 
     def flush(self) -> None:
-        """Frames go when they are full."""
+        """Do nothing: frames are written when they are full."""
 
     def finish(self) -> None:
         self._frame(is_last=True)

@@ -1,7 +1,7 @@
-"""A copy of a rank's part, made before training goes on, so that it can be written while training changes the state.
+"""Copy of a rank's part, made before training continues, so that it can be written while training changes the state.
 
-The memory is kept for the next copy: touching fresh memory takes longer than copying into it, and pinning it longer
-still. For the first one it is made beside training, shortly before it is needed.
+The memory is reused for the next copy: touching fresh memory takes longer than copying into it, and pinning it longer
+still. For the first copy it is allocated in the background, shortly before it is needed.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_THREADS = 4
-"""More do not copy faster: by then it is the memory that is busy."""
+"""More threads do not copy faster, because the memory is the limit by then."""
 _WORTH_THREADS_BYTES = 16 << 20
 
 
 class Staging:
-    """One copy at a time: ``copied`` overwrites the one before."""
+    """Copies of one rank's part. There is one at a time: ``copied`` overwrites the one before."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], torch.Tensor] = {}
         self._making: Beside[dict[tuple[object, ...], torch.Tensor]] | None = None
 
     def make_room(self, part: dict[str, Any]) -> None:
-        """Begin to make the memory for a copy of ``part``, in a thread: what is copied next need not be like it."""
+        """Begin to allocate memory for a copy of ``part``, in a thread. The part that is copied next may differ from
+        it.
+        """
         self._making = Beside(partial(_room_for, part), "checkpoint-room")
         atexit.register(self._making.wait)  # the interpreter may not end under a thread of torch's
 
     def copied(self, part: dict[str, Any]) -> dict[str, Any]:
-        """The same values in host memory; tensors that share their values in ``part`` share them here.
+        """Return the same values in host memory; tensors that share their values in ``part`` share them here.
 
         Raises:
-            RuntimeError, MemoryError: there is no room for it, or a tensor that cannot be copied.
-            TypeError, AttributeError, PicklingError: something else that cannot.
+            RuntimeError, MemoryError: there is no memory for it, or a tensor cannot be copied.
+            TypeError, AttributeError, PicklingError: something else cannot be copied.
         """
         making, self._making = self._making, None
         if making is not None:
             atexit.unregister(making.wait)
-            with contextlib.suppress(RuntimeError, MemoryError):  # met again by who copies, and told
+            with contextlib.suppress(RuntimeError, MemoryError):  # the copy meets it again and reports it
                 self._kept = making.result()
         pass_over = _Pass(self._kept)
         staged: dict[str, Any] = pass_over.of(part, ())
@@ -59,7 +61,7 @@ class Staging:
 
 
 def _room_for(part: dict[str, Any]) -> dict[tuple[object, ...], torch.Tensor]:
-    """By place, memory that was touched, for each tensor that is copied into kept memory."""
+    """Return, by place, touched memory for each tensor that is copied into reused memory."""
     room = _Pass({})
     plain = [(place, value) for place, value in tensors_in(part) if is_plain(value)]
     gpu = next((value.device for _, value in plain if value.is_cuda), None)
@@ -90,7 +92,9 @@ class _Pass:
         return copy.deepcopy(value)
 
     def room_for(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
-        """Memory to copy it into; nothing is copied. ``used`` has the place, unless one before shares its values."""
+        """Return memory to copy a tensor into, without the copy. ``used`` has the place, unless an earlier one shares
+        its values.
+        """
         layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
         same = (value.device, value.data_ptr(), *layout)
         if value.numel() and same in self._shared:
@@ -113,9 +117,9 @@ class _Pass:
         return made
 
     def end(self) -> None:
-        """What is on the CPU is copied, by several threads where it is much: torch lets go of the interpreter for it.
+        """Copy the tensors on the CPU, large ones by several threads, since torch releases the interpreter for it.
 
-        What GPUs copy beside is here: each on its own stream, whichever GPU is the current one.
+        Then wait for the copies of GPUs, each on its own stream, whichever GPU is the current one.
         """
         threads = _num_threads() if sum(made.nbytes for made, _ in self._copies) > _WORTH_THREADS_BYTES else 1
         if threads == 1:
@@ -134,7 +138,7 @@ def _copy(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def _num_threads() -> int:
-    """This rank's share of the cores it may use."""
+    """Return this rank's share of the cores that the process may use."""
     num_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1")
     return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // max(num_ranks, 1)))
 
@@ -143,7 +147,10 @@ _HOLDERS = (torch.Tensor, dict, list, tuple)
 
 
 def is_plain(value: torch.Tensor) -> bool:
-    """Whether it is its storage and nothing else: subclasses, sparse, nested and quantized ones are cloned whole."""
+    """Return whether a tensor is its storage and nothing else.
+
+    Subclasses, sparse, nested and quantized tensors are cloned whole.
+    """
     is_strided = value.layout is torch.strided and not value.is_nested and not value.is_quantized
     is_ours = type(value) in {torch.Tensor, torch.nn.Parameter}
     return is_strided and is_ours and (value.numel() == 0 or value.data_ptr() != 0)

@@ -1,9 +1,9 @@
-"""What must be equal for the next step to be the same: model, optimizer, scheduler, each rank's random numbers.
+"""State that decides the next step: model, optimizer, scheduler, each rank's random numbers.
 
-What all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at once.
-What is sharded over them is written piece by piece, each once, and read into any other layout (see ``shards``).
-What is each rank's own (random numbers; buffers, such as the running means of a batch norm; schedulers and extras that
-differ, see ``extras``) is written by each: one name for all would silently restore one rank's everywhere.
+State that all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at
+once. Sharded tensors are written piece by piece, each once, and read into any other layout (see ``shards``). Each rank
+writes its own state (random numbers; buffers, such as the running means of a batch norm; schedulers and extras that
+differ, see ``extras``): one name for all would silently restore one rank's everywhere.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ if TYPE_CHECKING:
 
 
 WAS_SHARDED = "was_sharded"
-"""In a part as ``exchange`` hands it on, where all is pieces: whether it was so when it was saved."""
+"""Key in a part from ``exchange``, where all tensors are pieces: whether the model was sharded when it was saved."""
 ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 
 @dataclass
 class Trained:
-    """What is saved and restored as one. ``extras``: anything else with a state
-    (``muster.train.checkpoint.extras``).
-    """
+    """Objects that are saved and restored as one. ``extras``: other objects with a state (``checkpoint.extras``)."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
@@ -47,11 +45,10 @@ class Trained:
 
 
 def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int) -> dict[str, Any]:
-    """This rank's part: the tensors are those of training itself, to be written before it goes on.
+    """Return this rank's part with training's own tensors, which must be written before training continues.
 
-    With all of its schedulers and extras: ``extras.divided`` leaves what it is to write of them.
-
-    ``rng``: the rank's random numbers, taken before: a ``state_dict``, or a thread beside, may draw some meanwhile.
+    It has all of the rank's schedulers and extras: ``extras.divided`` leaves the ones that the rank is to write.
+    ``rng``: the rank's random numbers, taken before: a ``state_dict``, or a background thread, may draw some meanwhile.
 
     Raises:
         CoverageError: it holds something that cannot be saved.
@@ -61,7 +58,7 @@ def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int
 
 
 def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
-    """What ``part_of`` has of model and optimizer. Raises CoverageError."""
+    """Return the part's content for model and optimizer. Raises CoverageError."""
     alike, own = _divided(trained.model)
     plain, pieces = _apart(alike)
     part: dict[str, Any] = {"model": _share(plain, rank, world_size), "model_pieces": pieces, "own": own}
@@ -76,7 +73,7 @@ def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any
 
 
 def dump(part: dict[str, Any], file: Sink) -> None:
-    """Without the checksums of the zip format: the SHA-256 of the whole says more.
+    """Write a part, without the checksums of the zip format: the SHA-256 of the whole file covers more.
 
     Raises:
         CoverageError: it holds something that cannot be written, or not be read again by ``unpacked``.
@@ -88,14 +85,16 @@ def dump(part: dict[str, Any], file: Sink) -> None:
         torch.save(part, cast("IO[bytes]", file))
     except (pickle.PicklingError, AttributeError, TypeError) as fault:
         raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
-    except RuntimeError as fault:  # torch's writer hides a full disk behind a complaint of its own
+    except RuntimeError as fault:  # torch's writer hides a full disk behind an error of its own
         raise file.fault or fault from fault
     finally:
         torch.serialization.set_crc32_options(had_checksums)
 
 
 def require_loadable(part: dict[str, Any]) -> None:
-    """Whether ``unpacked`` would take it, tried with empty tensors: this takes milliseconds. Raises CoverageError."""
+    """Raise CoverageError if ``unpacked`` would refuse the part. It is tried with empty tensors, which takes
+    milliseconds.
+    """
     buffer = io.BytesIO()
     try:
         torch.save(_emptied(part), buffer)
@@ -105,7 +104,7 @@ def require_loadable(part: dict[str, Any]) -> None:
 
 
 def _emptied(value: Any) -> Any:
-    """Without the values of its tensors; other kinds of containers and of tensors stay whole."""
+    """Return a copy without the values of its tensors; other kinds of containers and of tensors stay whole."""
     if isinstance(value, torch.Tensor) and is_plain(value):
         return torch.empty(0, dtype=value.dtype)
     if type(value) is dict:
@@ -116,7 +115,7 @@ def _emptied(value: Any) -> Any:
 
 
 def unpacked(part: bytes | bytearray) -> dict[str, Any]:
-    """One part, whose bytes were verified before. Raises CoverageError."""
+    """Unpack one part, whose bytes were verified before. Raises CoverageError."""
     return _load(io.BytesIO(part), "cpu")
 
 
@@ -129,7 +128,7 @@ def _load(buffer: IO[bytes], device: str) -> dict[str, Any]:
 
 
 def _divided(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all ranks have alike, and what is this rank's own."""
+    """Return the entries that all ranks have alike, and this rank's own entries."""
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     whole = model.state_dict()
     alike = {name: value for name, value in whole.items() if name in names or shards.is_sharded(value)}
@@ -137,14 +136,16 @@ def _divided(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Piece]]:
-    """What each rank has whole, and this rank's pieces of what is sharded."""
+    """Return the values that each rank has whole, and this rank's pieces of sharded ones."""
     plain = {name: value for name, value in values.items() if not shards.is_sharded(value)}
     pieces = {name: shards.piece_of(value) for name, value in values.items() if name not in plain}
     return plain, {name: piece for name, piece in pieces.items() if piece is not None}
 
 
 def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
-    """This rank's entries, so that all ranks have about as much to write; the same cut on each rank."""
+    """Return this rank's entries, so that all ranks have about as much to write; every rank computes the
+    same division.
+    """
     loads = [0] * world_size
     chosen = {}
     for key, value in sorted(whole.items(), key=lambda item: -_size_of(item[1])):
@@ -162,7 +163,7 @@ def _size_of(value: Any) -> int:
 
 
 def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_size: int) -> bool:
-    """Put all ranks' parts back. Returns whether this rank found its own random numbers there.
+    """Restore all ranks' parts. Returns whether this rank found its own random numbers there.
 
     Raises:
         CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
@@ -190,7 +191,7 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_
 
 
 def was_sharded(part: Mapping[str, Any]) -> bool:
-    """Whether the model was laid out over the ranks when this part of it was saved."""
+    """Return whether the model was sharded over the ranks when this part of it was saved."""
     return bool(part.get(WAS_SHARDED, part.get("model_pieces")))
 
 
@@ -205,14 +206,16 @@ def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Opti
 
 
 def _weights(loaded: list[dict[str, Any]], model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """By name, each laid out as the model's own. What the model has not is left for it to refuse."""
+    """Return the weights by name, each in the layout of the model's own. The model itself refuses names that
+    it lacks.
+    """
     saved = _gathered([(part["model"], part.get("model_pieces", {})) for part in loaded])
     here = model.state_dict()
     return {name: shards.like(here.get(name, pieces[0]["values"]), pieces, name) for name, pieces in saved.items()}
 
 
 def _gathered(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]]) -> dict[str, list[Piece]]:
-    """Of each tensor by name its pieces in all ranks' parts, in their order."""
+    """Return, for each tensor by name, its pieces in all ranks' parts, in their order."""
     found: dict[str, list[Piece]] = {}
     for plain, pieces in parts:
         for name, value in plain.items():
@@ -224,7 +227,7 @@ def _gathered(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]]) ->
 
 
 def _optimizer_state(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
-    """Of each parameter by its number."""
+    """Return the optimizer's state by the number of each parameter."""
     parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
     parts = [(part["optimizer"]["state"], part["optimizer"].get("pieces", {})) for part in loaded]
     keys = {key for rooms in parts for room in rooms for key in room}
@@ -237,7 +240,9 @@ def _optimizer_state(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimi
 def _state_of(
     parameter: torch.Tensor | None, parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]], key: int
 ) -> dict[str, Any]:
-    """What has the parameter's shape is laid out as the parameter is; all else stays as it was saved."""
+    """Return one parameter's state. A tensor of the parameter's shape gets its layout; all others stay as they were
+    saved.
+    """
     found = {name: value for plain, _ in parts for name, value in plain.items()}
     for name, pieces in _gathered(parts).items():
         is_alike = parameter is not None and list(parameter.shape) == pieces[0]["shape"]

@@ -1,7 +1,7 @@
-"""What a checkpoint comes to by the tensors of the state: elements × bytes of each.
+"""Expected size of a checkpoint by the tensors of the state: elements × bytes of each.
 
-The first one has none before it to be compared with. So each rank's file is held against the tensors of its part, and
-all parts together against model and optimizer as the program has them.
+The first checkpoint has no earlier one to be compared with. So each rank's file is compared with the tensors of its
+part, and all parts together with model and optimizer as the program has them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.state import Trained
 
 _TENSOR_BYTES = 1024
-"""At most what torch's format adds to a tensor: its name, type, shape and place, and what fills up to 64 bytes."""
+"""Most bytes that torch's format adds to a tensor: its name, type, shape and place, and padding to 64 bytes."""
 _VALUE_BYTES = 64
-"""As much for a number, or for a word beyond its letters."""
+"""Most bytes of a number, or of a text in addition to its letters."""
 _LETTER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Volume:
-    """Of one rank's part. ``state_bytes``: of the tensors of model and optimizer in it.
+    """Size of one rank's part. ``state_bytes``: bytes of the tensors of model and optimizer in it.
 
-    Its file holds ``least_bytes`` to ``most_bytes``; ``most_bytes`` None: it has tensors whose size in a file is theirs
-    to say, such as sparse ones.
+    Its file holds ``least_bytes`` to ``most_bytes``. ``most_bytes`` None: it has tensors, such as sparse ones, whose
+    size in a file cannot be computed here.
     """
 
     state_bytes: int
@@ -40,7 +40,10 @@ class Volume:
 
 
 def of_part(part: Mapping[str, Any]) -> Volume:
-    """``part``: as it is written, with what this rank saves of all that the ranks have alike."""
+    """Return the volume of a part.
+
+    ``part``: as it is written, with this rank's share of the state that all ranks have alike.
+    """
     optimizer = part.get("optimizer", {})
     rooms = (part["model"], part["model_pieces"], optimizer.get("state", {}), optimizer.get("pieces", {}))
     tensors = [value for value in _leaves(part) if isinstance(value, torch.Tensor)]
@@ -55,7 +58,9 @@ def of_part(part: Mapping[str, Any]) -> Volume:
 
 
 def of_state(trained: Trained) -> int:
-    """Bytes of all tensors of model and optimizer that the ranks save once for all; a sharded one counts whole."""
+    """Return the bytes of all tensors of model and optimizer that the ranks save once for all; a sharded one counts
+    whole.
+    """
     parameters = {name for name, _ in trained.model.named_parameters(remove_duplicate=False)}
     model = {
         name: value
@@ -71,14 +76,14 @@ def _tensor_bytes(value: object) -> int:
 
 
 def _words_bytes(value: object) -> int:
-    """At most, of all that is no tensor."""
+    """Return the most bytes of all values that are no tensors."""
     others = [inner for inner in _leaves(value) if not isinstance(inner, torch.Tensor)]
     letters = sum(len(inner) for inner in others if isinstance(inner, (str, bytes, bytearray)))
     return _VALUE_BYTES * len(others) + _LETTER_BYTES * letters
 
 
 def _leaves(value: object) -> Iterator[Any]:
-    """What dictionaries, lists, tuples and sets of any depth hold, and the keys."""
+    """Yield the values in dictionaries, lists, tuples and sets of any depth, and the keys."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(key)

@@ -1,14 +1,14 @@
-"""Datasets on a host's own disk: whole copies named by their SHA-256, and what has been read back here before.
+"""Datasets on a host's own disk: whole copies named by their SHA-256, and a record of files that were verified here.
 
-``MUSTER_SCRATCH_DIR`` names the folder, else it is ``/var/tmp``, which outlives an attempt. Where the variable is
-empty, as in a container that has no folder of its host's for them, no copies are made, and ``/var/tmp`` has the rest.
-Each user has a part of it alone, so nobody reads what another could have changed. In it:
+``MUSTER_SCRATCH_DIR`` names the folder, else it is ``/var/tmp``, which outlives an attempt. If the variable is empty,
+as in a container that has no folder of its host's for them, no copies are made, and ``/var/tmp`` has the other files.
+Each user has a part of the folder, so that no user reads files that another could have changed. In it:
 
 | | |
 |---|---|
 | ``<sha256>/`` | a copy: written as ``.<sha256>.partial``, hashed meanwhile, renamed when all of it is on disk |
 | ``<sha256>.making``, ``.using`` | locks: one process copies or reads back, others wait; a copy that is in use stays |
-| ``seen/`` | which files had been found right, by size, time of change and inode, so that a resume need not read them |
+| ``seen/`` | the files that were verified, by size, time of change and inode, so that a resume need not read them |
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 4 << 20
 _COPYING = 4
 _LEFT_FREE = 0.02
-"""Of a disk: so much of it is left to others."""
-_EVERYBODYS = Path("/var/tmp")  # noqa: S108  # sticky and root's; what lies in it is asked whose it is
+"""Fraction of a disk that is left free for others."""
+_EVERYBODYS = Path("/var/tmp")  # noqa: S108  # sticky and root's; the owner of each entry is checked
 _MAKING, _USING = ".making", ".using"
 _MOST_NAMED = 3
 _HEX_DIGITS = 64
 
 
 class NoRoomError(OSError):
-    """Why there is no copy, in words."""
+    """Reason why there is no copy, as text."""
 
 
 def scratch_of(folder: Path | None) -> Path:
-    """This user's own part of it, made where it is not there. Raises OSError."""
+    """Return this user's own part of the folder, made if it does not exist. Raises OSError."""
     shared = _EVERYBODYS if folder is None else folder
     shared.mkdir(mode=0o755, parents=True, exist_ok=True)
     _require_no_strangers(shared)
@@ -69,7 +69,9 @@ def scratch_of(folder: Path | None) -> Path:
 
 
 def _require_no_strangers(shared: Path) -> None:
-    """Whoever owns a folder, or may write into one that is not sticky, could put another in our folder's place."""
+    """Raise OSError if another user could replace our folder: as owner of its parent, or by writing into one without
+    sticky bit.
+    """
     found = shared.stat()
     is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in {0, os.getuid()} or is_open:
@@ -79,7 +81,7 @@ def _require_no_strangers(shared: Path) -> None:
 
 @contextlib.contextmanager
 def making(scratch: Path, sha256: str) -> Iterator[None]:
-    """Alone on this host with the dataset: others wait here. Raises OSError."""
+    """Hold the dataset's lock on this host: other processes wait here. Raises OSError."""
     descriptor = os.open(scratch / f"{sha256}{_MAKING}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -89,13 +91,16 @@ def making(scratch: Path, sha256: str) -> Iterator[None]:
 
 
 class Use:
-    """Keeps a copy from being removed until it, and what it was handed on to, is closed; not until it is forgotten."""
+    """Lock against the removal of a copy, until it and every descriptor that was inherited from it are closed.
+
+    It is not released when the object is garbage-collected.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Once: by then the number may be another file's."""
+        """Release the lock once: a second close might close another file with the same number."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):
@@ -103,7 +108,7 @@ class Use:
 
 
 def use(scratch: Path, sha256: str) -> Use:
-    """Raises OSError."""
+    """Lock a copy against removal. Raises OSError."""
     path = scratch / f"{sha256}{_USING}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -116,9 +121,10 @@ def use(scratch: Path, sha256: str) -> Use:
 
 
 def require_whole(scratch: Path, folder: Path, manifest: DatasetManifest, attempt_id: str) -> bool:
-    """Each file as the manifest says: read back once, and then known by its identity. Whether it was read now.
+    """Require each file to be as the manifest says, and return whether files were read now.
 
-    What is damaged is remembered for the same attempt, so that not each rank of a host reads it all to find that out.
+    A file is read back once, and then known by its size, time and inode. Damage is remembered for the same attempt, so
+    that only one rank of a host reads everything to find it.
 
     Raises:
         DatasetError: naming the first files that are not.
@@ -139,18 +145,18 @@ def require_whole(scratch: Path, folder: Path, manifest: DatasetManifest, attemp
 
 
 def note_seen(scratch: Path, folder: Path, manifest: DatasetManifest, *, fault: str = "", attempt_id: str = "") -> None:
-    """Losing it costs a reading, so a full disk is no fault."""
+    """Record the result of a reading. A lost record costs one more reading, so a full disk is no fault."""
     said = {"identity": _identity(folder, manifest), "fault": fault, "attempt_id": attempt_id}
     with contextlib.suppress(OSError):
         write_durably(_note_of(scratch, folder, manifest), json.dumps(said).encode())
 
 
 def copy(scratch: Path, source: Path, manifest: DatasetManifest, *, limit_bytes: int | None) -> Path:
-    """A whole copy, on disk, hashed while it was written. To be called within ``making``, in use.
+    """Make a whole copy on disk, hashed while it is written. Call it within ``making``, with the copy in use.
 
     Raises:
         DatasetError: a file of the source is not as the manifest says.
-        NoRoomError: not even without the copies that nobody uses.
+        NoRoomError: there is no space even without the unused copies.
         OSError: the disk.
     """
     final, partial = scratch / manifest.sha256, scratch / f".{manifest.sha256}.partial"
@@ -164,7 +170,7 @@ def copy(scratch: Path, source: Path, manifest: DatasetManifest, *, limit_bytes:
         write_durably(partial / DATASET, dump(manifest))
         for walked, _, _ in os.walk(partial):
             sync_folder(Path(walked))
-        shutil.rmtree(final, ignore_errors=True)  # one that was found damaged
+        shutil.rmtree(final, ignore_errors=True)  # a damaged copy
         partial.rename(final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -173,10 +179,10 @@ def copy(scratch: Path, source: Path, manifest: DatasetManifest, *, limit_bytes:
 
 
 def make_room(scratch: Path, num_bytes: int, *, limit_bytes: int | None) -> None:
-    """Remove what nobody uses, the longest unused first, until there is room.
+    """Remove unused copies, the longest unused first, until there is space.
 
     Raises:
-        NoRoomError: all that is left is in use.
+        NoRoomError: all remaining copies are in use.
     """
     _remove_abandoned(scratch)
     unused = sorted(_copies(scratch), key=lambda sha256: _used_at(scratch, sha256))
@@ -206,7 +212,7 @@ def _lack(scratch: Path, num_bytes: int, limit_bytes: int | None) -> str:
 
 
 def room_bytes(folder: Path) -> int:
-    """What may still be written there."""
+    """Return the bytes that may still be written there."""
     disk = os.statvfs(folder)
     return max(disk.f_bavail * disk.f_frsize - int(disk.f_blocks * disk.f_frsize * _LEFT_FREE), 0)
 
@@ -226,7 +232,7 @@ def _used_at(scratch: Path, sha256: str) -> float:
 
 
 def _remove_abandoned(scratch: Path) -> None:
-    """What a process that was killed left half written or half removed."""
+    """Remove copies that a killed process left half written or half removed."""
     for path in scratch.glob(".*.removed"):
         shutil.rmtree(path, ignore_errors=True)
     for half in scratch.glob(".*.partial"):
@@ -237,7 +243,7 @@ def _remove_abandoned(scratch: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(scratch: Path, sha256: str, lock: str) -> Iterator[str | None]:
-    """The dataset, with nobody else at it; None where somebody is."""
+    """Yield the dataset under its lock, or None if another process has the lock."""
     descriptor = os.open(scratch / f"{sha256}{lock}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -265,7 +271,7 @@ def _copy_file(source: Path, target: Path, file: DataFile) -> None:
 
 
 def _blocks(source: Path, file: DataFile) -> Iterator[bytes]:
-    """What cannot be read is the source's fault, what cannot be written the copy's."""
+    """Yield a file's blocks. A failed read is the source's fault, a failed write the copy's."""
     try:
         with (source / file.path).open("rb", buffering=0) as reading:
             while block := reading.read(_BLOCK_BYTES):
@@ -275,7 +281,7 @@ def _blocks(source: Path, file: DataFile) -> Iterator[bytes]:
 
 
 def fault_of(folder: Path, manifest: DatasetManifest) -> str:
-    """How it is not what the manifest says, each byte read; nothing where it is."""
+    """Return the differences between folder and manifest, with each byte read; an empty text if there are none."""
     with ThreadPoolExecutor(num_workers()) as pool:
         found = [each for each in pool.map(lambda file: difference(folder, file), manifest.files) if each is not None]
     named = "; ".join(f"{each.path} is {each.what}: {each.why}" for each in found[:_MOST_NAMED])
@@ -284,7 +290,7 @@ def fault_of(folder: Path, manifest: DatasetManifest) -> str:
 
 
 def _identity(folder: Path, manifest: DatasetManifest) -> str:
-    """Of all files as they lie there, without reading them."""
+    """Return a hash of all files' sizes, times and inodes, without reading the files."""
     found = hashlib.sha256()
     for file in manifest.files:
         try:

@@ -1,7 +1,8 @@
-"""What a dataset is: each file's place, size and SHA-256, written beside them as ``muster-dataset.json``.
+"""Manifest of a dataset: each file's path, size and SHA-256, written next to the files as ``muster-dataset.json``.
 
-The dataset's own SHA-256 is that of its files' entries in the order of their paths, so it names the bytes wherever they
-lie. Files are hashed side by side: hashing lets go of the interpreter. Links that lead out of the folder are refused.
+The dataset's own SHA-256 is the hash of its files' entries in the order of their paths, so it names the bytes at any
+place. Files are hashed in parallel, since hashing releases the interpreter. Links that lead out of the folder are
+refused.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class DatasetError(ValueError):
-    """What is wrong with a dataset, in one sentence that names the file."""
+    """Fault of a dataset, in one sentence that names the file."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """``path`` is relative to the dataset's folder, with ``/``. ``num_samples`` None: nobody counted."""
+    """Entry of a file. ``path`` is relative to the dataset's folder, with ``/``. ``num_samples`` None: they were not
+    counted.
+    """
 
     path: str
     size: int
@@ -45,13 +48,13 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DatasetManifest:
-    """``files`` in the order of their paths."""
+    """Manifest with its ``files`` in the order of their paths."""
 
     files: tuple[DataFile, ...]
 
     @property
     def sha256(self) -> str:
-        """Of the entries: equal for equal bytes at equal places, whatever was counted in them."""
+        """SHA-256 of the entries: equal for equal bytes at equal paths, whatever the counts of samples."""
         entries = "".join(f"{file.path}\0{file.size}\0{file.sha256}\n" for file in self.files)
         return hashlib.sha256(entries.encode()).hexdigest()
 
@@ -61,14 +64,14 @@ class DatasetManifest:
 
     @property
     def num_samples(self) -> int | None:
-        """Of the files whose samples were counted; None where no file's were."""
+        """Samples of the files whose samples were counted; None if none were."""
         counts = [file.num_samples for file in self.files if file.num_samples is not None]
         return sum(counts) if counts else None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a file is not as the manifest says."""
+    """Difference between a file and its entry in the manifest."""
 
     path: str
     what: Literal["damaged", "missing", "extra", "unreadable"]
@@ -92,7 +95,7 @@ def describe(folder: Path, *, lines: str | None = None) -> DatasetManifest:
 
 
 def write(folder: Path, manifest: DatasetManifest, target: Path | None = None) -> Path:
-    """To ``target``, or into the folder itself. Raises OSError."""
+    """Write the manifest to ``target``, or into the folder itself. Raises OSError."""
     target = folder / DATASET if target is None else target
     write_durably(target, dump(manifest))
     sync_folder(target.absolute().parent)
@@ -111,10 +114,10 @@ def dump(manifest: DatasetManifest) -> bytes:
 
 
 def read(folder: Path, source: Path | None = None, *, most_bytes: int | None = None) -> DatasetManifest:
-    """The manifest in ``folder``, or at ``source``. ``most_bytes``: of its file; None: any number.
+    """Return the manifest in ``folder``, or at ``source``. ``most_bytes``: limit of its file's size; None: no limit.
 
     Raises:
-        DatasetError: there is none, it is none of ours, or it is larger.
+        DatasetError: there is none, it is not a manifest, or it is larger.
     """
     source = folder / DATASET if source is None else source
     try:
@@ -139,7 +142,7 @@ def read(folder: Path, source: Path | None = None, *, most_bytes: int | None = N
 
 
 def parse(content: bytes) -> DatasetManifest:
-    """Fields that a newer version added are passed over. Raises DatasetError, naming the field."""
+    """Parse a manifest; fields that a newer version added are ignored. Raises DatasetError, naming the field."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -159,10 +162,10 @@ def parse(content: bytes) -> DatasetManifest:
 
 
 def differences(folder: Path, manifest: DatasetManifest) -> list[Difference]:
-    """How the folder is not what the manifest says, in the order of paths; every byte is read back.
+    """Return the differences between folder and manifest, in the order of paths; every byte is read back.
 
     Raises:
-        DatasetError: the folder cannot be looked through.
+        DatasetError: the folder cannot be listed.
     """
     known = {file.path for file in manifest.files}
     extra = [Difference(path, "extra", "the manifest does not name it") for path in set(files_of(folder)) - known]
@@ -172,7 +175,7 @@ def differences(folder: Path, manifest: DatasetManifest) -> list[Difference]:
 
 
 def size_difference(folder: Path, file: DataFile) -> Difference | None:
-    """How one file is not there with its size; None where it is. Nothing of it is read."""
+    """Return how one file is missing or of another size; None if it is right. Its content is not read."""
     try:
         there = (folder / file.path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -187,7 +190,9 @@ def size_difference(folder: Path, file: DataFile) -> Difference | None:
 
 
 def difference(folder: Path, file: DataFile, on_block: Callable[[], None] | None = None) -> Difference | None:
-    """How one file is not what its entry says; None where it is. ``on_block``: called after each part that is read."""
+    """Return how one file differs from its entry; None if it does not. ``on_block``: called after each part that is
+    read.
+    """
     if (found := size_difference(folder, file)) is not None:
         return found
     try:
@@ -202,10 +207,10 @@ def difference(folder: Path, file: DataFile, on_block: Callable[[], None] | None
 
 
 def files_of(folder: Path) -> Iterator[str]:
-    """Each file's path below the folder, the manifest's own left out.
+    """Yield each file's path below the folder, except the manifest's own.
 
     Raises:
-        DatasetError: it is no folder, cannot be read, or holds what is no file of its own.
+        DatasetError: it is no folder, cannot be read, or holds an entry that is no file of its own.
     """
     if not folder.is_dir():
         raise DatasetError(f"{folder} is no folder: name the one that holds the dataset")
@@ -245,7 +250,10 @@ def _described(folder: Path, path: str, lines: str | None) -> DataFile:
 def _digest(
     folder: Path, path: str, *, counts_lines: bool, on_block: Callable[[], None] | None = None
 ) -> tuple[str, int]:
-    """(SHA-256, lines; a last one without its end counts). Raises OSError, DatasetError when it changes meanwhile."""
+    """Return (SHA-256, lines), where a last line without its end counts.
+
+    Raises OSError, or DatasetError if the file changes meanwhile.
+    """
     sha256, num_lines, last = hashlib.sha256(), 0, b"\n"
     with (folder / path).open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
@@ -286,5 +294,5 @@ def _is_below(path: str) -> bool:
 
 
 def num_workers() -> int:
-    """So many files are hashed at a time."""
+    """Return how many files are hashed at a time."""
     return min(os.cpu_count() or 1, _MOST_WORKERS)

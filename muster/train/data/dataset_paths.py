@@ -1,4 +1,6 @@
-"""Where the datasets lie that the job names: ``MUSTER_DATASETS``, as the control plane says it to its programs."""
+"""Paths of the datasets that the job names: ``MUSTER_DATASETS``, as the control plane sets it for the job's
+programs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ VARIABLE = "MUSTER_DATASETS"
 
 
 def dataset_path(name: str) -> Path:
-    """Raises ValueError, naming those that there are, where the job names no such dataset."""
+    """Return a dataset's path. Raises ValueError, with the known names, if the job names no such dataset."""
     paths = _paths()
     if name not in paths:
         known = ", ".join(sorted(paths)) or "none"

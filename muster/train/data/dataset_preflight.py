@@ -1,8 +1,9 @@
-"""Whether the datasets that a job names are there, before it starts: a process of its own, as the job's user.
+"""Preflight of the datasets that a job names, in a process of its own, as the job's user.
 
-One JSON list on stdin, an entry a dataset (``name``, ``path``, ``manifest``, ``verify``). For each one JSON line comes
-back as soon as it is known: ``{"name": …, "why": …}``, without ``why`` where it is as it should be. Before it, now and
-then, ``{"goes_on": …}`` as files are looked at: by it whoever waits tells much work from storage that hangs.
+It reads one JSON list on stdin, an entry a dataset (``name``, ``path``, ``manifest``, ``verify``). For each dataset it
+writes one JSON line as soon as the result is known: ``{"name": …, "why": …}``, without ``why`` if there is no fault.
+Before it, ``{"goes_on": …}`` follows from time to time as files are checked: it distinguishes much work from storage
+that hangs.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
     from muster.train.data.dataset_manifest import DataFile, Difference
 
 MANIFEST_BYTES_MAX = 64 << 20
-"""Some 400,000 files: more are not looked at in the time that a start may wait."""
+"""Size of a manifest of some 400,000 files: more cannot be checked in the time that a start may wait."""
 _ADDRESS_BYTES_MAX = 3 << 30
-"""What the largest manifest takes (0.5 GiB, measured), and what threads reserve and do not use."""
+"""Memory for the largest manifest (0.5 GiB, measured), and for what threads reserve and do not use."""
 _MOST_NAMED = 3
 _TOLD_EVERY_S = 0.25
 _AT_A_TIME = 64
-"""Files whose sizes one thread looks at before it takes others."""
+"""Files whose sizes one thread checks before it takes others."""
 
 
 class Progress:
-    """Tells that it goes on, and not too often. Used by several threads."""
+    """Report that the work proceeds, with a limited rate. Several threads use it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def fault_of(dataset: dict[str, Any], progress: Progress) -> str | None:
-    """In one sentence, or None."""
+    """Return the fault of a dataset in one sentence, or None."""
     path = Path(dataset["path"])
     try:
         path.stat()

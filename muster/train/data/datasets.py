@@ -1,9 +1,9 @@
-"""A dataset as a program reads it: verified against its manifest, on the host's own disk where that was asked for.
+"""A dataset as a program reads it: verified against its manifest, and on the host's own disk if requested.
 
     data = train.dataset("/mnt/data/corpus", stage=True)
     run = train.start(model, optimizer, data=data)
 
-Every rank asks; on each host one of them reads or copies, and the others wait for it. No process group is needed.
+Every rank calls it. On each host one rank reads or copies, and the others wait for it. No process group is needed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NO_FOLDER = "MUSTER_SCRATCH_DIR is empty: this program has no folder for copies
 
 @dataclass(frozen=True)
 class Dataset:
-    """``path``: the folder to read. ``source``: where it was named; another one where it is staged.
+    """Dataset of a program. ``path``: the folder to read. ``source``: the folder that was named; it differs if staged.
 
-    ``why_in_place``: in words, where a copy was asked for and could not be made.
+    ``why_in_place``: the reason, as text, if a copy was requested and could not be made.
     """
 
     path: Path
@@ -46,12 +46,12 @@ class Dataset:
 
     @property
     def num_samples(self) -> int | None:
-        """As far as they were counted when the manifest was written."""
+        """Samples that were counted when the manifest was written; None if none were."""
         return self.manifest.num_samples
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that the manifest names, in the order of their paths; what else lies in the folder is none of it."""
+        """Files that the manifest names, in the order of their paths; other files in the folder do not belong to it."""
         return tuple(self.path / file.path for file in self.manifest.files)
 
     @property
@@ -59,18 +59,20 @@ class Dataset:
         return self.path != self.source
 
     def close(self) -> None:
-        """It is read no more, so its copy may be removed when room is needed. The end of the process does it too."""
+        """End the use of the dataset, so that its copy may be removed if space is needed. The process's end does it
+        too.
+        """
         if self._in_use is not None:
             self._in_use.close()
 
 
 def dataset(path: str | Path, *, stage: bool = False, environ: Mapping[str, str] | None = None) -> Dataset:
-    """The dataset in a folder that has a ``muster-dataset.json``, each file of it as the manifest says.
+    """Return the dataset in a folder that has a ``muster-dataset.json``, with each file verified against it.
 
     Args:
-        path: its folder; a host reads all of it once, and again only where a file's size, time or inode is another.
+        path: its folder; a host reads all of it once, and again only if a file's size, time or inode is another.
         stage: copy it to the host's disk (``MUSTER_SCRATCH_DIR``, at most ``MUSTER_SCRATCH_BYTES``) and read it there.
-            Without room for it, or where nothing can be written, it is read in place, and said so.
+            Without space for it, or if nothing can be written, it is read in place, and the log states so.
 
     Raises:
         DatasetError: there is no manifest, or a file is damaged or missing, by name.
@@ -116,14 +118,14 @@ def _staged(
 
 
 def _in_place(scratch: Path, source: Path, manifest: DatasetManifest, attempt_id: str, why: str) -> Dataset:
-    """Instead of a copy."""
+    """Return the dataset in its own folder instead of a copy."""
     _say(f"{source} is read in place: {why}")
     _require_whole(scratch, source, manifest, attempt_id)
     return Dataset(source, source, manifest, why)
 
 
 def _is_whole_copy(scratch: Path, copy: Path, manifest: DatasetManifest) -> bool:
-    """One that has changed since it was made is made anew."""
+    """Return whether the copy is whole; a copy that has changed since it was made is made again."""
     if not copy.is_dir():
         return False
     try:
@@ -140,7 +142,10 @@ def _require_whole(scratch: Path, source: Path, manifest: DatasetManifest, attem
 
 
 def _unremembered(source: Path, manifest: DatasetManifest, why: str) -> Dataset:
-    """Where nothing can be kept each rank reads for itself. ``why``: no copy is made, where one was asked for."""
+    """Return the dataset after this rank has read it itself, since no record can be stored.
+
+    ``why``: the reason why no copy is made, if one was requested.
+    """
     if why:
         _say(f"{source} is read in place: {why}")
     if fault := copies.fault_of(source, manifest):
@@ -158,5 +163,5 @@ def _limit_of(environ: Mapping[str, str]) -> int | None:
 
 
 def _say(sentence: str) -> None:
-    """For who reads the job's log."""
+    """Write a sentence to the job's log."""
     sys.stderr.write(f"muster.train: {sentence}\n")

@@ -1,14 +1,14 @@
-"""Loader workers outlive a SIGTERM to their rank's whole group, as torchrun sends it, until their rank leaves.
+"""Loader workers that outlive a SIGTERM to their rank's whole group, as torchrun sends it, until their rank leaves.
 
-Else they die first, and the rank raises "DataLoader worker exited unexpectedly" where it should save. Muster's own
-supervisor signals ranks alone (``workers.host.supervisor.rank_entry``); this is for every other launcher. torch gives
-its workers a handler of their own as they start, so ours takes its place right after that: a forked worker has ours by
-what it inherits. One that is spawned, or comes of a fork server, begins as a new interpreter: it starts with SIGTERM
-blocked, which a new program inherits, since it imports for seconds, and unblocks it once it has the handler.
+Without this the workers die first, and the rank raises "DataLoader worker exited unexpectedly" instead of saving.
+Muster's own supervisor signals ranks alone (``workers.host.supervisor.rank_entry``); this is for every other launcher.
+torch gives its workers a handler of its own as they start, so ours takes its place right after that: a forked worker
+inherits ours. A worker that is spawned, or forked by a fork server, begins as a new interpreter that imports for
+seconds. It starts with SIGTERM blocked, which a new program inherits, and unblocks it after it has the handler.
 
-What comes of a fork server inherits from that, and not from us. So loaders have a fork server of their own, which has
-SIGTERM blocked for life: were it to die, its workers would count as dead. What else the program starts comes of
-Python's own fork server, and may be told to end.
+A child of a fork server inherits from that server, and not from us. So loaders have a fork server of their own, which
+has SIGTERM blocked permanently: if it died, its workers would count as dead. Other processes of the program are
+children of Python's own fork server, and end on SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STAYS, _LEAVES = 0, 1
 _descriptor = os.memfd_create("muster-rank-leaves", os.MFD_CLOEXEC)
 os.ftruncate(_descriptor, 1)
 _rank = mmap.mmap(_descriptor, 1)
-"""Whether the rank leaves. Then SIGTERM is its own, to who did not end when told. Forked workers share it as it is."""
+"""Flag that the rank leaves: then SIGTERM is its own, to workers that did not end before. Forked workers share it."""
 _torchs: Any = signal_handling
 _of_torch = _torchs._set_worker_signal_handlers  # noqa: SLF001  # there is no public place for it
 _loaders: Any = DataLoader
@@ -44,7 +44,7 @@ _own_server = forkserver.ForkServer()
 
 
 class _Starting(threading.local):
-    """What this thread starts now: workers of a loader, or what else there is."""
+    """Kind of process that this thread starts now: workers of a loader, or others."""
 
     is_loader = False
 
@@ -53,7 +53,7 @@ _starting = _Starting()
 
 
 def keep_loaders() -> None:
-    """Of all loaders whose workers start from now on."""
+    """Protect the workers of all loaders that start from now on."""
     if _torchs._set_worker_signal_handlers is not _of_torch:  # noqa: SLF001
         return
     _torchs._set_worker_signal_handlers = _set_handlers  # noqa: SLF001
@@ -63,7 +63,7 @@ def keep_loaders() -> None:
 
 
 class _Beginning:
-    """What a worker that is a new interpreter does first, and then what the program wants of it."""
+    """First action of a worker that is a new interpreter, followed by the program's own ``worker_init_fn``."""
 
     def __init__(self, init: Callable[[int], object] | None) -> None:
         self._init = init
@@ -71,7 +71,7 @@ class _Beginning:
 
     def __call__(self, number: int) -> None:
         global _rank  # noqa: PLW0603  # this process is another one's worker, and has no rank of its own
-        with contextlib.suppress(OSError):  # where it cannot be seen the worker ends with its rank, as torch looks for
+        with contextlib.suppress(OSError):  # without it the worker ends with its rank, as torch watches for
             descriptor = os.open(self._where_rank_is, os.O_RDONLY | os.O_CLOEXEC)
             _rank = mmap.mmap(descriptor, 1, prot=mmap.PROT_READ)
             os.close(descriptor)
@@ -82,7 +82,7 @@ class _Beginning:
 
 
 def _get_iterator(loader: Any) -> Any:
-    """In place of the method of torch's loader."""
+    """Return a loader's iterator, in place of the method of torch's loader."""
     if loader.num_workers == 0 or _start_method(loader) == "fork":
         return _iterator_of_torch(loader)
     init = loader.worker_init_fn
@@ -101,9 +101,9 @@ def _start_method(loader: Any) -> str:
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """SIGTERM comes to this thread when it is over: a moment later, and not lost.
+    """Block SIGTERM in this thread; a signal is delivered a moment later, and not lost.
 
-    Whoever starts multiprocessing's tracker of resources unblocks it, so that runs first.
+    The start of multiprocessing's resource tracker unblocks SIGTERM, so that is done first.
     """
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -116,7 +116,7 @@ def _blocked() -> Iterator[None]:
 
 
 def _connect(descriptors: list[int]) -> tuple[int, int]:
-    """In place of the function of Python's: asks a fork server for a process."""
+    """Request a process from a fork server, in place of Python's function."""
     if not _starting.is_loader:
         return _connect_of_python(descriptors)
     _own_server.set_forkserver_preload(_servers._forkserver._preload_modules)  # noqa: SLF001  # as the program asked
@@ -124,7 +124,7 @@ def _connect(descriptors: list[int]) -> tuple[int, int]:
 
 
 def _set_handlers() -> None:
-    """In a forked worker, as its first act."""
+    """Set the handlers in a forked worker, as its first action."""
     _of_torch()
     _heed_sigterm()
 

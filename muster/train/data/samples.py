@@ -1,4 +1,4 @@
-"""Which samples a rank sees at a step: a pure function of seed, position and number of ranks. One integer is saved."""
+"""Samples that a rank sees at a step: a pure function of seed, position and number of ranks. One integer is saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _ROUNDS = 6
 
 
 class Samples:
-    """``position`` counts the samples that all ranks have seen. Each epoch is a permutation of its own."""
+    """Samples of one rank. ``position`` counts the samples that all ranks have seen. Each epoch is a permutation of its
+    own.
+    """
 
     def __init__(self, seed: int, rank: int, world_size: int) -> None:
         self.position = 0
@@ -18,7 +20,9 @@ class Samples:
         self._taken = 0
 
     def share_of(self, global_batch: int) -> int:
-        """Raises ``ValueError`` where the ranks cannot share it evenly, with what they could."""
+        """Return this rank's share of a batch. Raises ``ValueError``, with possible batches, if the ranks cannot share
+        it evenly.
+        """
         ranks = self._world_size
         if global_batch < 1 or global_batch % ranks:
             below = max(global_batch // ranks * ranks, 0)
@@ -30,7 +34,8 @@ class Samples:
         return global_batch // ranks
 
     def indices(self, num_samples: int, batch_size: int) -> list[int]:
-        """This rank's share of the global batch that begins at ``position``: ranks side by side, in rank order.
+        """Return this rank's share of the global batch that begins at ``position``: shares are contiguous, in rank
+        order.
 
         Raises:
             ValueError: there is nothing to choose from.
@@ -42,17 +47,17 @@ class Samples:
         return [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
 
     def advance(self) -> int | None:
-        """The step is done: its global batch has been seen. How many of it this rank had; None: it asked for none."""
+        """Count the step's global batch as seen, and return this rank's number of samples; None: it requested none."""
         taken, self._taken = self._taken, 0
         self.position += taken
         return taken // self._world_size or None
 
 
 def sample_at(number: int, num_samples: int, seed: int) -> int:
-    """The ``number``-th sample of a training: each epoch holds every sample once, in an order of its own.
+    """Return the ``number``-th sample of a training: each epoch holds every sample once, in an order of its own.
 
-    A Feistel network over the smallest power of two that holds them, walked until it comes out among them: a
-    permutation without a table, so a billion samples cost no more memory than ten.
+    A Feistel network over the smallest power of two that covers the samples is applied until the result is one of them:
+    a permutation without a table, so a billion samples cost no more memory than ten.
     """
     epoch, place = divmod(number, num_samples)
     key = hashlib.blake2b(f"{seed} {epoch} {num_samples}".encode(), digest_size=8)

@@ -1,8 +1,8 @@
-"""Ranks that mpirun or srun has started: which one this is, where nobody said it in torch's words.
+"""Ranks that mpirun or srun has started: the rank of this process, if torch's variables do not state it.
 
-Muster tells a command that starts several ranks on a host how many there are (``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``,
-``NODE_RANK``), and not which of them a process is: that is its launcher's to say, each in variables of its own. Each
-host has a launcher of its own then, which counts its own ranks alone; one over all hosts counts all of them.
+For a command that starts several ranks on a host, Muster sets their number (``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``,
+``NODE_RANK``), but not the rank of a process: its launcher sets that, each in variables of its own. Either each host
+has a launcher of its own, which counts its own ranks alone, or one launcher over all hosts counts all of them.
 
 Variables: Open MPI, docs.open-mpi.org "Environment variables"; MPICH's Hydra and Intel MPI; srun(1).
 """
@@ -19,12 +19,12 @@ _LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-"""Rank, number of ranks, and rank on the host; the first of them that speaks is the one nearest to the process."""
+"""Rank, number of ranks, and rank on the host; the first launcher that is set is the nearest to the process."""
 _HOW = "RANK = NODE_RANK × NPROC_PER_NODE + LOCAL_RANK"
 
 
 def take_rank(environ: MutableMapping[str, str]) -> None:
-    """Say it in torch's words too, where nobody has: ``RANK``, and ``LOCAL_RANK`` where the launcher tells it."""
+    """Set torch's variables too, if they are missing: ``RANK``, and ``LOCAL_RANK`` if the launcher gives it."""
     world_size = _number(environ, "WORLD_SIZE")
     if environ.get("RANK") or world_size is None or (own := _own(environ)) is None:
         return
@@ -41,10 +41,10 @@ def take_rank(environ: MutableMapping[str, str]) -> None:
 
 
 def require_rank(environ: Mapping[str, str]) -> None:
-    """Or each of several ranks would take itself for the first.
+    """Raise ValueError if the rank is unknown, since each of several ranks would act as the first.
 
     Raises:
-        ValueError: this process is one of several, and nothing says which.
+        ValueError: this process is one of several, and no variable states which.
     """
     world_size = _number(environ, "WORLD_SIZE") or 1
     if world_size > 1 and not environ.get("RANK"):

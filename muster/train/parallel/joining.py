@@ -1,4 +1,4 @@
-"""The ranks meet: a wait inside torch that lets no handler of a signal run. A thread hears meanwhile who says stop."""
+"""The meeting of the ranks: a wait inside torch that lets no signal handler run, so a thread watches for a stop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _OTHERS_COME_S = 5.0
-"""Where all ranks are there they have met long before: then they stop together, at their first agreement."""
+"""Time for other ranks to arrive: if all are there, they have met long before and stop at their first agreement."""
 _MET = 0
 
 
 @contextlib.contextmanager
 def joining(orders: Orders, leave: Callable[[str], object]) -> Iterator[None]:
-    """Whoever is told to stop in here, and does not meet the others soon after, leaves: there is nothing to save.
+    """Watch for a stop during the meeting: a rank that does not meet the others soon after it ends; there is nothing to
+    save.
 
     ``leave`` gets the reason, ends the process and is called in another thread.
     """
@@ -47,7 +48,9 @@ def joining(orders: Orders, leave: Callable[[str], object]) -> Iterator[None]:
 
 
 def _watch(reads: int, orders: Orders, leave: Callable[[str], object]) -> None:
-    """Python writes the number of each signal that it handles into the pipe, wherever the main thread is."""
+    """Watch the pipe into which Python writes the number of each signal that it handles, wherever the main
+    thread is.
+    """
     leaves_at: float | None = None
     while True:
         ready, _, _ = select.select([reads], [], [], _LOOK_S)

@@ -1,4 +1,4 @@
-"""Ranks laid out over several dimensions, and what a program asks of all of them at once."""
+"""Ranks in a mesh of several dimensions, and operations over all of them at once."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ if TYPE_CHECKING:
 
 
 class _Joined:
-    """Whether it was us who joined the default group, so that we leave it as well."""
+    """Record that this package joined the default group, and so also leaves it."""
 
     by_us = False
 
 
 def join(*, has_gpu: bool) -> None:
-    """The default group, where the program has not: NCCL for tensors on GPUs, gloo for those on the CPU."""
+    """Join the default group if the program has not: NCCL for tensors on GPUs, gloo for tensors on the CPU."""
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
         _Joined.by_us = True
 
 
 def leave() -> None:
-    """The default group, where it was ours."""
+    """Leave the default group if this package joined it."""
     if _Joined.by_us:
         _Joined.by_us = False
         dist.destroy_process_group()
 
 
 def mesh(**sizes: int) -> DeviceMesh:
-    """All ranks of the job, the outermost dimension first: ``mesh(data=4, tensor=2)``; one may be -1, the rest.
+    """Return all ranks of the job, the outermost dimension first: ``mesh(data=4, tensor=2)``; one may be -1, the rest.
 
-    Neighbours in the last dimension are neighbours in rank: what talks most belongs there, and stays on one host.
+    Neighbours in the last dimension are neighbours in rank: put the dimension with the most traffic there, to keep it
+    on one host.
 
     Raises:
         ValueError: the sizes do not make up the number of ranks.
@@ -60,7 +61,7 @@ def _shape(sizes: Sequence[int], num_ranks: int) -> tuple[int, ...]:
 
 
 def place_in(found: DeviceMesh) -> tuple[int, int]:
-    """(this rank's number, how many there are) in a mesh of any dimensions, the last counting fastest."""
+    """Return (this rank's number, how many there are) in a mesh of any dimensions, the last counting fastest."""
     place, number = found.get_coordinate(), 0
     for at, size in zip(place or (), found.shape, strict=True):
         number = number * size + at
@@ -70,8 +71,8 @@ def place_in(found: DeviceMesh) -> tuple[int, int]:
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """Scale all gradients so that their norm over all ranks is at most ``max_norm``. Returns the norm before.
 
-    As ``torch.nn.utils.clip_grad_norm_``, which fails where parameters lie on several meshes: here each mesh has its
-    norm, and the norms are put together.
+    It does what ``torch.nn.utils.clip_grad_norm_`` does, which fails if parameters are on several meshes: here each
+    mesh has its norm, and the norms are combined.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:

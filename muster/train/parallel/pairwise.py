@@ -1,21 +1,21 @@
-"""One host's part in one all-gather of a group of hosts, before a program starts: does it come back, right, how fast.
+"""One host's part in one all-gather of a group of hosts, which checks their network before a program starts.
 
-A process of its own: ``python -m muster.train.parallel.pairwise``, which takes one JSON object on stdin and says one on
-stdout.
+It is a process of its own: ``python -m muster.train.parallel.pairwise``, which reads one JSON object on stdin and
+writes one on stdout.
 
 | field | meaning |
 |---|---|
-| ``key`` | of run, round and group; the group's keys in its store stand beneath it |
-| ``hosts``, ``rank`` | the group's names, and which of them this one is |
-| ``address``, ``port`` | of the group's store, which rank 0 holds |
-| ``listen_fd`` | of rank 0 alone: the socket that listens there already |
+| ``key`` | run, round and group; the prefix of the group's keys in its store |
+| ``hosts``, ``rank`` | the group's names, and this host's index in them |
+| ``address``, ``port`` | the group's store, which rank 0 runs |
+| ``listen_fd`` | for rank 0 alone: the socket that listens there already |
 | ``device`` | ``cpu`` (gloo) or ``cuda`` (NCCL, on the first GPU that it sees) |
-| ``gather_bytes`` | what each host gives, a multiple of 4 |
-| ``num_gathers`` | those that are timed; one before them is not |
+| ``gather_bytes`` | the bytes that each host sends, a multiple of 4 |
+| ``num_gathers`` | the number of timed gathers; one gather before them is not timed |
 | ``timeout_s`` | how long a host waits for the others |
 
-Answer: ``{"rate_bytes_per_s": …}``, what this host received from the others by second in the median gather, or
-``{"why": …}``; that begins with ``cannot take part`` where this host cannot meet anybody. Failpoint of each gather:
+Answer: ``{"rate_bytes_per_s": …}``, the bytes a second that this host received from the others in the median gather, or
+``{"why": …}``, which begins with ``cannot take part`` if this host cannot meet any other. Failpoint of each gather:
 ``pairwise.gather``.
 """
 
@@ -38,15 +38,15 @@ from muster.train.runtime.failpoints import failpoint
 
 
 class WrongBytesError(RuntimeError):
-    """What arrived is not what was sent."""
+    """The bytes that arrived are not the ones that were sent."""
 
 
 class CannotError(RuntimeError):
-    """This host cannot meet anybody as it is asked to: nothing is said of it."""
+    """This host cannot take part as requested, which is no statement about its network."""
 
 
 def main() -> None:
-    """A library that prints must not spoil the answer: what it says goes to stderr."""
+    """Write the answer to stdout; other output, such as a library's prints, goes to stderr and cannot spoil it."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -59,15 +59,15 @@ def main() -> None:
         answer = {"why": f"{type(fault).__name__}: {fault}".split("\n", 1)[0][:500]}
     with answers:
         answers.write(json.dumps(answer) + "\n")
-    # Not by the interpreter's end: a thread of a group whose peer is gone may keep it from ending.
+    # Not by the interpreter's end: a thread of a group without its peer may keep it from ending.
     os._exit(0)
 
 
 def gather(order: dict[str, Any]) -> float:
-    """Returns bytes a second.
+    """Return the rate in bytes a second.
 
     Raises:
-        RuntimeError: a peer did not come, broke off, or took too long; ``WrongBytesError`` names whose bytes are wrong.
+        RuntimeError: a peer did not arrive, broke off, or took too long; ``WrongBytesError`` names their sender.
     """
     rank, world_size = order["rank"], len(order["hosts"])
     patience = timedelta(seconds=order["timeout_s"])
@@ -87,7 +87,7 @@ def gather(order: dict[str, Any]) -> float:
         if not torch.equal(piece, _pattern(sender, order["gather_bytes"], device)):
             raise WrongBytesError(f"what {order['hosts'][sender]} sent is not what arrived")
     seconds = median(_gather_once(found, own) for _ in range(order["num_gathers"]))
-    dist.barrier()  # whoever holds the store stays until all have done
+    dist.barrier()  # the rank with the store stays until all ranks have finished
     return (world_size - 1) * own.nbytes / max(seconds, 1e-9)
 
 
@@ -101,12 +101,12 @@ def _place(name: str) -> tuple[torch.device, str]:
 
 
 def _pattern(rank: int, num_bytes: int, device: torch.device) -> torch.Tensor:
-    """Other words in each place, and of each rank."""
+    """Return numbers that differ in each place and for each rank."""
     return torch.arange(num_bytes // 4, dtype=torch.int32, device=device) * 31 + rank * 1_000_003
 
 
 def _gather_once(found: list[torch.Tensor], own: torch.Tensor) -> float:
-    """Seconds until all have come."""
+    """Return the seconds until all bytes have arrived."""
     began = time.perf_counter()
     failpoint("pairwise.gather")
     dist.all_gather(found, own)

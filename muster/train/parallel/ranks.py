@@ -1,4 +1,4 @@
-"""The ranks of one job and what they agree on, in a private group on the CPU: no collective of the program waits."""
+"""The ranks of one job and their agreements, in a private group on the CPU: no collective of the program waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Agreement:
-    """What all ranks do together over one group of their own; None where there is one rank."""
+    """Operations of all ranks together over one group of their own; the group is None if there is one rank."""
 
     def __init__(self, rank: int, world_size: int, group: dist.ProcessGroup | None) -> None:
         self.rank = rank
@@ -27,7 +27,7 @@ class Agreement:
         self._group = group
 
     def max(self, values: Sequence[int]) -> list[int]:
-        """Element by element, the same on every rank."""
+        """Return the highest value, element by element, the same on every rank."""
         if self._group is None:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
@@ -35,7 +35,7 @@ class Agreement:
         return [int(value) for value in tensor.tolist()]
 
     def gather(self, value: T) -> list[T]:
-        """Everybody's, on every rank, in rank order."""
+        """Return all ranks' values on every rank, in rank order."""
         if self._group is None:
             return [value]
         found: list[Any] = [None] * self.world_size
@@ -43,7 +43,7 @@ class Agreement:
         return found
 
     def from_first(self, value: T | None) -> T:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value on every rank."""
         if self._group is None:
             return cast("T", value)
         holder: list[Any] = [value]
@@ -52,16 +52,18 @@ class Agreement:
         return found
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
-        """The values of rank ``source`` into everybody's. Like ``send``: contiguous, in host memory, of any kind."""
+        """Copy the values of rank ``source`` into all ranks' tensors. As with ``send``: contiguous, in host memory, of
+        any kind.
+        """
         if self._group is not None:
             dist.broadcast(_as_bytes(tensor), src=source, group=self._group)
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
-        """Its values to one rank, which must ``receive`` as many; returns when it has taken them."""
+        """Send a tensor's values to one rank, which must ``receive`` as many; return when that rank has taken them."""
         dist.send(_as_bytes(tensor), dst=to, group=self._group)
 
     def receive(self, tensor: torch.Tensor, source: int) -> None:
-        """What that rank sends, into ``tensor``."""
+        """Receive a rank's values into ``tensor``."""
         dist.recv(_as_bytes(tensor), src=source, group=self._group)
 
     def end(self) -> None:
@@ -71,15 +73,15 @@ class Agreement:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory: gloo knows not every kind of number."""
+    """Return the same memory as bytes, since gloo does not support every kind of number."""
     return tensor.reshape(-1).view(torch.uint8)
 
 
 class Ranks(Agreement):
-    """Joins the default group where the program has not. ``beside``: for a thread of each rank, while training goes on.
+    """Ranks of the job. It joins the default group if the program has not.
 
-    ``is_launched``: there is a group to join, be it of one. ``patience_s``: how long one rank may keep the others
-    waiting at a step or a save before they give up.
+    ``beside``: a second agreement, for a background thread of each rank. ``is_launched``: there is a group to join,
+    even of one rank. ``patience_s``: how long one rank may delay the others at a step or a save before they give up.
     """
 
     def __init__(self, rank: int, world_size: int, *, is_launched: bool, has_gpu: bool, patience_s: float) -> None:
@@ -92,14 +94,14 @@ class Ranks(Agreement):
         self.beside = Agreement(rank, world_size, beside)
 
     def leave(self) -> None:
-        """After the last collective: together, so that no rank takes a group away that another still uses.
+        """Leave after the last collective, together, so that no rank removes a group that another still uses.
 
-        The groups end here with their threads, not at exit: a thread of theirs that lets go of the last reference to
-        a tensor while the interpreter shuts down aborts the process ("terminate called without an active exception").
+        The groups end here with their threads, not at exit: if a thread of theirs releases the last reference to a
+        tensor while the interpreter shuts down, the process aborts ("terminate called without an active exception").
         """
         if self._group is None:
             return
-        with contextlib.suppress(RuntimeError):  # another rank has died: then there is nobody to wait for
+        with contextlib.suppress(RuntimeError):  # another rank has died: then there is no rank to wait for
             self.max([0])
         self.beside.end()
         self.end()

@@ -1,8 +1,8 @@
-"""Tensors of which each rank has a piece (FSDP2, HSDP, tensor parallelism, or both on one mesh): saved piece by piece,
-each once, and put together again for whatever layout the next attempt has.
+"""Tensors of which each rank has a piece (FSDP2, HSDP, tensor parallelism, or both on one mesh).
 
-A piece is told by where it begins in the whole: so the layout that saved it need not be the one that reads it, and
-what was whole on every rank is a piece that begins at nought.
+They are saved piece by piece, each once, and put together again for any layout of the next attempt. A piece is
+identified by its offset in the whole: so the layout that saved it may differ from the one that reads it, and a tensor
+that was whole on every rank is a piece with offset 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CoverageError(Exception):
 
 
 class Piece(TypedDict):
-    """``shape`` of the whole tensor, ``offset`` of this piece in it."""
+    """Piece of a tensor. ``shape``: of the whole tensor; ``offset``: of this piece in it."""
 
     shape: list[int]
     offset: list[int]
@@ -36,12 +36,12 @@ class _Placed(Protocol):
 
 
 def is_sharded(value: object) -> bool:
-    """Whether it is laid out over a mesh of ranks, be it whole on each."""
+    """Return whether a value is a tensor on a mesh of ranks, even if it is whole on each."""
     return isinstance(value, torch.Tensor) and hasattr(value, "device_mesh")
 
 
 def piece_of(value: Any) -> Piece | None:
-    """This rank's piece of a sharded tensor; None where another rank that has the same one saves it.
+    """Return this rank's piece of a sharded tensor; None if another rank with the same piece saves it.
 
     Raises:
         CoverageError: the ranks hold summands of it and no pieces.
@@ -54,19 +54,19 @@ def piece_of(value: Any) -> Piece | None:
 
 
 def _alone(values: torch.Tensor) -> torch.Tensor:
-    """Not a view of something larger: that would be saved with it."""
+    """Return values that are not a view of something larger, which would be saved with them."""
     if values.untyped_storage().nbytes() > values.numel() * values.element_size():
         return values.clone()
     return values
 
 
 def whole(value: torch.Tensor) -> Piece:
-    """A tensor that one rank has saved for all."""
+    """Return the piece of a tensor that one rank has saved for all."""
     return {"shape": list(value.shape), "offset": [0] * value.dim(), "values": value}
 
 
 def like(template: Any, pieces: Sequence[Piece], name: str) -> torch.Tensor:
-    """What the pieces make up, laid out as ``template`` is: this rank's piece of it, or all of it.
+    """Return the tensor that the pieces make up, in the layout of ``template``: this rank's piece of it, or all of it.
 
     Raises:
         CoverageError: the pieces are of another shape, or do not cover what this rank needs.
@@ -108,7 +108,7 @@ def _assembled(pieces: Sequence[Piece], size: Sequence[int], offset: Sequence[in
 
 
 def _copied(piece: Piece, made: torch.Tensor, offset: Sequence[int]) -> int:
-    """What the piece and ``made``, which begins at ``offset``, have in common goes over. Returns how many values."""
+    """Copy the common values of the piece and ``made``, which begins at ``offset``. Returns how many values."""
     values, here, there = piece["values"], [], []
     for begin, length, wanted, wanted_length in zip(piece["offset"], values.shape, offset, made.shape, strict=True):
         low, high = max(begin, wanted), min(begin + length, wanted + wanted_length)
@@ -122,7 +122,7 @@ def _copied(piece: Piece, made: torch.Tensor, offset: Sequence[int]) -> int:
 
 
 def region(tensor: Any) -> tuple[list[int], list[int]]:
-    """(size, offset) of this rank's piece of a sharded tensor, as torch's own checkpoints reckon them.
+    """Return (size, offset) of this rank's piece of a sharded tensor, as torch's own checkpoints compute them.
 
     Raises:
         CoverageError: the ranks hold summands of it and no pieces.
@@ -136,7 +136,9 @@ def region(tensor: Any) -> tuple[list[int], list[int]]:
 
 
 def _is_owner(tensor: DTensor) -> bool:
-    """The first along each dimension of the mesh on which all have the same."""
+    """Return whether this rank is the first along each dimension of the mesh on which all ranks have the
+    same values.
+    """
     place: Sequence[int] = tensor.device_mesh.get_coordinate() or []
     return all(at == 0 or not one.is_replicate() for at, one in zip(place, _placements(tensor), strict=True))
 

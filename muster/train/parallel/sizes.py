@@ -1,4 +1,4 @@
-"""The program's own wish for more or fewer hosts: a word to the control plane, which decides as for its tenant."""
+"""The program's own request for more or fewer hosts: the control plane decides on it as on a request of its tenant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _MOST = 1 << 31
 
 
 class Sizes:
-    """``nodes_range``: the fewest and the most hosts that the job may have; None: nobody changes their number."""
+    """Requests of one run. ``nodes_range``: the fewest and the most hosts of the job; None: their number
+    never changes.
+    """
 
     def __init__(self, nodes_range: tuple[int, int] | None, channel: Channel, rank: int) -> None:
         self._range = nodes_range
@@ -22,7 +24,7 @@ class Sizes:
         self._asked: int | None = None
 
     def ask(self, num_nodes: int) -> None:
-        """Of rank 0, and once for each number in turn. Raises TypeError for what is no whole number."""
+        """Request a number from rank 0, once for each change. Raises TypeError for a value that is no whole number."""
         wanted = operator.index(num_nodes)
         if self._rank != 0 or wanted == self._asked:
             return

@@ -1,1 +1,1 @@
-"""What a run reports: its speed, its figures, and advice."""
+"""Reports of a run: its speed, its figures, and advice."""

@@ -1,10 +1,10 @@
-"""What a program most likely did not mean, found once at its start and told: nothing is changed and nobody is stopped.
+"""Warnings about likely mistakes of a program, found once at its start. They change nothing and stop nothing.
 
 | code | found |
 |---|---|
 | ``batch_norm`` | BatchNorm under data parallelism: each rank has statistics of its own few samples |
-| ``learning_rate`` | that of another batch: scaled by no rule from what ``TunedFor`` names, or as before a resume |
-| ``random_numbers`` | resumed on more ranks than saved: those that are new have random numbers of their own |
+| ``learning_rate`` | the rate of another batch: scaled by no rule from ``TunedFor``, or unchanged over a resume |
+| ``random_numbers`` | resumed on more ranks than saved: the new ranks have random numbers of their own |
 | ``same_samples`` | ranks that should read different samples began with the very same ones: one seed on all of them |
 | ``tensor_across_nodes`` | ranks that share one sample's work are on several hosts: each layer waits for the network |
 """
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 _MOST_HASHED = 1 << 14
 _MOST_NAMED = 3
 _TELL_THE_HOST = ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK")
-"""Muster's supervisor, torchrun, and other launchers; the first that says it is believed."""
+"""Variables of Muster's supervisor, torchrun, and other launchers; the first that is set is used."""
 
 
 class Adviser:
-    """One rank's; all of them are asked together. ``place``: which of how many groups that read different samples."""
+    """Adviser of one rank; all ranks are compared together. ``place``: its group's number and the number of groups.
+
+    A group is the ranks that read the same samples.
+    """
 
     def __init__(
         self, ranks: Agreement, channel: Channel, place: tuple[int, int], *, tuned: TunedFor | None = None
@@ -60,8 +63,10 @@ class Adviser:
         ranks_before: int,
         batch_before: float = 0.0,
     ) -> None:
-        """``ranks_before``: of the checkpoint that is resumed from; 0 where there is none. ``batch_before``: samples
-        of a step until then, of all ranks; 0 where nobody counted them.
+        """Check the model before the first step, and watch the first batch.
+
+        ``ranks_before``: ranks of the checkpoint that is resumed from; 0 if there is none. ``batch_before``: samples of
+        a step until then, of all ranks; 0 if they were not counted.
         """
         self._ranks_before, self._batch_before = ranks_before, batch_before
         if self._tuned is not None or ranks_before not in (0, self._ranks.world_size):
@@ -76,9 +81,9 @@ class Adviser:
             self._hook = model.register_forward_pre_hook(self._first.note, with_kwargs=True)
 
     def after_first_step(self, num_samples: int | None = None) -> None:
-        """To be called by all ranks after each step: it has an effect after the first.
+        """Compare the ranks after the first step. All ranks call it after each step; later calls have no effect.
 
-        ``num_samples``: this rank's of that step; None where nobody counts them.
+        ``num_samples``: this rank's samples of that step; None if they are not counted.
         """
         rates, self._rates = self._rates, None
         if rates is not None:
@@ -90,7 +95,9 @@ class Adviser:
         self._say("same_samples", _of_samples(self._ranks.gather((self._number, self._first.digest))))
 
     def _of_learning_rate(self, batch: int | None, rates: Rates) -> str:
-        """What was tuned says more than what was before."""
+        """Return the warning about the learning rate: by ``TunedFor`` if it is given, else by the run before the
+        resume.
+        """
         if self._tuned is not None and rates.highest is not None:
             return told_of_tuning(self._tuned, batch, rates)
         before, now = self._ranks_before, self._ranks.world_size
@@ -101,20 +108,20 @@ class Adviser:
         return told_of_ranks(before, now, rates) if self._num_readers == now else ""
 
     def leave(self) -> None:
-        """Take the hook off."""
+        """Remove the hook."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def _say(self, code: str, words: str) -> None:
-        """By the first rank, for all."""
+        """Report a warning from the first rank, for all ranks."""
         if words and self._ranks.rank == 0:
             sys.stderr.write(f"muster.train: {words}\n")
             self._channel.say("warning", code=code, message=words)
 
 
 class FirstBatch:
-    """What the model is first called with to train on it; empty where that cannot be said."""
+    """Digest of the first inputs with which the model is called to train; empty if they cannot be hashed."""
 
     def __init__(self) -> None:
         self.digest = ""
@@ -154,7 +161,7 @@ def _of_random_numbers(before: int, now: int) -> str:
 
 
 def _own_host() -> str:
-    """Its number among the job's hosts; where nobody says, all ranks are taken to be on one."""
+    """Return this host's number among the job's hosts; "0" if no variable gives it, as for ranks on one host."""
     return next((told for name in _TELL_THE_HOST if (told := os.environ.get(name))), "0")
 
 

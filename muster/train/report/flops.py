@@ -1,11 +1,11 @@
-"""What training costs in floating point operations, and what share of a GPU's peak it reaches: MFU and HFU.
+"""Floating point operations of training, and the share of a GPU's peak that it reaches: MFU and HFU.
 
 Per token, forward and backward: 6·N + 12·L·H·Q·T (PaLM, arXiv 2204.02311, appendix B), with N the parameters that take
 part in matrix products: no input embedding and no norms, but the output head, tied weights once. Counted with all
 parameters, a small model comes out 14 % too high. A causal mask needs only half of the attention's product: some count
 it (torchtitan), some do not (Megatron), and at 8,192 tokens of an 8 B model the same run reads 1.125 times as high; so
-a figure of MFU is told with its convention. What a kernel computes again within itself, as flash attention does, counts
-in neither MFU nor HFU.
+a figure of MFU is reported with its convention. Operations that a kernel repeats within itself, as flash attention
+does, count in neither MFU nor HFU.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Attention(Enum):
-    """Which part of the attention's product over T × T counts."""
+    """Part of the attention's product over T × T that counts."""
 
     FULL = "full"
     CAUSAL = "causal"
 
 
 class Recompute(Enum):
-    """What the backward pass computes again: it is work of the hardware (HFU) and none of the model (MFU).
+    """Part that the backward pass computes again: it is work of the hardware (HFU) and not of the model (MFU).
 
     ``SELECTIVE``: the attention's product alone, as in arXiv 2205.05198; ``FULL``: the whole forward pass.
     """
@@ -42,8 +42,10 @@ class Recompute(Enum):
 
 @dataclass(frozen=True)
 class ModelShape:
-    """``matmul_params``: N; of a mixture of experts ``active_params``. ``sequence``: T in tokens; where several are
-    packed into one, ``packed_sequence`` of them.
+    """Shape of a model for counting operations.
+
+    ``matmul_params``: N; for a mixture of experts, ``active_params``. ``sequence``: T in tokens; if several sequences
+    are packed into one, their ``packed_sequence``.
     """
 
     matmul_params: float
@@ -55,7 +57,9 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Work:
-    """What a program says of itself, so that its run has an MFU. ``dtype`` None: its GPU's half precision."""
+    """Cost of a token as the program states it, from which the run's MFU is computed. ``dtype`` None: the GPU's half
+    precision.
+    """
 
     model: ModelShape
     attention: Attention = Attention.FULL
@@ -75,10 +79,10 @@ class Utilisation:
 
 
 def active_params(always: float, experts: float, *, num_experts: int, top_k: int) -> float:
-    """Parameters in matrix products that a token of a mixture of experts meets.
+    """Return the parameters in matrix products that a token of a mixture of experts meets.
 
-    ``always``: what each token meets, with shared experts and routers; ``experts``: of all the others together, each of
-    which gets ``top_k`` of ``num_experts`` tokens.
+    ``always``: the parameters that each token meets, with shared experts and routers; ``experts``: of all the others
+    together, each of which gets ``top_k`` of ``num_experts`` tokens.
 
     Raises:
         ValueError: a token cannot choose so many of so many.
@@ -89,7 +93,8 @@ def active_params(always: float, experts: float, *, num_experts: int, top_k: int
 
 
 def packed_sequence(lengths: Sequence[float]) -> float:
-    """T of sequences of these lengths in tokens, none of which sees another: Σ Lᵢ² ÷ Σ Lᵢ, the mean over their tokens.
+    """Return T of packed sequences of these lengths in tokens, none of which sees another: Σ Lᵢ² ÷ Σ Lᵢ, the mean over
+    tokens.
 
     Raises:
         ValueError: there is none, or one without tokens.
@@ -100,12 +105,15 @@ def packed_sequence(lengths: Sequence[float]) -> float:
 
 
 def flops_per_token(model: ModelShape, attention: Attention) -> float:
-    """Of forward and backward pass, without what is computed again."""
+    """Return the operations a token of forward and backward pass, without recomputation."""
     return 6 * model.matmul_params + _pairs(model, attention)
 
 
 def recomputed_per_token(model: ModelShape, attention: Attention, recompute: Recompute) -> float:
-    """What the backward pass computes again: a forward pass is a third of the whole, 2·N + 4·L·H·Q·T of it."""
+    """Return the operations a token that the backward pass computes again.
+
+    A forward pass is a third of the whole: 2·N + 4·L·H·Q·T.
+    """
     again = {
         Recompute.NONE: 0.0,
         Recompute.SELECTIVE: _pairs(model, attention),
@@ -128,7 +136,8 @@ def utilisation(
     attention: Attention = Attention.FULL,
     recompute: Recompute = Recompute.NONE,
 ) -> Utilisation:
-    """``tokens_per_s`` of the whole job, ``peak_tflops`` dense and of one GPU for the type it computes in.
+    """Return MFU and HFU. ``tokens_per_s`` of the whole job; ``peak_tflops``: dense, of one GPU for its type of
+    operands.
 
     Raises:
         ValueError: no GPU, or no peak.
@@ -142,5 +151,7 @@ def utilisation(
 
 
 def peak_of(product: str) -> Peak | None:
-    """By the driver's exact product name: a likeness proves nothing ("A1000" is no A100, an L40S no L40)."""
+    """Return a GPU's peak by the driver's exact product name: similar names differ ("A1000" is no A100, an L40S no
+    L40).
+    """
     return PEAKS.get(product.strip().removeprefix("NVIDIA ").strip())

@@ -1,8 +1,8 @@
-"""Whether a program's memory grows without end: told once, long before it is full.
+"""Detection of a program's memory that grows without end, reported once, long before the memory is full.
 
-Looked at about once a second, at most 120 looks are kept: when there are so many, they are judged, and every second one
-is dropped, so that each judgement goes over twice the time of the one before. Memory that is only busy goes down again,
-and what a start fills comes to rest; what leaks has no lower point later than any earlier one.
+The memory in use is recorded about once a second, at most 120 times. At 120 records they are judged and every second
+one is dropped, so each judgement covers twice the time of the one before. Memory in normal use falls again, and memory
+that a start fills becomes constant. Only with a leak does the lowest point rise from each part to the next.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
 MOST_LOOKS = 120
 NUM_PARTS = 6
-"""The looks in their order, in so many parts; the first is the start's, and does not count."""
+"""Number of parts into which the records are cut, in their order. The first is the start's and does not count."""
 LEAST_FRACTION = 0.02
 LEAST_BYTES = 64 << 20
 _MIB = 1 << 20
 
 Look = tuple[int, int]
-"""Step, and bytes held after it."""
+"""Step, and bytes in use after it."""
 
 
 def leak_in(looks: Sequence[Look]) -> str:
-    """What is to be said of memory whose lowest point rises from part to part, by 2 % and 64 MiB in all."""
+    """Return a warning if the memory's lowest point rises from part to part, by 2 % and 64 MiB in all; else an empty
+    text.
+    """
     size = len(looks) // NUM_PARTS
     parts = [looks[first * size : (first + 1) * size] for first in range(1, NUM_PARTS)]
     lows = [min(part, key=lambda look: look[1]) for part in parts if part]
@@ -48,7 +50,7 @@ def leak_in(looks: Sequence[Look]) -> str:
 
 
 class MemoryGrowth:
-    """The first rank's: all run the same program, and one word about it is enough."""
+    """Memory watch of the first rank: all ranks run the same program, so one warning is enough."""
 
     def __init__(self, channel: Channel, rank: int, held_bytes: Callable[[], int]) -> None:
         self._channel = channel
@@ -59,7 +61,7 @@ class MemoryGrowth:
         self._stride = 1
 
     def look(self, step: int) -> None:
-        """After a step."""
+        """Record the memory after a step, and judge the records if there are enough."""
         if not self._is_watching:
             return
         self._num_seen += 1

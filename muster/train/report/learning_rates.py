@@ -1,7 +1,8 @@
-"""Whether the learning rate suits the batch: what was tuned for one batch is neither right for another, nor told so.
+"""Check whether the learning rate suits the batch: a rate that was tuned for one batch is wrong for another.
 
 With k times the batch the rate grows k-fold for SGD (arXiv 1706.02677, section 2.1) and √k-fold for Adam and its kin
-(arXiv 2205.10287): a run by either rule is fit, one by neither has most likely got more GPUs and nothing else.
+(arXiv 2205.10287). A run that follows either rule is right; a run that follows neither most likely got more GPUs while
+its learning rate stayed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SAME_BATCH = 0.01
 
 @dataclass(frozen=True)
 class TunedFor:
-    """What was tuned together: ``batch`` in samples of a step of all ranks, ``learning_rate`` at its highest.
+    """Values that were tuned together: ``batch`` in samples of a step of all ranks, ``learning_rate`` at its highest.
 
     Raises:
         ValueError: one of them is not above 0.
@@ -40,7 +41,8 @@ class TunedFor:
 class Rates:
     """An optimizer's learning rates as a run begins.
 
-    ``is_fresh``: nothing was resumed from. Else only a schedule that keeps where it began says what the rate was.
+    ``is_fresh``: the run did not resume. After a resume, only a schedule that stores its initial rate gives the
+    original rate.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer | None, *, is_fresh: bool) -> None:
@@ -51,11 +53,11 @@ class Rates:
             next((rate for name in names if (rate := _number(group.get(name))) is not None), None) for group in groups
         ]
         self.highest = None if None in known else max((rate for rate in known if rate is not None), default=None)
-        """Of all groups at the schedule's begin, or its peak where it names one; None where nobody knows."""
+        """Highest rate of all groups at the schedule's begin, or its peak if it names one; None if it is unknown."""
 
 
 def told_of_tuning(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
-    """Where the rate follows neither rule. ``batch``: samples of a step, of all ranks; None: nobody said."""
+    """Return a warning if the rate follows neither rule. ``batch``: samples of a step, of all ranks; None: unknown."""
     if rates.highest is None:
         return ""
     rate = rates.highest
@@ -80,7 +82,10 @@ def told_of_tuning(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
 
 
 def told_of_resume(batch_before: float, batch: int, rates: Rates) -> str:
-    """Where a step takes another number of samples than before. ``batch_before``: the mean over the steps till then."""
+    """Return a warning if a step takes another number of samples than before at the same rate.
+
+    ``batch_before``: the mean over the steps before the resume.
+    """
     factor = batch / batch_before
     if _is_same(factor) or not rates.current:
         return ""
@@ -91,7 +96,7 @@ def told_of_resume(batch_before: float, batch: int, rates: Rates) -> str:
 
 
 def told_of_ranks(before: int, now: int, rates: Rates) -> str:
-    """Where nobody says how many samples a step takes: all that is known is that there are other ranks."""
+    """Return a warning about another number of ranks, for a run that does not report how many samples a step takes."""
     if not rates.current:
         return ""
     return (
@@ -101,7 +106,9 @@ def told_of_ranks(before: int, now: int, rates: Rates) -> str:
 
 
 def batch_of(told: Sequence[tuple[int, int | None]]) -> int | None:
-    """Samples of all ranks' first step: each of them tells which of the readers it is, and how many it had."""
+    """Return the samples of all ranks' first step, from each rank's reader number and its count; None if one is
+    unknown.
+    """
     of_reader = dict(told)
     counts = [count for count in of_reader.values() if count is not None]
     return sum(counts) if counts and len(counts) == len(of_reader) else None

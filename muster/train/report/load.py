@@ -1,10 +1,12 @@
-"""How much of the data one rank had a step: beside the other ranks' it shows whether the work is shared out evenly."""
+"""Amount of data that one rank had a step: compared with the other ranks', it shows whether the work is shared out
+evenly.
+"""
 
 from __future__ import annotations
 
 
 class Load:
-    """``num_samples``: all that this rank has trained on in this attempt; None while nobody told any."""
+    """Data of one rank. ``num_samples``: all samples of this attempt; None until the program reports some."""
 
     def __init__(self) -> None:
         self.num_samples: int | None = None
@@ -12,7 +14,7 @@ class Load:
         self._num_steps = 0
 
     def note(self, *, samples: int | None = None, tokens: int | None = None, padded: int | None = None) -> None:
-        """Of this step, perhaps in several pieces. ``padded``: what fills sequences up and is no token."""
+        """Add data of this step, in one or several calls. ``padded``: padding of sequences, not counted as tokens."""
         for name, value in (("samples", samples), ("tokens", tokens), ("padded", padded)):
             if value is not None:
                 self._told[name] = self._told.get(name, 0) + int(value)
@@ -20,11 +22,11 @@ class Load:
             self.num_samples = (self.num_samples or 0) + int(samples)
 
     def end(self) -> None:
-        """A step is done."""
+        """Count a finished step."""
         self._num_steps += 1
 
     def word(self) -> dict[str, float | int | None]:
-        """Of the steps since the last one; null is what the program did not tell."""
+        """Return means over the steps since the last call; null for what the program did not report."""
         told, steps = self._told, max(self._num_steps, 1)
         tokens, padded = told.get("tokens", 0), told.get("padded")
         filled = None if padded is None or tokens + padded <= 0 else round(padded / (tokens + padded), 5)

@@ -1,14 +1,15 @@
-"""A training's figures in the tools that people keep them in: TensorBoard, MLflow, Weights & Biases.
+"""A training's figures in common tools: TensorBoard, MLflow, Weights & Biases.
 
 ``start(outlets=["tensorboard"])``, or ``MUSTER_OUTLETS=tensorboard,mlflow`` around the program; each needs its library
-in the job's environment. The first rank's words go there as well: loss and seconds of each step, and its pace. A thread
-writes them, so that training waits for none; what it cannot keep up with is dropped and counted, a fault is said once.
+in the job's environment. The first rank's messages go there as well: loss and seconds of each step, and its pace. A
+thread writes them, so that training waits for none. Figures that it cannot keep up with are dropped and counted, and a
+fault is reported once.
 
-| outlet | where |
+| outlet | place |
 |---|---|
 | ``tensorboard`` | event files in ``outlets/tensorboard`` of the checkpoint folder, else of the working folder |
-| ``mlflow`` | where ``MLFLOW_TRACKING_URI`` says; one run a job, tagged ``muster.job_id``, goes on after a restart |
-| ``wandb`` | by wandb's own variables; one run a job, goes on after a restart |
+| ``mlflow`` | ``MLFLOW_TRACKING_URI``; one run a job, tagged ``muster.job_id``, continues after a restart |
+| ``wandb`` | by wandb's own variables; one run a job, continues after a restart |
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _RATES = ("tokens_per_s", "grad_norm", "memory_mib", "mfu", "hfu", "samples_per_
 
 
 class Outlet(Protocol):
-    """Used by one thread alone; whatever it raises ends it, and nothing else."""
+    """A tool that receives figures, used by one thread alone. An exception ends this outlet and nothing else."""
 
     def write(self, step: int, figures: Mapping[str, float]) -> None: ...
 
@@ -46,7 +47,7 @@ class Outlet(Protocol):
 
 
 def require_outlets(names: Sequence[str]) -> tuple[str, ...]:
-    """Each once. Raises ValueError: one that is not known."""
+    """Return each name once. Raises ValueError for a name that is not known."""
     names = [names] if isinstance(names, str) else names
     for name in names:
         if name not in _MAKERS:
@@ -55,7 +56,7 @@ def require_outlets(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class Outlets:
-    """Hears what the first rank says. ``warn``: what is said of an outlet that fails, by a code and in words."""
+    """Receivers of the first rank's messages. ``warn`` gets a code and a text for an outlet that fails."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Outlets:
         self._thread.start()
 
     def hear(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Returns at once."""
+        """Queue a message and return at once; a message that finds the queue full is dropped and counted."""
         if kind not in {"resumed", "step", "pace"}:
             return
         try:
@@ -84,7 +85,7 @@ class Outlets:
             self.num_dropped += 1
 
     def close(self) -> None:
-        """What waits is written for some seconds; then training ends without it."""
+        """Write the queued figures for some seconds; then training ends without the rest."""
         until = time.monotonic() + _CLOSING_S
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=_CLOSING_S)
@@ -129,7 +130,7 @@ class Outlets:
 
 
 def _figures(kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
-    """Names of the tools' charts, and values; what is null or no finite number is left out."""
+    """Return the names of the tools' charts with their values; a null or a number that is not finite is left out."""
     if kind == "step":
         named = {name: fields.get(field) for field, name in _STEP.items()}
     else:
@@ -143,7 +144,7 @@ def _figures(kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
 
 
 class _TensorBoard:
-    """Steps that are trained again after a resume take the place of those before."""
+    """Event files of TensorBoard: steps that are trained again after a resume replace the earlier ones."""
 
     def __init__(self, around: Surroundings, config: Mapping[str, Any], step: int) -> None:
         library = importlib.import_module("torch.utils.tensorboard")
@@ -176,7 +177,9 @@ class _Mlflow:
             self._library.log_params(dict(tuple(parameters.items())[:_MOST_PARAMETERS]))
 
     def _begun(self, around: Surroundings, kept: Path) -> str | None:
-        """The job's run. A file says it, where all its hosts have the folder; else it is found by its tag."""
+        """Return the job's run, from a file if all the job's hosts share the folder, else by its tag; None if there is
+        none.
+        """
         is_shared = around.checkpoint_store is None or not around.job_id
         if is_shared and kept.exists():
             return kept.read_text(encoding="ascii").strip()

@@ -1,21 +1,21 @@
-"""Where a step's time goes, how fast the run is and what it holds: seen by hooks, so that a program need not ask.
+"""The parts of a step's time, the run's speed and its memory, measured by hooks without calls in the program.
 
-A step is cut into parts, each beginning where the one before ends:
+A step is cut into parts, each of which begins at the end of the one before:
 
 | part | from | to |
 |---|---|---|
 | data | the step's begin, or the end of a backward pass that another forward pass follows | the model is called |
 | forward | the model is called | its gradients begin: the loss is in it |
 | backward | its gradients begin | the last gradient of this rank is there |
-| collective | the last gradient of this rank is there | they are those of all ranks: what computing did not hide |
-| optimizer | the end of the last backward pass, so with clipping | the optimizer has stepped |
+| collective | the last gradient of this rank is there | the average is there: the time that computing did not hide |
+| optimizer | the end of the last backward pass, so it includes clipping | the optimizer has stepped |
 | other | the optimizer has stepped, or a pass without gradients is done | the step's end |
-| checkpoint | the end of the step before | this step's begin: saving, and the word with the other ranks |
+| checkpoint | the end of the step before | this step's begin: saving, and the agreement with the other ranks |
 
 Over gloo DDP exchanges nothing while it computes, and all of it is collective. Several ranks under anything else (FSDP,
-tensor parallelism, an exchange of the program's own) exchange within their passes, where nobody sees it from outside:
-there collective is null, and what it took is in the other parts. On a GPU the borders are events on its stream, read
-when the GPU has passed them: nothing waits for a figure.
+tensor parallelism, an exchange of the program's own) exchange within their passes, which hooks cannot see. There
+collective is null, and its time is in the other parts. On a GPU the borders are events on its stream, read after the
+GPU has passed them: nothing waits for a figure.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
 _UNDECIDED = "undecided"
-"""Behind a backward pass: data where another forward pass follows, the optimizer's where its step does."""
+"""Time after a backward pass: it is data if another forward pass follows, the optimizer's if its step follows."""
 SAY_EVERY_S = 1.0
 _MOST_PENDING = 64
 _MIB = 1 << 20
 
 
 class Pace:
-    """One rank's. ``begin`` and ``end`` frame a step; ``word`` is what there is to say, at most once a second."""
+    """Pace of one rank. ``begin`` and ``end`` frame a step; ``word`` returns a report, at most once a second."""
 
     def __init__(
         self,
@@ -60,7 +60,10 @@ class Pace:
         ranks_per_replica: int,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``ranks_per_replica``: so many ranks share the work on one sample, and each answers for its part of it."""
+        """Prepare the measurement. ``ranks_per_replica``: the number of ranks that share the work on one sample.
+
+        Each of these ranks counts its share of the tokens.
+        """
         self._is_on = is_on
         self._device = device
         self._now = now
@@ -82,11 +85,11 @@ class Pace:
         self._ended_at = 0.0
 
     def held_bytes(self) -> int:
-        """What this rank's tensors hold now; on a host without a GPU, what its process does."""
+        """Return the bytes of this rank's tensors now; on a host without a GPU, of its process."""
         return self._device.held_bytes()
 
     def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-        """From now on; until ``leave``."""
+        """Install the hooks, until ``leave``."""
         if not self._is_on:
             return
         self._sees_exchanges = _is_alone() or _is_under_ddp_alone(model)
@@ -97,16 +100,16 @@ class Pace:
             self._hooks.append(optimizer.register_step_post_hook(self._optimizer_ends))
 
     def __reduce__(self) -> tuple[Callable[[], Pace], tuple[()]]:
-        """A copy of a model, or a model in a file, has the hooks with it: theirs do nothing."""
+        """Pickle as a measurement that is switched off: copies of a model, in memory or in a file, carry its hooks."""
         return _switched_off, ()
 
     def leave(self) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         while self._hooks:
             self._hooks.pop().remove()
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         if not self._is_on:
             return
         if self._said_at is None:
@@ -115,7 +118,7 @@ class Pace:
         self._turn("data")
 
     def end(self) -> None:
-        """A step is done."""
+        """End a step."""
         if not self._is_in_step:
             return
         self._turn("checkpoint")
@@ -128,7 +131,7 @@ class Pace:
         self._read()
 
     def note(self, *, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None) -> None:
-        """``tokens`` of this rank in this step; it may be told in several pieces."""
+        """Add ``tokens`` of this rank in this step, in one or several calls, and store its gradient norm."""
         if tokens is not None:
             self._tokens = (self._tokens or 0) + int(tokens)
             self._has_told_tokens = True
@@ -137,7 +140,7 @@ class Pace:
 
     @contextlib.contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Around an exchange of gradients that the backward pass waits for."""
+        """Measure an exchange of gradients that the backward pass waits for."""
         self._turn("collective")
         try:
             yield
@@ -145,14 +148,16 @@ class Pace:
             self._turn("backward")
 
     def word(self, *, is_last: bool = False) -> dict[str, float | int | None] | None:
-        """Means over the steps since the last one; None when there is none to tell of, or it is too soon."""
+        """Return means over the steps since the last report; None if there are none, or if the last report is too
+        recent.
+        """
         if self._said_at is None:
             return None
-        elapsed_s = self._ended_at - self._said_at  # without what came behind the last step, such as the last save
+        elapsed_s = self._ended_at - self._said_at  # without the time after the last step, such as the last save
         if elapsed_s < SAY_EVERY_S and not is_last:
             return None
         if is_last and self._tokens is None and self._has_told_tokens:
-            return None  # steps of which the GPU is behind: what was told before says more
+            return None  # steps that the GPU has not finished: the report before has more data
         self._read()
         if self._num_summed == 0:
             return None
@@ -172,7 +177,9 @@ class Pace:
         return said
 
     def _parts(self) -> dict[str, float | None]:
-        """Seconds a step. What is not seen whole is null, and what was seen of it belongs to the backward pass."""
+        """Return seconds a step for each part. A collective that hooks cannot see is null; its time counts
+        as backward.
+        """
         sums: dict[str, float | None] = dict(self._sums)
         if not self._sees_exchanges:
             sums |= {"backward": self._sums["backward"] + self._sums["collective"], "collective": None}
@@ -227,12 +234,14 @@ class Pace:
         return begins
 
     def _gradients_are_here(self) -> None:
-        """DDP waits for the other ranks in a callback that it has asked for by now: ours comes again behind it."""
+        """Mark the end of backward. DDP waits for other ranks in a callback queued earlier, so ours is queued again
+        behind it.
+        """
         self._turn("collective")
         _at_end_of_backward(lambda: self._turn(_UNDECIDED))
 
     def _read(self) -> None:
-        """Add up what the executing side has passed."""
+        """Add up the marks that the device has passed."""
         while self._pending:
             marks = self._pending.popleft()
             try:
@@ -250,7 +259,9 @@ class Pace:
             self._num_summed += 1
 
     def _utilisation(self, rate: float | None) -> dict[str, float | int | None]:
-        """Nothing where the program did not say what a token costs, or nobody knows the GPU's peak for its type."""
+        """Return MFU and HFU, or nulls if the program did not state a token's cost or the GPU's peak for its type is
+        unknown.
+        """
         if rate is None or self._work is None or self._peak_tflops is None:
             return {"mfu": None, "hfu": None}
         work = self._work
@@ -270,18 +281,20 @@ def _is_alone() -> bool:
 
 
 def _is_under_ddp_alone(model: torch.nn.Module) -> bool:
-    """And none of its parameters is spread over ranks, whose parts would be gathered within the passes."""
+    """Return whether the model is under DDP and no parameter is sharded, since its pieces would be gathered within
+    passes.
+    """
     return isinstance(model, torch.nn.parallel.DistributedDataParallel) and not any(map(is_sharded, model.parameters()))
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:
-    """As DDP and FSDP do; there is no public way."""
+    """Call ``call`` at the end of the backward pass, as DDP and FSDP do; torch has no public way."""
     engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
     engine.queue_callback(call)
 
 
 def _tensors(output: object) -> Iterator[torch.Tensor]:
-    """Of a tensor, a sequence, a mapping or a dataclass of any depth: what models give back."""
+    """Yield the tensors of a model's output: a tensor, sequence, mapping or dataclass of any depth."""
     if isinstance(output, torch.Tensor):
         yield output
     elif isinstance(output, dict):
@@ -296,7 +309,7 @@ def _tensors(output: object) -> Iterator[torch.Tensor]:
 
 
 def _is_whole(norm: float | torch.Tensor) -> bool:
-    """A distributed tensor may hold this rank's part alone; to ask for all of it would need all ranks."""
+    """Return whether the norm is whole on this rank. Reading a distributed tensor that is not would need all ranks."""
     return all(each.is_replicate() for each in getattr(norm, "placements", ()))
 
 
@@ -305,6 +318,6 @@ def _switched_off() -> Pace:
 
 
 def _number(value: float | torch.Tensor | None) -> float | None:
-    """What is no finite number is told as none."""
+    """Return a finite number, or None for any other value."""
     found = float(value) if value is not None else float("nan")
     return found if abs(found) < float("inf") else None

@@ -3,7 +3,7 @@
 Dense, for bf16 or fp16 operands and fp32 sums: a data sheet's "with sparsity" is twice that, and no other type of
 operands has its figures here. AMD's stand by their whole names, as torch gives them. Sources: ``torchtitan`` is
 its tools/utils.py, ``composer`` its speed_monitor.py, ``lightning`` its throughput.py, ``vendor`` the vendor's data
-sheet, ``known`` common knowledge that nobody has measured for us. What is not here has no MFU.
+sheet, ``known`` common knowledge that we have not measured. A GPU that is not listed here has no MFU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Dtype(Enum):
-    """Of the operands of matrix products."""
+    """Type of the operands of matrix products."""
 
     BF16 = "bf16"
     FP16 = "fp16"
@@ -21,7 +21,7 @@ class Dtype(Enum):
 
 @dataclass(frozen=True)
 class Peak:
-    """``hbm_tb_per_s``: bandwidth of its memory. ``has_bf16``: the older ones compute in fp16 alone."""
+    """Peak of one GPU. ``hbm_tb_per_s``: bandwidth of its memory. ``has_bf16``: false for old GPUs with fp16 alone."""
 
     tflops: float
     hbm_tb_per_s: float
@@ -29,12 +29,14 @@ class Peak:
     has_bf16: bool = True
 
     def tflops_of(self, dtype: Dtype | None) -> float | None:
-        """None: its matrix units do not know that type. ``dtype`` None: the half precision that it has."""
+        """Return the peak for a type, or None if the matrix units do not support it. ``dtype`` None: the GPU's half
+        precision.
+        """
         return None if dtype is Dtype.BF16 and not self.has_bf16 else self.tflops
 
     @property
     def ridge_flop_per_byte(self) -> float:
-        """Above so many operations a byte the GPU computes as long as it reads."""
+        """Operations a byte above which the GPU computes for longer than it reads."""
         return self.tflops / self.hbm_tb_per_s
 
 

@@ -1,4 +1,4 @@
-"""A rank's words to its supervisor, and the order to stop: JSON lines over a Unix socket that never hold up training.
+"""Messages between a rank and its supervisor: JSON lines over a Unix socket, which never delay training.
 
 ``MUSTER_TRAIN_SOCKET`` names the socket; each rank has one connection. Each line is one JSON object with a ``type``.
 
@@ -7,26 +7,26 @@
 | ``hello`` | rank, world_size, pid; always the first line |
 | ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
 | ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; samples of this rank in this attempt, samples_per_step, tokens_per_step, padding (a share) or null; at most once a second |
-| ``checkpoint`` | step, generation, status ``writing``: its files are being written; ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds), place (file system or bucket); ``verified``: all was read back equal; ``failed``: why, and faults: of each rank that a host or storage failed rank, kind, place, is_shared (``save_faults``) |
-| ``checkpoint_found`` | step, generation, bytes, at_unix_ms, manifest_sha256, lineage of one that training goes on from, or passes over as tainted, and that the order did not name: whoever committed it may have died before it said so |
-| ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
+| ``checkpoint`` | step, generation, status ``writing``: its files are being written; ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds), place (file system or bucket); ``verified``: all was read back equal; ``failed``: why, and faults: for each rank with a failed host or storage: rank, kind, place, is_shared (``save_faults``) |
+| ``checkpoint_found`` | step, generation, bytes, at_unix_ms, manifest_sha256, lineage of one that training continues from, or skips as tainted, and that the order did not name: the attempt that committed it may have died before it reported it |
+| ``checkpoint_rejected`` | generation, why: it is not as it was saved, and must not be used |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
 | ``checkpoint_scrubbed`` | generation: it was read again, and is as it was saved |
-| ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or taken away, as ``pins`` said |
+| ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or removed, as ``pins`` ordered |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
 | ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``rng.policy``) |
-| ``resize`` | num_nodes: the program asks that the job goes on with so many hosts |
-| ``warning`` | code, message: what the program most likely did not mean (``advice``) |
+| ``resize`` | num_nodes: the program requests that the job continues with so many hosts |
+| ``warning`` | code, message: a likely mistake of the program (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
 
 | in | fields |
 |---|---|
 | ``stop`` | reason, deadline_unix_ms; may come again with an earlier deadline |
 | ``checkpoint_now`` | |
-| ``pins`` | generations: those that retention is to leave, and no others of the control plane's |
+| ``pins`` | generations that retention must leave, and no others of the control plane's |
 
-Rank 0 alone speaks of checkpoints and sizes. Unknown types and fields are to be passed over on both sides.
+Only rank 0 reports checkpoints and sizes. Both sides ignore unknown types and fields.
 """  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MOST_WAITING_BYTES = 1 << 20
 MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
-"""Steps and their pace may fill half of what waits: checkpoints and the outcome still find room."""
+"""Steps and their pace may fill half of the buffer, so that checkpoints and the outcome still find space."""
 LONGEST_TEXT = 500
 _LAST_WORDS_S = 2.0
 _CONNECT_S = 1.0
@@ -51,7 +51,7 @@ _BETWEEN_TRIES_S = 0.02
 
 
 class Channel:
-    """Without a path, or when nobody listens, it says nothing and hears nothing."""
+    """Connection to the supervisor. Without a path or a listener it sends and receives nothing."""
 
     def __init__(self, path: str | None) -> None:
         self.dropped_lines = 0
@@ -64,7 +64,7 @@ class Channel:
             self._socket = _connected(path)
 
     def say(self, kind: str, **fields: object) -> None:
-        """Sent at once or kept for later; dropped and counted when too much waits."""
+        """Send a message at once or buffer it; it is dropped and counted if the buffer is full."""
         if self._outlets is not None:
             self._outlets.hear(kind, fields)
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
@@ -79,7 +79,7 @@ class Channel:
             self._flush()
 
     def hear(self) -> list[dict[str, object]]:
-        """What has come since the last call."""
+        """Return the messages that arrived since the last call."""
         with self._lock:
             self._flush()
             if self._socket is None:
@@ -87,18 +87,18 @@ class Channel:
             try:
                 while content := self._socket.recv(4096):
                     self._heard += content
-            except OSError:  # nothing more now, or nobody there any more
+            except OSError:  # no more data now, or no listener any more
                 pass
             *lines, self._heard = self._heard.split(b"\n")
             self._heard = self._heard[-MOST_WAITING_BYTES:]
         return [message for line in lines if (message := _message(line)) is not None]
 
     def lead_to(self, outlets: Outlets) -> None:
-        """From now on they hear what is said, and are closed with it."""
+        """Pass each message to ``outlets`` from now on, and close them with the channel."""
         self._outlets = outlets
 
     def close(self) -> None:
-        """Last words get a moment, since nothing is held up by them any more; the supervisor hears them first."""
+        """Send the last messages within a moment, since they delay nothing any more, and then close the outlets."""
         self._close()
         outlets, self._outlets = self._outlets, None
         if outlets is not None:
@@ -128,7 +128,7 @@ class Channel:
 
 
 def _connected(path: str) -> socket.socket | None:
-    """Not blocking either: a listener with a full backlog gets a second, not our patience."""
+    """Return a connection, or None. It does not block: a listener with a full backlog gets a second."""
     channel = socket.socket(socket.AF_UNIX)
     channel.setblocking(False)
     until = time.monotonic() + _CONNECT_S

@@ -1,7 +1,7 @@
-"""Work that a thread does meanwhile, also while a program ends that has not waited for it.
+"""Work in a background thread, which also finishes if the program ends without waiting for it.
 
-Not ``concurrent.futures``, whose threads the interpreter closes at its end before anything that was registered to run
-then: a save that a program waits for there would find no thread for its next part.
+``concurrent.futures`` does not fit: the interpreter ends its threads before it runs the functions registered for the
+exit. A save that a program waits for in such a function would find no thread for its next part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """``work`` in a thread of its own; at once and in this one where the interpreter begins none any more."""
+    """Runner of ``work`` in a thread of its own, or in the calling thread if the interpreter starts no threads any
+    more.
+    """
 
     def __init__(self, work: Callable[[], T], name: str) -> None:
         self._work = work
@@ -31,23 +33,23 @@ class Beside(Generic[T]):
     def _run(self) -> None:
         try:
             self._outcome.append(self._work())
-        except BaseException as fault:  # noqa: BLE001  # raised again where the outcome is asked for
+        except BaseException as fault:  # noqa: BLE001  # raised again by ``result``
             self._fault = fault
         finally:
-            del self._work  # and all that it holds
+            del self._work  # and every object that it refers to
 
     @property
     def is_busy(self) -> bool:
         return self._thread.is_alive()
 
     def wait(self, within_s: float | None = None) -> bool:
-        """Whether it is over."""
+        """Wait for the end of the work, at most ``within_s`` seconds, and return whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(within_s)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """Waits for it, and raises what it raised."""
+        """Wait for the work and return its result, or raise the exception that it raised."""
         self.wait()
         if self._fault is not None:
             raise self._fault

@@ -1,9 +1,10 @@
-"""The same bits in every run: torch's repeatable kernels, and gradients averaged whatever bucket they lie in.
+"""The same bits in every run: torch's repeatable kernels, and gradient averages that do not depend on DDP's buckets.
 
-DDP lays its buckets out anew after the first step, by the order in which gradients came; a ring sums each piece of a
-bucket in an order that hangs on its place. So the first step after a resume would sum in another order than the same
-step of an undisturbed run: with more than two ranks the last bits differ, and soon the losses. Here each rank sums its
-share of a bucket in the order of the ranks and all gather the shares: as many bytes as a ring, the same bits always.
+DDP rebuilds its buckets after the first step, in the order in which gradients arrived. A circular all-reduce sums each
+piece of a bucket in an order that depends on the piece's position. So the first step after a resume would sum in
+another order than the same step of an undisturbed run: with more than two ranks the last bits differ, and soon the
+losses. Here each rank sums its share of a bucket in the order of the ranks, and all ranks gather the shares. This
+sends as many bytes as a circular all-reduce and always gives the same bits.
 """
 
 import os
@@ -15,11 +16,11 @@ from torch import distributed
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-# Annotations stay objects here: register_comm_hook looks at them.
+# Annotations stay objects here, because register_comm_hook checks them.
 
 
 def ask_for_determinism(*, has_gpu: bool) -> None:
-    """Of torch, for this process; one thread on the CPU."""
+    """Switch this process to torch's repeatable algorithms, with one thread if it computes on the CPU."""
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     if has_gpu:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -29,14 +30,16 @@ def ask_for_determinism(*, has_gpu: bool) -> None:
 
 
 class Timed(Protocol):
-    """Who wants to know how long ranks exchange."""
+    """An object that measures how long ranks exchange gradients."""
 
     def exchanging(self) -> AbstractContextManager[None]:
-        """Around an exchange."""
+        """Return a context manager for the time of one exchange."""
 
 
 def average_in_rank_order(model: DistributedDataParallel, timed: Timed) -> None:
-    """From now on, gradients of ``model`` are averaged so. For gloo; all parameters on the CPU."""
+    """Average the gradients of ``model`` in the order of the ranks from now on. It needs gloo and all parameters on the
+    CPU.
+    """
     model.register_comm_hook(timed, _average)
 
 

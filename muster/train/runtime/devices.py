@@ -1,4 +1,4 @@
-"""What a program computes on, as far as time and memory are asked of it: its own host, or a GPU that runs behind it."""
+"""Time and memory of the device that a program computes on: its own host, or a GPU that runs behind the program."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import torch
 
 
 class Device(Protocol):
-    """What computes: it marks moments, and says later how far two are apart."""
+    """A device that marks moments and later gives the time between two of them."""
 
     @property
     def gpu(self) -> str | None:
-        """The GPU's product name, as its driver gives it."""
+        """The GPU's product name, as its driver gives it; None on a host without a GPU."""
 
     def mark(self) -> Any:
-        """This moment."""
+        """Return a mark of this moment."""
 
     def has_passed(self, mark: Any) -> bool:
-        """Whether all work before the moment is done."""
+        """Return whether all work before the mark is done."""
 
     def seconds(self, earlier: Any, later: Any) -> float:
-        """Between two moments that have passed."""
+        """Return the seconds between two marks that have passed."""
 
     def memory_bytes(self) -> int:
-        """The most that was held so far; where nobody counts that, what is held."""
+        """Return the most bytes that were allocated so far, or the bytes in use now if the device keeps no peak."""
 
     def held_bytes(self) -> int:
-        """What is held now."""
+        """Return the bytes that are allocated now."""
 
 
 class Host:
-    """Of a program that computes where it runs."""
+    """Device of a program that computes on its host's CPU."""
 
     gpu = None
 
@@ -55,7 +55,7 @@ class Host:
 
 
 class Gpu:
-    """The stream of the model's GPU is behind the program: a moment is an event that it passes."""
+    """Device of a program whose GPU stream runs behind it: a mark is an event that the stream passes."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,27 +1,27 @@
-"""What the launcher says to a rank: torchrun's variables and Muster's own, each with what holds without it.
+"""Environment variables that the launcher sets for a rank: torchrun's and Muster's own, each with its default.
 
 | variable | meaning | without it |
 |---|---|---|
-| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's; without a ``RANK`` that of Open MPI, MPICH or Slurm (``foreign_launchers``) | one rank, no process group |
+| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's; without ``RANK``, the rank of Open MPI, MPICH or Slurm (``foreign_launchers``) | one rank, no process group |
 | ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
 | ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
-| ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
-| ``MUSTER_CHECKPOINT_STORE`` | an object store instead of the folder: ``s3://bucket/prefix``, the job's own; where and as whom, see ``bucket`` | the folder |
-| ``MUSTER_CHECKPOINT_CREDENTIALS_FILE`` | for that store, in the form of ~/.aws/credentials: a path, or the name of a secret of the job | as boto3 finds them |
-| ``MUSTER_CHECKPOINT_KEY_FILE`` | checkpoints are encrypted (``keys``): a path, or the name of a secret of the job | they are not |
-| ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
-| ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
-| ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
-| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (it is the newest that was heard of: one that is newer goes first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (as that), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
+| ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, visible on all its hosts | no checkpoint is saved |
+| ``MUSTER_CHECKPOINT_STORE`` | an object store instead of the folder: ``s3://bucket/prefix``, the job's own; ``bucket`` describes endpoint and credentials | the folder |
+| ``MUSTER_CHECKPOINT_CREDENTIALS_FILE`` | credentials for that store, in the form of ~/.aws/credentials: a path, or the name of a secret of the job | as boto3 finds them |
+| ``MUSTER_CHECKPOINT_KEY_FILE`` | keys that encrypt checkpoints (``keys``): a path, or the name of a secret of the job | checkpoints are not encrypted |
+| ``MUSTER_SECRETS_DIR`` | the folder of the job's secrets | the job has none |
+| ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | no messages are sent or received |
+| ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill if no ``stop`` names a deadline | no limit |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (``generation`` is the newest that was reported: a newer one is tried first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (likewise), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
-| ``MUSTER_SCRUB`` | how what is kept is read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
-| ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
-| ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | nobody changes their number |
-| ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
-| ``MUSTER_OUTLETS`` | names with commas: where figures go besides (``outlets``) | nowhere, unless the program says |
-| ``MUSTER_SPEC_SHA256`` | of the job's specification, for manifests (``lineage``) | null |
-| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | where copies of datasets lie on this host, and how much they may hold (``datasets``) | ``/var/tmp``, and nowhere where it is empty; what the disk has |
-| ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as it says |
+| ``MUSTER_SCRUB`` | how stored checkpoints are read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
+| ``MUSTER_ACCUMULATION`` | the factor by which each batch is cut into more pieces, because an earlier attempt ran out of GPU memory | 1 |
+| ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | their number does not change |
+| ``MUSTER_JOB_ID`` | gives a job one run in each outlet | a new run each time |
+| ``MUSTER_OUTLETS`` | names with commas: outlets that also receive the figures (``outlets``) | none, unless the program names some |
+| ``MUSTER_SPEC_SHA256`` | the hash of the job's specification, for manifests (``lineage``) | null |
+| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | the folder for copies of datasets on this host, and their most bytes (``datasets``) | ``/var/tmp``, and no folder if the value is empty; the disk's size |
+| ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as the program says |
 | ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
 """  # noqa: E501  # a table's row is one line
 
@@ -48,15 +48,15 @@ _LONGEST_FENCE = 20
 
 @dataclass(frozen=True)
 class Resume:
-    """Which generations may be used, by the control plane's word.
+    """Rules from the control plane for which generations may be used.
 
-    ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
-    is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
-    ``may_be_newer``: ``generation`` is the newest that the control plane heard of; what was committed by an attempt
-    that died before it could say so is used before it. ``tainted_since_unix_ms``: by fence, from when on results of
-    that attempt may be false, heard of or not. ``overtaken_since_unix_ms``: by fence, from when on a newer attempt
-    trained, which has not seen what that one committed since; to go on from it would undo the newer one's work.
-    ``pinned`` None: nothing is said of pins.
+    ``good_after_steps``: healthy steps after which a verified checkpoint counts as good; the newest good one is never
+    removed. ``hold_s``: how late a fault may be found; the newest checkpoint that is older is retained too.
+    ``may_be_newer``: ``generation`` is the newest that the control plane received. A newer one, committed by an attempt
+    that died before it could report it, is used first. ``tainted_since_unix_ms``: by fence, the time from which results
+    of that attempt may be false, reported or not. ``overtaken_since_unix_ms``: by fence, the time from which a newer
+    attempt trained. That attempt has not seen any later checkpoint of the older one; to continue from such a checkpoint
+    would undo the newer attempt's work. ``pinned`` None: the control plane states nothing about pins.
     """
 
     generation: str | None = None
@@ -80,7 +80,10 @@ class Resume:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """``fence`` None: nobody gives one out. ``stop_notice_s`` None: the signal to stop leaves all the time needed."""
+    """Environment of one rank, read from its variables.
+
+    ``fence`` None: no fence was assigned. ``stop_notice_s`` None: the signal to stop leaves all the time needed.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -107,12 +110,16 @@ class Surroundings:
 
     @property
     def checkpoint_place(self) -> Path | S3Place | None:
-        """The store goes before the folder, which a host names for every job."""
+        """The store if there is one, else the folder, which a host names for every job."""
         return self.checkpoint_store or self.checkpoint_dir
 
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
-        """Raises ValueError naming the variable that cannot be read."""
+        """Read the environment of a rank from ``environ``. Raises ValueError that names the variable if it cannot be
+        read.
+
+        ``environ`` None: the process's own variables.
+        """
         environ = os.environ if environ is None else environ
         require_rank(environ)
         return cls(
@@ -165,7 +172,7 @@ def _store(environ: Mapping[str, str], name: str) -> S3Place | None:
 
 
 def _file(environ: Mapping[str, str], name: str) -> Path | None:
-    """A path, or the name of one of the job's secrets."""
+    """Return the path in a variable, which holds a path or the name of one of the job's secrets."""
     text = environ.get(name)
     if not text:
         return None
@@ -292,7 +299,7 @@ def _object(name: str, text: str) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise ValueError(  # noqa: TRY004  # the variable's value is at fault, not anybody's type
+        raise ValueError(  # noqa: TRY004  # the variable's value is wrong, not a type in the program
             f"{name}={text!r}: must be a JSON object"
         )
     return document

@@ -1,4 +1,4 @@
-"""How a rank leaves: by which exit code, and how long it may still wait where there is time left."""
+"""Exit codes by which a rank ends, and how long it may still wait before that if there is time left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAVING_S = 0.2
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """With what was printed, and without what the interpreter does at its end."""
+    """End the process: printed text is flushed, and the interpreter's exit functions do not run."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -27,12 +27,12 @@ def leave_at_once(code: int) -> NoReturn:
 
 
 def leave_before_start(channel: Channel, why: str) -> NoReturn:
-    """Told to stop before it met the other ranks: there is nothing to save."""
+    """End a rank that was asked to stop before it met the other ranks: there is nothing to save."""
     channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
     channel.close()
     leave_at_once(EXIT_STOPPED_WITHOUT)
 
 
 def patience_s(deadline_ms: int) -> float:
-    """How long may be waited for a disk, so that there is time to leave."""
+    """Return how long a rank may wait for a disk and still have time to end before the deadline."""
     return min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)

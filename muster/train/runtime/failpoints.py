@@ -1,4 +1,4 @@
-"""For tests and drills: places where a rank can be made to die or fail. Off unless ``MUSTER_TRAIN_FAILPOINT`` is set.
+"""Places where tests and drills can make a rank die or fail. They are off unless ``MUSTER_TRAIN_FAILPOINT`` is set.
 
 ``NAME`` dies there as by kill -9; ``NAME=ENOSPC`` raises that OSError; ``NAME~2.5`` takes so many seconds longer, as on
 a slow disk; ``@2`` after any of them means the second time only.
@@ -22,7 +22,7 @@ _added: set[str] = set()
 
 
 def arm(text: str) -> None:
-    """One more, beside the variable's, until ``disarm``."""
+    """Arm one more failpoint, in addition to the variable's, until ``disarm``."""
     _added.add(text)
 
 
@@ -31,7 +31,7 @@ def disarm(text: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Raises OSError where one is armed here."""
+    """Die, wait or raise OSError if a failpoint of this name is armed."""
     for text in (os.environ.get(ENVIRONMENT, ""), *_added):
         armed = _ARMING.fullmatch(text)
         if armed is not None and armed["name"] == name:

@@ -1,17 +1,17 @@
-"""Faults on purpose, so that anybody can see a training recover: off unless ``MUSTER_TRAIN_FAULTS`` names some.
+"""Faults on purpose, which show how a training recovers. They are off unless ``MUSTER_TRAIN_FAULTS`` names some.
 
 ``KIND@STEP``, ``KIND@STEP-LAST``, ``/RANK`` after it for one rank, ``=VALUE`` at the end; several by spaces:
 ``kill@120/1``, ``slow@50-80/0=0.4``, ``flip_weight@200``. Without a rank, the seed ``MUSTER_TRAIN_FAULTS_SEED`` chooses
-one. Each happens once in a job's life, before the step of that number (from 0) is done; what it was is written beside
-the checkpoints, so a new attempt does not meet it again. Where they lie in a store that is the host's folder for them,
-and an attempt on another host may meet it once more. The program's log says each.
+one. Each happens once in a job's life, before the step of that number (from 0). A file in the checkpoint folder records
+it, so that a new attempt does not repeat it. If checkpoints are in a store, the file is in the host's checkpoint
+folder, and an attempt on another host may repeat the fault. The program's log names each fault.
 
 | kind | what happens | value |
 |---|---|---|
 | ``kill``, ``stop`` | SIGKILL, SIGSTOP to this rank | |
 | ``exception`` | the program raises ``InjectedFaultError`` | |
 | ``exit`` | the process ends at once | its code (3) |
-| ``hang`` | the rank never comes back | |
+| ``hang`` | the rank stops without an end | |
 | ``slow`` | each step up to LAST takes longer | seconds (1) |
 | ``nan`` | one weight is no number | |
 | ``flip_weight`` | one bit of one weight flips | the bit, from 0 (chosen) |
@@ -49,12 +49,12 @@ _FULL_DISK = "save.write=ENOSPC"
 
 
 class InjectedFaultError(RuntimeError):
-    """The ``exception`` that was asked for."""
+    """The exception that the fault ``exception`` raises."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``value`` None: the kind's own."""
+    """One fault to inject. ``value`` None: the kind's default."""
 
     text: str
     kind: str
@@ -65,7 +65,7 @@ class Fault:
 
 
 def parse(text: str, *, world_size: int, seed: int) -> list[Fault]:
-    """Raises ValueError, with the word that is none and what is accepted."""
+    """Return the faults that ``text`` names. Raises ValueError, with the wrong word and the accepted forms."""
     chance = random.Random(seed)  # noqa: S311  # the same ranks in every attempt
     return [_parsed(word, world_size, chance) for word in text.split()]
 
@@ -87,10 +87,10 @@ def _parsed(word: str, world_size: int, chance: random.Random) -> Fault:
 
 
 class Faults:
-    """Those of one rank. ``meet`` before each step."""
+    """The faults of one rank. Call ``meet`` before each step."""
 
     def __init__(self, around: Surroundings, model: torch.nn.Module) -> None:
-        """Raises ValueError: a fault that cannot be read, or cannot be met here."""
+        """Read this rank's faults. Raises ValueError for a fault that cannot be read or cannot be injected here."""
         every = parse(around.faults, world_size=around.world_size, seed=around.faults_seed)
         if around.checkpoint_store is not None and any(fault.kind == "flip_file" for fault in every):
             raise ValueError(f"{ENVIRONMENT}: flip_file needs checkpoints in a folder, and they lie in a store")
@@ -100,7 +100,7 @@ class Faults:
         self._chance = random.Random(around.faults_seed * 1_000_003 + around.rank)  # noqa: S311  # which weight, which bit
 
     def meet(self, step: int) -> None:
-        """Whatever is due before this step."""
+        """Inject each fault that is due before this step."""
         if not self._own:
             return
         failpoints.disarm(_FULL_DISK)
@@ -109,7 +109,7 @@ class Faults:
                 self._do(fault, step)
 
     def _is_first(self, fault: Fault) -> bool:
-        """Whether the job meets it now for the first time, which is noted: with a store, on this host alone."""
+        """Record the fault and return whether the job meets it for the first time; with a store, on this host alone."""
         if self._folder is None:
             return True
         place = self._folder / _FIRED / fault.text.replace("/", "_")
@@ -169,7 +169,7 @@ class Faults:
             file.write(bytes([value ^ 1 << self._chance.randrange(8)]))
 
     def _weight(self) -> torch.Tensor:
-        """One value of one parameter: of the piece that this rank has, where it is sharded."""
+        """Return one value of one parameter; of a sharded parameter, one value of the piece that this rank has."""
         parameters = [parameter for parameter in self._model.parameters() if parameter.numel()]
         chosen = self._chance.choice(parameters).detach()
         values = chosen.to_local() if hasattr(chosen, "to_local") else chosen

@@ -1,10 +1,10 @@
-"""A rank is told to stop while its program still imports and builds: it leaves at once, for there is nothing to save.
+"""Handling of a stop while a rank's program still imports and builds: it ends at once, since there is nothing to save.
 
-From the first import of ``muster.train`` until ``start``, which hears the signal in its own way from then on. What the
-program does meanwhile may be Python, or a wait inside torch that lets no handler run: so a thread hears it as well.
+This holds from the first import of ``muster.train`` until ``start``, which handles the signal from then on. Meanwhile
+the program may run Python, or wait inside torch, where no handler runs: so a thread watches for the signal as well.
 
-Only in the rank itself. What it starts inherits ``MUSTER_TRAIN_RANK_PID`` and sees that it is another one; a fork of
-it gets the usual action back. A program that has a handler of its own by then keeps it.
+It holds in the rank itself alone. A process that the rank starts inherits ``MUSTER_TRAIN_RANK_PID`` and sees that it is
+not the rank; a fork of the rank gets the default action back. A program's own handler stays in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _OVER: Final = 0
 
 
 class _Heed(threading.local):
-    """A fork hears SIGTERM when it has the usual action back: else the signal would be lost, or its parent's."""
+    """Block of SIGTERM around a fork: without it the signal would be lost, or end the parent instead.
+
+    A fork receives SIGTERM only after it has the default action back.
+    """
 
     before: set[int] | None = None
 
@@ -40,7 +43,7 @@ class _Heed(threading.local):
 
 
 class Importing:
-    """From ``watch`` to ``end`` SIGTERM ends this process with exit code 76, and the supervisor hears why."""
+    """Handler that ends this process with exit code 76 on SIGTERM, from ``watch`` to ``end``, and reports it."""
 
     def __init__(self) -> None:
         self._leaving = threading.Lock()
@@ -50,14 +53,14 @@ class Importing:
         self._watcher = threading.Thread(target=self._watch, name="muster-importing", daemon=True)
 
     def watch(self) -> None:
-        """To be called in the main thread."""
+        """Start to handle SIGTERM. Call it in the main thread."""
         self._watcher.start()
         os.register_at_fork(before=_heed.block, after_in_parent=_heed.unblock, after_in_child=_leave_to_parent)
         signal.signal(signal.SIGTERM, self._leave)
         signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
 
     def end(self) -> None:
-        """Somebody else handles SIGTERM by now; where that could not be, outside of the main thread, nobody does."""
+        """Stop handling SIGTERM, which ``start`` handles by now; outside the main thread it can have no handler."""
         self._is_over = True
         os.write(self._writes, bytes([_OVER]))
         self._watcher.join()
@@ -67,7 +70,7 @@ class Importing:
             os.close(self._writes)
 
     def forget(self) -> None:
-        """SIGTERM has its usual action, or whatever another one has made of it."""
+        """Give SIGTERM its default action back, unless the program has set a handler of its own."""
         if self._is_handler():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         set_by_now = signal.set_wakeup_fd(-1)
@@ -75,8 +78,10 @@ class Importing:
             signal.set_wakeup_fd(set_by_now)
 
     def _watch(self) -> None:
-        """Python writes the number of each signal that it handles into the pipe, wherever the main thread is; also of
-        one that the program handles itself by now, which is none of ours.
+        """Read the number of each signal from the pipe, and leave on SIGTERM.
+
+        Python writes the number of every signal that it handles into the pipe, wherever the main thread is. This
+        includes a signal that the program handles itself by now, which ``Importing`` ignores.
         """
         while _OVER not in (heard := os.read(self._reads, 4096)):
             if signal.SIGTERM in heard and self._is_handler() and not self._is_over:
@@ -110,7 +115,7 @@ def _leave_to_parent() -> None:
 
 
 def begin() -> None:
-    """Where this process is a rank that a launcher has started, and SIGTERM has its usual action."""
+    """Watch for SIGTERM if this process is a rank that a launcher has started and SIGTERM has its default action."""
     global _importing  # noqa: PLW0603  # one process, one program that imports
     take_rank(os.environ)
     is_rank = all(os.environ.get(name, "").isdecimal() for name in _LAUNCHED)

@@ -1,4 +1,6 @@
-"""What this rank has been told: by its supervisor's lines and by SIGTERM. It only remembers; ``Run`` acts at a step."""
+"""Orders that a rank received by its supervisor's lines and by SIGTERM. They are stored here; ``Run`` acts
+at a step.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ NO_DEADLINE_MS = 1 << 53
 
 
 class Orders:
-    """``deadline_ms`` (Unix) is when the kill comes; without one there is all the time that a save takes.
+    """Orders to one rank.
 
-    ``pins``: generations to be kept, until somebody has taken them from here.
+    ``deadline_ms`` (Unix) is the time of the kill; without one there is all the time that a save takes. ``pins``:
+    generations to be retained, until ``Run`` has taken them from here.
     """
 
     def __init__(self, channel: Channel, stop_notice_s: float | None) -> None:
@@ -29,7 +32,7 @@ class Orders:
         self._signalled_at_ms: int | None = None
 
     def watch_signals(self) -> None:
-        """From here on SIGTERM is heard. Only the main thread of a program can ask for that."""
+        """Handle SIGTERM from now on. Only the main thread of a program can set a handler."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self.note_signal)
 
@@ -52,12 +55,12 @@ class Orders:
                 self.pins = [name for name in names if isinstance(name, str)]
 
     def _note_deadline(self, deadline_ms: object) -> None:
-        """The earliest wins: nothing lengthens a notice."""
+        """Store the earliest deadline: nothing lengthens a notice."""
         if isinstance(deadline_ms, int):
             before = NO_DEADLINE_MS if self._told_deadline_ms is None else self._told_deadline_ms
             self._told_deadline_ms = max(0, min(before, deadline_ms))
 
     def note_signal(self, *_: object) -> None:
-        """No work in a handler: the next agreement sees it."""
+        """Record SIGTERM and do no work in the handler: the ranks' next agreement sees it."""
         self.stop_reason = self.stop_reason or "SIGTERM"
         self._signalled_at_ms = self._signalled_at_ms or time.time_ns() // 1_000_000

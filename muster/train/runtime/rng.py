@@ -1,8 +1,8 @@
 """A rank's random numbers: Python's, torch's, its GPU's and numpy's. Each rank has its own, and gets its own back.
 
-To save one rank's for all under one name restores it everywhere and is not noticed, since nothing fails: the ranks go
-on with the same dropout. So what is saved is compared with what the rank has, its digest stands in the manifest, and
-what is loaded is compared with that.
+If one rank's state is saved for all under one name, it is restored everywhere. Nothing fails, so nothing shows that all
+ranks continue with the same dropout. So the saved state is compared with the rank's own, its digest stands in the
+manifest, and the loaded state is compared with that digest.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from muster.train.parallel.shards import CoverageError
 
 
 def random_state() -> dict[str, Any]:
-    """Python's, torch's, this rank's GPU's, and numpy's where the program uses it."""
+    """Return the states of the generators of Python, torch and this rank's GPU, and of numpy if the program uses it."""
     version, numbers, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(numbers), gauss], "torch": torch.get_rng_state()}
-    if _uses_gpu():  # asking for the other GPUs' would open each of them
+    if _uses_gpu():  # a call for all GPUs would open each of them
         state["cuda"] = torch.cuda.get_rng_state()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -32,13 +32,13 @@ def random_state() -> dict[str, Any]:
 
 
 def digest_of(state: dict[str, Any]) -> str:
-    """SHA-256 of what ``random_state`` gave, here or after it was saved and loaded."""
+    """Return the SHA-256 of a ``random_state``, the same before and after it was saved and loaded."""
     plain = {name: value.cpu().tolist() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def require_own(state: dict[str, Any], sha256: str | None, rank: int) -> None:
-    """``sha256`` None: nobody has said what it is to be, as in checkpoints of before.
+    """Require that ``state`` has the digest ``sha256``; None: no digest was stored, as in old checkpoints.
 
     Raises:
         CoverageError: ``state`` is not the rank's.
@@ -60,11 +60,12 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 def policy(num_saved: int, num_ranks: int) -> str:
-    """How ``num_ranks`` come by their random numbers where ``num_saved`` had saved theirs; 0: training begins anew.
+    """Return how ``num_ranks`` ranks get their random numbers if ``num_saved`` ranks saved theirs; 0: training starts
+    fresh.
 
-    ``seeded``: by the program's seed and the rank. ``saved``: each goes on with its own. ``saved_by_more``: so too, and
-    those of ranks that are no more are let go of. ``saved_by_fewer``: the first go on with their own, the others are
-    seeded by the step and the rank.
+    ``seeded``: by the program's seed and the rank. ``saved``: each continues with its own. ``saved_by_more``: likewise,
+    and the states of ranks that no longer exist are dropped. ``saved_by_fewer``: the first ranks continue with their
+    own, the others are seeded by the step and the rank.
     """
     if num_saved == 0:
         return "seeded"
@@ -79,7 +80,7 @@ def _uses_gpu() -> bool:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Each rank its own numbers, the same in every run."""
+    """Seed this rank's own random numbers, the same in every run."""
     random.seed(seed * 1_000_003 + rank)
     torch.manual_seed(seed * 1_000_003 + rank)
     numpy = sys.modules.get("numpy")

@@ -60,9 +60,9 @@ _MOST_STEPS_TO_RETRY = 64
 
 
 class Run:
-    """Made by ``start``. ``model`` is what to call; ``step`` counts the steps that are done.
+    """One training run, made by ``start``. ``model`` is the module to call; ``step`` counts the steps that are done.
 
-    ``accumulation``: into how many times as many pieces as usual to take each batch; 1 until GPU memory was short.
+    ``accumulation``: the factor by which to cut each batch into more pieces than usual; 1 until GPU memory was short.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Run:
         )
 
     def _open_checkpoints(self, around: Surroundings, keep: int, lineage: Lineage) -> Checkpoints | None:
-        """None where the job keeps none. Leaves the process where a newer attempt has begun."""
+        """Return the job's checkpoints, or None if it saves none. Ends the process if a newer attempt has begun."""
         if around.checkpoint_place is None:
             return None
         try:
@@ -134,12 +134,14 @@ class Run:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether this rank has heard that the job must stop; all ranks agree on the step at the end of this one."""
+        """True if this rank was asked to stop; all ranks agree on the step at the end of this one."""
         self._orders.listen()
         return self._orders.stop_reason is not None
 
     def steps(self, total: int) -> Iterator[int]:
-        """The steps still to do, from 0. Leaves the process when the job has to stop, on all ranks after one step."""
+        """Yield the steps that are still to do, from 0. Ends the process on all ranks after one step if the job has to
+        stop.
+        """
         self._cadence.begin()
         if self.step < total:
             self._agree(total)
@@ -171,10 +173,11 @@ class Run:
         samples: int | None = None,
         grad_norm: float | torch.Tensor | None = None,
     ) -> None:
-        """This step's loss; what is no finite number is reported as none.
+        """Report this step's loss; a loss that is no finite number is reported as none.
 
-        ``tokens``: those that this rank trained on in this step, and ``padded`` what filled them up to equal lengths.
-        ``samples``: where not ``sample_indices`` chose them. ``grad_norm``: where not ``clip_grad_norm`` found it.
+        ``tokens``: tokens that this rank trained on in this step; ``padded``: tokens that filled sequences up to equal
+        lengths. ``samples``: needed if ``sample_indices`` did not choose them. ``grad_norm``: needed if
+        ``clip_grad_norm`` did not compute it.
         """
         value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
         self._loss = value if math.isfinite(value) else None
@@ -182,15 +185,17 @@ class Run:
         self._load.note(samples=samples, tokens=tokens, padded=padded)
 
     def request_resize(self, num_nodes: int) -> None:
-        """Ask that the job goes on with ``num_nodes`` hosts, as ``muster job resize`` does. Rank 0's word counts.
+        """Request that the job continues with ``num_nodes`` hosts, as ``muster job resize`` does. Only rank 0's request
+        counts.
 
-        It returns at once and promises nothing: to change its size the job is asked to stop like any other, saves and
-        comes back. A number that the job does not take is said in its log and events, and training goes on.
+        The call returns at once and guarantees nothing. To change its size the job is asked to stop like any other,
+        saves and starts again. If the job does not accept the number, its log and events state so, and training
+        continues.
         """
         self._sizes.ask(num_nodes)
 
     def dataset(self, name: str) -> Path:
-        """Where a dataset that the job names lies on this host; its files were looked at before the start.
+        """Return the folder of a dataset that the job names on this host; its files were checked before the start.
 
         Raises:
             ValueError: the job names no such dataset.
@@ -198,25 +203,28 @@ class Run:
         return dataset_path(name)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""
+        """Scale the gradients to a norm over all ranks of at most ``max_norm``, in any layout. Returns the old norm."""
         norm = clip_grad_norm(self.model.parameters(), max_norm, norm_type)
         self._pace.note(grad_norm=norm)
         return norm
 
     def share_of(self, global_batch: int) -> int:
-        """This rank's samples of a batch that all ranks take together: the same training on any number of hosts.
+        """Return this rank's number of samples of a batch that all ranks take together: the same training on any number
+        of hosts.
 
         Raises:
-            ValueError: the batch is not divided by the ranks that read data; it names the nearest that are.
+            ValueError: the ranks that read data do not divide the batch; it names the nearest batches that they divide.
         """
         return self._samples.share_of(global_batch)
 
     def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
-        """This rank's ``batch_size`` samples of this step: a pure function of seed, position and number of ranks."""
+        """Return this rank's ``batch_size`` samples of this step: a pure function of seed, position and number of
+        ranks.
+        """
         return self._samples.indices(num_samples, batch_size)
 
     def finish(self) -> None:
-        """All steps are done: a last checkpoint where there is none of this step, and the outcome."""
+        """Save a last checkpoint if this step has none, and report the outcome: all steps are done."""
         is_kept = self._save(is_last=True) or self._checkpoints is None
         self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
         self._leave()
@@ -229,11 +237,11 @@ class Run:
     def _leave(self) -> None:
         self._pace.leave()
         self._adviser.leave()
-        self.model = self._trained.model  # what wraps it holds the process group
+        self.model = self._trained.model  # the wrapper around it refers to the process group
         self._ranks.leave()
 
     def _resume(self) -> int:
-        """Of how many ranks the checkpoint is; 0 where there is none."""
+        """Restore the newest checkpoint and return how many ranks saved it; 0 if there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
         read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
         rng = chance.policy(0 if about is None else about.world_size, self.world_size)
@@ -247,7 +255,7 @@ class Run:
         return about.world_size
 
     def _agree(self, total: int) -> None:
-        """Between steps, all ranks together: save if it is time or anyone was asked to, stop if anyone must."""
+        """Agree with all ranks between steps: save if it is due or any rank was asked to, stop if any rank must."""
         orders = self._orders
         orders.listen()
         told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
@@ -272,7 +280,9 @@ class Run:
             self._make_room()
 
     def _make_room(self) -> None:
-        """For the first save's copy, once; on all ranks behind one step, since a ``state_dict`` may ask all of them."""
+        """Allocate memory for the first save's copy, once; on all ranks after one step, since a ``state_dict`` may need
+        them all.
+        """
         if self._checkpoints is not None and self._is_asynchronous and not self._has_room:
             self._has_room = True
             self._checkpoints.make_room(self._trained)
@@ -295,7 +305,7 @@ class Run:
         self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=patience_s(deadline_ms))
 
     def _save(self, *, is_last: bool = False) -> bool:
-        """Whether it is saved, or is being saved."""
+        """Save this step and return whether it is saved or is being saved."""
         if self._checkpoints is None:
             return False
         self._settle_save()
@@ -310,7 +320,7 @@ class Run:
         return self._settled(self.step, save)
 
     def _settle_save(self) -> None:
-        """Wait for the save under way, and draw the consequences; on all ranks after one step."""
+        """Wait for the save in progress and act on its result; on all ranks after one step."""
         if self._checkpoints is not None and self._saving is not None:
             self._settled(self._saving.step, self._checkpoints.result)
 
@@ -335,7 +345,7 @@ class Run:
         return self._saving is not None and self._saving.is_busy
 
     def _wait_for_save(self) -> None:
-        """A program ends without ``finish``: what it began to save it keeps, unless other ranks are gone too."""
+        """Wait for the save in progress if a program ends without ``finish``, unless other ranks have ended too."""
         if self._checkpoints is None or self._has_ended:
             return
         if self._saving is not None:
@@ -359,7 +369,7 @@ class Run:
         sys.exit(code)
 
     def _note_crash(self, kind: type[BaseException], fault: BaseException, traceback: TracebackType | None) -> None:
-        """The program raises: the supervisor hears it before the process is gone."""
+        """Report that the program raises, before the process ends."""
         if not self._has_ended:
             if self._saving is not None:
                 self._saving.wait(_CRASH_PATIENCE_S)

@@ -1,21 +1,21 @@
-"""How a program becomes a run: it joins the other ranks and goes on where the newest checkpoint ends.
+"""The start of a run: the program joins the other ranks and continues where the newest checkpoint ends.
 
 | argument of ``start`` | |
 |---|---|
-| ``extras`` | whatever else has a state, such as a gradient scaler; where it differs from rank to rank each saves its own, and a tensor in it that is sharded over them is saved by pieces |
-| ``checkpoint_every`` | counts steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the stall that is measured and how often the job's GPUs fail |
-| ``asynchronous`` | training waits for a copy of the state in host memory, which is written, hashed and committed beside it; without, until it is committed. The last one is always waited for |
-| ``keep`` | so many generations stay |
+| ``extras`` | other objects with a state, such as a gradient scaler; if the state differs from rank to rank, each rank saves its own, and a tensor in it that is sharded over them is saved by pieces |
+| ``checkpoint_every`` | a number of steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the measured stall and how often the job's GPUs fail |
+| ``asynchronous`` | training waits only until the state is copied to host memory; a background thread writes, hashes and commits the copy. If false, training waits for the commit. It always waits for the last checkpoint |
+| ``keep`` | the number of generations that are retained |
 | ``deterministic`` | repeatable kernels, and one thread a rank on the CPU: a resumed run equals an undisturbed one bit for bit at the same number of ranks |
-| ``data_parallel`` | DDP where there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
-| ``data_mesh`` | the ranks that read different samples, where those are not all |
+| ``data_parallel`` | DDP if there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
+| ``data_mesh`` | the ranks that read different samples, if these are not all ranks |
 | ``patience_s`` | how long one rank may keep the others waiting |
-| ``config`` | what the program was told, such as ``vars(options)``; JSON, kept with each checkpoint (``lineage``) |
-| ``data`` | what ``dataset`` gave, one or several; their hashes are kept with each checkpoint |
-| ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: where figures go besides (``outlets``); None: as ``MUSTER_OUTLETS`` says |
-| ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run whose rate does not suit its own batch is warned |
-| ``work`` | what a token costs, for the run's MFU |
-| ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
+| ``config`` | the program's options, such as ``vars(options)``; JSON, stored with each checkpoint (``lineage``) |
+| ``data`` | the result of ``dataset``, one or several; their hashes are stored with each checkpoint |
+| ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: outlets that also receive the figures (``outlets``); None: as ``MUSTER_OUTLETS`` says |
+| ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run gets a warning if its rate does not suit its own batch |
+| ``work`` | the cost of a token, for the run's MFU |
+| ``is_timed`` | report the parts of each step's time (``pace``), which costs some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ def start(
 ) -> Run:
     """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
 
-    What each argument does stands at the head of this file.
+    The docstring of this file describes each argument.
 
-    Exits with 93 when a newer attempt of the job has begun.
+    Exits with 93 if a newer attempt of the job has begun.
 
     Raises:
         ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
-        MissingKeyError: it is encrypted under a key that is not here.
-        UnfitSurroundingsError: a rank cannot use the checkpoint store or the keys that it was told of.
+        MissingKeyError: it is encrypted under a key that is not available here.
+        UnfitSurroundingsError: a rank cannot use the checkpoint store or the keys that its environment names.
         OSError: the checkpoint folder or store cannot be written, or an object store does not let its newest be read.
     """
     cadence = require_cadence(checkpoint_every)
@@ -117,7 +117,7 @@ def _open_outlets(
     asked: Sequence[str] | None,
     config: Mapping[str, Any] | None,
 ) -> None:
-    """Of the first rank, for all. Raises ValueError where the launcher names one that is not known."""
+    """Open the outlets in the first rank, for all ranks. Raises ValueError if the launcher names an unknown one."""
     around, ranks, channel, _ = joined
     names = require_outlets(around.outlets if asked is None else asked)
     if names and ranks.rank == 0:
@@ -127,7 +127,7 @@ def _open_outlets(
 
 
 def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
-    """A copy that could not be made costs time at each step: whoever looks at the job is to know."""
+    """Report each dataset that could not be copied to this host: reading it in place costs time at each step."""
     for each in datasets:
         if each.why_in_place:
             words = f"{each.source} is read in place: {each.why_in_place}"
@@ -137,7 +137,7 @@ def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
 def _joined(
     model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
 ) -> tuple[tuple[Surroundings, Ranks, Channel, Orders], Device]:
-    """With the supervisor, then with the other ranks; and what the model computes on."""
+    """Connect to the supervisor and then to the other ranks; return both, and the device that the model computes on."""
     around = Surroundings.of()
     channel = Channel(around.socket_path)
     channel.say("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())

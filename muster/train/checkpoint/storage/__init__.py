@@ -1,1 +1,1 @@
-"""Where checkpoints lie: a folder or an object store, with the same promises."""
+"""Storage of checkpoints: a folder or an object store, with the same guarantees."""

@@ -1,10 +1,9 @@
-"""Objects under one prefix of an S3-compatible store, by boto3, which only who keeps checkpoints there needs.
+"""Objects under one prefix of an S3-compatible store, by boto3, which only jobs with checkpoints there need.
 
-Where and as whom is boto3's own to find: ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and so on, or a file of
+boto3 finds endpoint and user itself: by ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and so on, or by a file of
 credentials; the region is ``AWS_REGION``'s, which boto3 does not read, before it is ``AWS_DEFAULT_REGION``'s.
 Throttling (503), server errors and timeouts are tried again with growing pauses, eight times in all or as often as
-``AWS_MAX_ATTEMPTS`` says. What is left is an OSError which names the object and the store's own code for what failed,
-and nothing that was secret.
+``AWS_MAX_ATTEMPTS`` says. After that an OSError names the object and the store's own error code, and no secret.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PART_BYTES = 32 << 20
-"""Of an upload and of a read. A store takes 10,000 parts, so an object may hold 320 GiB."""
+"""Size of a part of an upload or a read. A store takes 10,000 parts, so an object may hold 320 GiB."""
 _IN_FLIGHT = 4
 _MOST_ATTEMPTS = 8
 _MOST_KEYS = 1000
@@ -41,7 +40,7 @@ class MissingExtraError(RuntimeError):
 
 @dataclass(frozen=True)
 class Listed:
-    """``key``: below the prefix. ``size`` in bytes. ``written_unix_s``: by the store's clock."""
+    """Listed object. ``key``: below the prefix. ``size`` in bytes. ``written_unix_s``: by the store's clock."""
 
     key: str
     size: int
@@ -49,14 +48,14 @@ class Listed:
 
 
 class Bucket:
-    """Keys are told below the place's prefix. All of it raises OSError."""
+    """Objects of one place. Keys are relative to its prefix. Every method raises OSError."""
 
     def __init__(self, place: S3Place, credentials_file: Path | None = None, *, part_bytes: int = PART_BYTES) -> None:
-        """``credentials_file``: in the form of ~/.aws/credentials, its profile ``default``.
+        """Connect. ``credentials_file``: in the form of ~/.aws/credentials, its profile ``default``.
 
         Raises:
             MissingExtraError: there is no boto3 here.
-            OSError: the file of credentials cannot be read, or boto3 cannot make out where the store is.
+            OSError: the file of credentials cannot be read, or boto3 finds no address of the store.
         """
         self.place = place
         self.part_bytes = part_bytes
@@ -64,7 +63,7 @@ class Bucket:
         self._client = _client(place, credentials_file)
 
     def put(self, key: str, content: bytes, *, only_if_new: bool = False) -> None:
-        """Raises FileExistsError where it has to be new and is not."""
+        """Store an object. Raises FileExistsError if it has to be new and is not."""
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if only_if_new else {}
         for tries_left in reversed(range(_MOST_CONFLICTS)):
             try:
@@ -76,11 +75,11 @@ class Bucket:
                 return
 
     def get(self, key: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return an object's content. Raises FileNotFoundError."""
         return b"".join(self.read(key))
 
     def read(self, key: str) -> Iterator[bytes]:
-        """In pieces, in order, a few of them under way at once. Raises FileNotFoundError."""
+        """Yield an object in pieces, in order, a few of them requested at once. Raises FileNotFoundError."""
         size = self.size(key)
         if size == 0:
             return
@@ -98,7 +97,9 @@ class Bucket:
                 left.wait()
 
     def _piece(self, key: str, begin: int, end: int) -> bytes:
-        """A body that breaks off is asked for anew: boto3 repeats requests, and not what was half read of an answer."""
+        """Return one piece. A body that breaks off is requested again: boto3 repeats requests, but no
+        half-read answer.
+        """
 
         def read(**asked: Any) -> bytes:
             content: bytes = self._client.get_object(**asked)["Body"].read()
@@ -115,11 +116,11 @@ class Bucket:
         raise AssertionError("the last try has returned or raised")
 
     def size(self, key: str) -> int:
-        """Raises FileNotFoundError."""
+        """Return an object's size in bytes. Raises FileNotFoundError."""
         return int(self.ask("head", key, "head_object")["ContentLength"])
 
     def listed(self, below: str = "") -> Iterator[Listed]:
-        """Every object whose key begins so, by its key."""
+        """Yield every object whose key begins with ``below``, in the order of keys."""
         asked: dict[str, Any] = {"Prefix": self._prefix + below}
         while True:
             page = self.ask("list", below, "list_objects_v2", keyed=False, **asked)
@@ -131,7 +132,7 @@ class Bucket:
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Those that are there."""
+        """Delete the keys that exist."""
         left = list(keys)
         while left:
             some, left = left[:_MOST_KEYS], left[_MOST_KEYS:]
@@ -141,7 +142,7 @@ class Bucket:
                 raise OSError(errno.EIO, f"could not be deleted: {fault.get('Code')}", self.named(some[0]))
 
     def unfinished_uploads(self, below: str = "") -> list[tuple[str, str]]:
-        """(key, upload id) of what was begun in parts and is not there yet."""
+        """Return (key, upload id) of uploads in parts that were begun and not completed."""
         asked: dict[str, Any] = {"Prefix": self._prefix + below}
         uploads: list[tuple[str, str]] = []
         while True:
@@ -156,11 +157,11 @@ class Bucket:
             self.ask("abort", key, "abort_multipart_upload", UploadId=upload_id)
 
     def ask(self, what: str, key: str, call: str, *, keyed: bool = True, **asked: Any) -> Any:
-        """``call`` of boto3's client; ``what`` says it in an error."""
+        """Call ``call`` of boto3's client; ``what`` names the action in an error."""
         return self._answered(what, key, getattr(self._client, call), keyed=keyed, **asked)
 
     def _answered(self, what: str, key: str, call: Any, *, keyed: bool = True, **asked: Any) -> Any:
-        from botocore.exceptions import (  # noqa: PLC0415  # half a second, and only who is here needs it
+        from botocore.exceptions import (  # noqa: PLC0415  # half a second, and only object stores need it
             BotoCoreError,
             ClientError,
             ConnectTimeoutError,
@@ -173,7 +174,7 @@ class Bucket:
             return call(Bucket=self.place.bucket, **asked)
         except ClientError as fault:
             raise self._refusal(what, key, fault.response) from fault
-        except BotoCoreError as fault:  # its own words may name the endpoint with who asks: its kind says enough
+        except BotoCoreError as fault:  # its text may name endpoint and user: its kind is enough
             kind = _BrokenOffError if what == "get" else OSError
             number = errno.ETIMEDOUT if isinstance(fault, (ConnectTimeoutError, ReadTimeoutError)) else errno.EIO
             raise kind(number, f"{what} failed: {type(fault).__name__}", self.named(key)) from None
@@ -196,16 +197,16 @@ class Bucket:
 
 
 class _ConflictError(OSError):
-    """Another wrote under the same condition at that moment: to be asked again."""
+    """Another client wrote under the same condition at that moment: try again."""
 
 
 class _BrokenOffError(OSError):
-    """No answer, or half of one."""
+    """The store gave no answer, or half of one."""
 
 
 def _client(place: S3Place, credentials_file: Path | None) -> Any:
     try:
-        import boto3  # noqa: PLC0415  # who keeps checkpoints on a disk has none
+        import boto3  # noqa: PLC0415  # a job with checkpoints on a disk has none
         from botocore.config import Config  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
     except ImportError as fault:
@@ -229,17 +230,17 @@ def _client(place: S3Place, credentials_file: Path | None) -> Any:
 
 
 def _region() -> str | None:
-    """None, where boto3 is to look for itself."""
+    """Return the region, or None if boto3 has to find it itself."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 def _credentials(path: Path | None) -> dict[str, str]:
-    """Of that file and of no other place; none, where boto3 is to look for itself."""
+    """Return the credentials of that file and of no other place; none if boto3 has to find them itself."""
     if path is None:
         return {}
     from botocore.credentials import SharedCredentialProvider  # noqa: PLC0415  # as above
 
-    with path.open("rb"):  # boto3 passes over a file that it cannot read
+    with path.open("rb"):  # boto3 ignores a file that it cannot read
         found = SharedCredentialProvider(str(path), "default").load()
     if found is None:
         raise OSError(errno.EINVAL, "needs a [default] with aws_access_key_id and aws_secret_access_key", str(path))

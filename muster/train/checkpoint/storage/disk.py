@@ -1,4 +1,4 @@
-"""Files that are whole or not there, also after the machine has lost its power."""
+"""Files that are whole or absent, also after the machine has lost its power."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Writable(Protocol):
 
 
 class HashingFile:
-    """What is written goes to disk and into the hash: of what was meant, so that damage on the way shows later."""
+    """File that also hashes the content: of the intended bytes, so that damage during the write shows later."""
 
     def __init__(self, file: Writable) -> None:
         self.size = 0
@@ -49,7 +49,7 @@ class HashingFile:
 
 @contextlib.contextmanager
 def writing_durably(path: Path) -> Iterator[HashingFile]:
-    """Whole or not at all, and on disk afterwards. Raises OSError."""
+    """Write a file whole or not at all, and on disk afterwards. Raises OSError."""
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("wb") as file:
         yield HashingFile(file)

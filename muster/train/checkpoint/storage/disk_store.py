@@ -1,4 +1,4 @@
-"""Generations in a folder, of one host or of a file system that all hosts see: see ``generations`` for how they lie."""
+"""Generations in a folder, of one host or of a file system that all hosts see: ``generations`` describes the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DiskStore:
-    """One job's folder. What a ``Store`` promises, ``stores`` says."""
+    """Store in one job's folder. ``stores`` describes what a ``Store`` guarantees."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class DiskStore:
 
     @property
     def place(self) -> Place:
-        """Looked at anew: what is not mounted now is another place."""
+        """The folder's place, read each time: without its mount the folder is another place."""
         return place_of(self.folder)
 
     @property

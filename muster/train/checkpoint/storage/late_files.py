@@ -1,6 +1,6 @@
-"""Patience with files that are not there yet: what another host wrote, a shared file system may show late.
+"""Wait for files that are not visible yet: a shared file system may show late what another host wrote.
 
-A checksum that differs differs at once. A missing file alone is looked for again, since it may be on its way.
+A wrong checksum counts at once. Only a missing file is read again, since it may become visible.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LATE_ON_SHARED_S = 60.0
-"""An NFS client goes by what it saw of a folder for up to ``acdirmax``, which is 60 s unless the mount says otherwise
-(nfs(5), "Data and metadata coherence").
+"""An NFS client uses its cache of a folder for up to ``acdirmax``, which is 60 s by default (nfs(5), "Data and metadata
+coherence").
 """
 LATE_ELSEWHERE_S = 5.0
-"""Longer than a mount is out of sight for a moment. A host's own disk, and an object store, hide nothing."""
+"""Longer than a mount may be invisible for a moment. A host's own disk, and an object store, hide nothing."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 
@@ -27,24 +27,24 @@ T = TypeVar("T")
 
 
 class GivenUpError(Exception):
-    """Who waits was told to leave: whether the file comes is not known."""
+    """The wait was ended: whether the file appears is not known."""
 
 
 class LateFiles:
-    """One round of looking: all that is missing has until ``late_s`` after the first file that was."""
+    """One round of waiting: all missing files have until ``late_s`` after the first one that was missing."""
 
     def __init__(self, late_s: float, wait: Callable[[float], bool] | None = None) -> None:
-        """``wait``: so many seconds, and whether to give up; None: nobody asks for that."""
+        """Begin a round. ``wait``: waits so many seconds and returns whether to give up; None: never give up."""
         self._late_s = late_s
         self._wait = wait or _slept
         self._until: float | None = None
 
     def read(self, look: Callable[[], T]) -> T:
-        """What ``look`` finds, once it misses no file.
+        """Return the result of ``look`` after it misses no file.
 
         Raises:
-            UnusableError: as ``look``; a missing file, once it has been looked for long enough.
-            GivenUpError: while it was waited for.
+            UnusableError: as ``look``; for a missing file, after it has been waited for long enough.
+            GivenUpError: during the wait.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -58,7 +58,7 @@ class LateFiles:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _has_time(self, fault: UnusableError) -> bool:
-        """Says once what is waited for, in the job's log."""
+        """Return whether there is time to wait; the job's log names the missing file once."""
         if self._until is None:
             self._until = time.monotonic() + self._late_s
             sys.stderr.write(f"muster.train: {fault}; it may show late: waiting up to {self._late_s:g} s\n")

@@ -1,10 +1,10 @@
-"""Generations in an object store, which knows no rename: a generation is there once its manifest is.
+"""Generations in an object store, which has no rename: a generation exists from the moment its manifest does.
 
 The keys are a folder's (``generations``), so a copy of them on a disk is one. Each rank puts its file under the
 generation's own prefix, and rank 0 the manifest last, on condition that there is none: what has no manifest was never
-committed. ``FENCE/<number>`` holds the attempts that have begun, since a fence is to be raised without a lock: who
-begins puts its own and then looks whether there is a higher one, so of two at once the higher goes on. What is put is
-taken to be seen by whoever looks afterwards, as S3 and its like promise.
+committed. ``FENCE/<number>`` objects name the attempts that have begun, since a fence is raised without a lock: an
+attempt puts its own and then checks whether there is a higher one, so of two at once the higher continues. This relies
+on reads that see every earlier write, as S3 and similar stores guarantee.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FENCE = re.compile(rf"{FENCE}/(\d{{20}})")
 
 
 class ObjectStore:
-    """One job's generations under one prefix. What a ``Store`` promises, ``stores`` says."""
+    """Store of one job's generations under one prefix. ``stores`` describes what a ``Store`` guarantees."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -56,7 +56,7 @@ class ObjectStore:
         chosen = fence
         while chosen is None:
             following = self.highest_fence() + 1
-            with contextlib.suppress(FileExistsError):  # another took it just now
+            with contextlib.suppress(FileExistsError):  # another attempt took it just now
                 self._bucket.put(_fence_key(following), b"", only_if_new=True)
                 chosen = following
         if fence is not None and self.highest_fence() <= fence:
@@ -64,7 +64,7 @@ class ObjectStore:
         highest = self.highest_fence()
         if highest > chosen:
             raise StaleFenceError(f"fence {chosen} is older than {highest}, which has begun in {self}")
-        with contextlib.suppress(OSError):  # what cannot be cleared away now is by the next attempt
+        with contextlib.suppress(OSError):  # the next attempt removes what cannot be removed now
             self._forget_below(chosen)
         return chosen
 
@@ -76,7 +76,9 @@ class ObjectStore:
         return [int(match[1]) for match in found if match is not None]
 
     def _forget_below(self, fence: int) -> None:
-        """What attempts before this one left half written, and their fences: they may commit nothing any more."""
+        """Remove the half-written generations of earlier attempts and their fences: they may commit nothing
+        any more.
+        """
         half = [Generation(step, older) for step, older in self.half_written() if older < fence]
         for generation in half:
             self.abandon(generation)
@@ -96,7 +98,7 @@ class ObjectStore:
         return [(generation.step, generation.fence) for generation in sorted(half, reverse=True)]
 
     def _found(self) -> dict[Generation, dict[str, float]]:
-        """Of each generation its objects: name → when it was written."""
+        """Return each generation's objects: name → time of the write."""
         found: dict[Generation, dict[str, float]] = {}
         for listed in self._bucket.listed("step-"):
             match = _KEY.fullmatch(listed.key)
@@ -110,7 +112,9 @@ class ObjectStore:
             raise FileExistsError(errno.EEXIST, "exists already", f"{self}/{generation.name}")
 
     def abandon(self, generation: Generation) -> None:
-        """Not where a manifest is, or may be: one that was put without an answer may have arrived."""
+        """Remove a generation unless it has, or may have, a manifest: one that was put without an answer may have
+        arrived.
+        """
         with contextlib.suppress(OSError):
             if not self._is_committed(generation):
                 self._delete(generation)
@@ -140,13 +144,13 @@ class ObjectStore:
         self._put_manifest(generation, content)
         try:
             self._require_fence(about.fence)
-        except StaleFenceError:  # begun between the look and the manifest: as if it had been seen
+        except StaleFenceError:  # it began between the check and the manifest: as if the check had seen it
             self._bucket.delete([f"{generation.name}/{MANIFEST}"])
             raise
         return hashlib.sha256(content).hexdigest()
 
     def _sizes(self, generation: Generation) -> dict[str, int]:
-        """By name, of all that lies there: asked for at once, however many ranks there are."""
+        """Return the sizes of all objects there, by name: one request, however many ranks there are."""
         below = f"{generation.name}/"
         return {listed.key.removeprefix(below): listed.size for listed in self._bucket.listed(below)}
 
@@ -156,7 +160,7 @@ class ObjectStore:
             raise StaleFenceError(f"fence {highest} has begun, {fence} may commit nothing any more")
 
     def _put_manifest(self, generation: Generation, content: bytes) -> None:
-        """One whose answer was lost is found taken when it is asked for again: by us."""
+        """Put the manifest. If an answer was lost, the repeated request finds the name taken, by ourselves."""
         key = f"{generation.name}/{MANIFEST}"
         try:
             self._bucket.put(key, content, only_if_new=True)
@@ -256,7 +260,7 @@ def _fence_key(fence: int) -> str:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Raises UnusableError for what is not there. All else is the store's trouble now and an OSError still."""
+    """Raise UnusableError for a missing object. Any other error is the store's, and stays an OSError."""
     try:
         yield
     except FileNotFoundError as fault:

@@ -1,4 +1,6 @@
-"""Where checkpoints lie in an object store: ``s3://bucket/prefix``. Read here, and connected to in ``bucket``."""
+"""Places of checkpoints in an object store: ``s3://bucket/prefix``. They are parsed here; ``bucket``
+connects to them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _MOST_PREFIX = 512
 
 @dataclass(frozen=True)
 class S3Place:
-    """``prefix``: without slashes around it; empty: the whole bucket."""
+    """Place in a bucket. ``prefix``: without slashes around it; empty: the whole bucket."""
 
     bucket: str
     prefix: str
@@ -23,7 +25,7 @@ class S3Place:
 
     @classmethod
     def of(cls, text: str) -> S3Place:
-        """Raises ValueError for what names no place in a bucket."""
+        """Parse a place. Raises ValueError if the text names no place in a bucket."""
         bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
         prefix = prefix.removesuffix("/")
         is_prefix = not prefix or (

@@ -1,7 +1,7 @@
-"""Where a job's generations lie: a folder, or a prefix in an object store. Both keep the same promises.
+"""Stores of a job's generations: a folder, or a prefix in an object store, with the same guarantees.
 
-A generation is complete or has no name; its files are never written again; who has an older fence commits nothing;
-nothing is unpickled here. Whatever fails is an OSError that says where.
+A generation is complete or has no name; its files are never written again; an attempt with an older fence commits
+nothing; nothing is unpickled here. Every failure is an OSError that names the place.
 """
 
 from __future__ import annotations
@@ -22,89 +22,93 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """One job's. ``str`` of it is its location. ``place``: the file system or bucket that it lies on."""
+    """Store of one job. ``str`` of it is its location. ``place``: the file system or bucket that holds it."""
 
     @property
     def place(self) -> Place: ...
 
     @property
     def late_s(self) -> float:
-        """For how long a file that was written may not be seen: one that is missing for longer is not there."""
+        """Seconds for which a written file may be invisible; a file that is missing for longer is absent."""
 
     def begin(self, fence: int | None) -> int:
-        """Begin under ``fence``, None being the next, and clear away what older attempts left half written.
+        """Begin under ``fence``, None being the next, and remove the half-written generations of older attempts.
 
         Raises StaleFenceError: a newer attempt has begun.
         """
 
     def highest_fence(self) -> int:
-        """0 where no attempt has begun yet."""
+        """Return the highest fence; 0 if no attempt has begun yet."""
 
     def list_generations(self) -> list[Generation]:
-        """The complete ones, the newest first."""
+        """Return the complete generations, the newest first."""
 
     def half_written(self) -> list[tuple[int, int]]:
-        """(step, fence) of what was never committed, the newest first; one of them may be in the making."""
+        """Return (step, fence) of generations that were never committed, the newest first; one may be in progress."""
 
     def prepare(self, generation: Generation) -> None:
-        """A place to write it to."""
+        """Make a place to write the generation to."""
 
     def abandon(self, generation: Generation) -> None:
-        """What was written of it goes, unless it was committed."""
+        """Remove the written files of a generation, unless it was committed."""
 
     def write_part(self, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:
-        """One rank's file, with what ``dump`` writes."""
+        """Write one rank's file, with the content of ``dump``."""
 
     def commit(self, about: Manifest) -> str:
-        """Make it complete, all at once. Returns the manifest's SHA-256. Raises StaleFenceError."""
+        """Complete a generation, all at once. Returns the manifest's SHA-256. Raises StaleFenceError."""
 
     def read_manifest(self, generation: Generation) -> Manifest:
-        """Raises UnusableError, like all that follow with a generation to read.
+        """Return a generation's manifest. Raises UnusableError, like all methods below that read a generation.
 
         OSError, of an object store alone: it does not answer, or refuses, and might so for every generation.
         """
 
     def measured(self, generation: Generation) -> Manifest:
-        """The manifest, after each file was found there in its size."""
+        """Return the manifest, after each file was found with its size."""
 
     def verify(self, generation: Generation, pace: Pacing | None = None) -> Manifest:
-        """The manifest, after every byte was read back equal to it. ``pace`` is told of each piece, and may wait."""
+        """Return the manifest, after every byte was read back equal to it. ``pace`` is called for each piece, and may
+        wait.
+        """
 
     def verified_part(self, about: Manifest, file: FileRecord) -> bytes:
-        """One of its files, once these very bytes are proved to be those that were saved."""
+        """Return one file, after these very bytes were verified as saved."""
 
     def mark_good(self, generation: Generation) -> None:
-        """Its attempt did enough steps after it."""
+        """Mark a generation as good: its attempt did enough steps after it."""
 
     def good_ones(self) -> frozenset[str]:
-        """The names of those so marked."""
+        """Return the names of generations that are marked as good."""
 
     def pin(self, generation: Generation, mark: str) -> None:
-        """``mark``: one of ``retention.PINS``. Retention never removes it from now on."""
+        """Mark a generation with ``mark``, one of ``retention.PINS``: retention never removes it from now on."""
 
     def unpin(self, generation: Generation, mark: str) -> None:
-        """That mark goes, where it is there."""
+        """Remove that mark if it exists."""
 
     def pinned_ones(self, mark: str) -> frozenset[str]:
-        """The names of those with that mark."""
+        """Return the names of generations with that mark."""
 
     def mark_read(self, generation: Generation) -> None:
-        """It was read again just now and is as it was saved: whoever comes next need not read it at once."""
+        """Mark a generation as read again just now and found as saved: a later attempt need not read it at once."""
 
     def read_ones(self) -> dict[str, float]:
-        """By name, of those so marked when that was last: Unix seconds, by the store's clock."""
+        """Return the times of the last reading by name: Unix seconds, by the store's clock."""
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
-        """Names of those committed ``hold_s`` ago or earlier, by the store's clock."""
+        """Return the names of generations that were committed ``hold_s`` ago or earlier, by the store's clock."""
 
     def remove(self, gone: Iterable[Generation]) -> None:
-        """The manifest goes first: what a crash leaves half removed does not verify."""
+        """Remove generations, each manifest first: one that a crash leaves half removed does not verify."""
 
 
 def store_of(location: Path | S3Place, credentials_file: Path | None = None) -> Store:
-    """Raises:
-    MissingExtraError: it is an object store, and what it needs is not installed here.
-    OSError: the credentials cannot be read.
+    """Return the store of a location.
+
+    Raises:
+        MissingExtraError: it is an object store, and a package that it needs is not installed here.
+        OSError: the credentials cannot be read.
     """
     if not isinstance(location, S3Place):
         return DiskStore(location)

@@ -1,4 +1,4 @@
-"""An object that is written piece by piece, of a size that nobody knows before."""
+"""Object that is written piece by piece, without a size that is known before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _IN_FLIGHT = 4
 
 
 class Upload:
-    """A file to write to. Its parts go up beside, a few at once; the object is there, whole, after ``finish`` alone."""
+    """File to write to. Parts are sent in the background, a few at once; the object exists, whole, only after
+    ``finish``.
+    """
 
     def __init__(self, bucket: Bucket, key: str) -> None:
         self._bucket = bucket
@@ -30,7 +32,7 @@ class Upload:
         self._done: list[dict[str, Any]] = []
 
     def write(self, content: bytes | memoryview) -> int:
-        """Raises OSError, also for a part that went before."""
+        """Write content. Raises OSError, also for an earlier part."""
         part_bytes, left = self._bucket.part_bytes, memoryview(content).cast("B")
         while left:
             if len(self._waiting) == part_bytes:
@@ -42,10 +44,10 @@ class Upload:
         return len(content)
 
     def flush(self) -> None:
-        """Parts go when they are full."""
+        """Do nothing: parts are sent when they are full."""
 
     def finish(self) -> None:
-        """Raises OSError."""
+        """Complete the object. Raises OSError."""
         if not self._num_parts:
             self._bucket.put(self._key, bytes(self._waiting))
             return
@@ -55,7 +57,7 @@ class Upload:
         self._ask("complete", "complete_multipart_upload", MultipartUpload={"Parts": self._done})
 
     def abort(self) -> None:
-        """What went up goes away; if that fails, the next attempt does it."""
+        """Remove the parts that were sent; if that fails, the next attempt does it."""
         for part in self._under_way:
             part.wait()
         if self._upload_id:
@@ -63,7 +65,7 @@ class Upload:
                 self._bucket.abort_upload(self._key, self._upload_id)
 
     def _send(self, part: bytearray) -> None:
-        """It is changed no more."""
+        """Send a part, which must not be changed any more."""
         if not self._upload_id:
             self._upload_id = self._ask("begin upload", "create_multipart_upload")["UploadId"]
         if len(self._under_way) == _IN_FLIGHT:
