@@ -6,13 +6,12 @@ from typing import cast, overload
 from control.core.events import EventRecord
 from control.reclaim.views import ReclaimView
 from control.tenants.quotas import QuotaFound
+from control.tenants.read import KeyRecord, TenantRecord
 from muster import documents
 from muster.db.models import (
-    ApiKey,
     BurnIn,
     Cordon,
     Gpu,
-    Tenant,
 )
 from muster.db.pipeline.records import CordonRecord, GpuRecord
 from muster.domain.states import Standing
@@ -89,7 +88,7 @@ def stretch_of(events: list[documents.Event], after: int) -> documents.EventStre
     return {"items": events, "next_after": events[-1]["position"] if events else after}
 
 
-def key_view(key: ApiKey) -> documents.Key:
+def key_view(key: KeyRecord) -> documents.Key:
     return {
         "id": key.id,
         "name": key.name,
@@ -105,7 +104,7 @@ def key_view(key: ApiKey) -> documents.Key:
     }
 
 
-def tenant_view(tenant: Tenant) -> documents.Tenant:
+def tenant_view(tenant: TenantRecord) -> documents.Tenant:
     return {
         "id": tenant.id,
         "name": tenant.name,

@@ -9,11 +9,11 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
 from control.fleet import cohort_views
+from control.fleet.cohort_spreads import Spread
 from control.fleet.cohort_views import Cohort
 from control.fleet.drift import drift_report
 from health.cohort.drift import Drift, Other
 from health.compute_capability import dtypes_of
-from muster.db.queries.cohorts import Spread
 from muster.documents import cohorts as documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId

@@ -13,9 +13,9 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import time_of
-from control.incidents import incidents
+from control.incidents import incidents, read
+from control.incidents.read import IncidentRecord
 from muster import documents
-from muster.db.models import Incident
 from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
@@ -50,8 +50,8 @@ def list_incidents(
     found = reading(
         dependencies.units,
         principal,
-        incidents.READ,
-        lambda unit: incidents.list_incidents(
+        read.READ,
+        lambda unit: read.list_incidents(
             unit, state=state, kinds=kinds, subject_id=subject, before=before, limit=limit + 1
         ),
     )
@@ -63,7 +63,7 @@ def show_incident(incident_id: str, request: Request, principal: Reader) -> docu
     """One with all that its kind says of it."""
     found_id = require_id("incident", incident_id)
     units = dependencies_of(request).units
-    return incident_view(reading(units, principal, incidents.READ, lambda unit: incidents.get(unit, found_id)))
+    return incident_view(reading(units, principal, read.READ, lambda unit: read.get(unit, found_id)))
 
 
 @router.post(
@@ -87,7 +87,7 @@ def close_incident(
     )
 
 
-def incident_view(row: Incident) -> documents.Incident:
+def incident_view(row: IncidentRecord) -> documents.Incident:
     """``closes``: how one closes that no person may close by hand."""
     is_open = row.closed_at is None
     return {

@@ -14,7 +14,7 @@ from api.permissions import requires
 from api.reading import reading, require_id
 from api.refusals import refusing_also
 from api.views import key_view
-from control.tenants import keys
+from control.tenants import keys, read
 from muster import documents
 from muster.domain.errors import PreconditionRequiredError
 from muster.domain.ids import KeyId, NodeId, TenantId
@@ -59,14 +59,14 @@ def create_key(
 
 @router.get("/keys")
 def list_keys(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> documents.KeyPage:
-    found = reading(dependencies_of(request).units, principal, keys.READ, keys.list_keys)
+    found = reading(dependencies_of(request).units, principal, keys.READ, read.list_keys)
     return {"items": [key_view(key) for key in found], "next_cursor": None}
 
 
 @router.get("/keys/{key_id}", response_model=documents.Key)
 def show_key(key_id: str, request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> Response:
     found_id = KeyId(require_id("key", key_id))
-    key = reading(dependencies_of(request).units, principal, keys.READ, lambda unit: keys.get(unit, found_id))
+    key = reading(dependencies_of(request).units, principal, keys.READ, lambda unit: read.get_key(unit, found_id))
     return JSONResponse(key_view(key), headers={"ETag": etag_of(key.version)})
 
 

@@ -11,8 +11,8 @@ from api.permissions import requires
 from api.reading import reading
 from api.wire_answers import answered
 from control.hosts import pair_probes
+from control.hosts.rack_pairs import RackPairRow
 from muster import documents
-from muster.db.queries.pair_probes import RackPairRow
 from muster.domain.principals import Permission, Principal
 from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk
 

@@ -12,9 +12,9 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import time_of
-from control.tenants import persons
+from control.tenants import persons, read
+from control.tenants.read import PersonRecord
 from muster import documents
-from muster.db.models import Person
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal, Role
 from muster.domain.strict import Name, StrictModel, Text
@@ -50,7 +50,7 @@ def create_person(
 def list_persons(
     request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]
 ) -> documents.PersonPage:
-    found = reading(dependencies_of(request).units, principal, persons.READ, persons.list_persons)
+    found = reading(dependencies_of(request).units, principal, persons.READ, read.list_persons)
     return {"items": [person_view(person) for person in found], "next_cursor": None}
 
 
@@ -82,7 +82,7 @@ def disable_person(
     )
 
 
-def person_view(person: Person) -> documents.Person:
+def person_view(person: PersonRecord) -> documents.Person:
     return {
         "id": person.id,
         "name": person.name,

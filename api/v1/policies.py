@@ -14,8 +14,7 @@ from api.permissions import requires
 from api.reading import Limit, page_of, reading
 from api.views import time_of
 from control.policy import policies, policy_views
-from control.policy.policy_views import Activated, Comparison, PolicyView
-from muster.db.models import PolicyVersion
+from control.policy.policy_views import Activated, Comparison, PolicyVersionRecord, PolicyView
 from muster.documents import policies as documents
 from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
 from muster.domain.policy.differences import Difference
@@ -127,7 +126,7 @@ def show_policy_version(version: str, request: Request, principal: Reader) -> do
     return _policy_view(reading(units, principal, policy_views.READ, lambda unit: policy_views.get(unit, number)))
 
 
-def _version_view(row: PolicyVersion) -> documents.PolicyVersion:
+def _version_view(row: PolicyVersionRecord) -> documents.PolicyVersion:
     return {
         "version": row.version,
         "is_active": row.is_active,

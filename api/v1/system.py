@@ -5,14 +5,13 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from sqlalchemy import text
 
 from api.dependencies import dependencies_of
 from api.documents import documentation_page
 from api.permissions import public, requires
 from api.refusals import refusing_also
+from control.system.read import schema_needed, schema_revision
 from muster import __version__, documents
-from muster.db import migrate
 from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
 from muster.domain.principals import Permission, Principal
 
@@ -34,10 +33,9 @@ def healthz() -> documents.Health:
 )
 def readyz(request: Request) -> documents.Health:
     """The database answers and is at this version's revision; 503 otherwise."""
-    with dependencies_of(request).units.read() as session:
-        revision = session.scalar(text("SELECT version_num FROM alembic_version"))
-    if revision != migrate.head():
-        message = f"the database is at revision {revision}; this version needs {migrate.head()}"
+    revision, needed = schema_revision(dependencies_of(request).units), schema_needed()
+    if revision != needed:
+        message = f"the database is at revision {revision}; this version needs {needed}"
         raise UnavailableError(message, suggestion="Run `muster migrate`.", retry_after_s=5)
     return {"status": "ready", "version": __version__}
 

@@ -11,8 +11,8 @@ from api.permissions import requires
 from api.reading import reading
 from api.views import time_of
 from control.system import system_figures
+from control.system.read import Contacts, Waiting
 from control.system.system_figures import SystemFigures
-from muster.db.queries.system import Contacts, Waiting
 from muster.documents import system_figures as documents
 from muster.domain.principals import Permission, Principal
 

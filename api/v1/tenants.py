@@ -12,7 +12,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import tenant_view
-from control.tenants import tenants
+from control.tenants import read, tenants
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
@@ -74,5 +74,5 @@ def list_tenants(
     request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
 ) -> documents.TenantPage:
     """Every tenant for an operator; a tenant sees itself."""
-    found = reading(dependencies_of(request).units, principal, tenants.READ, tenants.list_tenants)
+    found = reading(dependencies_of(request).units, principal, tenants.READ, read.list_tenants)
     return {"items": [tenant_view(tenant) for tenant in found], "next_cursor": None}

@@ -14,8 +14,8 @@ from console.forms import Form
 from console.rendering import pages_of
 from console.session import Viewer, changes, sees
 from control.core.unit_of_work import UnitOfWork
-from control.tenants import keys, persons, tenants
-from muster.db.models import ApiKey, Person, Tenant
+from control.tenants import keys, persons, read
+from control.tenants.read import KeyRecord, PersonRecord, TenantRecord
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import KeyId, TenantId
 from muster.domain.principals import Permission, Role
@@ -29,9 +29,9 @@ PersonName = Annotated[str, Path(pattern=r"^prs_[0-9a-z]{26}$")]
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    keys: Sequence[ApiKey]
-    persons: Sequence[Person]
-    tenants: Sequence[Tenant]
+    keys: Sequence[KeyRecord]
+    persons: Sequence[PersonRecord]
+    tenants: Sequence[TenantRecord]
 
 
 @router.get("/access")
@@ -40,7 +40,7 @@ def access_page(request: Request, viewer: Annotated[Viewer, sees(Permission.KEY_
         dependencies_of(request).units,
         viewer.principal,
         keys.READ,
-        lambda unit: _Access(keys.list_keys(unit), persons.list_persons(unit), tenants.list_tenants(unit)),
+        lambda unit: _Access(read.list_keys(unit), read.list_persons(unit), read.list_tenants(unit)),
     )
     own = viewer.principal.tenant_id
     roles = [role for role in Role if role in (persons.TENANT_ROLES if own else persons.PERSONS_ROLES)]
@@ -95,8 +95,8 @@ def create_key(request: Request, viewer: Maker, fields: Form) -> Response:
 def revoke_key(request: Request, viewer: Maker, fields: Form, key_id: KeyName) -> Response:
     reason_in(fields)
 
-    def work(unit: UnitOfWork) -> ApiKey:
-        key = keys.get(unit, KeyId(key_id))
+    def work(unit: UnitOfWork) -> KeyRecord:
+        key = read.get_key(unit, KeyId(key_id))
         require_typed_name(fields, key.name)
         return keys.revoke(unit, key.id)
 

@@ -16,8 +16,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, queue_views
 from control.jobs.job_lists import known_levels, known_tiers
 from control.jobs.job_plans import JobPlan
-from control.tenants import tenants
-from muster.db.models import Tenant
+from control.tenants.read import TenantRecord, list_tenants
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
@@ -85,11 +84,11 @@ def plan_page(
 class _Choices(NamedTuple):
     tiers: Sequence[str]
     levels: Sequence[str]
-    tenants: Sequence[Tenant]
+    tenants: Sequence[TenantRecord]
 
 
 def _choices(unit: UnitOfWork) -> _Choices:
-    owners = tenants.list_tenants(unit) if unit.principal.sees_all_tenants else ()
+    owners = list_tenants(unit) if unit.principal.sees_all_tenants else ()
     return _Choices(known_tiers(unit), known_levels(unit), owners)
 
 

@@ -21,9 +21,10 @@ from control.core.events import READ as READ_EVENTS
 from control.core.events import EventFilter, EventRecord, list_events
 from control.core.unit_of_work import UnitOfWork
 from control.incidents import incidents
+from control.incidents.read import READ as READ_INCIDENTS
+from control.incidents.read import IncidentRecord, list_incidents
 from control.reclaim import views
 from control.reclaim.views import ReclaimView
-from muster.db.models import Incident
 from muster.domain.errors import InvalidCursorError
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.principals import Permission
@@ -79,11 +80,11 @@ def incidents_page(
     filters = {"state": "" if asked is None else asked.value}
     place = place_in(dependencies.secret_key, filters, cursor, length=1)
 
-    def read(unit: UnitOfWork) -> Sequence[Incident]:
+    def read(unit: UnitOfWork) -> Sequence[IncidentRecord]:
         before = None if place is None else place[0]
-        return incidents.list_incidents(unit, state=asked, before=before, limit=A_PAGE + 1)
+        return list_incidents(unit, state=asked, before=before, limit=A_PAGE + 1)
 
-    found = reading(dependencies.units, viewer.principal, incidents.READ, read)
+    found = reading(dependencies.units, viewer.principal, READ_INCIDENTS, read)
     page = page_of(
         dependencies.secret_key,
         filters,

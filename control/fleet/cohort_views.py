@@ -7,11 +7,11 @@ from typing import Final
 from sqlalchemy import distinct, func, select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.cohort_spreads import Spread, spreads_of
 from control.fleet.failure_rates import fleet_rate
 from control.policy.policies import active_policy
 from health.cohort.cohorts import attributes_of
 from muster.db.models import Gpu
-from muster.db.queries.cohorts import Spread, spreads_of
 from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission
 from muster.domain.states import Standing

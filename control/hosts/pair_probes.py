@@ -15,9 +15,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.probe_responders import AnsweringRacks
+from control.hosts.rack_pairs import RackPairRow, between_racks, responders
 from health.pairwise.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
 from muster.db.models import Node, PairProbeResponder
-from muster.db.queries.pair_probes import RackPairRow, between_racks, responders
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
+from control.hosts.rack_pairs import racks_of
 from health.pairwise.pair_probes import Racks
 from muster.db.models import Node
-from muster.db.queries.pair_probes import racks_of
 from muster.domain.ids import NodeId
 
 COUNTED_FOR: Final = timedelta(seconds=30)

@@ -5,17 +5,18 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.incidents import storage_blame
+from control.incidents.read import IncidentRecord
 from control.policy.policies import active_policy
 from muster.db.models import Incident
 from muster.domain.errors import ConflictError, NotFoundError
-from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind
 from muster.domain.principals import Permission
 from muster.identity import new_id
 
 CLOSE: Final = declare_action("incident.close")
-READ: Final = declare_action("incident.read")
 _OPEN: Final = Incident.closed_at.is_(None)
 
 
@@ -56,39 +57,7 @@ def open_about(unit: UnitOfWork, kind: IncidentKind, subject_ids: Collection[str
     return unit.session.scalars(query.order_by(Incident.id).with_for_update()).all()
 
 
-def list_incidents(
-    unit: UnitOfWork,
-    *,
-    state: IncidentState | None = None,
-    kinds: Sequence[IncidentKind] = (),
-    subject_id: str | None = None,
-    before: str | None = None,
-    limit: int,
-) -> Sequence[Incident]:
-    """The newest first. ``before``: the id where the last page ended."""
-    unit.principal.require(Permission.INCIDENT_READ)
-    query = select(Incident)
-    if state is not None:
-        query = query.where(_OPEN if state is IncidentState.OPEN else Incident.closed_at.is_not(None))
-    if kinds:
-        query = query.where(Incident.kind.in_(kinds))
-    if subject_id is not None:
-        query = query.where(Incident.subject_id == subject_id)
-    if before is not None:
-        query = query.where(Incident.id < before)
-    return unit.session.scalars(query.order_by(Incident.id.desc()).limit(limit)).all()
-
-
-def get(unit: UnitOfWork, incident_id: str) -> Incident:
-    """Raises NotFoundError: there is no such incident."""
-    unit.principal.require(Permission.INCIDENT_READ)
-    found = unit.session.get(Incident, incident_id)
-    if found is None:
-        raise NotFoundError
-    return found
-
-
-def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
+def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> IncidentRecord:
     """A person has seen to it. Closing twice is the same as once.
 
     Raises:
@@ -103,7 +72,7 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
     if incident is None:
         raise NotFoundError
     if incident.closed_at is not None:
-        return incident
+        return record_of(incident, IncidentRecord)
     way = CLOSED_BY_RULE.get(incident.kind)
     if way is not None:
         raise ConflictError(f"an incident {incident.kind} is not closed by hand", suggestion=way, kind=incident.kind)
@@ -112,4 +81,4 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
     close_incident(unit, incident, reason=reason)
     unit.audit("incident.close", "incident", incident.id, reason=reason, detail={"kind": incident.kind})
     unit.session.flush()
-    return incident
+    return record_of(incident, IncidentRecord)

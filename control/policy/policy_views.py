@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
+import msgspec
 from pydantic import ValidationError
 from sqlalchemy import func, select
 
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.policy.policies import active_policy, hold_versions, store_policy
 from muster.db.models import Job, PolicyVersion
@@ -20,6 +23,17 @@ from muster.domain.strict import STORED
 READ: Final = declare_action("policy.read")
 
 
+class PolicyVersionRecord(msgspec.Struct, frozen=True):
+    """A version of the policy as it was stored."""
+
+    version: int
+    is_active: bool
+    created_at: datetime
+    created_by: str
+    reason: str
+    document: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyView:
     """``policy``: its document with every default filled in, or None where it no longer validates.
@@ -27,7 +41,7 @@ class PolicyView:
     ``row`` is None for the built-in defaults, which are in force until a first version is stored.
     """
 
-    row: PolicyVersion | None
+    row: PolicyVersionRecord | None
     policy: Policy | None
 
     @property
@@ -56,13 +70,13 @@ def active(unit: UnitOfWork) -> PolicyView:
     return PolicyView(None, DEFAULT_POLICY) if row is None else _view(row)
 
 
-def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) -> Sequence[PolicyVersion]:
+def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) -> Sequence[PolicyVersionRecord]:
     """The newest first. ``before``: the version where the last page ended."""
     unit.principal.require(Permission.POLICY_READ)
     query = select(PolicyVersion).order_by(PolicyVersion.version.desc()).limit(limit)
     if before is not None:
         query = query.where(PolicyVersion.version < before)
-    return unit.session.scalars(query).all()
+    return records_of(unit.session.scalars(query), PolicyVersionRecord)
 
 
 def get(unit: UnitOfWork, version: int) -> PolicyView:
@@ -101,7 +115,7 @@ def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version:
         raise ConflictError(words, suggestion="Keep the tier until its jobs have ended.", faults=tuple(obstacles))
     found = differences(active_policy(unit.session), policy)
     stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
-    return Activated(PolicyView(stored, policy), found)
+    return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)
 
 
 def _active_row(unit: UnitOfWork) -> PolicyVersion | None:
@@ -109,10 +123,11 @@ def _active_row(unit: UnitOfWork) -> PolicyVersion | None:
 
 
 def _view(row: PolicyVersion) -> PolicyView:
+    stored = record_of(row, PolicyVersionRecord)
     try:
-        return PolicyView(row, Policy.model_validate(row.document, strict=False, context=STORED))
+        return PolicyView(stored, Policy.model_validate(stored.document, strict=False, context=STORED))
     except ValidationError:
-        return PolicyView(row, None)
+        return PolicyView(stored, None)
 
 
 def _obstacles(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:

@@ -8,11 +8,10 @@ from typing import Final
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.health import breakers
 from control.health.breakers import BreakerView
+from control.system import read as system
+from control.system.read import Contacts, Ingest, Waiting
 from muster import __version__
-from muster.db import migrate
 from muster.db.listening import is_lock_held
-from muster.db.queries import system
-from muster.db.queries.system import Contacts, Ingest, Waiting
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("system.read")
@@ -63,7 +62,7 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         version=__version__,
         database_version=database_version,
         schema_revision=revision,
-        schema_needed=migrate.head(),
+        schema_needed=system.schema_needed(),
         api_alive_at=alive_at,
         accepting_since=accepting_since,
         contacts=system.contacts(connection, unit.now),

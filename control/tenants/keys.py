@@ -9,8 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import func, or_, select
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from control.core.visibility import may_see, visible_rows
+from control.core.visibility import may_see
+from control.tenants.read import KeyRecord
 from muster.db.models import ApiKey, Node, Tenant
 from muster.db.queries.json_query import Question
 from muster.db.queries.keys import BY_PREFIX, USE_RESOLUTION, note_use
@@ -45,7 +47,7 @@ T = TypeVar("T")
 class NewKey:
     """``token`` is the secret: it is shown once and stored nowhere."""
 
-    key: ApiKey
+    key: KeyRecord
     token: Token
 
 
@@ -97,7 +99,7 @@ def create(
     unit.emit("key.created", "key", key.id, tenant_id=tenant_id, payload=detail)
     unit.audit("key.create", "key", key.id, tenant_id=tenant_id, detail=detail)
     unit.session.flush()
-    return NewKey(key, token)
+    return NewKey(record_of(key, KeyRecord), token)
 
 
 def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> TenantId | None:
@@ -149,34 +151,21 @@ def _living(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: No
     return unit.session.scalars(query.order_by(ApiKey.id.desc()).limit(1)).first()
 
 
-def list_keys(unit: UnitOfWork) -> Sequence[ApiKey]:
-    unit.principal.require(Permission.KEY_READ)
-    query = select(ApiKey).where(visible_rows(unit.principal, ApiKey.tenant_id))
-    return unit.session.scalars(query.order_by(ApiKey.created_at.desc(), ApiKey.id.desc()).limit(1000)).all()
-
-
-def get(unit: UnitOfWork, key_id: KeyId) -> ApiKey:
-    """Raises ``NotFoundError`` for a missing key and for another tenant's alike."""
-    unit.principal.require(Permission.KEY_READ)
+def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = None) -> KeyRecord:
+    """From this commit on the key opens nothing: there is no cache. Revoking twice is the same as once."""
+    unit.principal.require(Permission.KEY_WRITE)
     key = unit.session.get(ApiKey, key_id)
     if key is None or not may_see(unit.principal, key.tenant_id):
         raise NotFoundError
-    return key
-
-
-def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = None) -> ApiKey:
-    """From this commit on the key opens nothing: there is no cache. Revoking twice is the same as once."""
-    unit.principal.require(Permission.KEY_WRITE)
-    key = get(unit, key_id)
     if expected_version is not None and key.version != expected_version:
         raise PreconditionFailedError(current_version=key.version)
     if key.revoked_at is not None:
-        return key
+        return record_of(key, KeyRecord)
     key.revoked_at = unit.now
     unit.emit("key.revoked", "key", key.id, tenant_id=key.tenant_id, payload={"name": key.name})
     unit.audit("key.revoke", "key", key.id, tenant_id=key.tenant_id, detail={"name": key.name})
     unit.session.flush()
-    return key
+    return record_of(key, KeyRecord)
 
 
 def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> Principal:

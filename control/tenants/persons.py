@@ -1,15 +1,16 @@
 """Persons: who may sign in to the console, with which role, by a password that is stored as argon2id alone."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from argon2 import PasswordHasher
 from sqlalchemy import select, update
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.core.visibility import may_see, visible_rows
+from control.core.visibility import may_see
+from control.tenants.read import PersonRecord
 from muster.db.models import ConsoleSession, Person, Tenant
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
@@ -34,7 +35,7 @@ HASHER: Final = PasswordHasher()
 class NewPassword:
     """``password`` is shown once and stored nowhere."""
 
-    person: Person
+    person: PersonRecord
     password: str
 
 
@@ -66,42 +67,36 @@ def create(unit: UnitOfWork, *, name: str, role: Role, tenant_id: TenantId | Non
     unit.emit("person.created", "person", person.id, tenant_id=tenant_id, payload=detail)
     unit.audit("person.create", "person", person.id, tenant_id=tenant_id, detail=detail)
     unit.session.flush()
-    return NewPassword(person, password)
+    return NewPassword(record_of(person, PersonRecord), password)
 
 
 def reset_password(unit: UnitOfWork, person_id: str) -> NewPassword:
     """A new password of chance; every session of theirs ends. Raises ``NotFoundError``."""
-    person = get(unit, person_id, permission=Permission.KEY_WRITE)
+    person = _writable(unit, person_id)
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     person.password_hash, person.disabled_at = HASHER.hash(password), None
     _end_sessions(unit, person)
     _tell(unit, person, "password_reset", "reset_password")
-    return NewPassword(person, password)
+    return NewPassword(record_of(person, PersonRecord), password)
 
 
-def disable(unit: UnitOfWork, person_id: str) -> Person:
+def disable(unit: UnitOfWork, person_id: str) -> PersonRecord:
     """They sign in no more, and what is signed in ends now. Twice is the same as once. Raises ``NotFoundError``."""
-    person = get(unit, person_id, permission=Permission.KEY_WRITE)
+    person = _writable(unit, person_id)
     if person.disabled_at is None:
         person.disabled_at = unit.now
         _end_sessions(unit, person)
         _tell(unit, person, "disabled", "disable")
-    return person
+    return record_of(person, PersonRecord)
 
 
-def get(unit: UnitOfWork, person_id: str, *, permission: Permission = Permission.KEY_READ) -> Person:
-    """Raises ``NotFoundError`` for a missing person and for another tenant's alike."""
-    unit.principal.require(permission)
+def _writable(unit: UnitOfWork, person_id: str) -> Person:
+    """Raise ``NotFoundError`` for a missing person and for another tenant's alike."""
+    unit.principal.require(Permission.KEY_WRITE)
     person = unit.session.get(Person, person_id)
     if person is None or not may_see(unit.principal, person.tenant_id):
         raise NotFoundError
     return person
-
-
-def list_persons(unit: UnitOfWork) -> Sequence[Person]:
-    unit.principal.require(Permission.KEY_READ)
-    query = select(Person).where(visible_rows(unit.principal, Person.tenant_id)).order_by(Person.name).limit(1000)
-    return unit.session.scalars(query).all()
 
 
 def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> TenantId | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.tenants.read import TenantRecord, list_tenants
 from control.tenants.tenancy import tenancy
-from control.tenants.tenants import list_tenants
-from muster.db.models import Tenant
 from muster.db.queries import tenants as trees
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
@@ -22,7 +21,7 @@ _NO_QUOTA: Final = Quota()
 class QuotaLine:
     """``depth``: under how many tenants. ``held_gpus``: by the tenant and all below it."""
 
-    tenant: Tenant
+    tenant: TenantRecord
     depth: int
     tier: str
     quota: Quota
@@ -61,10 +60,10 @@ def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
     ]
 
 
-def _in_tree_order(shown: Sequence[Tenant]) -> Iterator[tuple[Tenant, int]]:
+def _in_tree_order(shown: Sequence[TenantRecord]) -> Iterator[tuple[TenantRecord, int]]:
     """Each below the one above it, by name; one whose parent the reader may not know stands at the top."""
     known = {tenant.id for tenant in shown}
-    below: dict[TenantId | None, list[Tenant]] = defaultdict(list)
+    below: dict[TenantId | None, list[TenantRecord]] = defaultdict(list)
     for tenant in sorted(shown, key=lambda one: one.name, reverse=True):
         below[tenant.parent_id if tenant.parent_id in known else None].append(tenant)
     stack = [(tenant, 0) for tenant in below[None]]

@@ -6,10 +6,12 @@ from typing import Final
 
 from sqlalchemy import select, text
 
+from control.core.records import record_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.incidents import incidents
 from control.policy.policies import active_policy
+from control.tenants.read import QuotaRecord
 from control.tenants.tenancy import limit_refusal, quota_of
 from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
@@ -30,7 +32,7 @@ BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 class QuotaFound:
     """``held_gpus``: by the tenant and all below it, now."""
 
-    row: QuotaRow
+    row: QuotaRecord
     held_gpus: int
 
 
@@ -59,7 +61,7 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     held = held_in_tier(unit.session, tenant_id, tier)
     tell_of_holdings(unit, row, held)
     unit.session.flush()
-    return QuotaFound(row, held)
+    return QuotaFound(record_of(row, QuotaRecord), held)
 
 
 def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
@@ -100,7 +102,7 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
-    return [QuotaFound(row, held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]
+    return [QuotaFound(record_of(row, QuotaRecord), held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]
 
 
 def quota_refusal(

@@ -1,14 +1,14 @@
 """Tenants: the customers whose jobs, keys and events stay apart."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import select, text
 
+from control.core.records import record_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from control.core.visibility import visible_rows
 from control.tenants.quotas import tell_of_holdings
+from control.tenants.read import TenantRecord
 from muster.db.models import Quota, Tenant
 from muster.db.queries import tenants as tree
 from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
@@ -30,7 +30,7 @@ class Place:
     weight: float = 1.0
 
 
-def create(unit: UnitOfWork, *, name: str) -> Tenant:
+def create(unit: UnitOfWork, *, name: str) -> TenantRecord:
     """Raises ``ConflictError`` when the name is taken."""
     unit.principal.require(Permission.TENANT_WRITE)
     if unit.session.scalar(select(Tenant.id).where(Tenant.name == name)) is not None:
@@ -41,10 +41,10 @@ def create(unit: UnitOfWork, *, name: str) -> Tenant:
     unit.emit("tenant.created", "tenant", tenant.id, tenant_id=tenant.id, payload={"name": name})
     unit.audit("tenant.create", "tenant", tenant.id, tenant_id=tenant.id, detail={"name": name})
     unit.session.flush()
-    return tenant
+    return record_of(tenant, TenantRecord)
 
 
-def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) -> Tenant:
+def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) -> TenantRecord:
     """Put a tenant, with all below it, under another or under nobody, and set its weight there.
 
     Nothing that runs is stopped; where one above holds more than its limit by then, an incident opens.
@@ -77,7 +77,7 @@ def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) 
     rows = select(Quota).where(Quota.tenant_id.in_(concerned)).order_by(Quota.tenant_id, Quota.tier)
     for row in unit.session.scalars(rows.with_for_update(key_share=True)).all():
         tell_of_holdings(unit, row, tree.held_in_tier(unit.session, row.tenant_id, row.tier))
-    return tenant
+    return record_of(tenant, TenantRecord)
 
 
 def _require_parent(unit: UnitOfWork, tenant_id: TenantId, parent_id: TenantId) -> None:
@@ -87,10 +87,3 @@ def _require_parent(unit: UnitOfWork, tenant_id: TenantId, parent_id: TenantId) 
     refusal = refusal_of_parent(parents, tenant_id, parent_id)
     if refusal is not None:
         raise ValidationFailedError.at("/parent_id", "no_tree", refusal)
-
-
-def list_tenants(unit: UnitOfWork) -> Sequence[Tenant]:
-    """Every tenant for an operator; a tenant sees itself."""
-    unit.principal.require(Permission.TENANT_READ)
-    query = select(Tenant).where(visible_rows(unit.principal, Tenant.id)).order_by(Tenant.name).limit(1000)
-    return unit.session.scalars(query).all()

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from control.core.unit_of_work import UnitOfWork
+from control.fleet.cohort_spreads import Spread, spreads_of
 from control.health.burn_ins.read import list_burn_ins
 from control.policy.policies import active_policy
 from muster.db.models import BurnIn, Gpu
-from muster.db.queries.cohorts import Spread, spreads_of
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
 

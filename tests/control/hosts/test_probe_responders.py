@@ -5,10 +5,9 @@ from sqlalchemy import update
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
-from control.hosts import probe_responders
+from control.hosts import probe_responders, rack_pairs
 from control.hosts.probe_responders import COUNTED_FOR, AnsweringRacks
 from muster.db.models import Node, NodeLatest, PairProbeResponder
-from muster.db.queries import pair_probes
 from muster.domain.ids import NodeId
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -19,7 +18,7 @@ class Hosts:
 
     def __init__(self, units: UnitOfWorkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
         self.units, self.num_counts, self.answering = units, 0, AnsweringRacks()
-        count = pair_probes.racks_of
+        count = rack_pairs.racks_of
 
         def counted(*given: object, **more: object) -> object:
             self.num_counts += 1

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import nodes
 from control.incidents import incidents
+from control.incidents.read import list_incidents
 from control.policy.policies import ACTIVATE, store_policy
 from control.system.retention import sweep_once
 from control.training.storage_faults import MOST_PLACES, SETTLE, settle_once
@@ -85,7 +86,7 @@ class World:
 
     def close_by_hand(self) -> None:
         with self.fleet.units.begin(OPERATOR, incidents.CLOSE) as unit:
-            (row,) = incidents.list_incidents(unit, state=IncidentState.OPEN, limit=2)
+            (row,) = list_incidents(unit, state=IncidentState.OPEN, limit=2)
             incidents.close(unit, row.id, reason="the share was mounted again")
 
 

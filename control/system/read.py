@@ -1,10 +1,13 @@
-"""The control plane's own figures: a statement each, none of which grows with the past."""
+"""The control plane's own figures, to read: a statement each, none of which grows with the past."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from muster.db import migrate
 
 _NODES: Final = text("""
 SELECT count(*) FILTER (WHERE contact = 'LIVE'), count(*) FILTER (WHERE contact = 'SILENT'),
@@ -122,6 +125,18 @@ def cluster(connection: Connection) -> tuple[datetime | None, datetime | None]:
 def versions(connection: Connection) -> tuple[str, str]:
     """Return the schema's revision, and PostgreSQL's version."""
     return str(connection.scalar(_REVISION)), str(connection.scalar(_SERVER))
+
+
+def schema_needed() -> str:
+    """Return the revision that this version needs."""
+    return migrate.head()
+
+
+def schema_revision(units: UnitOfWorkFactory) -> str | None:
+    """Return the revision that the database is at; ``None``: it holds none."""
+    with units.read() as session:
+        revision: str | None = session.scalar(_REVISION)
+    return revision
 
 
 def _waiting(connection: Connection, query: Any) -> Waiting:

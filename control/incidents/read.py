@@ -1,0 +1,66 @@
+"""Incidents, to read: one listing for the API and the console."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import select
+
+from control.core.records import record_of, records_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from muster.db.models import Incident
+from muster.domain.errors import NotFoundError
+from muster.domain.evidence.incidents import IncidentKind, IncidentState
+from muster.domain.principals import Permission
+
+READ: Final = declare_action("incident.read")
+
+
+class IncidentRecord(msgspec.Struct, frozen=True):
+    """``payload``: what its kind says of it. ``closed_at``: ``None`` while it is open."""
+
+    id: str
+    kind: str
+    subject_type: str
+    subject_id: str
+    summary: str
+    payload: dict[str, Any]
+    opened_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+    close_reason: str | None
+
+
+def list_incidents(
+    unit: UnitOfWork,
+    *,
+    state: IncidentState | None = None,
+    kinds: Sequence[IncidentKind] = (),
+    subject_id: str | None = None,
+    before: str | None = None,
+    limit: int,
+) -> Sequence[IncidentRecord]:
+    """Return the newest incidents first. ``before``: the id where the last page ended."""
+    unit.principal.require(Permission.INCIDENT_READ)
+    query = select(Incident)
+    if state is not None:
+        query = query.where(
+            Incident.closed_at.is_(None) if state is IncidentState.OPEN else Incident.closed_at.is_not(None)
+        )
+    if kinds:
+        query = query.where(Incident.kind.in_(kinds))
+    if subject_id is not None:
+        query = query.where(Incident.subject_id == subject_id)
+    if before is not None:
+        query = query.where(Incident.id < before)
+    return records_of(unit.session.scalars(query.order_by(Incident.id.desc()).limit(limit)), IncidentRecord)
+
+
+def get(unit: UnitOfWork, incident_id: str) -> IncidentRecord:
+    """Raise ``NotFoundError`` if there is no such incident."""
+    unit.principal.require(Permission.INCIDENT_READ)
+    found = unit.session.get(Incident, incident_id)
+    if found is None:
+        raise NotFoundError
+    return record_of(found, IncidentRecord)
