@@ -1,7 +1,7 @@
-"""Events on attempts: load under locks, step the machines, store, release GPUs. Every change of a job's life goes here.
+"""Events on attempts: load under locks, step the machines, store, release GPUs. Each change of a job's state is here.
 
 Locking order (see ARCHITECTURE.md): the job's row, then its attempt, then the attempt's hosts, then allocation and
-GPUs. Whoever holds the job's row is alone with all of them.
+GPUs. The holder of the job's row has all of them to itself.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ from muster.identity import new_id
 RING_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
 UNCLEAN: Final = "unclean"
-"""Of a cordon: what ran on the node may run still."""
+"""Reason code of a cordon: programs of an ended attempt may still run on the node."""
 _COUNTED_IN_A_ROW: Final = (Cause.LAUNCH_FAILED, Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
-"""Causes that cost no restart, and of which a job is held where they come again without progress."""
+"""Causes that cost no restart, and for which a job is held where they recur without progress."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class LoadedAttempt:
 
 
 def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
-    """Raises ``NotFoundError`` when there is no such job."""
+    """Lock the job and return it. Raises ``NotFoundError`` when there is no such job."""
     query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
     job = unit.session.scalar(query.execution_options(populate_existing=True))
     if job is None:
@@ -60,12 +60,12 @@ def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
 
 
 def lock_attempt(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt:
-    """Raises ``NotFoundError`` when there is no such attempt."""
+    """Lock the attempt and return it. Raises ``NotFoundError`` when there is no such attempt."""
     job_id = unit.session.scalar(select(Attempt.job_id).where(Attempt.id == attempt_id))
     if job_id is None:
         raise NotFoundError
     job = lock_job(unit, job_id)
-    fresh = {"populate_existing": True}  # what was read before the lock may be stale
+    fresh = {"populate_existing": True}  # rows read before the lock may be stale
     attempt = unit.session.scalars(select(Attempt).where(Attempt.id == attempt_id).execution_options(**fresh)).one()
     parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
     hosts = unit.session.scalars(parts.execution_options(**fresh)).all()
@@ -82,7 +82,7 @@ def live_attempt_of(unit: UnitOfWork, job: Job) -> LoadedAttempt | None:
 def step_attempt(
     unit: UnitOfWork, loaded: LoadedAttempt, event: attempts.Event, policy: Policy
 ) -> tuple[attempts.Command, ...]:
-    """One event on a locked attempt, with all that follows from it: job, allocation, rings, events."""
+    """Apply one event to a locked attempt, with all its consequences: job, allocation, wake-ups, events."""
     timers = Timers.of(policy)
     before = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
@@ -117,7 +117,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
 
 
 def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
-    """Whether the host whose word is the cause says that its program would end so again."""
+    """Return whether the host whose report is the cause states that its program would end so again."""
     if cause is not Cause.USER_ERROR:
         return False
     records = [parse_exit_record(host.exit_record) for host in loaded.hosts if host.exit_record]
@@ -126,7 +126,7 @@ def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:
-    """One event on a locked job; a cancel also stops its live attempt."""
+    """Apply one event to a locked job; a cancel also stops its live attempt."""
     timers = Timers.of(policy)
     after, commands = jobs.step(job_life(job), event, to_ms(unit.now), timers)
     store_job(unit, job, after)
@@ -147,7 +147,7 @@ def stop_attempt(
     asked_by: str | None = None,
     detail: str = "",
 ) -> None:
-    """Ask a locked attempt to stop: the request is a row of its own, with the deadline that was promised."""
+    """Ask a locked attempt to stop: the request is a row of its own, with the deadline that the attempt was given."""
     timers = Timers.of(policy)
     if grace is None:
         grace = timedelta(milliseconds=grace_ms(spec_of(loaded.job), timers))
@@ -175,13 +175,13 @@ def stop_attempt(
 
 
 def ring(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId) -> None:
-    """Wake a host about an attempt. Only a ring: the heartbeat's answer carries the order."""
+    """Wake a host about an attempt. The wake-up carries nothing: the heartbeat's answer carries the order."""
     unit.enqueue(RING_TOPIC, node_id, {"attempt_id": attempt_id})
     unit.wake(OUTBOX_CHANNEL)
 
 
 def _release_clean(unit: UnitOfWork, loaded: LoadedAttempt) -> None:
-    """The ended attempt's GPUs: CLEANING, and on each host that is proved clean RELEASED (I22)."""
+    """Move the ended attempt's GPUs to CLEANING, and on each host that is proved clean to RELEASED (I22)."""
     allocation = unit.session.scalar(
         select(Allocation).where(Allocation.attempt_id == loaded.attempt.id).with_for_update(key_share=True)
     )
@@ -222,7 +222,7 @@ def _move_allocation(unit: UnitOfWork, allocation: Allocation, state: Allocation
 
 
 def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why: str) -> None:
-    """A host that could not be proved clean takes nothing new until it is, or a person has looked."""
+    """Cordon a host that could not be proved clean, until it is, or a person has checked it."""
     place = f"attempt {loaded.attempt.id} on {node_id}"
     is_standing = unit.session.scalar(
         select(Cordon.id).where(Cordon.node_id == node_id, Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None))
@@ -233,7 +233,10 @@ def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why
 
 
 def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLife) -> None:
-    """Once a host is proved clean after all, its own word or its reboot, unless another attempt there is not yet."""
+    """Lift the cordon of a host that is proved clean after all, unless another attempt there is not yet.
+
+    The proof is the host's report or its reboot.
+    """
     unproved = {part.node_id for part in before.hosts if part.state is not HostPartState.CLEAN}
     proved = [host.node_id for host in loaded.hosts if host.node_id in unproved and host.state is HostPartState.CLEAN]
     if not proved:
@@ -241,7 +244,7 @@ def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLife) 
     standing = select(Cordon).where(
         Cordon.node_id.in_(proved), Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None)
     )
-    # Locked before the rest is looked at: of two attempts that are proved at once the later one sees both.
+    # Locked before the other attempts are read: of two attempts that are proved at once the later one sees both.
     for cordon in unit.session.scalars(standing.order_by(Cordon.id).with_for_update(key_share=True)).all():
         others = select(AttemptHost.attempt_id).where(
             AttemptHost.node_id == cordon.node_id,

@@ -1,7 +1,9 @@
-"""A job's budget: the GPU-hours that all its attempts together may hold. What has spent them is stopped, and FAILED.
+"""A job's budget: the GPU-hours that all its attempts together may hold.
 
-Counted from an attempt's placement to its end, for each GPU that it holds, whoever is to blame for what was lost: it
-bounds what a job may take, and is no bill. A look at the rows decides, so no restart or outage of ours forgets any.
+A job that has spent it is stopped, and FAILED.
+
+The count runs from an attempt's placement to its end, for each GPU that it holds, also where the fleet is to blame for
+lost work: it limits a job's use, and is no bill. It is computed from rows, so no restart or outage loses any.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ _AS_URGENT: Final = [reason for reason in StopReason if STOP_URGENCY[reason] >= 
 
 
 def stop_what_is_spent(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each live attempt whose job has spent its budget, and that nothing as urgent stops. Returns how many."""
+    """Stop each live attempt whose job has spent its budget, and that nothing as urgent stops. Return how many."""
     with units.read() as session:
         attempt_ids = _overspent(session, units.clock())
     num_stopped = 0
@@ -58,7 +60,7 @@ def _may_be_stopped() -> ColumnElement[bool]:
 
 
 def _gpu_s(now: datetime) -> ColumnElement[float]:
-    """What the attempts of the job in the query around it have held until now, in GPU-seconds."""
+    """Return the GPU-seconds that attempts of the outer query's job have held until now."""
     each = aliased(Attempt)
     num_gpus = (
         select(func.count(AllocationGpu.gpu_uuid))
@@ -73,7 +75,10 @@ def _gpu_s(now: datetime) -> ColumnElement[float]:
 
 
 def _stop(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> bool:
-    """Looked at again under the job's lock: it may have ended, or be stopped for something more urgent by now."""
+    """Check the attempt again under the job's lock, and stop it.
+
+    It may have ended, or be stopped more urgently by now.
+    """
     with units.begin(principal, STOP) as unit:
         loaded = lock_attempt(unit, attempt_id)
         budget = spec_of(loaded.job).budget_gpu_hours

@@ -1,7 +1,7 @@
-"""What was measured of an attempt's GPUs while it lived, as ``domain.exit.exits`` asks for it: whether a GPU ended it.
+"""GPU faults measured while an attempt lived, as ``domain.exit.exits`` needs them: whether a GPU ended it.
 
-Agents tell of XIDs at once, and the judge makes evidence of them in its own time: what it has not yet judged is read
-as it would. What comes after the exit record is looked at once more when the pause before the next attempt is over
+Agents report XIDs at once, and the judge makes evidence of them later: signals that are not judged yet are read as the
+judge would. Faults that arrive after the exit record are read again when the pause before the next attempt is over
 (``reconcile``): the cause of an ended attempt stays as it is, and the restart that it cost is given back.
 """
 
@@ -29,17 +29,17 @@ from muster.domain.states import Cause
 from muster.domain.times import to_ms
 
 _ENDS_PROGRAMS: Final = (xid.NAME, ecc_uncorrected.NAME, gpu_lost.NAME, nvlink_down.NAME)
-"""Detectors of faults that end or falsify what computes; the others tell of a GPU that computes on, if slowly."""
+"""Detectors of faults that end programs or falsify results; the others find a GPU that computes on, if slowly."""
 _LEAST: Final = Severity.DEGRADED
-"""XIDs that a program brings about by itself are INFO, those that only want to be watched WARNING."""
+"""Least severity. XIDs that a program causes by itself are INFO, XIDs that only need observation WARNING."""
 
 Faults = Mapping[NodeId, Sequence[GpuFault]]
 Measured = tuple[AllocationGpu, str, int]
-"""The GPU, the fault in words, and its onset in milliseconds of Unix time."""
+"""The GPU, the fault as text, and its onset in milliseconds of Unix time."""
 
 
 def faults_of(unit: UnitOfWork, attempt: Attempt, job: Job, policy: Policy) -> Faults:
-    """By host, in order of their onset: of all GPUs of the attempt, measured, since it was placed."""
+    """Return faults of all GPUs of the attempt, measured since its placement, by host and in order of their onset."""
     measured = [*_by_evidence(unit, attempt, policy), *_not_yet_judged(unit, attempt, policy)]
     if not measured:
         return {}
@@ -58,7 +58,7 @@ def known_on(faults: Faults, node_id: NodeId, policy: Policy) -> KnownFaults:
 
 
 def excuse_for(unit: UnitOfWork, job: Job, policy: Policy) -> str | None:
-    """The proof that the job's last attempt, which was charged to it, ended by a GPU after all."""
+    """Return the proof that the job's last attempt, which was charged to it, ended by a GPU after all; else None."""
     last = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(1)
     attempt = unit.session.scalar(last)
     if attempt is None or attempt.cause is None or CAUSE_RULES[attempt.cause].budget is not Budget.JOB:

@@ -1,4 +1,4 @@
-"""Rows ↔ the pure machines' data. The machines decide; here their decisions become column values and events."""
+"""Mapping between rows and the pure machines' data. Decisions of the machines become column values and events here."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +17,10 @@ _MET: Final = (CheckState.PASSED, CheckState.SKIPPED)
 
 
 def spec_of(job: Job) -> JobSpec:
-    """Read once for each row that was loaded: it is asked for at every turn, and never changes."""
+    """Return the job's specification.
+
+    It is parsed once for each loaded row, since it is read often and never changes.
+    """
     known: JobSpec | None = getattr(job, _READ_SPEC, None)
     if known is None:
         known = JobSpec.model_validate(job.spec, strict=False)
@@ -79,7 +82,7 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
 
 
 def grace_ms(spec: JobSpec, timers: Timers) -> int:
-    """How long the job's programs may take to end after SIGTERM."""
+    """Return how long the job's programs may take to end after SIGTERM."""
     return timers.stop_grace_ms if spec.stop_grace_s is None else round(spec.stop_grace_s * 1000)
 
 
@@ -100,7 +103,7 @@ def _host_part(host: AttemptHost) -> HostPart:
 
 
 def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
-    """Write what the job's machine decided, with its event when the state moved."""
+    """Store the decision of the job's machine, with its event when the state changed."""
     origin = job.state
     job.state_reason = after.reason
     job.restarts_used = after.restarts_used
@@ -129,7 +132,7 @@ def emit_job(unit: UnitOfWork, job: Job, origin: JobState | None) -> None:
 
 
 def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], after: AttemptLife) -> None:
-    """Write what the attempt's machine decided, with its event when the state moved."""
+    """Store the decision of the attempt's machine, with its event when the state changed."""
     origin = attempt.state
     attempt.resume_state = after.resume_state
     if after.stop is not None:

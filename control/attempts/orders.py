@@ -1,4 +1,4 @@
-"""What a host is told of its part of an attempt, once it has claimed it."""
+"""The order for a host's part of an attempt, once the host has claimed it."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 
 
 def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy: Policy) -> Order:
-    """What one host prepares before the job has any GPU: as its first host would, alone, and never to be started."""
+    """Return the order of a preflight, before the job has any GPU: its first host's alone, and never started."""
     spec = spec_of(job)
     return msgspec.structs.replace(
         _order_of_program(unit, job, policy),
@@ -60,7 +60,7 @@ def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy:
 
 
 def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
-    """What the job's specification says of any of its attempts, on one host and without a GPU."""
+    """Return the part of an order that depends on the job's specification alone, for one host and without a GPU."""
     spec = spec_of(job)
     return Order(
         attempt_id="",
@@ -107,13 +107,13 @@ def _preparation(
 
 
 def quick_check_s(job: Job, policy: Policy) -> float:
-    """0 for a tier that the active policy no longer has: the attempt was placed under another."""
+    """Return the quick check's time. It is 0 for a tier that the active policy no longer has."""
     tier = policy.tiers.get(job.tier)
     return 0.0 if tier is None else tier.quick_check_s
 
 
 def words_of(spec: JobSpec) -> frozenset[str]:
-    """Of ``HOST_WORDS``, those that a host must know: one that does not would leave them out without a word."""
+    """Return the words of ``HOST_WORDS`` that a host must know for this job: other hosts would ignore these parts."""
     asked = {
         "container": spec.program.container is not None,
         "datasets": bool(spec.datasets),
@@ -124,9 +124,7 @@ def words_of(spec: JobSpec) -> frozenset[str]:
 
 
 def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
-    """Where the job's checkpoints lie, from which one to go on, how often to make one, and in how many pieces to take a
-    batch.
-    """
+    """Return the checkpoints' place, the one to continue from, the interval of saves, and the pieces of a batch."""
     job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
@@ -146,7 +144,10 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Polic
 
 
 def _checkpoint_environment(rule: CheckpointRule, job_id: JobId) -> dict[str, str]:
-    """The job finds its secrets by their names. A store stands beside the host's own folder: older hosts know none."""
+    """Return where checkpoints are. The job finds its secrets by their names.
+
+    A store has a variable of its own, separate from the host's folder: older hosts know no store.
+    """
     told = {
         "MUSTER_CHECKPOINT_DIR": None if rule.folder is None else f"{rule.folder.rstrip('/')}/{job_id}",
         "MUSTER_CHECKPOINT_STORE": None if rule.store is None else f"{rule.store.rstrip('/')}/{job_id}",

@@ -1,4 +1,4 @@
-"""What a host's quick check found of a GPU, into the judge's inbox, in the transaction of the report that says so."""
+"""Findings of a host's quick check: into the judge's inbox, in the transaction of the report."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ class _Found(BaseModel):
 def take_quick_check(
     unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[str, Any], policy: Policy
 ) -> None:
-    """Of an exit record's ``quick_check``, where there is one.
+    """Store the exit record's ``quick_check`` as a finding, where it has one.
 
     Raises:
         ValidationFailedError: it cannot be read, or names a GPU that the host does not hold for this attempt.

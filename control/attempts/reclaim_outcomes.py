@@ -1,4 +1,7 @@
-"""What became of a victim: whether it left in time, with its work or without, what it lost. Under its job's lock."""
+"""Outcome of a reclaim's victim: whether it left in time, whether its work was saved, and its loss.
+
+All under its job's lock.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,7 +18,7 @@ _SAVED: Final = "stopped_with_checkpoint"
 
 
 def settle(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost]) -> None:
-    """The locked attempt has ENDED: so has its notice, if it had one."""
+    """Settle the notice of the locked attempt, which has ENDED, if it had one."""
     reclaim = unit.session.scalar(
         select(Reclaim).where(Reclaim.victim_attempt_id == attempt.id, Reclaim.state == ReclaimState.NOTIFIED)
     )
@@ -32,7 +35,7 @@ def settle(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost]) -> 
 
 
 def hear_late_words(unit: UnitOfWork, attempt: Attempt) -> None:
-    """What the ranks of a victim said at last may arrive after its end was settled."""
+    """Update the outcome of a victim whose ranks' last reports arrive after its end was settled."""
     if attempt.cause is not Cause.RECLAIMED:
         return
     reclaim = unit.session.scalar(
@@ -52,7 +55,7 @@ def hear_late_words(unit: UnitOfWork, attempt: Attempt) -> None:
 
 
 def move(unit: UnitOfWork, reclaim: Reclaim, state: ReclaimState, why: str, **more: Any) -> None:
-    """The one edge of a reclaim's life, with its event for the victim's tenant."""
+    """Move a reclaim along an edge of its states, with the event for the victim's tenant."""
     require_edge(RECLAIM_EDGES, reclaim.state, state)
     origin, reclaim.state = reclaim.state, state
     reclaim.settled_at, reclaim.settled_why = unit.now, why
@@ -61,7 +64,7 @@ def move(unit: UnitOfWork, reclaim: Reclaim, state: ReclaimState, why: str, **mo
 
 
 def tell(unit: UnitOfWork, reclaim: Reclaim, kind: str, **payload: Any) -> None:
-    """An event in the timeline of the victim's job."""
+    """Emit an event in the timeline of the victim's job."""
     job_id = reclaim.victim_job_id
     whose = {"reclaim_id": reclaim.id, "job_id": job_id, "attempt_id": reclaim.victim_attempt_id}
     unit.emit(kind, "job", job_id, tenant_id=reclaim.victim_tenant_id, payload={**whose, **payload})
@@ -75,12 +78,12 @@ def _last_checkpoint(unit: UnitOfWork, attempt: Attempt) -> Checkpoint | None:
 def _reckon(
     unit: UnitOfWork, reclaim: Reclaim, attempt: Attempt, last: Checkpoint | None
 ) -> tuple[ReclaimOutcome, float]:
-    """The outcome, and GPU-seconds from the newest usable checkpoint to the end."""
+    """Return the outcome, and the GPU-seconds from the newest usable checkpoint to the end."""
     ended_at = attempt.ended_at or unit.now
     moments = [attempt.running_at or ended_at]
     if last is not None and last.committed_at is not None:
         moments.append(last.committed_at)
-    num_gpus = reclaim.num_gpus + len(reclaim.keeps or ())  # all of them start again, those that it keeps as well
+    num_gpus = reclaim.num_gpus + len(reclaim.keeps or ())  # all of them start again, the kept ones as well
     lost_gpu_s = num_gpus * max(0.0, (ended_at - max(moments)).total_seconds())
     has_saved = max(moments[1:], default=attempt.placed_at) >= reclaim.notified_at
     said = select(TrainingRank.outcome).where(TrainingRank.attempt_id == attempt.id, TrainingRank.rank == 0)
@@ -89,7 +92,7 @@ def _reckon(
 
 
 def _work(reclaim: Reclaim, last: Checkpoint | None) -> dict[str, Any]:
-    """For the timeline: from where the job goes on, and in words where its save did not fit into the notice."""
+    """Return the timeline's entry: the step to resume from, and a text where no save fit into the notice."""
     step = None if last is None else last.step
     told: dict[str, Any] = {
         "outcome": reclaim.outcome,

@@ -1,7 +1,7 @@
-"""The reconciler: lets time pass for whatever waits on it. Nothing depends on a message having survived.
+"""The reconciler: applies elapsed time to all rows that wait on it. Nothing depends on a message having survived.
 
-It looks only at jobs and attempts on which time can have an effect, each in a unit of its own, so that one poisoned
-row never stops the others.
+It reads only jobs and attempts on which time can have an effect, each in a unit of its own, so that one poisoned row
+never stops the others.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 def beat(unit: UnitOfWork) -> None:
-    """The API says that it takes heartbeats; after a gap it says since when again (R15). Begin the unit ``quiet``."""
+    """Store that the API takes heartbeats, and after a gap since when it does again (R15). Begin the unit ``quiet``."""
     unit.principal.require(Permission.SYSTEM_RUN)
     cluster = unit.session.scalars(select(Cluster).with_for_update()).one()
     if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:
@@ -48,7 +48,7 @@ def beat(unit: UnitOfWork) -> None:
 
 
 def reconcile(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """One round. Returns how many rows time had an effect on, or may have had."""
+    """Run one round. Return how many rows time had an effect on, or may have had."""
     with units.read() as session:
         policy = active_policy(session)
         now = units.clock()
@@ -111,7 +111,7 @@ def _tick_job(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> 
 
 def _tick_attempt(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> None:
     try:
-        # Quiet: a ring that is repeated changes only its own time; every state edge emits its event all the same.
+        # Quiet: a repeated wake-up changes only its own time; every state edge emits its event all the same.
         with units.begin(principal, TICK_ATTEMPT, quiet=True) as unit:
             loaded = lock_attempt(unit, attempt_id)
             policy = active_policy(unit.session)
@@ -132,7 +132,10 @@ def _tick_of(unit: UnitOfWork, loaded: LoadedAttempt) -> attempts.Tick:
 
 
 def _note_contacts(unit: UnitOfWork, policy: Policy) -> None:
-    """LIVE → SILENT → LOST by the time since the last heartbeat. Back to LIVE is the heartbeat's own work."""
+    """Move contacts LIVE → SILENT → LOST by the time since the last heartbeat.
+
+    A heartbeat itself returns one to LIVE.
+    """
     silent_ms = round(policy.contact.silent_after_s * 1000)
     lost_ms = round(policy.contact.lost_after_s * 1000)
     horizon = unit.now - timedelta(milliseconds=silent_ms)

@@ -1,9 +1,9 @@
-"""What an attempt that was interrupted had stays its job's until the next one is placed.
+"""Resume holds: the GPUs of an interrupted attempt stay its job's until the next attempt is placed.
 
-The transaction that ends the old holding holds its GPUs for the job, so that to everybody else release and next
-placement are one decision: nobody takes them in between, whoever crashes, and however long one of its hosts takes to be
-proved clean. Each such hold ends as the job is placed, as it waits no more, or with the first cycle that finds that it
-cannot go on with what is held (``scheduler.planner``).
+The transaction that ends the old allocation holds its GPUs for the job, so that release and next placement are one
+decision for every other job: none takes the GPUs in between, in any crash, and however long one of its hosts takes to
+be proved clean. A hold ends as the job is placed, as it waits no more, or with the first cycle that finds that the job
+cannot continue on its held GPUs (``scheduler.planner``).
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ WHERE attempt_id = :attempt_id AND node_id <> ALL(string_to_array(:nodes, E'\x1f
 ORDER BY gpu_uuid
 ON CONFLICT (gpu_uuid) DO NOTHING
 """)
-"""What is promised to another already stays so: a victim's GPUs are its beneficiary's, whatever it ends of."""
+"""A GPU held for another job stays so: a victim's GPUs are its beneficiary's, for any cause of the victim's end."""
 
 
 def keep(unit: UnitOfWork, job: Job, attempt: Attempt, hosts: Sequence[AttemptHost]) -> None:
-    """For the locked job, whose locked ``attempt`` has just ended, but for those of ``hosts`` that were at fault.
+    """Hold GPUs for the locked job, whose locked ``attempt`` has just ended, except on the hosts that were at fault.
 
-    Of GPUs that are not good otherwise nothing is asked: nobody else is placed on them either.
+    A GPU that is not good for another reason is held too: no other job is placed on it either.
     """
     if attempt.cause not in KEEPS_ITS_GPUS or job.state is not JobState.RECOVERING:
         return

@@ -1,4 +1,4 @@
-"""How long jobs of the same tenant, name and shape took, where no wall time is said."""
+"""Run times of earlier jobs of the same tenant, name and shape, for jobs without a wall time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +12,10 @@ from scheduler.forecast.history import predicted_s
 from scheduler.model import RunningAttempt, WaitingJob, Workload
 
 MOST_KINDS: Final = 1_000
-"""Of so many kinds of jobs the past is asked for, in the order of the queue: each is a look-up or two."""
+"""Number of kinds of jobs whose past is read, in the order of the queue: each is a look-up or two."""
 NEWEST_RUNS: Final = 20
 NEWEST_OF_NAME: Final = 200
-"""Among so many of a name those of the shape are looked for: a name may have been run any number of times."""
+"""Number of jobs of a name among which the shape is searched: a name may have been run any number of times."""
 
 _RUNS: Final = text(
     """
@@ -57,13 +57,13 @@ _KINDS_OF: Final = text(
 
 
 def with_predictions(session: Session, queue: Sequence[WaitingJob], policy: Policy) -> list[WaitingJob]:
-    """Each with its ``predicted_s``, where it says no wall time and enough like it have ended well."""
+    """Return each job with its ``predicted_s``, where it has no wall time and enough similar jobs have ended well."""
     found = _predicted_s(session, [_kind(job) for job in queue if job.expected_s is None], policy)
     return [job if job.expected_s is not None else replace(job, predicted_s=found.get(_kind(job))) for job in queue]
 
 
 def with_predicted_ends(session: Session, running: Workload, policy: Policy) -> Workload:
-    """Each attempt with its ``predicted_ms``, where nothing ends it and enough like its job have ended well."""
+    """Return each attempt with its ``predicted_ms``, where nothing ends it and enough similar jobs have ended well."""
     asked = [str(attempt.attempt_id) for attempt in running.running if attempt.ends_ms is None]
     if not asked:
         return running

@@ -1,7 +1,7 @@
-"""The pairwise check of a gang before it starts, over rows: who takes part, whom each host meets now, what follows.
+"""The pairwise check of a gang before it starts, over rows: members, the meetings of each host, and the result.
 
-What was told stands in the attempt's own row, so a control plane that comes back goes on with it. Whoever calls holds
-the job's row.
+The state of the check is stored in the attempt's own row, so a restarted control plane continues with it. The caller
+holds the job's row.
 """
 
 from typing import Annotated, Any, Final
@@ -56,7 +56,7 @@ class _Place(BaseModel):
 
 
 def await_meetings(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
-    """At a gang's first claim: its hosts shall meet, where their tier's policy asks for it."""
+    """Begin the check at a gang's first claim, where its tier's policy requires it."""
     attempt, tier = loaded.attempt, policy.tiers.get(loaded.job.tier)
     if tier is None or tier.pairwise_check_s == 0 or len(loaded.hosts) < _LEAST_HOSTS:
         return
@@ -75,10 +75,10 @@ def await_meetings(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> N
 
 
 def join(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[str, Any]) -> None:
-    """A host that is ready says where it is met; an older one does not, and takes no part.
+    """Add a host that is ready and reports where it can be met; an older one does not, and takes no part.
 
     Raises:
-        ValidationFailedError: it says so in a way that cannot be read.
+        ValidationFailedError: its report cannot be read.
     """
     check = _read(loaded.attempt)
     if check is None or "port" not in record:
@@ -96,7 +96,7 @@ def join(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
 
 
 def take(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[str, Any]) -> int:
-    """How a meeting went, told by one host of it. Returns 1 where it had effect.
+    """Store the result of a meeting, as reported by one of its hosts. Return 1 where it had effect.
 
     Raises:
         ValidationFailedError: it cannot be read.
@@ -128,7 +128,7 @@ def take(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
 
 
 def move_on(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
-    """Once all hosts are ready and a round is over: the next one, the go, or the end of the attempt."""
+    """Continue once all hosts are ready and a round is over: the next one, the go, or the end of the attempt."""
     check = _read(loaded.attempt)
     if check is None or check.state not in OPEN:
         return
@@ -146,7 +146,7 @@ def move_on(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
 
 
 def orders_for(attempt: Attempt, node_id: NodeId) -> tuple[MeetOrder, ...]:
-    """Whom the host meets now, for this attempt: one group at most."""
+    """Return the host's current meeting for this attempt: one group at most."""
     if attempt.pairwise is None or attempt.state is not AttemptState.CLAIMING or attempt.ending_cause is not None:
         return ()
     check = _read(attempt)
@@ -210,7 +210,7 @@ def _result(result: Any) -> dict[str, Any]:
 
 
 def _say_why(unit: UnitOfWork, loaded: LoadedAttempt, check: StartCheck) -> None:
-    """Why the start waits, or what was found, for whoever looks at the job."""
+    """Store why the start waits, or the result, for readers of the job."""
     loaded.job.state_reason, loaded.job.updated_at = in_words(check), unit.now
 
 

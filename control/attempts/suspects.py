@@ -1,9 +1,9 @@
 """Suspect programs: a job whose attempts end with one symptom on GPUs that have nothing in common is HELD.
 
-While it is, its evidence on those GPUs is suspended: it weighs on no score and condemns nobody. A GPU that is
-QUARANTINED already stays so until a burn-in passes or a person dismisses what stands against it (I11). Only an
-operator's release says that the program was not to blame: then the evidence counts again, and what was placed before
-the release is held against the program no more.
+While it is, its evidence on those GPUs is suspended: it has no weight in a score and condemns no GPU. A GPU that is
+QUARANTINED already stays so until a burn-in passes or a person dismisses the evidence against it (I11). Only an
+operator's release states that the program was not to blame: then the evidence counts again, and attempts placed before
+the release no longer count against the program.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _ENDS_ON_GPUS: Final = (Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
 
 
 def suspicion_about(unit: UnitOfWork, job: Job, policy: Policy) -> Suspicion | None:
-    """Whether the program of a locked job is to be suspected, by how its attempts have ended."""
+    """Return the suspicion against the program of a locked job, by the ends of its attempts; None without one."""
     unit.session.flush()
     since = unit.now - timedelta(seconds=policy.suspicion.window_s)
     query = (
@@ -58,7 +58,7 @@ def words_of(suspicion: Suspicion) -> str:
 
 
 def open_suspicion(unit: UnitOfWork, job: Job, suspicion: Suspicion) -> None:
-    """An incident for a person, and the evidence suspended. The caller holds the job."""
+    """Open an incident for a person, and suspend the evidence. The caller holds the job."""
     if open_suspicion_of(unit, job.id) is not None:
         return
     payload = {
@@ -79,7 +79,7 @@ def open_suspicion_of(unit: UnitOfWork, job_id: JobId) -> Incident | None:
 
 
 def suspend_evidence(unit: UnitOfWork, incident: Incident) -> None:
-    """What came of the suspected attempts on their GPUs, also where it arrives later."""
+    """Suspend evidence of the suspected attempts on their GPUs, also where it arrives later."""
     found = not_yet_suspended(unit.session, incident)
     if found:
         known: list[str] = incident.payload["evidence_ids"]
@@ -108,14 +108,17 @@ def open_suspicions(session: Session) -> Sequence[Incident]:
 
 
 def close_suspicion(unit: UnitOfWork, incident: Incident, *, reason: str | None) -> None:
-    """The program is not to blame: the evidence counts again. The caller leaves the audit entry."""
+    """End the suspicion: the program is not to blame, and the evidence counts again.
+
+    The caller leaves the audit entry.
+    """
     incidents.close_incident(unit, incident, reason=reason)
     evidence_ids = [EvidenceId(each) for each in incident.payload["evidence_ids"]]
     _set_suspended(unit, evidence_ids, is_suspended=False)
 
 
 def _came_with_attempt() -> ColumnElement[bool]:
-    """Evidence about a GPU of the attempt that began while the attempt lived, and that nobody dismissed."""
+    """Return the condition on evidence about a GPU of the attempt that began while it lived, and is not dismissed."""
     return and_(
         EvidenceRow.gpu_uuid == AllocationGpu.gpu_uuid,
         EvidenceRow.dismissed_at.is_(None),
@@ -127,7 +130,7 @@ def _came_with_attempt() -> ColumnElement[bool]:
 def _troubles(
     rows: Sequence[Row[AttemptId, Cause | None, datetime | None, GpuUuid, str]],
 ) -> list[Trouble]:
-    """A symptom by evidence is of the GPUs that the evidence is about, one by cause of all that were held."""
+    """Return each attempt's symptoms: by evidence, of the GPUs it is about; by cause, of all GPUs that were held."""
     ended: dict[AttemptId, int] = {}
     shown: dict[AttemptId, dict[str, set[GpuUuid]]] = {}
     for attempt_id, cause, ended_at, gpu_uuid, fault_key in rows:
@@ -148,7 +151,10 @@ def _released_at(unit: UnitOfWork, job_id: JobId) -> datetime | None:
 
 
 def _set_suspended(unit: UnitOfWork, evidence_ids: Sequence[EvidenceId], *, is_suspended: bool) -> None:
-    """GPUs first, in the order in which everybody locks them; then they are judged anew."""
+    """Set the evidence's suspension.
+
+    GPUs are locked first, in the order of every caller; then they are judged again.
+    """
     about = select(EvidenceRow.gpu_uuid).where(EvidenceRow.id.in_(evidence_ids))
     locked = select(Gpu.uuid).where(Gpu.uuid.in_(about)).order_by(Gpu.uuid).with_for_update(key_share=True)
     gpus = unit.session.scalars(locked).all()

@@ -1,4 +1,7 @@
-"""What agents tell of GPUs after enrolment (firmware, CUDA, links, network), kept in the GPUs' rows: cohorts follow."""
+"""Attributes that agents report after enrolment (firmware, CUDA, links, network), stored in the GPUs' rows.
+
+Cohorts follow them.
+"""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -21,8 +24,10 @@ BATCH: Final = 1000
 
 
 def refresh_attributes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each GPU's attributes as its agent told them last; what it tells no more stays as it was. A gang that runs keeps
-    its GPUs, whatever their cohort is now. Returns how many GPUs changed, ``BATCH`` where there may be more.
+    """Store each GPU's last reported attributes; one that is reported no more stays as it was.
+
+    A running gang keeps its GPUs, whatever their cohort is now. Return how many GPUs changed, ``BATCH`` where there may
+    be more.
     """
 
     def once() -> int:
@@ -37,7 +42,7 @@ def refresh_attributes_once(units: UnitOfWorkFactory, principal: Principal) -> i
 
 
 def _changes(unit: UnitOfWork) -> dict[GpuUuid, Mapping[str, str]]:
-    """GPU → what it tells that its row does not say yet."""
+    """Return GPU → reported attributes that differ from its row."""
     networks = network_of_nodes(ports(unit.session, unit.now))
     hosts = host_texts(unit.session, unit.now)
     found = (
@@ -53,7 +58,7 @@ def _write(unit: UnitOfWork, changes: Mapping[GpuUuid, Mapping[str, str]]) -> No
     hold_policy(session)
     policy = active_policy(session).health.cohort
     concerns_cohorts = any(name in policy.attributes for news in changes.values() for name in news)
-    if concerns_cohorts:  # GPUs that tell nothing may be presumed to be otherwise now
+    if concerns_cohorts:  # GPUs without a report may be presumed otherwise now
         lock_all(session)
     query = select(Gpu).where(Gpu.uuid.in_(changes)).order_by(Gpu.uuid).with_for_update(key_share=True)
     for gpu in session.scalars(query.execution_options(populate_existing=True)):

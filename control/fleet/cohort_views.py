@@ -1,4 +1,4 @@
-"""Cohorts, to read: which GPUs may be mixed, where they stand, and how far their figures lie apart."""
+"""Queries of cohorts: which GPUs may be mixed, their standings, and the spread of their figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,15 @@ from scheduler.holds.spares import protected_tiers, spares_needed
 
 READ: Final = declare_action("cohort.read")
 MOST: Final = 1000
-"""A fleet has tens of them."""
+"""Maximum number of cohorts in an answer; a fleet has tens of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """``attributes``: what is equal of all its GPUs; None for what is not known of them.
+    """One cohort. ``attributes``: the values that all its GPUs share; None for a value that is not known.
 
-    ``num_spare_nodes``: so many of its nodes are kept free for gangs that lose some; None: none are kept by it.
+    ``num_spare_nodes``: how many of its nodes are kept free for gangs that lose some; None: none are kept for this
+    cohort.
     """
 
     key: str
@@ -42,7 +43,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class CohortDetail:
-    """``tolerance``: the part of the median that a GPU's figure may lie from it."""
+    """One cohort and its spreads. ``tolerance``: the part of the median by which a GPU's figure may differ from it."""
 
     cohort: Cohort
     spreads: Sequence[Spread]
@@ -50,14 +51,14 @@ class CohortDetail:
 
 
 def list_cohorts(unit: UnitOfWork) -> Sequence[Cohort]:
-    """By key."""
+    """Return the cohorts in order of their keys."""
     unit.principal.require(Permission.GPU_READ)
     query = select(Gpu.cohort_key).distinct().order_by(Gpu.cohort_key).limit(MOST)
     return _cohorts(unit, unit.session.scalars(query).all())
 
 
 def detail_of(unit: UnitOfWork, key: str) -> CohortDetail:
-    """Raises ``NotFoundError``: no GPU is of that cohort."""
+    """Return the cohort. Raises ``NotFoundError`` where no GPU is of it."""
     unit.principal.require(Permission.GPU_READ)
     found = _cohorts(unit, [key])
     if not found[0].standings:
@@ -78,9 +79,10 @@ def _cohorts(unit: UnitOfWork, keys: Sequence[str]) -> list[Cohort]:
 
 
 def _spares(unit: UnitOfWork, sizes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """By cohort, of its nodes and GPUs; the planner keeps as many, or more where other tiers mix cohorts.
+    """Return the number of spares by cohort, from its number of nodes and GPUs.
 
-    None where all tiers do that spares are for: then they are counted by what those mix.
+    The planner keeps as many, or more where other tiers mix cohorts. The result is empty where all tiers with spares
+    mix cohorts: then spares are counted over the mixed cohorts.
     """
     policy = active_policy(unit.session)
     if policy.recovery.spares.confidence is None or None not in protected_tiers(policy):

@@ -1,4 +1,4 @@
-"""Cordons: owned, reasoned, expiring records that keep a node or a GPU out of new placements. What runs, runs on."""
+"""Cordons: owned, reasoned, expiring records that keep a node or a GPU out of new placements. Running jobs stay."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -57,7 +57,7 @@ def stand(
     until: datetime | None = None,
     starts_at: datetime | None = None,
 ) -> Cordon:
-    """One more, by whoever the unit acts for. The caller has found the place."""
+    """Add a cordon in the name of the unit's principal. The caller has found the place."""
     cordon = Cordon(
         id=new_id("cordon"),
         node_id=node_id,
@@ -75,7 +75,7 @@ def stand(
 
 
 def end(unit: UnitOfWork, cordon: Cordon, reason: str | None, *, at: datetime | None = None) -> None:
-    """One that stands does so no more, since ``at`` where it ended before now. The caller holds it."""
+    """End one that stands, at ``at`` where it ended before now. The caller holds it."""
     cordon.released_at, cordon.released_by = at or unit.now, unit.principal.name
     _tell(unit, cordon, "uncordoned", reason)
 
@@ -98,14 +98,14 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
 
 
 def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
-    """Those that stand now or will, the newest first."""
+    """Return the cordons that stand now or will, the newest first."""
     unit.principal.require(Permission.NODE_READ)
     query = select(Cordon).where(or_(those_that_stand(unit.now), those_to_come(unit.now)))
     return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
 
 
 def those_that_stand(now: datetime) -> ColumnElement[bool]:
-    """Of a cordon in a query."""
+    """Return the condition on a cordon that stands."""
     return and_(
         Cordon.released_at.is_(None),
         or_(Cordon.until.is_(None), Cordon.until > now),
@@ -114,7 +114,7 @@ def those_that_stand(now: datetime) -> ColumnElement[bool]:
 
 
 def those_to_come(now: datetime) -> ColumnElement[bool]:
-    """Of a cordon in a query: it stands from a later time on."""
+    """Return the condition on a cordon that stands from a later time on."""
     return and_(Cordon.released_at.is_(None), Cordon.starts_at > now)
 
 

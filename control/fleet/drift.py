@@ -1,4 +1,4 @@
-"""The drift report: who differs from most GPUs of its model, in driver, firmware settings, links or network."""
+"""The drift report: the GPUs that differ from most GPUs of their model, in driver, firmware, links or network."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from muster.domain.principals import Permission
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """``node_names``: of every node that a drift names."""
+    """Drifts with ``node_names``, the names of all nodes in them."""
 
     drifts: Sequence[Drift]
     node_names: Mapping[NodeId, str]
 
 
 def drift_report(unit: UnitOfWork) -> DriftReport:
-    """By model and attribute, what keeps the most GPUs out of a gang first. Retired GPUs are not looked at."""
+    """Return drifts by model and attribute, without retired GPUs: the ones that keep most GPUs out of gangs first."""
     unit.principal.require(Permission.GPU_READ)
     networks = network_of_nodes(ports(unit.session, unit.now))
     hosts = host_texts(unit.session, unit.now)
@@ -40,7 +40,7 @@ def drift_report(unit: UnitOfWork) -> DriftReport:
 
 
 def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[NodeId, str]:
-    """The class of each node's network, such as ``8 × 400 Gb/s InfiniBand``: of ports that have a rate."""
+    """Return the class of each node's network, such as ``8 × 400 Gb/s InfiniBand``, from its ports that have a rate."""
     counted: dict[NodeId, Counter[str]] = {}
     for node_id, values in found:
         rate = values.get("rate_gbps")

@@ -1,4 +1,4 @@
-"""A host whose driver was upgraded since it enrolled: its GPUs' rows, and so their cohorts, follow its agent's word."""
+"""Driver upgrades after enrolment: the rows of a host's GPUs, and so their cohorts, follow its agent's report."""
 
 from typing import Final
 
@@ -16,8 +16,10 @@ BATCH: Final = 1000
 
 
 def refresh_drivers_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """The driver that a node's agent reports, where it is another than the one its GPUs' rows name: the host was
-    upgraded since it enrolled. Their cohort follows; a gang that runs keeps its GPUs. Returns how many GPUs changed.
+    """Store the driver that a node's agent reports, where the rows of its GPUs name another one.
+
+    The host was upgraded since it enrolled. The GPUs' cohort follows; a running gang keeps its GPUs. Return how many
+    GPUs changed.
     """
     told = func.jsonb_extract_path_text(NodeLatest.readings, "driver_version")
     stale = (

@@ -1,7 +1,7 @@
-"""What a person set with an end, and whose end has come: cordons and overrides. Told like a release, by the clock's own
-hand.
+"""Expiry of cordons and overrides that a person set with an end.
 
-Neither is in force from its end on, whether or not this has run; this leaves the trace, and wakes the scheduler.
+Neither is in force from its end on, whether or not this has run. This round stores the event, as of a release, and
+wakes the scheduler.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from muster.domain.principals import Permission, Principal
 
 EXPIRE: Final = declare_action("system.expire")
 AT_ONCE: Final = 500
-"""In one unit. The rest waits for the next round."""
+"""Maximum number in one unit. The others wait for the next round."""
 WHY: Final = "its end has come"
 Row = TypeVar("Row", Cordon, GpuOverride)
 
 
 def expire(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """One round. Returns how many have ended."""
+    """Run one round. Return how many have ended."""
     with units.read() as session:
         if not _is_any_due(session, units.clock()):
             return 0

@@ -1,4 +1,4 @@
-"""The fleet's own record of failures, counted now and then, and what of it an attempt is told."""
+"""The fleet's record of failures, counted periodically, and the part of it that an attempt gets."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -21,7 +21,7 @@ _PRINCIPAL: Final = system_principal("failure-rates")
 
 
 def count_once(units: UnitOfWorkFactory) -> Record:
-    """Count the policy's window anew and keep it in the cluster's row. It moves nothing, so it leaves no event."""
+    """Count the policy's window again and store it in the cluster's row. It moves nothing, so it leaves no event."""
     with units.begin(_PRINCIPAL, COUNT, quiet=True) as unit:
         window_days = active_policy(unit.session).training.checkpoint_interval.window_days
         record = _counted(unit, window_days, FAILURES, is_measured=True)
@@ -37,11 +37,13 @@ def _counted(
     *of: ColumnElement[bool],
     is_measured: bool = False,
 ) -> Record:
-    """Of attempts that ran, in as much of the window as they did. ``is_measured``: what a program only says of its GPUs
-    is none: else one tenant could have all others save too often.
+    """Return failures and GPU-hours of attempts that ran, in as much of the window as they did.
+
+    ``is_measured``: leave out failures that only a program reported of its GPUs: else one tenant could have all others
+    save too often.
     """
     since = unit.now - timedelta(days=window_days)
-    num_gpus = (  # asked for each attempt of the window: grouped, it would be all of the past
+    num_gpus = (  # counted for each attempt of the window: grouped, it would read all of the past
         select(func.count(AllocationGpu.gpu_uuid))
         .join(Allocation, AllocationGpu.allocation_id == Allocation.id)
         .where(Allocation.attempt_id == Attempt.id)
@@ -59,14 +61,14 @@ def _counted(
 
 
 def fleet_rate(session: Session, policy: Policy) -> float:
-    """Failures per GPU-hour: what happened, weighed against what the policy expects."""
+    """Return failures per GPU-hour: the record, weighed against what the policy expects."""
     cluster = session.get_one(Cluster, 1)
     record = Record(cluster.num_failures, cluster.gpu_hours)
     return failures_per_gpu_hour(record, policy.training.checkpoint_interval)
 
 
 def rule_for_attempt(unit: UnitOfWork, job_id: JobId, num_gpus: int, policy: Policy) -> dict[str, float | int | None]:
-    """By which a program chooses how often to save, on as many GPUs as its attempt has."""
+    """Return the rule by which a program chooses how often to save, on as many GPUs as its attempt has."""
     cluster = unit.session.get_one(Cluster, 1)
     record = Record(cluster.num_failures, cluster.gpu_hours)
     expected = policy.training.checkpoint_interval

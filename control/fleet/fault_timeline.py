@@ -1,6 +1,6 @@
-"""What went wrong with a GPU, which jobs it hit, and what was done about it: the answer an operator opens the page for.
+"""Fault timeline: what went wrong with a GPU, which jobs it hit, and which actions followed.
 
-Read from the rows that the decisions left, never from words kept beside them.
+It is read from the rows of the decisions, never from texts stored separately.
 """
 
 from collections import defaultdict
@@ -36,12 +36,12 @@ FELL_TO: Final = (Standing.SUSPECT, Standing.QUARANTINED)
 TAINTED: Final = f"checkpoint.{CheckpointStatus.TAINTED.lower()}"
 BACK_AT: Final = (Standing.PROBATION, Standing.HEALTHY)
 LOOKED_AT: Final = 400
-"""The newest moves that are looked through."""
+"""Number of the newest moves that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class HitJob:
-    """An attempt that ran on the GPU as it fell. ``next_number``: the attempt that took its work up again."""
+    """An attempt that ran on the GPU as it fell. ``next_number``: the attempt that continued its work."""
 
     job_id: JobId
     job_name: str
@@ -58,7 +58,7 @@ class HitJob:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """``is_over``: the GPU serves again since ``back_at``. ``evidence``: what the move was decided on."""
+    """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move."""
 
     gpu: Gpu
     node_name: str
@@ -77,7 +77,7 @@ class Story:
 
 
 def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[Story]:
-    """The newest first, at most one for each fall. A tenant reads those that hit a job of its own."""
+    """Return the fault timelines, the newest first, at most one for each fall. A tenant reads those of its own jobs."""
     unit.principal.require(Permission.JOB_READ)
     session = unit.session
     query = (
@@ -102,7 +102,7 @@ def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) ->
 
 
 def _later(session: Session, move: GpuStandingChange) -> Sequence[GpuStandingChange]:
-    """Up to its next fall, the oldest first."""
+    """Return the moves up to its next fall, the oldest first."""
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == move.gpu_uuid, GpuStandingChange.id > move.id)
     later = session.scalars(query.order_by(GpuStandingChange.id).limit(20)).all()
     end = next((number for number, each in enumerate(later) if each.target in FELL_TO), len(later))
@@ -115,7 +115,7 @@ def _evidence(session: Session, move: GpuStandingChange) -> Sequence[EvidenceRow
 
 
 def _hit(session: Session, move: GpuStandingChange, own: TenantId | None) -> Sequence[HitJob]:
-    """Attempts that held the GPU at its fall, and ended by it or run on."""
+    """Return attempts that held the GPU at its fall, and ended by it or continued."""
     query = (
         select(Attempt, Job)
         .join(Job, Job.id == Attempt.job_id)
@@ -163,7 +163,7 @@ def _hit_job(session: Session, attempt: Attempt, job: Job, num_tainted: int) -> 
 
 
 def _num_tainted(session: Session, attempt_ids: Sequence[AttemptId]) -> dict[AttemptId, int]:
-    """By their events: retention may have taken the generation since."""
+    """Return the number of tainted generations by their events: retention may have deleted the generations since."""
     query = (
         select(Checkpoint.attempt_id, func.count(func.distinct(Checkpoint.id)))
         .join(Event, (Event.subject_type == "checkpoint") & (Event.subject_id == Checkpoint.id))

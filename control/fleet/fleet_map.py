@@ -1,6 +1,6 @@
-"""The fleet as columns, a byte a GPU and fact, in topology order: what a map is painted and kept current from.
+"""The fleet as columns, a byte a GPU and fact, in topology order: the data from which a map is painted and updated.
 
-At 100,000 GPUs a map is 0.7 MB before compression. Between two maps of one layout only the cells that changed travel.
+At 100,000 GPUs a map is 0.7 MB before compression. Between two maps of one layout only the changed cells are sent.
 """
 
 import zlib
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 STANDINGS: Final = tuple(Standing)
 CONTACTS: Final = tuple(Contact)
 NONE: Final = 255
-"""No score, no reading, or a tenant beyond those that have a place of their own."""
+"""No score, no reading, or a tenant beyond the tenants that have a place of their own."""
 MAX_TENANTS: Final = 250
 IS_CORDONED: Final = 1
 IS_LOST: Final = 2
@@ -38,12 +38,12 @@ URGENT: Final = (0, 1, 4, 5)
 """Columns whose change matters at once; the others are readings, which always change a little."""
 UTILISATION_STEP: Final = 10
 TEMPERATURE_STEP: Final = 4
-"""Readings are told in steps this wide, so that a cell changes only when a person could see it."""
+"""Width of the steps of readings, so that a cell changes only when a person could see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """``first``: the index of its first GPU in the columns."""
+    """One node. ``first``: the index of its first GPU in the columns."""
 
     node_id: str
     name: str
@@ -57,7 +57,10 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class FleetMap:
-    """``cells``: one row a column of ``COLUMNS``, one column a GPU. ``tenants``: (id, name) by number, from 1 on."""
+    """The map. ``cells``: one row a column of ``COLUMNS``, one column a GPU.
+
+    ``tenants``: (id, name) by number, from 1 on.
+    """
 
     nodes: Sequence[MapNode]
     tenants: Sequence[tuple[str, str]]
@@ -69,7 +72,7 @@ class FleetMap:
 
     @property
     def layout(self) -> int:
-        """Equal for maps whose cells stand at the same places for the same nodes and tenants."""
+        """A checksum that is equal for maps with the same cells at the same places for the same nodes and tenants."""
         text = repr([(n.node_id, n.name, n.rack, n.num_gpus) for n in self.nodes]) + repr(self.tenants)
         return zlib.crc32(text.encode())
 
@@ -79,7 +82,7 @@ class FleetMap:
 
 
 def fleet_map(units: UnitOfWorkFactory, principal: Principal) -> FleetMap:
-    """The whole fleet; for a tenant what its jobs hold, and no more of the nodes around it."""
+    """Return the whole fleet; for a tenant only the GPUs that its jobs hold, and no more of the nodes around them."""
     principal.require(Permission.JOB_READ)
     own = only_tenant_of(principal)
     with units.read() as session:
@@ -91,7 +94,7 @@ def fleet_map(units: UnitOfWorkFactory, principal: Principal) -> FleetMap:
 
 
 def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place: int) -> GpuUuid:
-    """The GPU in one cell of the principal's map: the ``place``-th that it sees of that node.
+    """Return the GPU in one cell of the principal's map: the ``place``-th that it sees of that node.
 
     Raises:
         NotFoundError: the map has no such cell.
@@ -134,7 +137,7 @@ def _map_of(
 
 
 def _readings_of(uuids: Sequence[str], readings: Sequence[Any]) -> tuple[Floats, Floats, Bytes]:
-    """Utilisation, temperature and whether it is lost, of each of these GPUs; NaN where nothing was heard."""
+    """Return utilisation, temperature and whether it is lost, of each of these GPUs; NaN without a reading."""
     names, utilisation, temperature, lost = zip(*readings, strict=True) if readings else ((), (), (), ())
     known = TEXT_SEPARATOR.join(names).split(TEXT_SEPARATOR) if names else []
     places = dict(zip(known, range(len(known)), strict=True))
@@ -147,13 +150,13 @@ def _readings_of(uuids: Sequence[str], readings: Sequence[Any]) -> tuple[Floats,
 
 
 def _in_steps(values: Floats, step: int) -> Bytes:
-    """Rounded to steps and held within a byte; NaN is ``NONE``."""
+    """Return the values rounded to steps and clipped to a byte; NaN is ``NONE``."""
     rounded = np.clip(np.round(values / step) * step, 0, NONE - 1)
     return np.where(np.isnan(rounded), NONE, rounded).astype(np.uint8)
 
 
 def _nodes_of(rows: Sequence[Any], node_ids: Sequence[str]) -> list[MapNode]:
-    """Those of ``rows`` that have a GPU here. ``node_ids``: each GPU's, in the same order of nodes."""
+    """Return the nodes among ``rows`` that have a GPU here. ``node_ids``: each GPU's, in the same order of nodes."""
     counts: dict[str, int] = {}
     for node_id in node_ids:
         counts[node_id] = counts.get(node_id, 0) + 1
@@ -168,14 +171,14 @@ def _nodes_of(rows: Sequence[Any], node_ids: Sequence[str]) -> list[MapNode]:
 
 
 def changed_cells(before: FleetMap, after: FleetMap, limit: int) -> npt.NDArray[np.intp]:
-    """Where ``after`` differs from ``before``, of one layout: what is urgent first, at most ``limit``."""
+    """Return cells in which ``after`` differs from ``before``, of one layout: urgent ones first, at most ``limit``."""
     is_urgent = (before.cells[URGENT, :] != after.cells[URGENT, :]).any(axis=0)
     is_other = (before.cells != after.cells).any(axis=0) & ~is_urgent
     return np.concatenate([np.flatnonzero(is_urgent), np.flatnonzero(is_other)])[:limit]
 
 
 def with_cells(before: FleetMap, after: FleetMap, changed: npt.NDArray[np.intp]) -> FleetMap:
-    """``before`` with these cells as in ``after``: what a viewer has once they have come."""
+    """Return ``before`` with these cells as in ``after``: the map of a viewer that has received them."""
     cells = before.cells.copy()
     cells[:, changed] = after.cells[:, changed]
     return FleetMap(after.nodes, after.tenants, cells)

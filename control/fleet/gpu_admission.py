@@ -1,4 +1,4 @@
-"""Which tiers one GPU is admitted to, why not to the others, and what would bring it back to them."""
+"""Admission of one GPU: which tiers take it, why the others do not, and the conditions of its return to them."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TierAdmission:
-    """``refusals``: why the tier does not take it now, none where it does. ``ways``: what would bring it back; none
-    where nothing keeps it back but the work that it does.
+    """Admission to one tier. ``refusals``: why the tier does not take it now; empty where it does.
+
+    ``ways``: conditions of its return; empty where only its running work keeps it from the tier.
     """
 
     tier: str
@@ -38,13 +39,15 @@ class TierAdmission:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the tier takes it, were it free: to work is no fault of it."""
+        """True if the tier would take it if it were free: running work is no fault of the GPU."""
         return all(each.reason is Refusal.HELD for each in self.refusals)
 
 
 class FoundWays:
-    """What was found of the GPUs that were asked about last, by tiers' standings: a page asks every ten seconds, and a
-    sick GPU with much evidence costs a tenth of a second. Whatever it follows from is compared, and time to the minute.
+    """Results for the GPUs that were read last, by tiers' standings.
+
+    A page reads them every ten seconds, and a faulty GPU with much evidence costs a tenth of a second. A result is
+    reused where all its inputs are equal, and the time to the minute.
     """
 
     def __init__(self) -> None:
@@ -68,7 +71,7 @@ _FOUND: Final = FoundWays()
 
 
 def admission_of(found: GpuView, case: GpuCase, policy: Policy, now_ms: int) -> list[TierAdmission]:
-    """To each tier of ``policy``, the highest priority first."""
+    """Return the admission to each tier of ``policy``, the highest priority first."""
     situation = situation_of(found, case, now_ms, policy.health)
     facts = replace(situation.facts, is_held=found.holder is not None, is_reported=found.is_reported)
     admissions = []
@@ -95,7 +98,7 @@ def situation_of(found: GpuView, case: GpuCase, now_ms: int, policy: HealthPolic
 
 
 def by_ways(admissions: Sequence[TierAdmission]) -> Mapping[tuple[WayBack, ...], list[str]]:
-    """The tiers that are not admitted, those with the same ways back together, in order."""
+    """Return the tiers that do not admit it, grouped by equal conditions of return, in order."""
     found: dict[tuple[WayBack, ...], list[str]] = {}
     for each in admissions:
         if each.ways:

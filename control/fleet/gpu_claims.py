@@ -1,7 +1,7 @@
-"""Two hosts that claim one GPU: the second is refused, and a person is told of both.
+"""Two hosts that claim one GPU: the second is refused, and an incident names both.
 
-A board that was moved without its old host's knowing looks like that, and so does a cloned disk; which host has it,
-only somebody who looks can say. One incident a GPU; a person closes it, and it opens anew as long as the claim is made.
+A board that was moved without its old host's knowledge causes that, and so does a cloned disk; only a person on site
+can find out which host has it. One incident a GPU; a person closes it, and it opens again as long as the claim is made.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ KIND: Final = IncidentKind.GPU_CLAIMED_TWICE
 
 
 class GpuClaimedError(ConflictError):
-    """A host speaks of GPUs that are enrolled on another. ``gpu_uuids``: which."""
+    """A host reports GPUs that are enrolled on another. ``gpu_uuids`` names them."""
 
     def __init__(self, detail: str, *, suggestion: str, gpu_uuids: Sequence[str], **extra: Any) -> None:
         super().__init__(detail, suggestion=suggestion, gpu_uuids=list(gpu_uuids), **extra)
@@ -31,7 +31,10 @@ class GpuClaimedError(ConflictError):
 
 
 def tell_of_claim(units: UnitOfWorkFactory, principal: Principal, claimed: GpuClaimedError, claimant: str) -> None:
-    """In a unit of its own: the refusal has left nothing. ``claimant``: the name or the id of the second host."""
+    """Open the incident in a unit of its own: the refusal has left nothing.
+
+    ``claimant``: name or id of the second host.
+    """
 
     def once() -> None:
         with units.begin(principal, TELL, quiet=True) as unit:

@@ -1,4 +1,4 @@
-"""The attempts that had a GPU, for whoever asks whether it has hurt anyone."""
+"""The attempts that had a GPU, to find out whether it has harmed a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class PastHolder:
 def holders_of(
     unit: UnitOfWork, uuid: GpuUuid, *, before: AllocationId | None = None, limit: int
 ) -> Sequence[PastHolder]:
-    """The newest first. ``before``: the allocation where the last page ended.
+    """Return the attempts, the newest first. ``before``: the allocation at which the last page ended.
 
     Raises:
         NotFoundError: there is no such GPU.

@@ -13,12 +13,12 @@ from muster.domain.principals import Permission
 from muster.domain.states import Standing
 
 LEFT_OUT = ".."
-"""Between the beginning and the end of a UUID that a person shortens."""
+"""Text between the beginning and the end of a UUID that a person shortens."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFilter:
-    """What a GPU must be; None and empty ask nothing.
+    """Conditions on a GPU; None and empty set no condition.
 
     ``node``: the id or the name of its node. ``model``: a part of its name, in any case. ``below``: its stored score is
     under that. ``uuid``: its beginning, its end, or both with ``..`` between.
@@ -33,7 +33,7 @@ class GpuFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedGpu:
-    """``override``: the newest standing in force that a person has set."""
+    """One GPU. ``override``: the newest standing in force that a person has set."""
 
     gpu: Gpu
     override: Standing | None
@@ -42,7 +42,7 @@ class ListedGpu:
 def list_gpus(
     unit: UnitOfWork, wanted: GpuFilter, *, after: tuple[NodeId, int] | None = None, limit: int
 ) -> Sequence[ListedGpu]:
-    """By node and slot. ``after``: where the last page ended."""
+    """Return GPUs by node and slot. ``after``: node and slot at which the last page ended."""
     unit.principal.require(Permission.GPU_READ)
     query = select(Gpu).where(*_conditions(wanted))
     if after is not None:

@@ -1,4 +1,4 @@
-"""How often boards were quarantined of late: as its score, it makes a GPU likelier to end a gang than a sound one."""
+"""Recent quarantines of boards: like its score, they make a GPU likelier to end a gang than a sound one."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from muster.domain.policy.placement import HazardPolicy
 from muster.domain.states import Standing
 
 _QUARANTINED: Final[ColumnElement[Standing]] = literal_column(f"'{Standing.QUARANTINED.value}'")
-"""A constant: with a parameter a plan that PostgreSQL keeps reads all moves, not the index of these."""
+"""A constant: with a parameter, a cached plan of PostgreSQL reads all moves and not the index of these."""
 
 
 def quarantines_by_board(session: Session, now: datetime, policy: HazardPolicy) -> Counter[str]:
-    """Of boards that had any: by the board's serial, or by the GPU's UUID where it tells none."""
+    """Return the number by board, where it is not 0: by the board's serial, or the GPU's UUID where it reports none."""
     board = func.coalesce(Gpu.serial, Gpu.uuid)
     query = (
         select(board, func.count())

@@ -46,14 +46,14 @@ class GpuInventory:
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:
-        """What a policy's cohorts may ask of it; what its agent tells comes later."""
+        """Attributes that a policy's cohorts may use; its agent reports others later."""
         return {name: getattr(self, name) for name in ENROLLED}
 
 
 def gpu_views(
     session: Session, now: datetime, policy: HealthPolicy, *, only: Sequence[GpuUuid] | None = None
 ) -> list[GpuView]:
-    """Each GPU with the facts that admission asks for, by rack; one query, a row a GPU."""
+    """Return each GPU with the facts that admission needs, by rack; one query, a row a GPU."""
     query = FACTS if only is None else FACTS_OF_FEW.where(Gpu.uuid.in_(only))
     now_ms = to_ms(now)
     known: dict[tuple[object, ...], AdmissionFacts] = {}
@@ -63,7 +63,7 @@ def gpu_views(
 def _known_facts(
     known: dict[tuple[object, ...], AdmissionFacts], row: Any, now_ms: int, policy: HealthPolicy
 ) -> AdmissionFacts:
-    """One object for all GPUs of equal facts: a fleet has few kinds of them, and 100,000 are read in a cycle."""
+    """Return one object for all GPUs of equal facts: a fleet has few kinds of them, and a cycle reads 100,000 GPUs."""
     since = row.standing_since if row.standing is Standing.PROBATION else None
     said = (row.standing, row.contact, row.is_cordoned, row.is_held, row.is_burning_in, row.is_reported)
     key = (*said, row.is_mig_enabled, row.override, since)
@@ -74,7 +74,7 @@ def _known_facts(
 
 
 def facts_of(row: Any, now_ms: int, policy: HealthPolicy) -> AdmissionFacts:
-    """What a row of ``FACTS`` says at ``now_ms``."""
+    """Return the facts that a row of ``FACTS`` states at ``now_ms``."""
     return AdmissionFacts(
         standing=row.standing,
         contact=row.contact,
@@ -108,7 +108,7 @@ def enrol_node(
     rack: str | None = None,
     is_simulated: bool = False,
 ) -> NodeId:
-    """A host with its GPUs, each UNPROVEN. Enrolling the same name again returns the node as it is.
+    """Enrol a host with its GPUs, each UNPROVEN. Enrolling the same name again returns the node as it is.
 
     Raises:
         ConflictError: a UUID already belongs to another node.
@@ -144,7 +144,7 @@ def enrol_node(
 
 
 def add_gpus(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) -> None:
-    """GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
+    """Add GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
     unit.principal.require(Permission.NODE_WRITE)
     cohorts.hold_policy(unit.session)
     key_of = cohorts.keying(unit.session, active_policy(unit.session).health.cohort)
@@ -185,8 +185,9 @@ def override_standing(
     reason: str,
     evacuates: JobId | None = None,
 ) -> int:
-    """A person's standing for GPUs until a stated time; one that stood before ends. Returns how many; an empty
-    selection is none (I24). ``evacuates``: the job that has to leave, for the event.
+    """Set a person's standing for GPUs until a stated time; one that stood before ends. Return how many.
+
+    An empty selection is none (I24). ``evacuates``: the job that has to leave, for the event.
     """
     unit.principal.require(Permission.GPU_WRITE)
     chosen = select(Gpu.uuid).where(Gpu.uuid.in_(gpus)).order_by(Gpu.uuid)
@@ -219,7 +220,10 @@ def override_standing(
 
 
 def end_overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:
-    """Those of a GPU that are in force end now. The caller holds the GPU, and leaves the trace. Returns them."""
+    """End the overrides of a GPU that are in force now, and return them.
+
+    The caller holds the GPU, and leaves the trace.
+    """
     query = select(GpuOverride).where(GpuOverride.gpu_uuid == uuid, in_force(unit.now))
     ended = unit.session.scalars(query.order_by(GpuOverride.created_at, GpuOverride.id)).all()
     for override in ended:
@@ -228,7 +232,7 @@ def end_overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:
 
 
 def in_force(now: datetime) -> ColumnElement[bool]:
-    """Of an override in a query."""
+    """Return the condition on an override in force."""
     return and_(GpuOverride.ended_at.is_(None), GpuOverride.until > now)
 
 

@@ -1,9 +1,9 @@
-"""Maintenance windows: somebody works on a node from then until then, so what is found there meanwhile weighs nothing.
+"""Maintenance windows: a person works on a node for a time, so findings about it in that time have no weight.
 
-A window is a cordon that stands from its start to its end: nothing new comes to the node. What runs, runs on, or where
-the window says so leaves before it starts: then who would still run so long before is not placed there (``closings``),
-and who runs there by then is given notice (``control.hosts.maintenance_evacuation``).
-Unlike a drain's, it suspends every rule about the node and its GPUs (``health.evidence.merge``). Releasing the cordon
+A window is a cordon that stands from its start to its end: no new work comes to the node. Running jobs stay, or leave
+before it starts where the window has an evacuation. Then no job is placed there that would still run at that time
+(``closings``), and jobs that run there by then get a notice (``control.hosts.maintenance_evacuation``). Unlike a
+drain's cordon, it suspends every rule about the node and its GPUs (``health.evidence.merge``). Releasing the cordon
 ends it.
 """
 
@@ -30,14 +30,14 @@ from scheduler.fleet.maintenance_end import reopenings_of
 DECLARE: Final = declare_action("node.maintenance")
 REASON_CODE: Final = "maintenance"
 LONGEST: Final = timedelta(days=30)
-"""What lasts longer is no window: retire the GPUs, or drain the node."""
+"""Longer work is no window: retire the GPUs, or drain the node."""
 LOOKS_BACK: Final = timedelta(days=30)
-"""How long ago a window may have ended of which a late report may still tell."""
+"""How long ago a window may have ended for which a late report may still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From ``from_ms`` up to, and without, ``until_ms``."""
+    """The time from ``from_ms`` up to, and without, ``until_ms``."""
 
     from_ms: int
     until_ms: int
@@ -55,9 +55,9 @@ def declare(
     starts_at: datetime | None = None,
     evacuate_lead_s: float | None = None,
 ) -> Cordon:
-    """A window on the node whose id or name is ``text``, from ``starts_at`` (now, if it is None) until ``until``.
+    """Declare a window on the node whose id or name is ``text``, from ``starts_at`` (None: now) until ``until``.
 
-    ``evacuate_lead_s``: so long before it starts who runs there is told to save and leave; None: what runs, runs on.
+    ``evacuate_lead_s``: how long before its start running jobs get a stop request to save and leave; None: they stay.
 
     Raises:
         NotFoundError: there is no such node.
@@ -83,7 +83,7 @@ def declare(
 
 
 def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
-    """The cordons of its windows that stand or are to come, the next first."""
+    """Return the cordons of its windows that stand or are to come, the next first."""
     unit.principal.require(Permission.NODE_READ)
     is_ahead = (Cordon.released_at.is_(None), Cordon.until > unit.now)
     query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code == REASON_CODE, *is_ahead)
@@ -98,7 +98,7 @@ def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:
 
 
 def closings(session: Session, now: datetime) -> dict[NodeId, int]:
-    """Of each node with a window that is to be empty: from when on who is there is told to leave, in ms."""
+    """Return the time, in ms, at which jobs get their stop request, of each node with a window that is to be empty."""
     query = (
         select(Cordon.node_id, func.min(Cordon.evacuate_at))
         .where(Cordon.evacuate_at.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
@@ -108,7 +108,7 @@ def closings(session: Session, now: datetime) -> dict[NodeId, int]:
 
 
 def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
-    """Of each node with a cordon that ends by itself, and none without an end: when the work on it is over, in ms."""
+    """Return the time, in ms, at which work on a node is over, where each of its cordons ends by itself."""
     is_ahead = (Cordon.node_id.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
     query = select(Cordon.node_id, func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.until)
     timed = session.execute(query.where(*is_ahead)).all()
@@ -126,7 +126,7 @@ def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
 
 
 def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:
-    """Those that stand or stood within ``LOOKS_BACK``, by node; one that was released ended then."""
+    """Return windows that stand or stood within ``LOOKS_BACK``, by node; a released one ended at its release."""
     query = select(Cordon.node_id, Cordon.starts_at, Cordon.created_at, Cordon.until, Cordon.released_at).where(
         Cordon.node_id.in_(list(node_ids)), Cordon.reason_code == REASON_CODE, Cordon.until > unit.now - LOOKS_BACK
     )

@@ -1,4 +1,4 @@
-"""A node by its id or by its name: people type the one that they have."""
+"""Nodes by id or by name: people type the one that they have."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,12 +13,12 @@ from muster.domain.principals import Permission
 
 
 def is_node(column: InstrumentedAttribute[NodeId], text: str) -> ColumnElement[bool]:
-    """That ``column`` is the node whose id or name is ``text``; true of none where there is no such node."""
+    """Return the condition that ``column`` is the node with ``text`` as id or name; false without such a node."""
     return column.in_(select(Node.id).where(or_(Node.id == text, Node.name == text)))
 
 
 def find_node(unit: UnitOfWork, text: str) -> Node:
-    """The node whose id or name is ``text``. Raises ``NotFoundError``."""
+    """Return the node whose id or name is ``text``. Raises ``NotFoundError``."""
     unit.principal.require(Permission.NODE_READ)
     found = unit.session.scalar(select(Node).where(or_(Node.id == text, Node.name == text)))
     if found is None:
@@ -27,6 +27,6 @@ def find_node(unit: UnitOfWork, text: str) -> Node:
 
 
 def names_of(unit: UnitOfWork, ids: Collection[NodeId]) -> Mapping[NodeId, str]:
-    """Of those that exist."""
+    """Return the names of the nodes that exist."""
     unit.principal.require(Permission.NODE_READ)
     return dict(unit.session.execute(select(Node.id, Node.name).where(Node.id.in_(ids))).all())

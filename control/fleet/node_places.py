@@ -1,4 +1,4 @@
-"""Where a node stands in the fleet's tree, as the planner takes it."""
+"""The place of a node in the fleet's topology tree, as the planner uses it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,5 +7,8 @@ RACK: Final = "rack"
 
 
 def path_of(levels: Sequence[str], rack: str | None, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The rack is the host's join token's; the domain of any other level is the label of its name."""
+    """Return the domains of the node.
+
+    Its rack is its join token's; at any other level the label of that name counts.
+    """
     return tuple((rack if level == RACK else labels.get(level)) or "" for level in levels)

@@ -1,7 +1,7 @@
-"""A person's standing over a GPU's own: set with a reason and an end, released before it. It moves no standing.
+"""Overrides: a person's standing over a GPU's own, set with a reason and an end. It moves no standing.
 
-QUARANTINED takes the GPU out as long as it is in force: admission takes nothing more, and what runs there leaves by
-``control.health.evacuation``. What the GPU's own standing is goes on by the rules beneath it.
+A QUARANTINED override takes the GPU out as long as it is in force: admission takes nothing more, and
+``control.health.evacuation`` stops the attempt that runs there. The GPU's own standing continues to follow the rules.
 """
 
 from collections.abc import Sequence
@@ -35,13 +35,15 @@ def override(
     reason: str,
     expected_version: int | None = None,
 ) -> None:
-    """``standing`` over the GPU's own until then, instead of one that is in force. Tells which job has to leave.
+    """Set ``standing`` over the GPU's own until then, instead of one that is in force.
+
+    The event names the job to leave.
 
     Raises:
         NotFoundError: there is no such GPU.
         PreconditionFailedError: the GPU is not at ``expected_version`` any more.
-        ValidationFailedError: a standing that no person sets, an end that has passed or lies too far away.
-        ConflictError: it would bring back what is out (I11), or the GPU is RETIRED.
+        ValidationFailedError: a standing that no person sets, an end in the past or too far in the future.
+        ConflictError: it would bring back a GPU that is out (I11), or the GPU is RETIRED.
     """
     gpu = _locked(unit, uuid, expected_version)
     if standing not in OVERRIDES:
@@ -59,7 +61,7 @@ def override(
 
 
 def release(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
-    """The override ends now, and the GPU's own standing is what counts. Twice is the same as once.
+    """End the override now, so that the GPU's own standing counts. Twice is the same as once.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``override``.
@@ -69,7 +71,7 @@ def release(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: i
 
 
 def end(unit: UnitOfWork, uuid: GpuUuid, *, reason: str) -> Sequence[GpuOverride]:
-    """As ``release``, of a GPU that the caller holds. Returns what has ended."""
+    """End overrides as ``release`` does, of a GPU that the caller holds. Return those overrides."""
     ended = end_overrides(unit, uuid)
     for each in ended:
         detail = {"override_id": each.id, "standing": each.standing, "reason": reason}
@@ -84,7 +86,7 @@ def is_taken_out(unit: UnitOfWork, uuid: GpuUuid) -> bool:
 
 
 def taken_out(now: datetime) -> Exists:
-    """Of a GPU in a query: a person has taken it out."""
+    """Return the condition on a GPU that a person has taken out."""
     is_quarantine: ColumnElement[bool] = GpuOverride.standing == Standing.QUARANTINED
     return exists().where(GpuOverride.gpu_uuid == Gpu.uuid, is_quarantine, in_force(now))
 

@@ -39,7 +39,7 @@ class OwnGpu:
 
 
 def stays_on(unit: UnitOfWork, uuid: GpuUuid, *, limit: int = ATTEMPTS_SHOWN) -> Sequence[Stay]:
-    """Attempts that held the GPU, the newest first; of a tenant its own."""
+    """Return attempts that held the GPU, the newest first; for a tenant its own."""
     unit.principal.require(Permission.JOB_READ)
     query = (
         select(Job.id, Job.name, Attempt.number, Attempt.state, Attempt.cause, Attempt.placed_at, Attempt.ended_at)
@@ -54,7 +54,7 @@ def stays_on(unit: UnitOfWork, uuid: GpuUuid, *, limit: int = ATTEMPTS_SHOWN) ->
 
 
 def own_gpu(unit: UnitOfWork, uuid: GpuUuid) -> OwnGpu:
-    """Raises ``NotFoundError``: no such GPU, or none of the principal's jobs was ever on it."""
+    """Return the GPU. Raises ``NotFoundError``: no such GPU, or none of the principal's jobs was ever on it."""
     stays = stays_on(unit, uuid)
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None or not stays:

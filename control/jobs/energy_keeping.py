@@ -1,7 +1,7 @@
-"""Each attempt's energy is read from the counters' history once, when it has ended, and kept in its row.
+"""Metering of ended attempts: the energy is read from the counters' history once, and stored in the attempt's row.
 
-Who shows a job then reads no history. Agents send what they read with some delay, so the last minutes are awaited; an
-agent that was offline for longer leaves those seconds unmetered, and the attempt says how many were metered.
+A page that shows a job then reads no history. Agents send readings with some delay, so the last minutes are awaited; an
+agent that was offline for longer leaves those seconds unmetered, and the attempt states how many were metered.
 """
 
 from dataclasses import asdict
@@ -28,9 +28,9 @@ _log = structlog.get_logger(__name__)
 
 
 def keep_energy_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
-    """Meter at most ``batch`` of the attempts that have ended, the newest first. How many. It leaves no event.
+    """Meter at most ``batch`` of the attempts that have ended, the newest first. Return how many. It leaves no event.
 
-    One whose history cannot be read is kept as unread, so that it stands in nobody's way.
+    An attempt whose history cannot be read is stored as unread, so that it blocks no other.
     """
     with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:
         query = select(Attempt.id).where(
@@ -58,7 +58,10 @@ def _keep(units: UnitOfWorkFactory, attempt_id: AttemptId, energy: AttemptEnergy
 
 
 def _keep_unread(units: UnitOfWorkFactory, attempt_id: AttemptId, *, is_to_pass: bool) -> bool:
-    """``is_to_pass``: the database did not answer in time, so it is tried again, but not for ever."""
+    """Store the attempt as unread.
+
+    ``is_to_pass``: the database did not answer in time, so try again for a limited time.
+    """
     with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:
         attempt = unit.session.get_one(Attempt, attempt_id)
         is_young = attempt.ended_at is not None and unit.now - attempt.ended_at < _TRIED_FOR

@@ -1,6 +1,6 @@
-"""One job in full, as its page shows it: each attempt with what began it, what ended it, and what that cost.
+"""One job in full, as its page shows it: each attempt with its begin, its end, and the cost of both.
 
-Read from the rows and events that the decisions left. What grows without bound (attempts, hosts, checkpoints) is
+Read from the rows and events that the decisions left. Lists that grow without bound (attempts, hosts, checkpoints) are
 read up to a limit that the answer names.
 """
 
@@ -49,7 +49,7 @@ _OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing
 
 @dataclass(frozen=True, slots=True)
 class Evacuation:
-    """Why an attempt was taken off its GPUs; ``grounds``: the evidence that each one's move was decided on."""
+    """Evacuation of an attempt from its GPUs; ``grounds``: the evidence that each GPU's move was decided on."""
 
     at: datetime
     gpus: Sequence[GpuUuid]
@@ -59,7 +59,7 @@ class Evacuation:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDetail:
-    """``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before."""
+    """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before."""
 
     attempt: Attempt
     node_names: Sequence[str]
@@ -79,7 +79,10 @@ class AttemptDetail:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
-    """``attempts``: the newest, in the order of their numbers; ``num_attempts``: all. ``promised``: reclaims for it."""
+    """One job. ``attempts``: the newest, in order of their numbers; ``num_attempts``: all.
+
+    ``promised``: reclaims with this job as beneficiary.
+    """
 
     job: Job
     tenant_name: str
@@ -90,7 +93,7 @@ class JobDetail:
 
 
 def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -> JobDetail:
-    """Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
+    """Return the job's details. Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
     job = jobs.get(unit, job_id)
     query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(limit)
     rows = list(reversed(unit.session.scalars(query).all()))
@@ -106,7 +109,7 @@ def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -
 
 
 class _Attempts:
-    """What several attempts need, each kind of row by one statement."""
+    """Data of several attempts, each kind of row by one statement."""
 
     def __init__(self, unit: UnitOfWork, job: Job, rows: Sequence[Attempt], reclaims: Sequence[ReclaimView]) -> None:
         self._session = unit.session
@@ -155,7 +158,7 @@ class _Attempts:
         return found
 
     def _num_kept(self) -> dict[AttemptId, tuple[int, int]]:
-        """GPUs of each attempt, and how many of them the attempt before it held too."""
+        """Return the GPUs of each attempt, and how many of them the attempt before it held too."""
         before, earlier, gpus_before = aliased(Attempt), aliased(Allocation), aliased(AllocationGpu)
         query = (
             select(Attempt.id, func.count(AllocationGpu.gpu_uuid), func.count(gpus_before.gpu_uuid))
@@ -180,7 +183,7 @@ class _Attempts:
         return found
 
     def _events(self) -> dict[str, dict[str, EventRecord]]:
-        """Of each attempt the newest event of each kind that its story is told by."""
+        """Return, for each attempt, the newest event of each kind that its page shows."""
         query = (
             select(Event)
             .where(Event.subject_type == "attempt", Event.subject_id.in_(self._ids), Event.kind.in_(_TOLD))
@@ -193,7 +196,7 @@ class _Attempts:
         return found
 
     def _steps(self) -> dict[AttemptId, tuple[int, int]]:
-        """First and last step of each, from the ends of its index."""
+        """Return the first and last step of each, from the ends of its index."""
         own = TrainingStep.attempt_id == Attempt.id
         first = select(func.min(TrainingStep.step)).where(own).correlate(Attempt).scalar_subquery()
         last = select(func.max(TrainingStep.step)).where(own).correlate(Attempt).scalar_subquery()
@@ -201,7 +204,7 @@ class _Attempts:
         return {AttemptId(row[0]): (row[1], row[2]) for row in self._session.execute(query) if row[1] is not None}
 
     def _checkpoints(self) -> dict[AttemptId, tuple[int, int]]:
-        """Generations of each, and those committed since its results may be false, whatever became of them since."""
+        """Return the generations of each, and how many were committed since its results may be false, in any state."""
         is_tainted = Checkpoint.committed_at >= Attempt.tainted_since
         query = (
             select(Checkpoint.attempt_id, func.count(), func.count().filter(is_tainted))
@@ -221,7 +224,10 @@ class _Attempts:
         )
 
     def _grounds(self, gpus: Sequence[GpuUuid], at: datetime) -> Sequence[EvidenceRow]:
-        """What each GPU's standing was decided on then. None for one that a person took out, or the breaker kept in."""
+        """Return the evidence of each GPU's standing then.
+
+        Empty for one that a person took out, or the breaker kept in.
+        """
         newest = (
             select(GpuStandingChange.target, GpuStandingChange.evidence_ids)
             .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.at <= at)
@@ -235,7 +241,7 @@ class _Attempts:
 
 
 def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[Checkpoint]:
-    """Generations of a visible job, the one being written first, then those committed last."""
+    """Return generations of a visible job, the one being written first, then the newest commit first."""
     job = jobs.get(unit, job_id)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id)
     return unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit)).all()
@@ -247,7 +253,7 @@ def events_behind(unit: UnitOfWork, job_id: JobId, position: int, *, limit: int)
 
 
 def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> Sequence[EventRecord]:
-    """What happened to a visible job and to its newest attempts, the newest first."""
+    """Return the events of a visible job and of its newest attempts, the newest first."""
     unit.principal.require(Permission.EVENT_READ)
     job = jobs.get(unit, job_id)
     query = select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(ATTEMPTS_SHOWN)

@@ -1,4 +1,4 @@
-"""What energy a job's attempts took, from what the agents stored of their GPUs' counters. Measured, not reported."""
+"""Energy of a job's attempts, from the stored counters of their GPUs. Measured, not reported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,15 +20,15 @@ from muster.domain.job.pace import pace_of
 from muster.domain.times import to_ms
 
 MOST_GPU_HOURS: Final = 200.0
-"""Of history that one request reads; older attempts than that are left unmeasured, and said so."""
+"""History that one request reads; older attempts are left unmeasured, and the answer states it."""
 _AROUND: Final = timedelta(minutes=1)
-"""Readings so far outside an attempt still bound it."""
+"""Readings this far outside an attempt still bound it."""
 TOO_MUCH: Final = "too much history for one request"
 UNREAD: Final = "its history could not be read"
 
 
 MOST_KEPT_GPU_HOURS: Final = 20_000.0
-"""Of one attempt that is metered once, as it has ended: such as 64 GPUs for 13 days."""
+"""Limit for one ended attempt, such as 64 GPUs for 13 days."""
 _SLICE: Final = timedelta(hours=6)
 UNSUPPORTED: Final = "unsupported"
 Reading = Metered | Literal["unsupported"] | None
@@ -39,11 +39,10 @@ Reading = Metered | Literal["unsupported"] | None
 class AttemptEnergy:
     """``energy_j`` is the sum over the GPUs that have a counter, ``num_metered``; None where none has.
 
-    ``gpu_seconds`` lie between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words.
-    ``tokens_per_j``: by its newest pace; None unless each rank told tokens and each GPU was metered.
-    ``num_unsupported``: GPUs that were read in that time and have no such counter.
-    ``num_steps``: that it told; ``j_per_step``: of all its energy, so with its start and its saves; None unless each
-    GPU was metered.
+    ``gpu_seconds`` are between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, as text.
+    ``tokens_per_j``: by its newest pace; None unless each rank reported tokens and each GPU was metered.
+    ``num_unsupported``: GPUs that were read in that time and have no such counter. ``num_steps``: reported steps;
+    ``j_per_step``: of all its energy, so with its start and its saves; None unless each GPU was metered.
     """
 
     attempt_id: AttemptId
@@ -61,7 +60,10 @@ class AttemptEnergy:
 
     @classmethod
     def of_kept(cls, document: Mapping[str, Any]) -> Self:
-        """As it lies in its row. What a later release kept beside is passed over: an operator may have gone back."""
+        """Return the energy stored in its row.
+
+        Fields of a later release are ignored: an operator may have rolled back.
+        """
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in document.items() if name in known})
 
@@ -72,7 +74,7 @@ class AttemptEnergy:
 
 
 def energy_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptEnergy]:
-    """Of each attempt of a visible job, in their order. Raises NotFoundError."""
+    """Return the energy of each attempt of a visible job, in their order. Raises NotFoundError."""
     job = jobs.get(unit, job_id)
     newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc())
     found: list[AttemptEnergy] = []
@@ -94,7 +96,7 @@ def energy_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptEnergy]:
 
 
 def ended_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
-    """Of an attempt that has ended, in slices of time: what is in memory at once is bounded, however long it ran."""
+    """Return the energy of an ended attempt, read in slices of time so that memory is bounded for any duration."""
     gpus = _gpus_of(unit, attempt.id)
     since, until = attempt.running_at or attempt.claimed_at, attempt.ended_at
     if since is None or until is None:
@@ -112,7 +114,7 @@ def ended_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
 
 
 def unread_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
-    """Of an attempt that has ended and whose history cannot be read: nothing is known, and nothing more is asked."""
+    """Return the energy of an ended attempt whose history cannot be read: nothing is known of it."""
     gpus = _gpus_of(unit, attempt.id)
     since, until = attempt.running_at or attempt.claimed_at, attempt.ended_at
     held_s = 0.0 if since is None or until is None else len(gpus) * (until - since).total_seconds()
@@ -121,7 +123,7 @@ def unread_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
 
 
 def _added(before: Reading, after: Reading) -> Reading:
-    """What was metered in one slice and the next. A counter that was never read in a slice is none only if never."""
+    """Return the energy of two slices together. A slice without a reading of the counter is unknown, not zero."""
     if not isinstance(before, Metered) or not isinstance(after, Metered):
         return next((each for each in (before, after) if isinstance(each, Metered)), before or after)
     partial = before.is_partial or after.is_partial
@@ -129,7 +131,7 @@ def _added(before: Reading, after: Reading) -> Reading:
 
 
 def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[tuple[GpuUuid, NodeId, bool]]:
-    """(UUID, where it was then, whether it is simulated)."""
+    """Return UUID, node at that time, and whether it is simulated, of each GPU in rank order."""
     query = (
         select(AllocationGpu.gpu_uuid, AllocationGpu.node_id, Gpu.is_simulated)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
@@ -143,7 +145,7 @@ def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[tuple[GpuUuid, Nod
 def _figures(
     unit: UnitOfWork, gpus: Sequence[tuple[GpuUuid, NodeId, bool]], since: datetime, until: datetime
 ) -> list[Reading]:
-    """A node's readings are read once for all of its GPUs. In the order of ``gpus``."""
+    """Return the readings in the order of ``gpus``. A node's readings are read once for all of its GPUs."""
     found: dict[GpuUuid, Reading] = {}
     for node_id in dict.fromkeys(node for _, node, _ in gpus):
         on_node = [uuid for uuid, node, _ in gpus if node == node_id]
@@ -163,14 +165,14 @@ def _metered(samples: Samples, since: datetime, until: datetime) -> Reading:
 
 
 def _tokens_per_s(unit: UnitOfWork, job_id: JobId) -> tuple[AttemptId, float] | None:
-    """Of the newest attempt that spoke, by all of its ranks."""
+    """Return the tokens a second of the newest attempt with reports, by all of its ranks."""
     ranks = ranks_of(unit, job_id)
     rate = _rate_of(ranks)
     return None if rate is None else (ranks[0].attempt_id, rate)
 
 
 def _rate_of(ranks: Sequence[TrainingRank]) -> float | None:
-    """Tokens a second of all ranks of an attempt; None unless each of them told it."""
+    """Return the tokens a second of all ranks of an attempt; None unless each of them reported it."""
     pace = pace_of([row.pace for row in ranks])
     is_whole = bool(ranks) and len(ranks) == ranks[0].world_size
     return pace.tokens_per_s or None if is_whole and pace is not None else None

@@ -1,4 +1,4 @@
-"""Jobs by the page: what each is, where its live attempt runs, why it waits."""
+"""Jobs by the page: each with the hosts of its live attempt, or the reason why it waits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from muster.domain.principals import Permission
 from muster.domain.states import AttemptState, JobState
 
 HOSTS_NAMED = 2
-"""So many hosts of a live attempt are named; the others are counted."""
+"""Number of hosts of a live attempt that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a job must be; None and empty ask nothing. ``name``: a part of it, in any case."""
+    """Conditions on a job; None and empty set no condition. ``name``: a part of it, in any case."""
 
     states: Sequence[JobState] = ()
     tier: str | None = None
@@ -30,7 +30,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """``live``: the attempt that has not ended; ``node_names``: its first hosts; ``num_attempts``: all there were."""
+    """One job.
+
+    ``live``: its attempt that has not ended; ``node_names``: the first hosts; ``num_attempts``: all attempts.
+    """
 
     job: Job
     tenant_name: str
@@ -42,7 +45,7 @@ class ListedJob:
 def list_jobs(
     unit: UnitOfWork, wanted: JobFilter, *, before: tuple[datetime, JobId] | None = None, limit: int
 ) -> Sequence[ListedJob]:
-    """Newest first; of a tenant its own. ``before``: (created_at, id) of the last job of the page before."""
+    """Return jobs, the newest first; for a tenant its own. ``before``: (created_at, id) of the last page's last job."""
     unit.principal.require(Permission.JOB_READ)
     query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(*_conditions(unit, wanted))
     if before is not None:
@@ -64,13 +67,13 @@ def list_jobs(
 
 
 def known_tiers(unit: UnitOfWork) -> Sequence[str]:
-    """The tiers that the active policy defines."""
+    """Return the tiers that the active policy defines."""
     unit.principal.require(Permission.JOB_READ)
     return sorted(active_policy(unit.session).tiers)
 
 
 def known_levels(unit: UnitOfWork) -> Sequence[str]:
-    """The levels that the active policy names, widest first."""
+    """Return the levels that the active policy names, widest first."""
     unit.principal.require(Permission.JOB_READ)
     return active_policy(unit.session).placement.levels
 

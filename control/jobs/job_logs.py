@@ -1,4 +1,4 @@
-"""A job's logs as a page reads them: which streams there are, the end of one, what comes after, and when it is over."""
+"""A job's logs as a page reads them: the streams, the end of one, later pieces, and whether the logs are complete."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ CHUNKS_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which pieces are meant; None asks nothing. ``stream``: a rank's number, or ``launcher``."""
+    """Conditions on pieces; None sets no condition. ``stream``: a rank's number, or ``launcher``."""
 
     attempt_id: str | None = None
     node_id: str | None = None
@@ -32,7 +32,7 @@ EVERYTHING: Final = LogFilter()
 
 @dataclass(frozen=True, slots=True)
 class LogStream:
-    """What one rank of one attempt, or a host's launcher, has printed."""
+    """The output of one rank of one attempt, or of a host's launcher."""
 
     attempt_id: AttemptId
     number: int
@@ -42,7 +42,7 @@ class LogStream:
 
 
 def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) -> Sequence[LogStream]:
-    """The streams of a visible job that hold something: by attempt, then launchers first, then by rank."""
+    """Return the streams of a visible job that hold something: by attempt, then launchers first, then by rank."""
     job = _readable(unit, job_id)
     told = (
         select(LogChunk.attempt_id, LogChunk.node_id, LogChunk.stream)
@@ -61,7 +61,7 @@ def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) 
 
 
 def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunk]:
-    """The newest pieces in the order of their arrival: as many as fit, and one at least."""
+    """Return the newest pieces in the order of their arrival: as many as fit, and one at least."""
     query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *conditions_of(wanted))
     found: list[LogChunk] = []
     room = max_bytes
@@ -76,7 +76,7 @@ def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes
 def chunks_after(
     unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, after: int, limit: int = 16
 ) -> Sequence[LogChunk]:
-    """Pieces behind position ``after`` in the order of their arrival."""
+    """Return pieces after position ``after`` in the order of their arrival."""
     job = _readable(unit, job_id)
     query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *conditions_of(wanted))
     return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()
@@ -85,14 +85,14 @@ def chunks_after(
 def chunks_of(
     unit: UnitOfWork, job_id: JobId, one: LogStream, *, after: int = -1, limit: int = 16
 ) -> Sequence[LogChunk]:
-    """Pieces of one stream behind byte ``after``, as they were printed."""
+    """Return pieces of one stream after byte ``after``, as they were printed."""
     job, wanted = _readable(unit, job_id), LogFilter(one.attempt_id, one.node_id, one.stream)
     query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *conditions_of(wanted))
     return unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)).all()
 
 
 def is_over(unit: UnitOfWork, job_id: JobId) -> bool:
-    """The job has ended and no host has a word left to deliver: hosts deliver logs before they say that they ended."""
+    """Return whether the job has ended and all its logs are here: a host delivers logs before it reports the end."""
     job = jobs.get(unit, job_id)
     if job.state not in TERMINAL_JOB_STATES:
         return False

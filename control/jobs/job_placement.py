@@ -1,4 +1,4 @@
-"""Where an attempt's ranks stand: its GPUs rank by rank on their hosts, and how they differ from its neighbours'."""
+"""Placement of an attempt's ranks: its GPUs by rank on their hosts, compared with the attempts before and after."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ HOSTS_DRAWN: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class HeldGpu:
-    """``rank``: the global rank that the launcher gives this GPU by its place; None where the host has fewer ranks.
+    """One GPU. ``rank``: the global rank that the launcher gives it by its place; None where the host has fewer ranks.
 
     ``is_new``: the attempt before did not hold it. ``is_left``: the attempt after does not. ``is_blamed``: the attempt
     was taken off because of it.
@@ -37,7 +37,7 @@ class HeldGpu:
 
 @dataclass(frozen=True, slots=True)
 class PlacedHost:
-    """``num_slots``: GPUs that the whole host has."""
+    """One host. ``num_slots``: GPUs that the whole host has."""
 
     node_id: NodeId
     name: str
@@ -51,7 +51,10 @@ class PlacedHost:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``number``: of which attempt. ``num_hosts``: of the whole gang, of which ``hosts`` may be the first ones."""
+    """The placement of attempt ``number``.
+
+    ``num_hosts``: of the whole gang; ``hosts`` may have only the first of them.
+    """
 
     number: int
     num_hosts: int
@@ -67,7 +70,7 @@ class Placement:
 
 
 def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) -> Placement | None:
-    """Of attempt ``number`` of a visible job, or of its newest. None: there is no such attempt."""
+    """Return the placement of attempt ``number`` of a visible job, or of its newest. None: there is no such attempt."""
     job = jobs.get(unit, job_id)
     query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(1)
     attempt = unit.session.scalar(query if number is None else query.where(Attempt.number == number))

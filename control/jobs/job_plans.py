@@ -1,7 +1,7 @@
-"""What would become of a job: where it would start, who would give way, or why it waits and until when.
+"""Plans for one job: where it would start, which jobs would be reclaimed, or why it waits and until when.
 
 The planner answers, on the snapshot that its next cycle would have; so a job that is submitted before anything changes
-is placed as its plan says. Nothing is written.
+is placed as its plan states. Nothing is written.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -52,7 +52,7 @@ class PlannedHost:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who would be asked to give way; an elastic one may keep GPUs and go on. Whose it is only operators read."""
+    """A job that would be reclaimed; an elastic one may keep GPUs and continue. Only operators read whose it is."""
 
     job_id: JobId
     tenant_id: TenantId
@@ -65,7 +65,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """One that waits before another. ``num_gpus``: at least. Whose it is only who may know it reads."""
+    """A pending job before another. ``num_gpus``: at least. Whose it is only readers with that right see."""
 
     job_id: JobId
     tenant_id: TenantId
@@ -75,11 +75,12 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
-    what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
-    ``ahead``: the first of those before it. ``expected_run_s``: by what it has its place in the queue, and
-    ``expected_from``; None of one that is not looked at. ``alignment``: how the ranks of one that starts at once stand.
-    ``mood``: whether what it tells of is done, or would be.
+    """The plan of one job. ``verdict``, ``earliest_at``, ``latest_at``: of a pending job, None where not known.
+
+    ``starts_at``: when its held or reclaimed GPUs are free. ``hosts``: in the order of ranks; empty for a pending job.
+    ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
+    ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
+    once are placed. ``mood``: whether its texts state what is done, or what would be.
     """
 
     outcome: PlanOutcome
@@ -100,7 +101,7 @@ class JobPlan:
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
-    """What would become of the job if it were submitted now.
+    """Return what would become of the job if it were submitted now.
 
     Raises:
         ValidationFailedError: as ``jobs.submit`` does.
@@ -118,13 +119,13 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_words(far, Mood.ASKED), far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
     told = _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
-    if is_sum:  # which has no number of hosts that it could be told to change
+    if is_sum:  # it has no number of hosts that it could be advised to change
         told = replace(told, changes=tuple(one for one in told.changes if one.field != "shape.nodes"))
     return told
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
-    """What the next cycle would do with a job that waits, and why it waits if that is what it does.
+    """Return what the next cycle would do with a pending job, and why it would wait.
 
     Raises:
         ConflictError: it does not wait.
@@ -144,11 +145,11 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     spec = spec_of(job)
     told = _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
-    return told if told.victims else replace(told, mood=Mood.DONE)  # whoever would give way has had no notice yet
+    return told if told.victims else replace(told, mood=Mood.DONE)  # a victim of this plan has had no notice yet
 
 
 def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
-    """As a cycle is asked."""
+    """Return the planner's input as of a cycle."""
     return question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
 
 
@@ -163,7 +164,10 @@ def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
 
 
 def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: JobId) -> JobPlan:
-    """The scheduler looks at the oldest of each kind: of all that wait for longer it is not known who goes first."""
+    """Return the plan with all jobs before it counted.
+
+    The scheduler reads the oldest of each kind: among all jobs that wait longer, the order is not known.
+    """
     shape = Job.spec["shape"]
     nodes = func.coalesce(shape["min_nodes"].as_integer(), shape["nodes"].as_integer())
     is_before = tuple_(Job.created_at, Job.id) < tuple_(since, job_id)
@@ -206,7 +210,7 @@ def _expected_from(job: WaitingJob) -> ExpectedFrom:
 
 
 def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) -> JobPlan:
-    """What is done for a job that waits: GPUs reclaimed, now or before, a place held, or nothing."""
+    """Return the plan for a pending job: GPUs reclaimed, now or before, a hold, or nothing."""
     standing = [item for item in asked.workload.reclaims if item.beneficiary == job.job_id]
     if standing:
         due_ms = max(item.deadline_ms for item in standing)
@@ -226,7 +230,7 @@ def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) 
 
 
 def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, asked: Question) -> Parts:
-    """By rank, as the job will start on these GPUs, once they are free: what is stored of them has no order."""
+    """Return the parts by rank, as the job will start on these GPUs once they are free: a hold has no order."""
     own = set(uuids)
     views = [replace(gpu, facts=replace(gpu.facts, is_held=False)) for gpu in asked.gpus if gpu.uuid in own]
     state, request = FleetState(views, asked.policy), request_of(job).at_least()
@@ -235,7 +239,7 @@ def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, asked: Question) -> P
 
 
 def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
-    """``uuids`` by node, in their order."""
+    """Return ``uuids`` by node, in their order."""
     node_of = {gpu.uuid: gpu.node_id for gpu in gpus}
     parts: dict[NodeId, list[GpuUuid]] = {}
     for uuid in uuids:

@@ -34,7 +34,7 @@ CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
 READ: Final = declare_action("job.read")
 LARGEST_HOST_GPUS: Final = 8
-"""Before any host is enrolled."""
+"""GPUs of the largest host, as assumed before any host is enrolled."""
 
 
 def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
@@ -84,7 +84,7 @@ def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
 
 
 def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
-    """With the shape as nodes × GPUs, by the largest hosts that are enrolled."""
+    """Return the job with its shape as nodes × GPUs, by the largest hosts that are enrolled."""
     if spec.shape.gpus is None:
         return spec
     largest = unit.session.scalar(select(func.max(Node.num_gpus))) or LARGEST_HOST_GPUS
@@ -92,7 +92,7 @@ def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
 
 
 def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
-    """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
+    """Refuse at once a job that no wait could ever make possible; all other jobs are queued."""
     policy = active_policy(unit.session)
     if spec.tier not in policy.tiers:
         raise ValidationFailedError.at(
@@ -109,7 +109,7 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
 
 
 def get(unit: UnitOfWork, job_id: JobId) -> Job:
-    """Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
+    """Return the job. Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
     unit.principal.require(Permission.JOB_READ)
     job = unit.session.get(Job, job_id)
     if job is None or not may_see(unit.principal, job.tenant_id):
@@ -126,7 +126,7 @@ def list_jobs(
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> Sequence[Job]:
-    """Newest first; ``before`` is the (created_at, id) of the last job of the page before."""
+    """Return jobs, the newest first; ``before`` is the (created_at, id) of the last job of the page before."""
     unit.principal.require(Permission.JOB_READ)
     query = select(Job).where(visible_rows(unit.principal, Job.tenant_id))
     query = query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
@@ -170,11 +170,11 @@ def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expect
 
 
 def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Job:
-    """Out of HELD, back into the queue. A suspect program is released by an operator alone, also once it is cancelled.
+    """Release a HELD job to the queue. Only an operator releases a suspect program, also once it is cancelled.
 
     Raises:
         NotFoundError: no such job, or another tenant's.
-        ForbiddenError: its program is suspected, and whoever asks does not decide about GPUs.
+        ForbiddenError: its program is suspected, and the caller does not decide about GPUs.
         ConflictError: nothing holds it.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -196,14 +196,14 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
 
 
 def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
-    """Every attempt of a visible job, the first one first, with hosts and GPUs."""
+    """Return every attempt of a visible job, the first one first, with hosts and GPUs."""
     unit.principal.require(Permission.JOB_READ)
     unit.session.flush()
     return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
 
 
 def seen_by(principal: Principal, found: JobView | None) -> JobView:
-    """``found``, where ``principal`` may see it. Raises ``NotFoundError`` as ``get`` does."""
+    """Return ``found``, where ``principal`` may see it. Raises ``NotFoundError`` as ``get`` does."""
     if found is None or not may_see(principal, found.job.tenant_id):
         raise NotFoundError
     return found
@@ -218,7 +218,7 @@ def log_chunks(
     stream: str | None = None,
     attempt_id: str | None = None,
 ) -> Sequence[LogChunk]:
-    """Pieces of a visible job's logs in the order of their arrival, behind position ``after``."""
+    """Return pieces of a visible job's logs in the order of their arrival, after position ``after``."""
     unit.principal.require(Permission.LOG_READ)
     job = get(unit, job_id)
     query = select(LogChunk).where(LogChunk.job_id == job.id, LogChunk.position > after)

@@ -16,12 +16,12 @@ from muster.domain.job.log_search import FoundLine, LineSearch, Sought
 from muster.domain.principals import Permission
 
 STRETCH_BYTES: Final = 4 << 20
-"""One search looks at so much and says where it stands: 40 ms of a core, however large the log."""
+"""Number of bytes that one search reads before it returns its place: 40 ms of a core, for a log of any size."""
 CHUNKS_A_READ: Final = 32
 
 
 class Place(NamedTuple):
-    """Where a search goes on: at byte ``offset`` of a stream, which lies in the piece that begins at ``chunk``."""
+    """Place from which a search continues: byte ``offset`` of a stream, in the piece that begins at ``chunk``."""
 
     attempt_id: str
     node_id: str
@@ -51,9 +51,9 @@ class LogLine:
 def search(
     unit: UnitOfWork, job_id: JobId, wanted: LogFilter, sought: Sought, *, after: Place | None, limit: int
 ) -> tuple[Sequence[LogLine], Place | None]:
-    """Lines by attempt, host and stream, each stream from its beginning; and where to go on, None at the end.
+    """Return lines by attempt, host and stream from its beginning, and the place to continue; None at the end.
 
-    A stretch may hold none: what ends a search is that there is no place to go on from.
+    A stretch may hold none: a search has ended only where there is no place to continue.
     """
     unit.principal.require(Permission.LOG_READ)
     scan = _Scan(sought, after)
@@ -70,7 +70,7 @@ def search(
 
 
 class _Scan:
-    """Goes through pieces in the order of their keys; a new stream begins a new line."""
+    """A pass through pieces in the order of their keys; a new stream begins a new line."""
 
     def __init__(self, sought: Sought, after: Place | None) -> None:
         self._sought = sought
@@ -99,7 +99,7 @@ class _Scan:
 
     @property
     def place(self) -> Place:
-        """Where the line begins that was not looked at to its end."""
+        """Begin of the line that was not read to its end."""
         newest = self._newest
         if newest is None:
             raise AssertionError("a search has looked at a piece before it says where it stands")
@@ -115,7 +115,7 @@ class _Scan:
 
 
 def _chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, after: Place | None) -> Iterator[Piece]:
-    """In the order of the primary key, attempt by attempt: so each read is a stretch of that index."""
+    """Yield pieces in the order of the primary key, attempt by attempt: so each read is a stretch of that index."""
     attempts = select(Attempt.id).where(Attempt.job_id == job_id).order_by(Attempt.id)
     for attempt_id in unit.session.scalars(attempts if after is None else attempts.where(Attempt.id >= after[0])).all():
         begin = after[1:4] if after is not None and attempt_id == after[0] else None

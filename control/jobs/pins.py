@@ -1,7 +1,7 @@
-"""Pins: checkpoints that retention is to leave, by the word of whoever may submit the job.
+"""Pins: checkpoints that retention must keep, on request of a principal that may submit the job.
 
-Here stands the wish. Its program hears it with its order and with each answer to its words, marks the generation where
-it lies, and says so: from then on the mark is what counts, also for who has no server.
+The request is stored here. The job's program receives it with its order and with each answer to its reports, marks the
+generation in its storage, and reports that. From then on the mark counts, also for programs without a server.
 """
 
 from typing import Final
@@ -21,15 +21,17 @@ from muster.domain.states import CheckpointStatus
 PIN: Final = declare_action("checkpoint.pin")
 UNPIN: Final = declare_action("checkpoint.unpin")
 MOST_PINS: Final = 64
-"""Of one job: each is storage that nothing frees."""
+"""Maximum for one job: each is storage that nothing frees."""
 
 
 def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason: str | None = None) -> Checkpoint:
-    """Retention leaves it from now on. Twice is the same as once. One that is TAINTED may be pinned, to be looked at.
+    """Keep the checkpoint from retention from now on. Twice is the same as once.
+
+    A TAINTED checkpoint may be pinned, to be examined.
 
     Raises:
         NotFoundError: no such job or checkpoint, or another tenant's.
-        ConflictError: it is gone, not yet saved, or not as it was saved, or the job has as many pins as it may.
+        ConflictError: it was deleted, is not yet saved, or not as it was saved, or the job has as many pins as it may.
     """
     row = _locked(unit, job_id, checkpoint_id)
     if row.status is CheckpointStatus.EXPIRED:
@@ -52,7 +54,7 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
 
 
 def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Checkpoint:
-    """Retention may take it again. What was pinned where it lies, by `muster ckpt pin`, stays pinned there.
+    """Allow retention again. A pin in its storage, by `muster ckpt pin`, stays there.
 
     Raises:
         NotFoundError: no such job or checkpoint, or another tenant's.
@@ -65,7 +67,7 @@ def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Check
 
 
 def _locked(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Checkpoint:
-    """Under the job's lock, as its program's words are taken."""
+    """Lock the checkpoint under its job's lock, as reports of its program are processed."""
     unit.principal.require(Permission.JOB_SUBMIT)
     job = lock_job(unit, job_id)
     if not may_see(unit.principal, job.tenant_id):
@@ -89,7 +91,7 @@ def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> N
 
 
 def pin_words(row: Checkpoint) -> str:
-    """How it stands with its pin, in words; nothing where there is none."""
+    """Return the state of its pin as text; empty where there is none."""
     if not is_wished(row):
         return "pinned where it lies" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""
     return f"pinned by {row.pinned_by}" + ("" if row.pin_held_at is not None else "; its program has yet to mark it")

@@ -1,4 +1,4 @@
-"""The queue as people read it: who waits, in the order in which the scheduler tries them, and why each waits."""
+"""The queue as people read it: pending jobs in the order in which the scheduler tries them, and why each waits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ READ: Final = declare_action("queue.read")
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """``place``: in the whole queue, from 1 on. ``num_gpus``: at least. ``binding``: None before the first look."""
+    """One pending job. ``place``: in the whole queue, from 1 on. ``num_gpus``: at least.
+
+    ``binding``: None before a cycle.
+    """
 
     place: int
     job: Job
@@ -31,7 +34,7 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """``num_waiting``: all jobs that are QUEUED, whosever they are; ``num_own``: those that the reader may know."""
+    """The queue. ``num_waiting``: QUEUED jobs of all tenants; ``num_own``: the QUEUED jobs that the reader may know."""
 
     jobs: Sequence[QueuedJob]
     num_waiting: int
@@ -39,7 +42,7 @@ class Queue:
 
 
 def queue_of(unit: UnitOfWork, *, limit: int) -> Queue:
-    """The first ``limit`` that the reader may know, each with its place among all."""
+    """Return the first ``limit`` that the reader may know, each with its place among all."""
     unit.principal.require(Permission.JOB_READ)
     ordered = queue_in_order(unit.session, unit.now)
     seen = [(place, waiting) for place, waiting in enumerate(ordered, 1) if may_see(unit.principal, waiting.tenant_id)]

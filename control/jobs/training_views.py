@@ -1,4 +1,4 @@
-"""Reading what is known of a job's training: ranks, steps, checkpoints."""
+"""Queries of a job's training: ranks, steps, checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from muster.domain.ids import AttemptId, JobId
 
 
 def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[Checkpoint]:
-    """Every generation of a visible job, the newest step first."""
+    """Return every generation of a visible job, the newest step first."""
     job = jobs.get(unit, job_id)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id)
     return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())).all()
 
 
 def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRank]:
-    """The newest word of each rank, or of the first ``limit``, of a visible job's newest attempt that spoke."""
+    """Return the newest report of each rank, or of ``limit`` ranks, of a visible job's newest attempt with reports."""
     job = jobs.get(unit, job_id)
     newest = (
         select(TrainingRank.attempt_id)
@@ -35,7 +35,10 @@ def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Se
 
 
 def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStep]:
-    """Steps of a visible job behind step ``after``; one that was trained again after a resume is as trained last."""
+    """Return steps of a visible job after step ``after``.
+
+    A step that was trained again after a resume is as trained last.
+    """
     job = jobs.get(unit, job_id)
     query = (
         select(TrainingStep)
@@ -50,16 +53,16 @@ def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Steps of one attempt as rank 0 told them, thinned evenly to at most what was asked for; the last is kept."""
+    """Steps of one attempt as rank 0 reported them, thinned evenly to the requested number; the last is kept."""
 
     number: int
     steps: Sequence[TrainingStep]
 
 
 def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) -> Sequence[Curve]:
-    """The curves of a visible job's newest attempts, the oldest first, with about ``points`` steps among them.
+    """Return the curves of a visible job's newest attempts, the oldest first, with about ``points`` steps among them.
 
-    Each point is one look-up in an index, whatever the number of steps that were trained.
+    Each point is one look-up in an index, for any number of trained steps.
     """
     job = jobs.get(unit, job_id)
     newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(attempts)
@@ -73,7 +76,7 @@ def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) ->
 
 
 def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStep]:
-    """About ``points`` of the steps with a pace, of a visible job's newest attempt that spoke, the oldest first."""
+    """Return about ``points`` steps with a pace, of a visible job's newest attempt with steps, the oldest first."""
     job = jobs.get(unit, job_id)
     has_steps = select(TrainingStep.step).where(TrainingStep.attempt_id == Attempt.id).exists()
     newest = select(Attempt.id).where(Attempt.job_id == job.id, has_steps).order_by(Attempt.number.desc()).limit(1)
@@ -86,7 +89,7 @@ def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[Traini
 def _thinned(
     unit: UnitOfWork, attempt_id: AttemptId, *conditions: ColumnElement[bool], points: int
 ) -> Sequence[TrainingStep]:
-    """The steps of an attempt of which ``conditions`` hold, evenly over its length, and the last of them."""
+    """Return the steps of an attempt for which ``conditions`` hold, evenly over its length, and the last of them."""
     wanted = (TrainingStep.attempt_id == attempt_id, *conditions)
     first, last = unit.session.execute(
         select(func.min(TrainingStep.step), func.max(TrainingStep.step)).where(*wanted)

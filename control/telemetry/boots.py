@@ -1,4 +1,4 @@
-"""Which boot of a node is the current one, as its reports tell: only its reports move latest state (I14)."""
+"""The current boot of a node, by its reports: only reports of the current boot move latest state (I14)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ MAX_PAST_BOOTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class BootBook:
-    """``order`` counts the boots believed so far; ``seq`` and ``newest_ms`` are the newest of the current one."""
+    """Known boots. ``order`` counts the accepted boots; ``seq`` and ``newest_ms`` are the newest of the current one."""
 
     boot_id: str | None = None
     order: int = 0
@@ -21,10 +21,11 @@ class BootBook:
 def hear_report(
     book: BootBook, boot_id: str, seq: int, at_ms: int, *, heard_boot: str | None, heard_past: Collection[str]
 ) -> BootBook | None:
-    """The book after one live report, or None for one that is older than what the book holds.
+    """Return the book after one live report, or None for one that is older than the book's newest.
 
-    Heartbeats decide: ``heard_boot`` is the boot they know as current, ``heard_past`` those that it has replaced. A
-    boot that no heartbeat has named yet is believed when it speaks of a later time than its predecessor ever did.
+    Heartbeats decide: ``heard_boot`` is the boot that they name as current, ``heard_past`` are the boots that it has
+    replaced. A boot that no heartbeat has named yet is accepted when its report is of a later time than any of its
+    predecessor's.
     """
     if boot_id in heard_past:
         return None

@@ -1,4 +1,4 @@
-"""How samples lie in blocks, chunks and exports: float32, little-endian, in the schema's order; NaN stands for None.
+"""Encoding of samples in blocks, chunks and exports: float32, little-endian, in the schema's order; NaN for None.
 
 A block is one report: GPU by GPU, each with every metric. A chunk's segment is one GPU's hour, metric by metric,
 compressed: a metric that does not change costs almost nothing. Counters beyond 2^24 are rounded to 7 digits.
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from muster.domain.gpu.metrics import METRICS, SCHEMA, Values
 
 WIDTHS: Final = {SCHEMA: len(METRICS)}
-"""Schema → metrics in a sample. A new schema is added; old ones stay readable."""
+"""Number of metrics in a sample, by schema. A new schema is added; old ones stay readable."""
 
 SECONDS_AN_HOUR: Final = 3_600
 _HEAD: Final = struct.Struct("<HI")
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class CodecError(ValueError):
-    """Bytes that are none of ours."""
+    """Bytes that this codec did not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Block:
 
 
 def matrix_of(rows: Iterable[Sequence[float | None]]) -> npt.NDArray[np.float64]:
-    """A row a GPU, NaN for None, in full precision."""
+    """Return a row a GPU, NaN for None, in full precision."""
     return np.array(list(rows), dtype=np.float64)
 
 
 def values_of(row: "npt.NDArray[np.floating[Any]]") -> Values:
-    """One sample as the domain knows it."""
+    """Return one sample as the domain has it."""
     return tuple(None if value != value else value for value in row.tolist())  # noqa: PLR0124  # only NaN differs from itself
 
 
@@ -55,7 +55,7 @@ def pack_block(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]"
 
 
 def unpack_block(content: bytes, schema: int) -> Block:
-    """Raises ``CodecError``: cut short, or of a schema that nobody knows."""
+    """Return the block. Raises ``CodecError`` where it is cut short, or of an unknown schema."""
     width = _width_of(schema)
     if len(content) < _HEAD.size:
         raise CodecError("a block without its head")
@@ -69,12 +69,12 @@ def unpack_block(content: bytes, schema: int) -> Block:
 
 
 def pack_segment(values: Floats) -> bytes:
-    """One GPU's samples, (times × metrics)."""
+    """Return the segment of one GPU's samples, (times × metrics)."""
     return zlib.compress(np.ascontiguousarray(values.T, dtype=_KIND).tobytes(), 1)
 
 
 def unpack_segment(content: bytes, num_times: int, schema: int) -> Floats:
-    """(times × metrics). Raises ``CodecError``."""
+    """Return the samples, (times × metrics). Raises ``CodecError``."""
     size = num_times * _width_of(schema) * _KIND.itemsize
     try:
         raw = zlib.decompressobj().decompress(content, size + 1)

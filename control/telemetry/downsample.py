@@ -1,4 +1,4 @@
-"""From samples to a point a step: gauges by their mean, counters by their last value, flags by what was ever set."""
+"""Downsampling to one point a step: gauges by their mean, counters by their last value, flags by bitwise or."""
 
 import math
 from typing import Any, Final
@@ -10,11 +10,11 @@ from muster.domain.gpu.metrics import Kind
 
 Points = list[float | None]
 _DIGITS: Final = 7
-"""What float32 holds."""
+"""Decimal digits that float32 holds."""
 
 
 def downsample(kind: Kind, bins: npt.NDArray[np.int64], values: npt.NDArray[Any], num_bins: int) -> Points:
-    """A point a bin, None where it has none. Samples stand in the order of time; ``bins`` says where each falls."""
+    """Return a point a bin, None where it has none. Samples are in order of time; ``bins`` has the bin of each."""
     is_there = np.isfinite(values)
     bins, values = bins[is_there], values[is_there].astype(np.float64)
     counts = np.bincount(bins, minlength=num_bins)

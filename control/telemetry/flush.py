@@ -1,4 +1,4 @@
-"""One group of reports in one transaction: who may, what is new, what is current; then a statement a table."""
+"""One group of reports in one transaction: permission, duplicates, currency; then a statement a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,20 +30,20 @@ from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedErro
 
 @dataclass(slots=True)
 class Group:
-    """What one flush found out. ``outcomes`` has a place for each report, in the order in which they came."""
+    """Results of one flush. ``outcomes`` has a place for each report, in the order of their arrival."""
 
     outcomes: list[Outcome | None]
     fresh: list[FreshReport] = field(default_factory=list)
     books: dict[str, BootBook] = field(default_factory=dict)
     current: dict[str, list[int]] = field(default_factory=dict)
-    """Node → its reports that move latest state, by their places in ``fresh``; the last is its newest one."""
+    """Reports that move latest state by node, as their places in ``fresh``; the last is the node's newest one."""
     num_signals: int = 0
     num_unknown_kinds: int = 0
     verdict: Verdict = field(default_factory=Verdict)
 
 
 def flush(connection: Connection, incoming: Sequence[IncomingReport], now: datetime, judge: SampleJudge) -> Group:
-    """Write a group within the transaction that is open, with what its samples gave rise to."""
+    """Write a group, with the findings in its samples, within the open transaction."""
     group = Group([None] * len(incoming))
     wanted = _permitted(connection, incoming, group, now)
     nodes = _lock(connection, wanted)
@@ -57,7 +57,7 @@ def flush(connection: Connection, incoming: Sequence[IncomingReport], now: datet
 
 
 def accept(group: Group, judge: SampleJudge) -> list[Outcome]:
-    """The outcomes, once the transaction is committed."""
+    """Return the outcomes, once the transaction is committed."""
     judge.keep(group.verdict)
     for fresh in group.fresh:
         incoming = fresh.incoming
@@ -75,7 +75,7 @@ def accept(group: Group, judge: SampleJudge) -> list[Outcome]:
 def _permitted(
     connection: Connection, incoming: Sequence[IncomingReport], group: Group, now: datetime
 ) -> list[tuple[int, IncomingReport]]:
-    """A key that was revoked a moment ago opens nothing, however long its holder's name was remembered."""
+    """Refuse reports whose key was revoked a moment ago, however long its principal was cached. Return the others."""
     dead = statements.dead_keys(connection, {one.key_id for one in incoming if one.key_id is not None}, now)
     wanted = []
     for position, one in enumerate(incoming):
@@ -107,7 +107,7 @@ def _of_known_nodes(
 def _sort_out(
     connection: Connection, wanted: Sequence[tuple[int, IncomingReport]], nodes: dict[str, LockedNode], group: Group
 ) -> None:
-    """Refuse what speaks of another node's GPU (I16), know again what came before, keep the rest as fresh."""
+    """Refuse reports about another node's GPU (I16), recognise duplicates, and keep the others as fresh."""
     strangers = {(position, uuid) for position, one in wanted for uuid in _strangers(one, nodes[one.node_id])}
     owners = statements.owners_of(connection, {uuid for _, uuid in strangers}) if strangers else {}
     foreign: dict[int, list[str]] = {}
@@ -151,7 +151,7 @@ def _fresh(position: int, one: IncomingReport, node: LockedNode) -> FreshReport:
 
 
 def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
-    """In the order of their numbers, so that a pair which met in one group counts as it was sent."""
+    """Order fresh reports by their numbers, so that a pair which met in one group counts as it was sent."""
     group.fresh.sort(key=lambda fresh: fresh.incoming.report.seq)
     for place, fresh in enumerate(group.fresh):
         report, node_id = fresh.incoming.report, fresh.incoming.node_id
@@ -203,7 +203,7 @@ def _write(
 def _gpus_after(
     connection: Connection, group: Group, nodes: dict[str, LockedNode], matrices: Sequence[Matrix], now: datetime
 ) -> dict[str, Packed]:
-    """Each node's newest readings. A report that holds all of its GPUs needs nothing of what was before."""
+    """Return each node's newest readings. A report with all of its GPUs needs no earlier readings."""
     whole = {
         node_id
         for node_id, places in group.current.items()

@@ -1,4 +1,4 @@
-"""The history of one GPU: chunks and what is not compacted yet, joined, then a point a step."""
+"""The history of one GPU: chunks and blocks that are not compacted yet, joined, then a point a step."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Point n covers [``since`` + n · ``step_s``, + ``step_s``)."""
+    """The history of one GPU. Point n covers [``since`` + n · ``step_s``, + ``step_s``)."""
 
     gpu_uuid: GpuUuid
     since: datetime
@@ -61,7 +61,7 @@ def history_of(
     until: datetime | None = None,
     step_s: float | None = None,
 ) -> History:
-    """By default every metric, the last hour, and a step that gives some hundred points.
+    """Return the history: by default every metric, the last hour, and a step that gives some hundred points.
 
     Raises:
         NotFoundError: no such GPU.
@@ -107,16 +107,16 @@ def _steps(since: datetime, until: datetime, step_s: float | None) -> tuple[floa
 
 
 def samples_of(unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime) -> Samples:
-    """As ``samples_of_all``, of one GPU."""
+    """Return the samples of one GPU as ``samples_of_all`` does."""
     return samples_of_all(unit, [uuid], nodes, since, until)[uuid]
 
 
 def samples_of_all(
     unit: UnitOfWork, uuids: Sequence[GpuUuid], nodes: set[NodeId], since: datetime, until: datetime
 ) -> dict[GpuUuid, Samples]:
-    """Times in whole seconds (ms) and a row of values each, in order; samples of one second are joined.
+    """Return times in whole seconds (ms) and a row of values each, in order; samples of one second are joined.
 
-    What is not compacted yet holds all GPUs of a node: it is read once for all of them.
+    Blocks that are not compacted yet hold all GPUs of a node: they are read once for all of them.
     """
     width = WIDTHS[SCHEMA]
     times = {uuid: [np.zeros(0, dtype=np.int64)] for uuid in uuids}
@@ -131,7 +131,7 @@ def samples_of_all(
 def _readable_parts(
     unit: UnitOfWork, uuids: Sequence[GpuUuid], nodes: set[NodeId], since: datetime, until: datetime
 ) -> Iterator[tuple[GpuUuid, npt.NDArray[np.int64], Floats]]:
-    """A damaged piece costs itself, and is said."""
+    """Yield the readable parts. A damaged part is left out, and logged."""
     for uuid in uuids:
         yield from _readable_segments(unit, uuid, nodes, since, until)
     for at, schema, content in stored.blocks_between(unit.session, nodes, since, until):
@@ -160,7 +160,7 @@ def _readable_segments(
 
 
 def _widened(values: Floats, width: int) -> Floats:
-    """An older schema lacks the newest metrics."""
+    """Return values of an older schema with NaN for the newest metrics."""
     missing = width - values.shape[1]
     if missing < 0:
         raise CodecError("a sample of a newer schema than this server's")
@@ -178,7 +178,7 @@ def _joined(
 
 
 def read_moment(name: str, text: str | None) -> datetime | None:
-    """A time with its zone (RFC 3339), where one is given. Raises ``ValidationFailedError``."""
+    """Return a time with its zone (RFC 3339), where one is given. Raises ``ValidationFailedError``."""
     if text is None:
         return None
     fault = ValidationFailedError.at(name, "no_moment", "must be a time with its zone, such as 2026-11-21T04:00:00Z")

@@ -1,6 +1,6 @@
-"""A node's hour of samples, to the second, whatever order it came in.
+"""A node's hour of samples, to the second, in any order of arrival.
 
-Samples of one GPU and second join by the greater value of each metric, and none gives way to any: joining is
+Samples of one GPU and second join by the greater value of each metric, so no report replaces another: joining is
 commutative, associative and idempotent, so repeated and late reports lead to the same hour (I14).
 """
 
@@ -25,7 +25,7 @@ HOUR_MS = SECONDS_AN_HOUR * 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeHour:
-    """``values`` are (GPUs × seconds × metrics); ``seconds`` of the hour grow, ``gpu_uuids`` are sorted."""
+    """One hour. ``values`` are (GPUs × seconds × metrics); ``seconds`` of the hour grow, ``gpu_uuids`` are sorted."""
 
     gpu_uuids: tuple[str, ...]
     seconds: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class NodeHour:
 
 @dataclass(frozen=True, slots=True)
 class PackedHour:
-    """As a chunk keeps it: a segment a GPU, each ending where ``segment_ends`` says."""
+    """An hour as a chunk stores it: a segment a GPU, with their ends in ``segment_ends``."""
 
     gpu_uuids: tuple[str, ...]
     seconds: bytes
@@ -43,12 +43,12 @@ class PackedHour:
 
 
 def hour_of(at_ms: int) -> int:
-    """The beginning of the hour that holds ``at_ms``."""
+    """Return the beginning of the hour that holds ``at_ms``."""
     return at_ms - at_ms % HOUR_MS
 
 
 def hour_from_blocks(blocks: Sequence[tuple[int, Block]], width: int) -> NodeHour:
-    """Of (time in ms, block) pairs of one hour."""
+    """Return the hour of (time in ms, block) pairs, all of one hour."""
     gpu_uuids = tuple(sorted({uuid for _, block in blocks for uuid in block.gpu_uuids}))
     places = {uuid: place for place, uuid in enumerate(gpu_uuids)}
     of_block = [at_ms % HOUR_MS // 1000 for at_ms, _ in blocks]
@@ -83,7 +83,7 @@ def pack_hour(hour: NodeHour) -> PackedHour:
 
 
 def unpack_hour(packed: PackedHour, schema: int, width: int) -> NodeHour:
-    """Raises ``CodecError``."""
+    """Return the hour. Raises ``CodecError``."""
     seconds = unpack_seconds(packed.seconds)
     starts = (0, *packed.segment_ends[:-1])
     segments = [

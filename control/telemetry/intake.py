@@ -1,7 +1,14 @@
-"""Group commit: reports that come within milliseconds of each other are one transaction, answered after its commit.
+"""Group commit: reports that arrive within milliseconds of each other are one transaction, answered after its commit.
 
-One thread with one connection. A report waits for its group and for the disk, and for nothing else; where the database
-does not answer, it is refused for now and its agent keeps it.
+One thread has one connection. A report waits for its group and for the disk, and for nothing else. If the database does
+not answer, the report is refused for now and its agent keeps it. With the default ``pause_s`` of 20 ms:
+
+    ms        0     7     15        20               26
+    reports   r1    r2    r3        |     r4         |
+    flusher   the pause begins      commit r1 r2 r3  answers to r1 r2 r3; the pause of r4's group begins
+
+A catch-up after an outage is cut into groups of at most twice ``group_rows`` rows. A group that cannot be stored is
+tried again report by report, so that one report's fault is not another's.
 """
 
 import threading
@@ -32,18 +39,19 @@ FLUSH: Final = declare_action("telemetry.flush")
 
 TELEMETRY: Final = system_principal("telemetry")
 CLAIM_TOLD_S: Final = 600.0
-"""How long one host's claim of another's GPUs is not looked into again: its agent reports every few seconds."""
+"""Time until one host's claim of another's GPUs is reported again: its agent reports every few seconds."""
 
 Deliver = Callable[[Outcome], None]
 Claim = tuple[str, tuple[str, ...]]
-"""The node that claims, and what."""
+"""The node that claims, and the GPUs."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeLimits:
-    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs and events; what waits is bounded, a node and in
-    all.
+    """Limits. A group is closed after ``pause_s`` or at ``group_rows`` GPUs and events.
+
+    The number of waiting reports is limited, for a node and in all.
     """
 
     pause_s: float = 0.02
@@ -62,9 +70,11 @@ class _Waiting(Struct, frozen=True):
 
 
 class Intake:
-    """``submit`` from any thread. Outcomes are delivered in the flusher's thread, after the commit.
+    """Entrance of reports: ``submit`` from any thread.
 
-    Samples are judged in the group's own transaction (``judging``). ``on_flushed`` hears of each group after its
+    Outcomes are delivered in the flusher's thread, after the commit.
+
+    Samples are judged in the group's own transaction (``judging``). ``on_flushed`` is called for each group after its
     commit; ``wake`` is set after each commit that brought signals.
     """
 
@@ -91,14 +101,14 @@ class Intake:
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
 
-    # --- what comes in
+    # --- arriving reports
 
     def submit(self, incoming: IncomingReport, deliver: Deliver) -> None:
         """Put a report into the next group.
 
         Raises:
-            RateLimitedError: this node has as many on the way as it may.
-            UnavailableError: more waits than the database takes, or the process is ending.
+            RateLimitedError: this node has as many reports in progress as it may.
+            UnavailableError: more reports wait than the database takes, or the process is ending.
         """
         one = _Waiting(incoming, deliver)
         with self._news:
@@ -117,7 +127,7 @@ class Intake:
                 self._thread.start()
 
     def close(self) -> None:
-        """What waits is still stored and answered."""
+        """End the thread after it has stored and answered the waiting reports."""
         with self._news:
             self._is_stopping = True
             self._news.notify()
@@ -135,7 +145,7 @@ class Intake:
             self._take(group)
 
     def _next_group(self) -> list[_Waiting]:
-        """What has come in; empty only at the end."""
+        """Return the waiting reports as a group; empty only at the end."""
         with self._news:
             while not self._waiting and not self._is_stopping:
                 self._news.wait()
@@ -148,7 +158,7 @@ class Intake:
             return self._cut()
 
     def _cut(self) -> list[_Waiting]:
-        """At most twice a group's rows at once: a catch-up after an outage must not grow one statement without end."""
+        """Return at most twice a group's rows: a catch-up after an outage must not grow one statement without end."""
         num_rows, count = 0, 0
         for one in self._waiting:
             if count and num_rows + one.num_rows > 2 * self._limits.group_rows:
@@ -178,7 +188,10 @@ class Intake:
         self.unreadable.tell(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
 
     def _tell_of_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
-        """After the commit and the answers. A host that goes on is told of again once ``CLAIM_TOLD_S`` is over."""
+        """Report claims after the commit and the answers.
+
+        A claim that continues is reported again after ``CLAIM_TOLD_S``.
+        """
         for one, outcome in zip(group, outcomes, strict=True):
             if not isinstance(outcome, GpuClaimedError):
                 continue
@@ -187,7 +200,7 @@ class Intake:
                 continue
             try:
                 tell_of_claim(self._units, TELEMETRY, outcome, one.incoming.node_id)
-            except Exception:  # noqa: BLE001  # what tells must never stop what stores
+            except Exception:  # noqa: BLE001  # a failed report of a claim must never stop storage
                 _log.exception("gpu_claim_not_told", node_id=one.incoming.node_id, gpu_uuids=outcome.gpu_uuids)
             else:
                 self._claims_told = {claim: now_s, **self._claims_still_told(now_s)}
@@ -204,7 +217,7 @@ class Intake:
             _log.exception("telemetry_hook_failed", reports=len(accepted))
 
     def _store(self, group: list[_Waiting]) -> tuple[list[Outcome], bool]:
-        """Once more on a fresh connection where it has gone; one by one where a report cannot be stored."""
+        """Commit the group: again on a fresh connection where it was lost; one by one where one cannot be stored."""
         try:
             try:
                 return self._commit(group)
@@ -256,7 +269,7 @@ class Intake:
 
 
 def _fault_of(error: Exception) -> MusterError:
-    """What the database refuses as data is the report's fault; anything else is ours."""
+    """Return the report's fault for data that the database refuses; any other failure is our own."""
     if isinstance(error, DBAPIError) and (sqlstate(error) or "").startswith("22"):
         return ValidationFailedError("a value of this report cannot be stored")
     return InternalError()

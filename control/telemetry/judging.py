@@ -1,8 +1,8 @@
 """Samples are judged as they are stored: in the flush's own transaction, under the node's row.
 
-So a sample has effect once, whichever API process takes it and whoever dies when; and what it is judged against is the
-sample before it in the database. Most samples say nothing and cost a few comparisons. One that raises or closes a
-finding leaves a row in the judge's inbox, and the rest is the judge's.
+So a sample has effect once, in whichever API process, and whichever process dies at any time. It is judged against the
+sample before it in the database. Most samples find nothing and cost a few comparisons. One that raises or closes a
+finding leaves a row in the judge's inbox, and the judge does the rest.
 """
 
 import math
@@ -48,19 +48,19 @@ from muster.wire.telemetry import GpuReport
 
 POLICY_HOLDS_S: Final = 5.0
 LIMITS_HOLD_S: Final = 60.0
-"""How long this process believes what it read of a GPU's model and own maxima."""
+"""How long this process uses its cached model and own maxima of a GPU."""
 LIKE_EVENTS_MAX: Final = 1_024
-"""Of how many kinds of events it is remembered whether they alarm."""
+"""Number of kinds of events for which it is cached whether they alarm."""
 NO_MEMORY: Final = "null"
 _encode: Final = msgspec.json.Encoder().encode
 _log = structlog.get_logger(__name__)
 
 
 HeatLimits = tuple[str, OwnHeat]
-"""What a GPU's limits of heat hang on: its model, and the maxima that it tells itself."""
+"""The facts that determine a GPU's limits of heat: its model, and the maxima that it reports itself."""
 UNKNOWN_LIMITS: Final[HeatLimits] = ("", NO_OWN_HEAT)
 Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], Look]
-"""GPUs, what each told, and how it was looked at when that was nothing."""
+"""GPUs, the values of each, and the settings under which these gave no finding."""
 
 
 @dataclass(slots=True)
@@ -73,24 +73,24 @@ class SeenNode:
     pasts: dict[str, Past]
     """What is remembered of a GPU beyond its counters, or carries them over a poll that failed."""
     quiet: Quiet | None = None
-    """The last report in full, where it said nothing: one that tells the same says nothing either."""
+    """The last report in full, where it gave no finding: an equal report gives none either."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """Of one group: rows for the inbox, and how each node stands after it."""
+    """Verdict of one group: rows for the inbox, and each node's state after it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
 
     def memory_of(self, node_id: str) -> str:
-        """As JSON, for the node's row."""
+        """Return the node's memory as JSON, for its row."""
         seen = self.nodes.get(node_id)
         return NO_MEMORY if seen is None or not seen.pasts else _encode(seen.pasts).decode()
 
 
 class SampleJudge:
-    """Of one process. What it keeps saves reading and is never believed before the node's row agrees."""
+    """Judge of samples in one process. Its cache saves reads, and is never used before the node's row agrees."""
 
     def __init__(self) -> None:
         self.num_failed = 0
@@ -102,7 +102,7 @@ class SampleJudge:
         self._alarming: dict[tuple[object, ...], bool] = {}
 
     def read_policy(self, units: UnitOfWorkFactory) -> None:
-        """Outside of any transaction. Raises ``UnavailableError``."""
+        """Read the policy outside of any transaction. Raises ``UnavailableError``."""
         if self._policy_read_at is not None and time.monotonic() - self._policy_read_at < POLICY_HOLDS_S:
             return
         with units.read() as session:
@@ -120,7 +120,7 @@ class SampleJudge:
         books: Mapping[str, BootBook],
         now: datetime,
     ) -> Verdict:
-        """``current``: reports that move latest state, in the order in which each node sent them."""
+        """Judge ``current``: reports that move latest state, in the order in which each node sent them."""
         verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes))
 
         def limits_of(uuid: str) -> HeatLimits:
@@ -135,7 +135,7 @@ class SampleJudge:
             node_id = fresh.incoming.node_id
             try:
                 verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._look, now, limits_of)
-            except Exception:  # noqa: BLE001  # what judges must never stop what stores
+            except Exception:  # noqa: BLE001  # a failed judgement must never stop storage
                 self.num_failed += 1
                 _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
                 verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
@@ -144,9 +144,9 @@ class SampleJudge:
         return verdict
 
     def is_alarming(self, signal: GpuSignal) -> bool:
-        """Whether what an event is about takes nothing new from now on, even before the judge has come to it.
+        """Return whether an event's subject takes no new work from now on, even before the judge has read the event.
 
-        In a storm thousands say the same of other GPUs: which one it is and when it was decide nothing here.
+        In a storm thousands of events are alike except for GPU and time, which decide nothing here.
         """
         values = tuple(signal.values.items())
         alike = signal.kind, signal.source, signal.code, signal.text, signal.gpu_uuid is None, values
@@ -157,7 +157,7 @@ class SampleJudge:
             self._alarming.clear()
         try:
             is_alarming = alarms(judge_signal(signal, self._policy))
-        except Exception:  # noqa: BLE001  # what judges must never stop what stores: the judge sets it aside
+        except Exception:  # noqa: BLE001  # a failed judgement must never stop storage: the judge sets it aside
             self.num_failed += 1
             _log.exception("event_not_judged", node_id=signal.node_id, signal_id=signal.signal_id)
             return False
@@ -165,13 +165,13 @@ class SampleJudge:
         return is_alarming
 
     def keep(self, verdict: Verdict) -> None:
-        """Once it is committed."""
+        """Keep the verdict once it is committed."""
         self._seen |= verdict.nodes
 
     def _as_they_stand(
         self, connection: Connection, current: Sequence[FreshReport], nodes: Mapping[str, LockedNode]
     ) -> dict[str, SeenNode]:
-        """Each node before this group: as this process remembers it where that is still so, else from the database."""
+        """Return each node before this group: from the cache where it is still current, else from the database."""
         found: dict[str, SeenNode] = {}
         missing: set[str] = set()
         for fresh in current:
@@ -195,8 +195,8 @@ class SampleJudge:
 
 
 def _pasts_in(node: LockedNode) -> dict[str, Past]:
-    """Of the GPUs that are still this node's. A memory that cannot be read is given up, and said."""
-    if not node.judge_memory:  # of nearly all, and msgspec makes anew each time what reads such a type
+    """Return the memory of GPUs that are still this node's. A memory that cannot be read is dropped, and logged."""
+    if not node.judge_memory:  # true of nearly all nodes, and msgspec builds the decoder of such a type at each call
         return {}
     try:
         pasts = msgspec.convert(node.judge_memory, dict[str, Past])
@@ -214,7 +214,7 @@ def _judge_report(
     now: datetime,
     limits_of: Callable[[str], HeatLimits],
 ) -> list[dict[str, Any]]:
-    """Rows for the inbox; ``seen`` moves on. ``limits_of``: asked of a GPU that is hot."""
+    """Return rows for the inbox, and update ``seen``. ``limits_of``: called for a GPU that is hot."""
     rows: list[dict[str, Any]] = []
     told = [readings_that_tell(gpu.values) for gpu in fresh.gpus]
     if _is_as_quiet(seen.quiet, fresh, told, look):
@@ -249,7 +249,7 @@ def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:
 
 
 def _row(said: Said, fresh: FreshReport, now: datetime) -> dict[str, Any]:
-    """Its name says which report it came from, so it is one row however often that is taken."""
+    """Return the finding's row. Its name identifies the report, so that a repeated report gives one row."""
     report = fresh.incoming.report
     what = said.fault_key if isinstance(said, Finding) else f"{said.fault_key}/over"
     name = f"sample/{report.boot_id}/{report.seq:020d}/{said.gpu_uuid}/{what}"

@@ -18,7 +18,10 @@ READ: Final = declare_action("telemetry.read")
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """``boot_id`` and ``seq`` name the report; ``values``: metric → reading, None where there is none."""
+    """The newest readings.
+
+    ``boot_id`` and ``seq`` name the report; ``values``: metric → reading, None where there is none.
+    """
 
     gpu_uuid: GpuUuid
     node_id: NodeId
@@ -31,7 +34,7 @@ class Latest:
 
 
 def latest_of(unit: UnitOfWork, uuid: GpuUuid) -> Latest:
-    """Raises ``NotFoundError``: no such GPU, or nothing was heard of it yet."""
+    """Return the newest readings. Raises ``NotFoundError``: no such GPU, or no report of it yet."""
     unit.principal.require(Permission.GPU_READ)
     row = readings_beside(unit.session.connection(), uuid)
     found = None if row is None else known_in(row).get(uuid)

@@ -46,20 +46,20 @@ class GpuReadings:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """As it is stored. ``behind``: JSON of the GPUs that the node's newest report does not speak of, or ``null``."""
+    """Stored readings. ``behind``: JSON of the GPUs that the node's newest report does not contain, or ``null``."""
 
     content: bytes
     behind: str = "null"
 
 
 def pack_readings(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]", lost: Sequence[bool]) -> bytes:
-    """``values``: a row a GPU and a column a metric, NaN for None."""
+    """Return packed readings. ``values``: a row a GPU and a column a metric, NaN for None."""
     metric_by_metric = values.astype(_FLOAT, copy=False).T.tobytes()
     return _HEAD.pack(*values.shape) + metric_by_metric + bytes(lost) + TEXT_SEPARATOR.join(gpu_uuids).encode()
 
 
 def unpack_readings(content: bytes) -> tuple[tuple[str, ...], Floats, tuple[bool, ...]]:
-    """GPUs, their values (GPUs × metrics), and which are lost. Raises ``CodecError``."""
+    """Return GPUs, their values (GPUs × metrics), and which are lost. Raises ``CodecError``."""
     if not content:
         return (), np.empty((0, NUM_METRICS)), ()
     if len(content) < _HEAD.size:
@@ -74,7 +74,7 @@ def unpack_readings(content: bytes) -> tuple[tuple[str, ...], Floats, tuple[bool
 
 
 def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
-    """By GPU. What cannot be read is given up, and said: each GPU's next readings replace it."""
+    """Return the readings by GPU. Unreadable ones are dropped, and logged: each GPU's next readings replace them."""
     if row.boot_id is None or row.at is None or row.received_at is None:
         return {}
     newest = ToldIn(row.boot_id, row.seq, to_ms(row.at), to_ms(row.received_at))
@@ -91,7 +91,7 @@ def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
 
 
 def pack_known(known: Mapping[str, GpuReadings], own: Collection[str], newest: ToldIn) -> Packed:
-    """What is known of the node's ``own`` GPUs, after the report ``newest``."""
+    """Return the known readings of the node's ``own`` GPUs, packed, after the report ``newest``."""
     kept = {uuid: known[uuid] for uuid in sorted(known) if uuid in own}
     if not kept:
         return Packed(b"")

@@ -1,4 +1,4 @@
-"""A report on its way through the server: as it came in, and what became of it.
+"""A report in the server: as it arrived, and its outcome.
 
 Structs of msgspec: one is made for every report, in a third of a frozen dataclass's time.
 """
@@ -20,19 +20,19 @@ OLDEST_HISTORY_MS: Final = 48 * 3_600_000
 
 
 class SetAside(Struct, frozen=True):
-    """What of a report is no reading, and was left out of it: samples of these GPUs, so many values of its events."""
+    """Parts of a report that are no readings and were left out: samples of these GPUs, and values of its events."""
 
     gpu_uuids: tuple[str, ...]
     num_values: int
 
     @staticmethod
     def of(gpu_uuids: tuple[str, ...], num_values: int) -> "SetAside | None":
-        """None where all of it is readable."""
+        """Return the parts, or None where all of it is readable."""
         return SetAside(gpu_uuids, num_values) if gpu_uuids or num_values else None
 
 
 class IncomingReport(Struct, frozen=True):
-    """A report that reads well, of an authenticated node. ``key_id`` is asked again as it is stored."""
+    """A readable report of an authenticated node. ``key_id`` is checked again when the report is stored."""
 
     node_id: NodeId
     key_id: KeyId | None
@@ -46,18 +46,18 @@ class IncomingReport(Struct, frozen=True):
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the agent's clock is not to be believed."""
+        """True if the agent's clock is too far off to be trusted."""
         oldest_ms = self.received_ms - (OLDEST_HISTORY_MS if self.report.is_history else CLOCK_TOLERANCE_MS)
         return not oldest_ms <= self.report.at_ms <= self.received_ms + CLOCK_TOLERANCE_MS
 
     @property
     def placed_ms(self) -> int:
-        """Where history places it: its own time, or that of its receipt where the clock cannot be believed."""
+        """The time at which history places it: its own, or that of its receipt where the clock cannot be trusted."""
         return self.received_ms if self.is_skewed else self.report.at_ms
 
 
 class FreshReport(Struct):
-    """One that has not come before, with its node's own GPUs of those it speaks of."""
+    """A report that has not come before. ``gpus``: only its node's own GPUs."""
 
     position: int
     incoming: IncomingReport
@@ -100,4 +100,4 @@ Outcome = AcceptedReport | Duplicate | MusterError
 """A ``MusterError``: nothing of the report was stored."""
 
 OnFlushed = Callable[[Sequence[AcceptedReport]], None]
-"""Called after each commit, in the flusher's thread: what takes long holds up the next group."""
+"""Callback after each commit, in the flusher's thread: a slow one delays the next group."""

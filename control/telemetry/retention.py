@@ -1,4 +1,4 @@
-"""How long history is kept, and the one round that a keeper makes: compact what has settled, drop what is over."""
+"""Retention of history, and the one round of its keeper: compact settled hours, delete expired rows."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,7 +18,7 @@ _PRINCIPAL: Final = system_principal("telemetry")
 
 
 def keep_once(units: UnitOfWorkFactory) -> dict[str, int]:
-    """Returns how many hours were compacted, and how many rows of each kind went."""
+    """Run one round. Return how many hours were compacted, and how many rows of each kind were deleted."""
     return {"compacted": compact_once(units), **sweep_once(units)}
 
 
@@ -27,7 +27,7 @@ def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int
     with units.begin(_PRINCIPAL, SWEEP, quiet=True) as unit:
         before = unit.now - timedelta(days=active_policy(unit.session).retention.telemetry_days)
         chunk, gap, signal, place = TelemetryChunk, TelemetryGap, StoredSignal, TelemetryPlace
-        # What ends one of an unknown kind nobody knows; an agent that still means it tells it anew.
+        # The end of a signal of an unknown kind is not known; an agent reports it again while it lasts.
         is_over = or_(signal.is_open.is_(False), signal.judge_fault.is_not(None))
         is_judged = signal.judged_at.is_not(None) & is_over
         return {

@@ -1,4 +1,4 @@
-"""From fresh reports to the rows of a group commit. Numbers are packed once, for the whole group."""
+"""Rows of a group commit, from fresh reports. Numbers are packed once, for the whole group."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], list[Matrix]]:
-    """A block a report, and the readings of its GPUs in full precision."""
+    """Return a block a report, and the readings of its GPUs in full precision."""
     whole = matrix_of(gpu.values for one in fresh for gpu in one.gpus)
     blocks, matrices, start, narrow = [], [], 0, whole.astype("<f4")
     for one in fresh:
@@ -60,12 +60,12 @@ def node_row(fresh: FreshReport, book: BootBook, memory: str, gpus: Packed) -> N
 
 
 def speaks_of_all(fresh: FreshReport, own: frozenset[str]) -> bool:
-    """Whether a report holds each of the node's GPUs once."""
+    """Return whether a report holds each of the node's GPUs once."""
     return len(fresh.gpu_uuids) == len(own) and own.issubset(fresh.gpu_uuids)
 
 
 def packed_as_told(fresh: FreshReport, matrix: Matrix) -> Packed:
-    """The GPUs of one report alone."""
+    """Return the packed readings of the GPUs of one report alone."""
     return Packed(pack_readings(fresh.gpu_uuids, matrix, [gpu.is_lost for gpu in fresh.gpus]))
 
 
@@ -82,9 +82,9 @@ def told_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
 def signal_rows(
     one: IncomingReport, now: datetime, is_alarming: Callable[[GpuSignal], bool]
 ) -> Iterator[dict[str, Any]]:
-    """Events are placed as their report is, by the same shift, and none after it was received.
+    """Yield the events' rows. Events are placed as their report is, by the same shift, and none after its receipt.
 
-    An XID is kept with the driver's branch of its report: its words are read by that, whatever is loaded later.
+    An XID is stored with the driver's branch of its report: its text is read by that branch, whatever is loaded later.
     """
     shift_ms = one.placed_ms - one.report.at_ms
     driver = None if one.report.node is None else one.report.node.driver_version

@@ -1,7 +1,7 @@
-"""Readings that are no numbers: left out as a report comes in, counted here, and told of by one incident a node.
+"""Readings that are no numbers: left out as a report arrives, counted here, with one incident a node.
 
-A host whose sensor or agent is broken goes on for days, so one incident stands at a time; a person closes it, and it
-opens anew as long as the host goes on.
+A broken sensor or agent sends them for days, so one incident is open at a time; a person closes it, and it opens again
+as long as the host continues.
 """
 
 import time
@@ -22,13 +22,13 @@ from muster.domain.principals import Principal
 TELL: Final = declare_action("telemetry.unreadable")
 KIND: Final = IncidentKind.UNREADABLE_READINGS
 TOLD_S: Final = 600.0
-"""How long one node is not looked into again."""
+"""Time until one node is checked again."""
 GPUS_NAMED: Final = 16
 _log = structlog.get_logger(__name__)
 
 
 class UnreadableReadings:
-    """Of one process. ``tell`` after the commit of the reports, in the flusher's thread."""
+    """Unreadable readings in one process. Call ``tell`` after the commit of the reports, in the flusher's thread."""
 
     def __init__(
         self, units: UnitOfWorkFactory, principal: Principal, *, clock: Callable[[], float] = time.monotonic
@@ -41,7 +41,7 @@ class UnreadableReadings:
         self._told_s: dict[NodeId, float] = {}
 
     def tell(self, stored: Iterable[IncomingReport]) -> None:
-        """Of those of these reports that had any. What cannot be told now is told with a later report."""
+        """Open incidents for reports that had unreadable readings. One that fails now is opened with a later report."""
         for one in stored:
             if one.set_aside is not None:
                 self.num_samples += len(one.set_aside.gpu_uuids)
@@ -86,5 +86,5 @@ class UnreadableReadings:
 
 
 def _locked_name(unit: UnitOfWork, node_id: NodeId) -> str | None:
-    """Several processes may tell of one node at once: one of them opens."""
+    """Return the node's name, locked: several processes may report one node at once, and one of them opens."""
     return unit.session.scalar(select(Node.name).where(Node.id == node_id).with_for_update(key_share=True))
