@@ -29,11 +29,16 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 STALL_BAR: Final = 0.20
 OVERHEAD_BAR_PERCENT: Final = 1.0
 _GIB: Final = 1 << 30
+_LARGE: Final = Shape(layers=24, heads=16, head_dim=128, context=2048)
+_SMALL: Final = Shape(layers=12, heads=8, head_dim=128, context=1024)
+SAVES: Final = Plan(_SMALL, samples=8, steps=0, rounds=0, num_saves=3)
+"""Checkpoints of 1.8 GB: those of the large model take minutes on the disk of a virtual machine, and a stall over
+``torch.save`` is a ratio that does not depend on the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``plan`` None: by the memory of the GPU."""
+    """``plan`` None: plans for pace, by the memory of the GPU, and for checkpoints."""
 
     plan: Plan | None
 
@@ -45,24 +50,29 @@ def measure(size: Size) -> Groups:
     """Raises NothingToMeasureError where there is no GPU, or none with room for a model worth measuring."""
     if not torch.cuda.is_available():
         raise NothingToMeasureError("torch sees no CUDA device on this machine")
-    plan = size.plan or plan_for(torch.cuda.mem_get_info()[1])
-    yield Stage(1, has_gpu=True).figures(plan)
-    free = replace(plan, rounds=1, num_saves=0, is_deterministic=False)
-    yield Stage(1, has_gpu=True).figures(free)
-    if (num_gpus := torch.cuda.device_count()) > 1:
-        yield Stage(num_gpus, has_gpu=True).figures(plan)
+    if size.plan is not None:
+        yield Stage(1, has_gpu=True).figures(size.plan)
+        return
+    pace = pace_plan(torch.cuda.mem_get_info()[1])
+    for num_gpus in sorted({1, torch.cuda.device_count()}):
+        stage = Stage(num_gpus, has_gpu=True)
+        yield stage.figures(pace)
+        yield stage.figures(replace(pace, rounds=1, is_deterministic=False))
+        yield stage.figures(SAVES)
 
 
-def plan_for(memory_bytes: int) -> Plan:
-    """The larger GPT that fits: of 1.2 or 0.15 thousand million parameters, at 16 bytes each and their activations.
+def pace_plan(memory_bytes: int) -> Plan:
+    """Return the plan of the larger GPT that fits: 1.2 or 0.15 thousand million parameters.
+
+    A parameter takes 16 bytes, activations come on top.
 
     Raises:
-        NothingToMeasureError: neither does.
+        NothingToMeasureError: neither fits.
     """
     if memory_bytes >= 70 * _GIB:
-        return Plan(Shape(layers=24, heads=16, head_dim=128, context=2048), 8, steps=20, rounds=3, num_saves=3)
+        return Plan(_LARGE, samples=8, steps=16, rounds=3, num_saves=0)
     if memory_bytes >= 14 * _GIB:
-        return Plan(Shape(layers=12, heads=8, head_dim=128, context=1024), 8, steps=40, rounds=3, num_saves=3)
+        return Plan(_SMALL, samples=8, steps=40, rounds=3, num_saves=0)
     raise NothingToMeasureError(f"its GPU has {memory_bytes / _GIB:.1f} GiB of memory; 14 are needed")
 
 
@@ -106,7 +116,9 @@ class Stage:
         return f"GPT in bf16, {self.num_ranks} {'GPUs' if self.num_ranks > 1 else 'GPU'}: {what}"
 
     def _pace(self, seen: list[dict[str, Any]], words: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
-        """MFU where the GPU's peak is known; else what it computed. ``work.attention``: all of T × T counts."""
+        """Yield what the GPUs computed, and MFU where their peak is known. ``work.attention``: all of T × T counts."""
+        if not plan.rounds:
+            return
         step_s = max(min(each["told_step_s"]) for each in seen)
         model = _shape_of(plan)
         tokens_per_s = self.num_ranks * plan.samples * plan.shape.context / step_s
@@ -127,7 +139,7 @@ class Stage:
         yield Figure(self._named(f"MFU as told{free}"), share, "%", None, "higher", beside, basis=Basis.RATIO)
 
     def _overhead(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
-        if not plan.num_saves:
+        if not plan.rounds or not plan.is_deterministic:
             return
         told, untold = (max(min(each[name]) for each in seen) for name in ("told_step_s", "untold_step_s"))
         peers = {"told ms": told * 1e3, "untold ms": untold * 1e3}

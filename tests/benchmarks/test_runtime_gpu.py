@@ -1,6 +1,6 @@
 """The suite for GPUs, as far as it goes without one: the same program, small, on the CPU over gloo."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,12 @@ def test_a_small_gpt_is_measured_on_the_cpu_and_has_no_mfu(num_ranks: int) -> No
     assert stall.value == pytest.approx(stall.peers["stall s"] / stall.peers["torch.save s"])
 
 
+def test_a_plan_of_checkpoints_alone_has_the_stall_and_no_pace() -> None:
+    (stall,) = runtime_gpu.Stage(1, has_gpu=False).figures(replace(TINY, steps=0, rounds=0))
+    assert "checkpoint stall" in stall.name
+    assert stall.value > 0
+
+
 def test_mfu_is_the_runs_own_word_beside_what_the_clock_says() -> None:
     seen = asdict(Seen(NVIDIA_H100, [0.30, 0.25], [0.3], [1.0], [10.0], 1))
     plan = Plan(Shape(layers=24, heads=16, head_dim=128, context=2048), 8, steps=4, rounds=2, num_saves=1)
@@ -57,12 +63,12 @@ def test_steps_that_the_supervisor_did_not_hear_make_no_figure() -> None:
 
 @pytest.mark.parametrize(("gib", "layers"), [(80, 24), (24, 12)])
 def test_the_larger_model_that_fits_is_taken(gib: int, layers: int) -> None:
-    assert runtime_gpu.plan_for(gib << 30).shape.layers == layers
+    assert runtime_gpu.pace_plan(gib << 30).shape.layers == layers
 
 
 def test_a_small_gpu_is_said_to_be_too_small() -> None:
     with pytest.raises(figures.NothingToMeasureError, match=r"8\.0 GiB of memory; 14 are needed"):
-        runtime_gpu.plan_for(8 << 30)
+        runtime_gpu.pace_plan(8 << 30)
 
 
 def test_without_cuda_the_suite_says_so_aloud_and_writes_nothing(
