@@ -1,6 +1,7 @@
-"""``python -m simulator``: many seeds, or one told event by event; exit 1 with the replay command on a violation.
+"""Run ``python -m simulator``: many seeds, or one printed event by event.
 
-``--bugs`` searches for each planted bug instead; exit 1 if one is not found.
+Exit 1 with the replay command on a violation. ``--bugs`` searches for each planted bug instead; exit 1 if one is not
+found.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def _tell(seed: int, wiring: Wiring, bug: str | None, world_type: type[World]) -
 
 
 def _search(num_processes: int) -> int:
-    """Each planted bug on a line: its name, the first seed that shows it, what it breaks there."""
+    """Print a line for each planted bug: its name, the first seed that shows it, and the invariant that it breaks."""
     num_missed = 0
     with multiprocessing.get_context("fork").Pool(num_processes) as pool:
         for bug, history in zip(PLANTED_BUGS, pool.imap(first_history_that_finds, PLANTED_BUGS), strict=True):

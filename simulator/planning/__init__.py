@@ -1,1 +1,1 @@
-"""The real scheduler in the simulated world: what it goes by there, what it is asked, and what becomes of its plans."""
+"""The real scheduler in the simulated world: its rules there, its input, and the commits of its plans."""

@@ -20,11 +20,11 @@ from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
 _LOOKS_AGAIN_BEATS: Final = 20
-"""What comes by time alone is so late at the most."""
+"""A plan that only the passing of time calls for is at most so late."""
 
 
 class Planner:
-    """``num_plans``: how often it was asked; ``num_decided``: what it has decided, by kind."""
+    """The scheduler of the world. ``num_plans``: how many plans it made; ``num_decided``: its decisions, by kind."""
 
     name = "planner"
 
@@ -47,7 +47,7 @@ class Planner:
         self.num_decided: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """A second scheduler looks half a beat later than the first: what one has decided the other does not know."""
+        """Start a second scheduler half a beat later: neither knows the other's uncommitted decisions."""
         if self._store.rules.num_schedulers > 1:
             self._kernel.after(self._settings.timers.heartbeat_ms // 2, self.select_too)
 
@@ -61,7 +61,7 @@ class Planner:
         self._cycle()
 
     def reclaim(self) -> None:
-        """Nobody is taken back but by a plan: one is made out of turn."""
+        """Run a cycle out of turn: only a plan reclaims."""
         self._cycle()
 
     def snapshot(self) -> Snapshot | None:
@@ -69,7 +69,7 @@ class Planner:
         return take(self._store, self._kernel.now_ms, contacts, self._settings.timers.heartbeat_ms)
 
     def planned_twice(self) -> tuple[Plan | None, Plan | None]:
-        """Its newest answer, and that to the same facts in another order (I19, P6): nothing is carried out."""
+        """Return its newest plan, and the plan of the same facts in another order (I19, P6): neither is carried out."""
         if self._newest is None:
             return None, None
         (asked, answered), self._newest = self._newest, None  # once of each
@@ -86,7 +86,7 @@ class Planner:
         return Contact.LIVE if self._placer.is_live(node_id) else Contact.SILENT
 
     def _cycle(self) -> None:
-        """First nothing more is held for who needs it no more; last come notices and growth."""
+        """Run one cycle: first release holds that are no longer needed; notices and growth come last."""
         if not self._has_changed():
             return
         for job_id in self._reclaims.idle_holders():
@@ -118,7 +118,10 @@ class Planner:
         self.num_decided.update({kind: len(found) for kind, found in decided.items()})
 
     def _has_changed(self) -> bool:
-        """Since it planned last; a commit that was lost changes nothing and yet wants another plan."""
+        """Return whether anything has changed since the last plan.
+
+        A lost commit needs another plan, though no fact changed.
+        """
         store, now_ms = self._store, self._kernel.now_ms
         beat_ms = self._settings.timers.heartbeat_ms
         if now_ms - self._planned_ms < (store.rules.pause_beats - 1) * beat_ms:
@@ -145,12 +148,12 @@ class Planner:
             self._soon(self._reclaims.grow, growth)
 
     def _soon(self, commit: Action, *args: object) -> None:
-        """Several rounds may be on their way at once."""
+        """Commit after a random delay: several commits may be in progress at once."""
         delay_ms = 1 + int(self._rng.random() ** 3 * 3 * self._settings.timers.heartbeat_ms)
         self._kernel.after(delay_ms, self._server.receive, commit, *args)
 
     def _clear_windows(self) -> None:
-        """Who is where planned work is near is told to leave before it starts."""
+        """Send stop requests to attempts on nodes whose planned work is near, so that they leave before it starts."""
         store, now_ms = self._store, self._kernel.now_ms
         for window in store.windows():
             if window.closes_ms > now_ms:

@@ -1,7 +1,7 @@
-"""What an attempt that was interrupted had stays its job's, until that goes on or cannot: as
-``control.attempts.resume_holds``.
+"""GPUs that stay a job's after an interruption, as in ``control.attempts.resume_holds``.
 
-``Kept`` reckons it apart from what is held for whom, so that a hold that was forgotten, or is never let go, shows.
+They stay so until the job continues or cannot. ``Kept`` computes them apart from the holds, so that a hold that was
+forgotten, or is never released, shows.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +18,7 @@ Parts = Mapping[NodeId, Collection[GpuUuid]]
 
 
 def kept_of(life: AttemptLife, parts: Parts) -> Iterator[GpuUuid]:
-    """Of an attempt that has ended: what its job keeps, but for hosts that were at fault."""
+    """Yield the GPUs that the job of an ended attempt keeps: all except the GPUs of hosts at fault."""
     if life.ending is None or life.ending.cause not in KEEPS_ITS_GPUS:
         return
     at_fault = {part.node_id for part in life.hosts if part.is_at_fault}
@@ -29,17 +29,17 @@ def kept_of(life: AttemptLife, parts: Parts) -> Iterator[GpuUuid]:
 
 @dataclass(slots=True)
 class Kept:
-    """``job_of``: whose each GPU stays since an interruption."""
+    """The job that keeps each GPU since an interruption."""
 
     job_of: dict[GpuUuid, JobId] = field(default_factory=dict)
 
     def note(self, life: AttemptLife, parts: Parts, promised: Mapping[GpuUuid, JobId]) -> None:
-        """``promised``: what is held for whom already; that stays so."""
+        """Record the kept GPUs. ``promised``: GPUs that are already held for jobs; these stay theirs."""
         own = (gpu for gpu in kept_of(life, parts) if promised.get(gpu, life.job_id) == life.job_id)
         self.job_of.update(dict.fromkeys(own, life.job_id))
 
     def forget(self, job_id: JobId, gpus: Collection[GpuUuid] | None = None) -> None:
-        """``gpus``: these of the job's alone."""
+        """Forget the job's GPUs; ``gpus``: only these of them."""
         self.job_of = {
             gpu: owner
             for gpu, owner in self.job_of.items()
@@ -52,7 +52,7 @@ class Kept:
 
 
 def fault_of_kept(asked: Question, decided: Plan) -> str | None:
-    """For whom this plan goes on to hold what it neither uses nor waits with; None: for nobody."""
+    """Return which hold this plan keeps without using it or waiting with it; None if there is none."""
     settled = {one.job_id for one in decided.placements} | {one.beneficiary for one in decided.lapses}
     queue = {job.job_id: job for job in asked.queue} if asked.workload.holds else {}
     for own in asked.workload.holds:
@@ -63,7 +63,7 @@ def fault_of_kept(asked: Question, decided: Plan) -> str | None:
 
 
 def _may_wait(job: WaitingJob, policy: Policy, now_ms: int) -> bool:
-    """For another host of its required domain, for as long as the policy says."""
+    """Return whether the job may still wait for another host of its required domain, by the policy."""
     if job.interrupted_ms is None or job.required_level is None or job.min_nodes is not None:
         return False
     return now_ms < job.interrupted_ms + int(policy.recovery.wait_for_replacement_s * 1000)

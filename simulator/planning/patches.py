@@ -1,6 +1,6 @@
-"""Planted bugs of the planner's kind: each asks the real planner a question with one thing wrong, or bends its word.
+"""Planted bugs in plans: each gives the real planner an input with one fault, or changes its plan.
 
-``simulator.world.planted`` tells of them.
+``simulator.world.planted`` describes them.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from simulator.world.wiring import plan_of
 
 
 def ignore_holds(asked: Question) -> Plan:
-    """What is held for others is as free as the rest."""
+    """Plan with the GPUs that are held for others as free as the rest."""
     holds = tuple(replace(own, gpus=()) for own in asked.workload.holds)
     return plan_of(replace(asked, workload=replace(asked.workload, reclaims=(), holds=holds)))
 
 
 def ignore_kept(asked: Question) -> Plan:
-    """What is kept for who was interrupted is as free as the rest; what is held for another size is not."""
+    """Plan with the GPUs that interrupted jobs keep as free; the ones held for another size are not."""
     kept = {job.job_id for job in asked.queue if job.interrupted_ms is not None}
     holds = tuple(replace(own, gpus=()) if own.job_id in kept else own for own in asked.workload.holds)
     return plan_of(replace(asked, workload=replace(asked.workload, holds=holds)))
 
 
 def count_on_evacuees(asked: Question) -> Plan:
-    """What leaves by an evacuation's deadline is anybody's from then on."""
+    """Plan with the GPUs of evacuated attempts open to any job from their deadline on."""
     now_ms = asked.workload.now_ms
     running = tuple(
         replace(one, ends_ms=now_ms) if one.is_stopping and one.ends_ms is None else one
@@ -37,20 +37,20 @@ def count_on_evacuees(asked: Question) -> Plan:
 
 
 def never_give_back(asked: Question) -> Plan:
-    """Who cannot go on with what it keeps keeps it all the same."""
+    """Plan without the lapses of jobs that cannot continue with the GPUs that they keep."""
     own = {one.job_id for one in asked.workload.holds}
     decided = plan_of(asked)
     return replace(decided, lapses=tuple(one for one in decided.lapses if one.beneficiary not in own))
 
 
 def wait_for_ever(asked: Question) -> Plan:
-    """A gang that lost a host waits for another of its domain, however long none comes."""
+    """Plan with gangs that lost a host waiting without end for another of its domain."""
     recovery = asked.policy.recovery.model_copy(update={"wait_for_replacement_s": 1e9})
     return plan_of(replace(asked, policy=asked.policy.model_copy(update={"recovery": recovery})))
 
 
 def reclaim_from_any_tier(asked: Question) -> Plan:
-    """Every tier below the beneficiary's gives, whatever was promised to it."""
+    """Plan with every tier below the beneficiary's reclaimable, even if its rule excludes reclaim."""
     return plan_of(replace(asked, policy=_with_tiers(asked.policy, notice_s=1.0)))
 
 
@@ -59,20 +59,20 @@ def ignore_min_run(asked: Question) -> Plan:
 
 
 def ignore_caps(asked: Question) -> Plan:
-    """A tenant may lose whatever it has."""
+    """Plan without a cap on what a tenant may lose."""
     reclaim = asked.policy.reclaim.model_copy(update={"cap_fraction": 1.0})
     policy = asked.policy.model_copy(update={"reclaim": reclaim})
     return plan_of(replace(asked, policy=policy, workload=replace(asked.workload, losses=())))
 
 
 def ignore_quotas_above(asked: Question) -> Plan:
-    """A team's own quota counts, its department's does not."""
+    """Plan with a team's own quota alone, without its department's."""
     tenancy = replace(asked.workload.tenancy, members={})
     return plan_of(replace(asked, workload=replace(asked.workload, tenancy=tenancy)))
 
 
 def split_domains(asked: Question) -> Plan:
-    """A required level is a wish."""
+    """Plan with required levels as preferred ones."""
     queue = [replace(job, required_level=None, preferred_level=job.required_level) for job in asked.queue]
     return plan_of(replace(asked, queue=queue))
 
@@ -82,7 +82,7 @@ def split_slices(asked: Question) -> Plan:
 
 
 def spread_over_unknown(asked: Question) -> Plan:
-    """A gang that is spread evenly may have hosts of which nobody knows where they stand."""
+    """Plan with evenly spread gangs on hosts of unknown place, too."""
     return plan_of(replace(asked, queue=[replace(job, rule=replace(job.rule, balance=None)) for job in asked.queue]))
 
 
@@ -91,7 +91,7 @@ def mix_cohorts(asked: Question) -> Plan:
 
 
 def give_a_gpu_twice(asked: Question) -> Plan:
-    """The last rank of a host shares its neighbour's GPU."""
+    """Plan, and give the last rank of a host its neighbour's GPU."""
 
     def doubled(parts: Parts) -> Parts:
         return tuple((node_id, (*part[:-1], part[0])) for node_id, part in parts)
@@ -102,7 +102,7 @@ def give_a_gpu_twice(asked: Question) -> Plan:
 
 
 def evict_one_more(asked: Question) -> Plan:
-    """One more victim than is needed, to be sure."""
+    """Plan, and reclaim one more victim than needed."""
     decided = plan_of(asked)
     chosen = {one.victim for one in decided.reclaims}
     for attempt in asked.workload.running:
@@ -116,7 +116,7 @@ def evict_one_more(asked: Question) -> Plan:
 
 
 def take_the_first_told(asked: Question) -> Plan:
-    """The queue's order is that in which its jobs were read."""
+    """Plan with the queue in the order in which its jobs were read, of which only the first is planned."""
     return plan_of(replace(asked, queue=asked.queue[:1]))
 
 

@@ -1,7 +1,7 @@
-"""By which rules a world is scheduled: its policy, its tenants' quotas, where its hosts stand, who works on them when.
+"""The scheduling rules of a world: its policy, its tenants' quotas, the place of its hosts, and planned work.
 
-In one world of four ``scheduler.planner`` decides by these; in the rest whoever fits is picked by chance, which
-costs little and meets more of the races between commits.
+In one of four worlds ``scheduler.planner`` decides by these rules. In the others jobs that fit are chosen at random,
+which costs little and gives more races between commits.
 """
 
 from collections import Counter
@@ -28,7 +28,10 @@ _LARGEST_GANG: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Planned work on a node: known of from ``declared_ms`` on, who is there is told to leave at ``closes_ms``."""
+    """Planned work on a node.
+
+    It is known from ``declared_ms`` on; jobs there get their stop requests at ``closes_ms``.
+    """
 
     node_id: NodeId
     declared_ms: int
@@ -39,9 +42,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``is_planned``: else picked by chance, and none of the rest is asked. ``paths``: of each host its domain on each
-    of ``LEVELS``, an empty name where nobody knows; ``costs``: its ``GpuView.health_cost``. ``pause_beats``: between
-    two plans at the least.
+    """The rules of one world.
+
+    ``is_planned``: the planner decides; else the choice is random and the other rules are not used. ``paths``: each
+    host's domain at each of ``LEVELS``, an empty name if unknown; ``costs``: its ``GpuView.health_cost``.
+    ``pause_beats``: the least time between two plans.
     """
 
     is_planned: bool = False
@@ -56,11 +61,11 @@ class Rules:
     windows: tuple[Window, ...] = ()
 
     def domain(self, node_id: NodeId, level: str) -> str:
-        """Empty: nobody knows."""
+        """Return the host's domain; empty if unknown."""
         return self.paths[node_id][LEVELS.index(level)]
 
     def most_gpus(self, tenant: str, tier: str) -> int | None:
-        """That the tenant and each above it may hold of the tier; None: no limit."""
+        """Return the most GPUs that the tenant may have within its own quota and those above it; None: no limit."""
         line = self.tenancy.line(TenantId(tenant))
         quotas = (self.tenancy.quotas.get((above, tier)) for above in line)
         return min((one.most for one in quotas if one is not None and one.most is not None), default=None)
@@ -70,7 +75,7 @@ BY_CHANCE: Final = Rules()
 
 
 def draw_rules(rng: Random, settings: Settings, nodes: Sequence[NodeId], *, is_planned: bool | None = None) -> Rules:
-    """``is_planned``: None: one world of four is."""
+    """Return the rules of a world. ``is_planned``: None makes it true in one of four worlds."""
     is_drawn = rng.random() < _PLANNED_SHARE
     if not (is_drawn if is_planned is None else is_planned):
         return BY_CHANCE
@@ -90,7 +95,7 @@ def draw_rules(rng: Random, settings: Settings, nodes: Sequence[NodeId], *, is_p
 
 
 def _draw_policy(rng: Random, settings: Settings) -> Policy:
-    """The default policy, with the times of this world: its beats are seconds, not hours."""
+    """Return the default policy with the times of this world: its beats are seconds, not hours."""
     beat_s, default = settings.timers.heartbeat_ms / 1000, DEFAULT_POLICY
     queue = {
         "ageing_exponent": rng.choice((0.0, 1.0, 1.5)),
@@ -182,7 +187,10 @@ def _draw_windows(rng: Random, settings: Settings, nodes: Sequence[NodeId]) -> t
 
 
 def shaped(row: JobRow, rules: Rules, settings: Settings, wanted: Random) -> JobRow:
-    """The job as one that these rules could place in an empty fleet: else it would wait for ever by right."""
+    """Return the job, changed so that these rules can place it in an empty fleet.
+
+    Else it would rightly be pending without end.
+    """
     tier = wanted.choice(("reserved", "on_demand", "spot", "spot"))
     level = wanted.choice((None, None, None, "rack", "rack", "block"))
     hosts = _hosts_by_domain(rules, level)
@@ -213,7 +221,7 @@ def shaped(row: JobRow, rules: Rules, settings: Settings, wanted: Random) -> Job
 
 
 def _hosts_by_domain(rules: Rules, level: str | None) -> Counter[tuple[str, str]]:
-    """Of one cohort in one domain of the level, whose name is known."""
+    """Return the number of hosts of one cohort in each known domain of the level."""
     found: Counter[tuple[str, str]] = Counter()
     for node_id, cohort in rules.cohorts.items():
         domain = "fleet" if level is None else rules.domain(node_id, level)
@@ -227,7 +235,7 @@ def _anywhere(_: Rules, __: int, ___: str | None) -> PlacementRule:
 
 
 def _spread(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
-    """Evenly over racks, where hosts enough stand in racks that are known."""
+    """Return an even spread over racks, if known racks have enough hosts."""
     known: Counter[tuple[str, str]] = Counter()
     for (cohort, rack), number in _hosts_by_domain(rules, "rack").items():
         known[cohort, _above(rules, rack, level)] += number
@@ -235,7 +243,7 @@ def _spread(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
 
 
 def _slices(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
-    """Pairs of hosts in one rack, where racks have such pairs enough for the gang."""
+    """Return slices of two hosts in one rack, if racks have enough such pairs for the gang."""
     pairs: Counter[tuple[str, str]] = Counter()
     for (cohort, rack), number in _hosts_by_domain(rules, "rack").items():
         pairs[cohort, _above(rules, rack, level)] += number // 2
@@ -245,6 +253,6 @@ def _slices(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
 
 
 def _above(rules: Rules, rack: str, level: str | None) -> str:
-    """The rack's own domain of the level."""
+    """Return the rack's own domain of the level."""
     block = next(path[0] for path in rules.paths.values() if path[1] == rack)
     return {None: "fleet", "block": block, "rack": rack}[level]

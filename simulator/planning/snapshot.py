@@ -1,6 +1,6 @@
-"""What the planner is asked of this world, read from its rows at one moment: fleet, queue, what runs and is promised.
+"""The planner's input from the rows of this world at one moment: fleet, queue, running attempts and holds.
 
-As ``control.placement.scheduling`` reads it from PostgreSQL.
+``control.placement.scheduling`` reads the same from PostgreSQL.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ _HAD_TO_LEAVE: Final = frozenset({*KEEPS_ITS_GPUS, Cause.RESIZE})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``seen``: the jobs of the queue as they were."""
+    """The planner's input. ``seen``: the jobs of the queue as they were."""
 
     question: Question
     seen: Mapping[JobId, JobLife]
@@ -44,8 +44,9 @@ class Snapshot:
 
 
 def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience_ms: int) -> Snapshot | None:
-    """None: nobody waits, may grow or is promised anything. ``patience_ms``: who had to leave waits so long for its
-    own GPUs to be proved clean.
+    """Return the snapshot; None if no job is pending, may grow or has a standing reclaim.
+
+    ``patience_ms``: how long an evacuated or interrupted job waits for its own GPUs to be proved clean.
     """
     queued = [life for life in store.jobs.values() if life.state is JobState.QUEUED]
     promised = store.notices.held_for()
@@ -67,7 +68,7 @@ def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience
 
 
 def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
-    """One that is as it was is the very same: hundreds of snapshots differ in a GPU or two."""
+    """Return the GPUs; an unchanged one is the same object: hundreds of snapshots differ in a GPU or two."""
     rules, now_ms, known = store.rules, store.clock(), store.views
     worked_on = {one.node_id for one in store.windows() if one.starts_ms <= now_ms}
     views = []
@@ -86,7 +87,7 @@ def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
 
 @cache
 def _facts(*said: *tuple[Standing, Contact, bool, bool, bool]) -> AdmissionFacts:
-    """All GPUs of which the same is said share one."""
+    """Return the facts; GPUs with equal ones share one object."""
     standing, contact, is_cordoned, is_held, is_calm = said
     return AdmissionFacts(standing, contact, is_cordoned, is_held, override=Standing.HEALTHY if is_calm else None)
 
@@ -134,7 +135,7 @@ def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
 
 
 def _ends_ms(row: JobRow, life: AttemptLife, started_ms: int) -> int | None:
-    """None of one whose job goes on with what is good of it: nobody else shall count on that."""
+    """Return the certain end, or None if the job continues on its good GPUs: no other job may count on them."""
     if life.stop is None:
         return started_ms + row.wall_time_ms + row.stop_grace_ms
     return None if life.stop.reason in GOES_ON_THERE else life.stop.deadline_ms
@@ -164,7 +165,7 @@ def _standing(store: Store) -> list[StandingReclaim]:
 
 
 def _losses(store: Store, now_ms: int, since_ms: int) -> list[ReclaimLoss]:
-    """What is over, and what leaves for nobody any more; what stands is counted by itself."""
+    """Return completed reclaims, and those whose hold has ended; standing ones are counted separately."""
     losses = []
     for tenant, _, notice in store.notices.lost(since_ms):
         is_counted = notice.settled_ms is not None or notice.hold_ended is not None
@@ -200,7 +201,7 @@ def _may_anybody_grow(store: Store, now_ms: int) -> bool:
 
 
 def _waits_for_its_own(store: Store, job: JobLife, since_ms: int, contacts: Mapping[NodeId, Contact]) -> bool:
-    """Its last attempt has just ended, and hosts that are heard of are still proving its GPUs clean."""
+    """Return whether its last attempt has just ended, and live hosts are still proving its GPUs clean."""
     last = _last(store, job.job_id)
     if last is None or last.ending is None or store.ended_ms.get(last.attempt_id, since_ms) <= since_ms:
         return False
@@ -221,7 +222,7 @@ def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJ
     keep: Parts = () if last is None else tuple(store.allocated[last.attempt_id].items())
     is_interrupted = last is not None and last.ending is not None and last.ending.cause in INTERRUPTIONS
     avoided = _at_fault(store, job.job_id)
-    # What is held since an interruption is what it keeps, and says nothing of its size.
+    # GPUs that are held since an interruption are the ones it keeps; they do not change its size.
     held_nodes = 0 if is_interrupted else num_held // row.gpus_per_node
     waiting = WaitingJob(
         job_id=job.job_id,
@@ -230,7 +231,7 @@ def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJ
         queued_ms=store.submitted_ms[job.job_id],
         nodes=held_nodes if row.min_nodes <= held_nodes <= row.most_nodes else row.nodes,
         gpus_per_node=row.gpus_per_node,
-        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
+        # Avoiding every host would leave the job pending without end: then no host is avoided.
         avoid_nodes=avoided if len(store.gpus) - len(avoided) >= row.min_nodes else frozenset(),
         tenant_id=TenantId(row.tenant),
         required_level=row.required_level,
@@ -248,7 +249,7 @@ def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJ
 
 
 def _passed_gpu_s(store: Store, row: JobRow, now_ms: int) -> float:
-    """What jobs of its tier have run for that came later."""
+    """Return the GPU-seconds that later jobs of its tier have run."""
     came_ms, passed = store.submitted_ms[row.job_id], 0.0
     for attempt_id, life in store.attempts.items():
         started_ms, other = store.started_ms(life), store.rows[life.job_id]
@@ -260,7 +261,10 @@ def _passed_gpu_s(store: Store, row: JobRow, now_ms: int) -> float:
 
 
 def _at_fault(store: Store, job_id: JobId) -> frozenset[NodeId]:
-    """Hosts of its last attempts that ended by a host's fault: those at fault, or all, where nobody knows which."""
+    """Return the hosts at fault in its last attempts that ended by a host's fault.
+
+    If the faulty host of an attempt is unknown, all its hosts count.
+    """
     nodes: Counter[NodeId] = Counter()
     own: list[AttemptId] = store.attempts_of.get(job_id, [])
     for attempt_id in own[-_AVOID_LAST_ATTEMPTS:]:

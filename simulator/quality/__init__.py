@@ -1,1 +1,1 @@
-"""How well the detectors find faults in a fleet's simulated weeks."""
+"""Quality of fault detection over a fleet's simulated weeks."""

@@ -1,8 +1,8 @@
-"""What breaks in a fleet, by the classes of the 419 interruptions of Llama 3's training: which of them agents can see.
+"""The faults of a fleet, by the classes of the 419 interruptions of Llama 3's training, and which ones agents can see.
 
-Each fault that is listed says what an agent would tell of it: of the driver's errors the very line of the kernel log,
-which goes through the parser (``health.xid.kernel_log``); readings as samples have them; states as events. ``UNSEEN``
-are the classes of which no agent tells anything, each with why.
+Each listed fault states what an agent would report of it. An error of the driver is the very line of the kernel log,
+which goes through the parser (``health.xid.kernel_log``); readings are as samples have them; states are events.
+``UNSEEN`` lists the classes of which no agent reports anything, each with the reason.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What an agent would tell of one, and by which evidence it is found. ``share``: of the 419.
+    """One class of fault, and the evidence by which it is found. ``share``: of the 419.
 
-    Told by ``event`` at once, or by ``readings`` in each of the next samples.
+    An agent reports it by ``event`` at once, or by ``readings`` in each of the next samples.
     """
 
     name: str
@@ -41,7 +41,10 @@ class Fault:
 
 
 def logged(line: str) -> Event:
-    """What the agent makes of a line of the kernel log. Raises AssertionError where it finds no one error in it."""
+    """Return the event that the agent makes of a line of the kernel log.
+
+    Raises AssertionError if the line does not contain exactly one error.
+    """
     found = KernelLogReader().read(line)
     if len(found) != 1:
         raise AssertionError(f"{len(found)} errors in {line!r}")
@@ -94,4 +97,4 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
 }
 """Class → how many of the 419, and why no detector can see it."""
 NUM_LISTED: Final = sum(fault.share for fault in FAULTS)
-"""Of the 419 those of a class that is listed. The shares of a class that has several faults here are ours."""
+"""How many of the 419 are of a listed class. If a class has several faults here, their shares are our assumption."""

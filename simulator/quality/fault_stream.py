@@ -1,11 +1,11 @@
-"""What the agents of a fleet would tell in some weeks: faults of hardware, each with its truth, and health's noise.
+"""The reports of a fleet's agents over some weeks: faults of hardware, each with its truth, and the noise of health.
 
-Pure: the seed decides. Faults come by their shares of the 419 interruptions that Llama 3's training counted in 54 days
-on 2,048 nodes, as far as an agent can see them (``simulator.quality.fault_classes``, which says of the others why not).
-Noise: programs of users that crash again and again (``simulator.quality.user_programs``), links that train after boots,
-corrected errors, power caps, and reports that are lost. A sample in a lost report is gone for good, as where an agent's
-spool is full. Its events are not, since a spool gives them up last: they come with the next report.
-Agents start anew: what was sent comes again, as it was, and what stands is told again as new.
+Pure: the seed decides. Faults occur by their shares of the 419 interruptions that Llama 3's training counted in 54 days
+on 2,048 nodes, as far as an agent can see them (``simulator.quality.fault_classes`` gives the reasons for the others).
+Noise: programs of users that crash repeatedly (``simulator.quality.user_programs``), links that train after boots,
+corrected errors, power caps, and lost reports. A sample in a lost report is lost permanently, as if the agent's spool
+were full. Its events are not, since a spool drops them last: they come with the next report. Agents restart: what was
+sent comes again unchanged, and states that still hold are reported again as new.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ INTERVAL_MS: Final = 10_000
 FAULTS_PER_NODE_DAY: Final = NUM_LISTED / 54 / 2048
 LOST_SHARE: Final = 0.01
 RESENT_SHARE: Final = 0.05
-"""Of all that is sent: it is stored, its answer is lost with the agent, and the agent's next life sends it again."""
+"""Share of all messages that are stored, but whose answer is lost with the agent: its next life sends them again."""
 RESENT_WITHIN_MS: Final = 600_000
 ANEW_WITHIN_MS: Final = HOUR_MS
-"""When the next life of an agent tells of a fault that stands."""
+"""Time within which the next life of an agent reports a fault that still holds."""
 TRAINING_SHARE: Final = 214 / 288
-"""Of nodes that boot those that tell of links that train (NVSentinel issue 1701)."""
+"""Share of booting nodes that report links that train (NVSentinel issue 1701)."""
 
 
 SAMPLES_OF_A_FAULT: Final = 12
@@ -46,7 +46,7 @@ class Injected:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """``arrivals``: when each input reaches the server, in that order."""
+    """One stream. ``arrivals``: when each input reaches the server, in that order."""
 
     injected: tuple[Injected, ...]
     arrivals: tuple[tuple[int, Input], ...]
@@ -70,7 +70,7 @@ def stream_of(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stre
 
 
 def _arrival_ms(rng: Random, given: Input) -> int:
-    """An event wakes the uplink, a sample goes with the interval; an event that is lost comes with the next report."""
+    """Return when the input arrives: an event soon, a sample by the interval; a lost event with the next report."""
     delay_ms = rng.randrange(500) if isinstance(given, GpuSignal) else rng.randrange(1_000)
     while isinstance(given, GpuSignal) and rng.random() < LOST_SHARE:
         delay_ms += INTERVAL_MS
@@ -78,14 +78,14 @@ def _arrival_ms(rng: Random, given: Input) -> int:
 
 
 def _is_lost(rng: Random, given: Input) -> bool:
-    """For good: a sample with its report."""
+    """Return whether the input is lost permanently: a sample with its report."""
     return isinstance(given, Sampled) and rng.random() < LOST_SHARE
 
 
 def _come_again(
     rng: Random, arrivals: Sequence[tuple[int, int, Input]], injected: Sequence[Injected]
 ) -> list[tuple[int, int, Input]]:
-    """Of agents that began anew: the same input once more, and each state that stands, as an event of its own."""
+    """Return the messages of restarted agents: the same input again, and each state that still holds as an event."""
     again = [
         (at_ms + rng.randrange(1, RESENT_WITHIN_MS), number, given)
         for at_ms, number, given in arrivals
@@ -102,7 +102,7 @@ def _come_again(
 
 
 def _faults(rng: Random, num_nodes: int, num_days: float, start_ms: int, span_ms: int) -> Iterator[Injected]:
-    """No GPU and no node has two: what is found would not say which."""
+    """Yield the faults. No GPU and no node has two, so that each finding has one truth."""
     number = max(len(FAULTS), round(FAULTS_PER_NODE_DAY * num_nodes * num_days))
     kinds = [*FAULTS, *rng.choices(FAULTS, [each.share for each in FAULTS], k=number - len(FAULTS))]
     nodes = rng.sample(range(num_nodes), min(number, num_nodes))
@@ -120,9 +120,9 @@ def _sampled(at_ms: int, node_id: NodeId, gpu_uuid: GpuUuid, **readings: float) 
 
 
 def _told_of(rng: Random, injected: Injected) -> Iterator[Input]:
-    """What tells of it; where samples do, after some of before, when the GPU was well and watched.
+    """Yield the inputs that report a fault; samples are preceded by some of the healthy GPU.
 
-    A real one is sampled 360 times an hour, so that no loss of a single report hides what was before.
+    A real GPU is sampled 360 times an hour, so that no loss of a single report hides the state before.
     """
     at_ms, node_id, gpu, fault = injected.at_ms, injected.node_id, injected.gpu_uuid, injected.fault
     if fault.event is not None:
@@ -139,9 +139,10 @@ def _told_of(rng: Random, injected: Injected) -> Iterator[Input]:
 
 
 def _boots(rng: Random, num_nodes: int, start_ms: int, span_ms: int, dark: Collection[NodeId]) -> Iterator[GpuSignal]:
-    """Each node boots once; most tell of links that train and a fabric that is not ready, for up to three minutes.
+    """Yield one boot of each node.
 
-    ``dark``: nodes whose links are at fault. What a boot tells of those would be another fault of theirs, or its end.
+    Most report links that train and a fabric that is not ready, for up to three minutes. ``dark``: nodes whose links
+    are at fault. A boot there would be another fault, or the end of the first.
     """
     for node in range(num_nodes):
         if rng.random() >= TRAINING_SHARE or f"node_{node}" in dark:
@@ -165,7 +166,7 @@ def _boots(rng: Random, num_nodes: int, start_ms: int, span_ms: int, dark: Colle
 
 
 def _wear(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
-    """Corrected errors under every limit, and states of well GPUs told again by agents that started anew."""
+    """Yield corrected errors under every limit, and states of healthy GPUs that restarted agents report again."""
     for _ in range(num_nodes // 2):
         node_id, gpu = place(rng, num_nodes)
         at_ms = start_ms + rng.randrange(span_ms)
@@ -176,7 +177,7 @@ def _wear(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[
 
 
 def _power_caps(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[Sampled]:
-    """Full load: the power cap is set in sample after sample."""
+    """Yield samples at full load: the power cap is set in sample after sample."""
     for _ in range(num_nodes // 20):
         node_id, gpu = place(rng, num_nodes)
         at_ms = start_ms + rng.randrange(span_ms)

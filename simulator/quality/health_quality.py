@@ -1,4 +1,4 @@
-"""How well the rules find what is broken and leave alone what is not: a fleet's weeks judged, beside the truth."""
+"""The quality of detection rules: a fleet's weeks judged and compared with the truth."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +21,12 @@ _NO_BREAKER: Final = BreakerPolicy(
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of one seed. ``found_s``: for each fault that was found, seconds from its beginning; ``missed``: the others.
+    """The quality for one seed.
 
-    ``wrongly_out`` and ``wrongly_suspect``: GPUs without a fault that the rules would quarantine, or made SUSPECT; the
-    circuit breaker, which would hide it, is wide open. ``counted_twice``: faults of which there is more than one
-    evidence, though each was there once; agents that begin anew tell of them again.
+    ``found_s``: for each fault that was found, seconds from its onset; ``missed``: the others. ``wrongly_out`` and
+    ``wrongly_suspect``: GPUs without a fault that the rules would quarantine, or made SUSPECT; the circuit breaker,
+    which would hide this, is disabled. ``counted_twice``: faults with more than one evidence, though each occurred
+    once; restarted agents report them again.
     """
 
     num_inputs: int
@@ -74,12 +75,12 @@ def _outputs(world: Replay, stream: Stream, until_ms: int) -> Iterator[object]:
 
 
 def _found_ms(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> int | None:
-    """When evidence of the fault was first there."""
+    """Return when the first evidence of the fault appeared, or None."""
     return min(_evidence_of(injected, told), default=None)
 
 
 def _evidence_of(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> list[int]:
-    """When evidence of the fault, about its GPU or its node, came to be."""
+    """Return the times at which evidence of the fault, about its GPU or its node, appeared."""
     about = None if injected.fault.is_of_node else injected.gpu_uuid
     return [
         at_ms

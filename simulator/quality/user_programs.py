@@ -1,8 +1,8 @@
 """Programs of users that crash: XIDs 13, 31 and 43 by their own fault, each with the clean-up (45) after it.
 
-What is assumed: one job a node on the mean, so that 12,500 nodes give 9,000,000 job-hours in 30 days, and the 2 crashes
-in 1,000 job-hours 18,000 crashes. They do not come alone: a program that is wrong is started again, on the same GPUs,
-until somebody looks. ``ROWS`` says how many crashes such a row has.
+It is assumed that a node has one job on average. So 12,500 nodes give 9,000,000 job-hours in 30 days, and 2 crashes in
+1,000 job-hours give 18,000 crashes. They do not come alone: a faulty program is started again, on the same GPUs, until
+a person looks into it. ``ROWS`` lists how many crashes such a row has.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ ROWS: Final = (1, 1, 2, 4, 8, 20, 60)
 EVERY_MS: Final = 1_800_000
 """The mean pause between a crash and the next."""
 WHOLE_NODE_SHARE: Final = 0.25
-"""Of programs those of which all GPUs of the node tell."""
+"""Share of programs that all GPUs of the node report."""
 _WORDS: Final[Mapping[int, str]] = {
     13: "pid=4711, name=python3, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address",
     31: "pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted",
@@ -33,7 +33,7 @@ _WORDS: Final[Mapping[int, str]] = {
 
 
 def crashes_of(rng: Random, num_nodes: int, num_days: float, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
-    """Row by row, until there are as many crashes as so many jobs have."""
+    """Yield crashes row by row, until there are as many as so many jobs have."""
     left = round(CRASHES_PER_JOB_HOUR * 24 * num_days * num_nodes)
     while left > 0:
         in_a_row = min(left, rng.choice(ROWS))
@@ -42,7 +42,7 @@ def crashes_of(rng: Random, num_nodes: int, num_days: float, start_ms: int, span
 
 
 def _row(rng: Random, in_a_row: int, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
-    """One program: the same code, in the same unit of the same GPUs, as often as it is started."""
+    """Yield one program's crashes: the same code, in the same unit of the same GPUs, for each start."""
     node_id, gpu = place(rng, num_nodes)
     code, at_ms = rng.choice((13, 31, 43)), start_ms + rng.randrange(span_ms)
     words = {"gpc": rng.randrange(8), "tpc": rng.randrange(9)}

@@ -1,1 +1,1 @@
-"""Situations that a person poses: a fleet, what runs and waits, what happens; and what the planner decides."""
+"""Situations that a person describes: a fleet, running and pending jobs, events; and the planner's decisions."""

@@ -1,4 +1,4 @@
-"""What the parts of a scenario must agree in: names that stand elsewhere, GPUs that a node has, an order in time."""
+"""Checks that the parts of a scenario agree: names that exist, GPUs that a node has, the order in time."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ from simulator.scenarios.form import Place, ScenarioForm
 from simulator.scenarios.job_form import QueuedJob, RunningJob
 
 _NAMED = 12
-"""So many of the accepted names are listed."""
+"""At most so many of the accepted names are listed."""
 
 
 class Disagreement(NamedTuple):
-    """``place``: the field that is at fault."""
+    """One disagreement. ``place``: the field that is at fault."""
 
     place: Place
     words: str
 
 
 def disagreements(form: ScenarioForm, policy: Policy) -> Iterator[Disagreement]:
-    """Each part of ``form`` is right by itself."""
+    """Yield all disagreements. Each part of ``form`` is valid by itself."""
     yield from _of_nodes(form)
     yield from _of_domains(form)
     yield from _of_tenants(form)
@@ -120,7 +120,7 @@ def _of_the_tree(form: ScenarioForm) -> Iterator[Disagreement]:
 
 
 def _quotas(form: ScenarioForm) -> Iterator[tuple[str, str, Place]]:
-    """Tenant, tier, and where they stand."""
+    """Yield tenant, tier, and the place in the document, of each quota."""
     for number, quota in enumerate(form.quotas):
         yield quota.tenant, quota.tier, ("quotas", number)
     for number, one in enumerate(form.tenants):
@@ -158,7 +158,7 @@ def _of_jobs(form: ScenarioForm, policy: Policy) -> Iterator[Disagreement]:
 
 
 def _of_the_form(pointer: str) -> Place:
-    """A job of a scenario has the fields of its topology and shape among its own."""
+    """Return the place of a pointer: a scenario's job has the fields of topology and shape among its own."""
     parts = [part for part in pointer.split("/") if part]
     return tuple(parts[1:] if parts[0] in {"topology", "shape"} else parts)
 
@@ -176,7 +176,7 @@ def _of_times(form: ScenarioForm) -> Iterator[Disagreement]:
 
 
 def _of_ends(form: ScenarioForm) -> Iterator[Disagreement]:
-    """Who ends has come before: by its second, and of one second by its place in the list."""
+    """Yield ends of jobs that do not exist by then: by the second, within one second by the place in the list."""
     jobs: tuple[RunningJob | QueuedJob, ...] = (*form.jobs.running, *form.jobs.queued)
     there = {job.name for job in jobs}
     later = {one.submit.name: one.at_s for _, one in reversed(form.told) if one.submit is not None}

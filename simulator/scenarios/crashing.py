@@ -1,6 +1,6 @@
-"""The control plane of a scenario dies around a commit that was named, and is away for a while.
+"""A crash of the control plane of a scenario at a named commit, and its downtime.
 
-What it had committed stands; what the same plan had beside that is not done, and nobody remembers that it was planned.
+Its commits remain. The rest of the same plan is not done, and the plan is forgotten.
 """
 
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ Commit = Literal[
 
 
 class Crash(StrictModel):
-    """The control plane dies at its next commit of this kind, before it or after it, and is away for ``down_s``.
+    """A crash of the control plane at its next commit of this kind, before it or after it, for ``down_s``.
 
-    Meanwhile nothing is decided; hosts go on, with the deadlines that they were told.
+    Meanwhile nothing is decided; hosts continue, with the deadlines that they have.
     """
 
     at: Commit
@@ -29,12 +29,15 @@ class Crash(StrictModel):
 
 
 class DiedError(Exception):
-    """Here."""
+    """The crash happens here."""
 
 
 @dataclass(slots=True)
 class Crashes:
-    """``armed``: in the order in which they came; each is reached once. ``up_ms``: when it is back."""
+    """The crashes of a scenario.
+
+    ``armed``: in the order in which they came; each is reached once. ``up_ms``: when the control plane is back.
+    """
 
     armed: list[Crash] = field(default_factory=list)
     up_ms: int = 0
@@ -46,7 +49,7 @@ class Crashes:
         return now_ms < self.up_ms
 
     def reach(self, point: Commit, now_ms: int) -> None:
-        """Raises ``DiedError`` at a point that is armed; of one point, at the crash that was armed first."""
+        """Crash if the point is armed; of several crashes at one point, take the first. Raises ``DiedError``."""
         crash = next((one for one in self.armed if one.at == point), None)
         if crash is not None:
             self.up_ms = now_ms + round(crash.down_s * 1000)

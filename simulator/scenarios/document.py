@@ -1,4 +1,4 @@
-"""A scenario whose parts agree with each other, under the policy that it says."""
+"""A scenario whose parts agree with each other, under the policy that it states."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -18,11 +18,11 @@ from simulator.scenarios.form import Happening, Place, ScenarioForm
 
 
 class Scenario(ScenarioForm):
-    """As a file says it: ``validated`` tells all that is wrong with one."""
+    """A scenario as a file states it: ``validated`` reports all faults of one."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        """All that is wrong at once, each at its place."""
+        """Raise all disagreements at once, each at its place."""
         try:
             found = list(disagreements(self, self.rules))
         except ValidationFailedError as refused:
@@ -33,7 +33,7 @@ class Scenario(ScenarioForm):
 
     @property
     def rules(self) -> Policy:
-        """The built-in policy with the topology's levels, under what it overrides.
+        """Return the built-in policy with the topology's levels, under what it overrides.
 
         Raises ValidationFailedError: that makes no policy.
         """
@@ -43,7 +43,7 @@ class Scenario(ScenarioForm):
         return validated(Policy, _merged(base, self.policy))
 
     def _place_of(self, fault: FieldFault) -> Place:
-        """Of a fault of the policy: where this document says it."""
+        """Return the place in this document of a fault of the policy."""
         parts = [part for part in fault.pointer.split("/") if part]
         own = self.policy.get("placement")
         says_levels = isinstance(own, Mapping) and "levels" in own
@@ -76,12 +76,12 @@ class Scenario(ScenarioForm):
 
     @property
     def happenings(self) -> tuple[Happening, ...]:
-        """Faults before requests of the same second."""
+        """Return the events in the order of time, faults before requests of the same second."""
         return tuple(one for _, one in self.told)
 
 
 def _error_of(one: Disagreement) -> InitErrorDetails:
-    """Of a kind of its own: ``validated`` asks again only for what a part says of itself."""
+    """Return an error of a kind of its own: ``validated`` treats only a part's own errors again."""
     words = PydanticCustomError("disagreement", "{words}", {"words": one.words})
     return InitErrorDetails(type=words, loc=one.place, input=None)
 

@@ -1,4 +1,4 @@
-"""What stands in a scenario beside its jobs: nodes and their places, GPUs that are not sound, tenants and quotas."""
+"""A scenario's parts other than jobs: nodes and their places, GPUs that are not sound, tenants and quotas."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,14 @@ from muster.domain.strict import Name, Printable, StrictModel
 _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]")
 MOST_NODES: Final = 100_000
 MOST_GPUS: Final = 64
-"""Of a node."""
+"""The most GPUs of a node."""
 Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class Nodes(StrictModel):
-    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows.
+    """Nodes of a kind.
 
+    ``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: unknown.
     ``attributes``: their labels. ``domain`` is another word for the path: ``A``, or ``block-1/A``, or a list.
     """
 
@@ -70,7 +71,7 @@ class Nodes(StrictModel):
         return self
 
     def domains_of(self, said: str) -> Iterator[str]:
-        """Its domains that are meant by a name, or by a path from the widest level on."""
+        """Yield its domains that match a name, or a path from the widest level on."""
         paths = ["/".join(self.path[: depth + 1]) for depth in range(len(self.path))]
         yield from (path for path, name in zip(paths, self.path, strict=True) if said in (path, name))
 
@@ -89,7 +90,7 @@ class Nodes(StrictModel):
 
 
 class Topology(StrictModel):
-    """``levels``: names of the tree's levels between fleet and node, widest first."""
+    """The tree of the fleet. ``levels``: names of its levels between fleet and node, widest first."""
 
     levels: tuple[Name, ...] = Field(default=("rack",), strict=False)
     nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
@@ -112,9 +113,9 @@ class Topology(StrictModel):
 
 
 class GpuState(StrictModel):
-    """Of GPUs of a node, numbered from 0; all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken.
+    """The state of GPUs of a node, numbered from 0; all of them without ``slots``.
 
-    ``quarantines``: of its board, within the time that the policy counts them.
+    ``score``: 1 is sound, 0 is broken. ``quarantines``: of its board, within the time that the policy counts them.
     """
 
     node: Printable
@@ -129,7 +130,7 @@ class GpuState(StrictModel):
 
 
 class TierQuota(StrictModel):
-    """``borrowable_gpus``, ``ceiling_gpus``: None: no limit."""
+    """A quota in one tier. ``borrowable_gpus``, ``ceiling_gpus``: None: no limit."""
 
     guaranteed_gpus: Gpus = 0
     borrowable_gpus: Gpus | None = None
@@ -153,9 +154,10 @@ class Quota(TierQuota):
 
 
 class TenantPlace(StrictModel):
-    """``used_gpus``: what it held in the past, on the average, those of long ago counting less and less.
+    """A tenant and its parent.
 
-    ``quota``: its own by tier, as ``quotas`` has them for all.
+    ``used_gpus``: the average number of GPUs that it had in the past, where older use counts less and less. ``quota``:
+    its own by tier, as ``quotas`` has them for all.
     """
 
     name: Printable

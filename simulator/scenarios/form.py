@@ -1,4 +1,4 @@
-"""The form of a scenario: what stands at second 0, and what happens after it. Times are seconds, before it negative."""
+"""The form of a scenario: its state at second 0, and the events after it. Times are in seconds, negative before 0."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
@@ -18,7 +18,7 @@ _WORDS: Final = ("submit", "plan", "cancel", "end", "change", "restart", "crash"
 class Happening(StrictModel):
     """One of ``submit``, ``plan``, ``cancel``, ``end``, ``change``, ``restart`` or ``crash``, at its second.
 
-    ``plan``: only asked about. ``restart``: the control plane comes back, and knows what it had stored, no more.
+    ``plan``: only asked about. ``restart``: the control plane comes back, and knows only what it had stored.
     """
 
     at_s: Delay
@@ -40,8 +40,8 @@ class Happening(StrictModel):
 class Maintenance(StrictModel):
     """Planned work on ``nodes``, or on all whose path has ``domain``, from ``starts_s`` on, for ``lasts_s``.
 
-    Who runs there is told ``lead_s`` before it starts, and has left by then: nobody is placed there who would still run
-    so long before it.
+    Jobs there get a stop request ``lead_s`` before it starts, and have left by then. No job is placed there that would
+    still run at that time.
     """
 
     nodes: tuple[Printable, ...] = Field(default=(), strict=False)
@@ -58,14 +58,17 @@ class Maintenance(StrictModel):
 
 
 class Placed(NamedTuple):
-    """A job, and where the document says it."""
+    """A job, and its place in the document."""
 
     place: Place
     job: JobFields
 
 
 class ScenarioForm(StrictModel):
-    """``policy``: what differs from the built-in one. It is played until ``until_s``, or to its last request."""
+    """The parts of a scenario, each valid by itself.
+
+    ``policy``: its differences from the built-in one. The scenario ends at ``until_s``, or at its last request.
+    """
 
     about: Text = ""
     topology: Topology
@@ -89,17 +92,17 @@ class ScenarioForm(StrictModel):
 
     @property
     def told(self) -> list[tuple[Place, Happening]]:
-        """Where each stands, and what happens, in the order of time: faults before requests of the same second."""
+        """The events, each with its place, in the order of time: faults before requests of the same second."""
         parts: tuple[tuple[str, tuple[Happening, ...]], ...] = (("faults", self.faults), ("requests", self.requests))
         all_of = [((name, number), one) for name, part in parts for number, one in enumerate(part)]
         return sorted(all_of, key=lambda each: each[1].at_s)
 
     def placed_jobs(self) -> Iterator[Placed]:
-        """All that run, wait or are submitted, each a job of its own."""
+        """Yield all jobs that run, are pending or are submitted."""
         yield from (Placed(("jobs", "running", number), job) for number, job in enumerate(self.jobs.running))
         yield from (Placed(("jobs", "queued", number), job) for number, job in enumerate(self.jobs.queued))
         yield from (Placed((*place, "submit"), one.submit) for place, one in self.told if one.submit is not None)
 
     def planned_jobs(self) -> Iterator[Placed]:
-        """Only asked about."""
+        """Yield the jobs that are only asked about."""
         yield from (Placed((*place, "plan"), one.plan) for place, one in self.told if one.plan is not None)

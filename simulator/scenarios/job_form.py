@@ -1,4 +1,4 @@
-"""The jobs of a scenario: what runs and what waits, as a job's specification has it, with a rank a GPU."""
+"""The jobs of a scenario, running and pending, as a job's specification states them, with a rank a GPU."""
 
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Final, Self
@@ -18,10 +18,11 @@ DEFAULT_TENANT: Final = "tenant"
 
 
 class JobFields(StrictModel):
-    """``duration_s``: how long it runs; without one it does not end by itself.
+    """The fields of a job.
 
-    ``leaves_in_s``: so soon after a notice it has saved and let go; without it at the deadline. What it asks of its
-    place is as a job's specification has it, with a rank a GPU.
+    ``duration_s``: how long it runs; without one it does not end by itself. ``leaves_in_s``: the time after a notice
+    until it has saved and released its GPUs; without it, it leaves at the deadline. Its demands on its place are as in
+    a job's specification, with a rank a GPU.
     """
 
     name: Printable
@@ -43,7 +44,7 @@ class JobFields(StrictModel):
     @property
     @abstractmethod
     def num_nodes(self) -> int:
-        """Of its shape: said as a number, or by the hosts on which it runs."""
+        """The number of hosts of its shape: given as a number, or by the hosts on which it runs."""
 
     @property
     def shape(self) -> Shape:
@@ -60,9 +61,9 @@ class JobFields(StrictModel):
 
 
 class RunningJob(JobFields):
-    """It holds the first free slots of ``nodes``, which are its hosts in rank order.
+    """A running job. It has the first free slots of ``nodes``, which are its hosts in rank order.
 
-    ``last_checkpoint_s`` may lie before ``started_s``: of the attempt before this one.
+    ``last_checkpoint_s`` may be before ``started_s``: of the attempt before this one.
     """
 
     nodes: tuple[Printable, ...] = Field(min_length=1, strict=False)
@@ -84,8 +85,9 @@ class RunningJob(JobFields):
 
 
 class QueuedJob(JobFields):
-    """``total_gpus`` in place of ``nodes``: the sum over its hosts, ``gpus_per_node`` of each, or all of one.
+    """A pending job.
 
+    ``total_gpus`` in place of ``nodes``: the sum over its hosts, ``gpus_per_node`` of each, or all of one.
     ``queued_s``: no later than it is submitted.
     """
 

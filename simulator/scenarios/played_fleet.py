@@ -1,4 +1,4 @@
-"""The GPUs of a scenario as they stand at the moment, and the planned work that closes nodes."""
+"""The GPUs of a scenario at the present moment, and the planned work that closes nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 class PlayedFleet:
-    """``windows``: the planned work, whether it is over or not."""
+    """The fleet of a scenario. ``windows``: the planned work, whether it is over or not."""
 
     def __init__(self, scenario: Scenario, policy: Policy) -> None:
         self._policy = policy
@@ -44,7 +44,7 @@ class PlayedFleet:
             self._gpus[uuid] = replace(view, facts=replace(view.facts, is_held=is_held))
 
     def taken_of(self, node: str, num_gpus: int) -> tuple[GpuUuid, ...]:
-        """The first free GPUs of a node, which are held from now on.
+        """Return the first free GPUs of a node, and mark them as used.
 
         Raises:
             ValueError: fewer are free.
@@ -57,24 +57,24 @@ class PlayedFleet:
         return tuple(free[:num_gpus])
 
     def nodes_of(self, uuids: Sequence[GpuUuid]) -> list[NodeId]:
-        """Each once, in the order of the GPUs."""
+        """Return each node once, in the order of the GPUs."""
         return list(dict.fromkeys(self._gpus[uuid].node_id for uuid in uuids))
 
     def slots_of(self, parts: Parts) -> list[list[int]]:
         return [[self._gpus[uuid].slot_index for uuid in uuids] for _, uuids in parts]
 
     def is_out(self, uuids: Sequence[GpuUuid]) -> bool:
-        """Whether nothing may run on one of them any more."""
+        """Return whether any of them may no longer be used."""
         facts = [self._gpus[uuid].facts for uuid in uuids]
         return any(one.standing in _OUT or one.contact is Contact.LOST for one in facts)
 
     def edges_ms(self) -> Iterator[int]:
-        """The moments at which planned work changes something."""
+        """Yield the times at which planned work changes something."""
         for window in self.windows:
             yield from (window.closes_ms, window.starts_ms, window.until_ms)
 
     def cordon_for_work(self, now_ms: int) -> None:
-        """While planned work is done its nodes are cordoned, and those that were before stay so after it."""
+        """Cordon nodes while planned work is done; nodes that were cordoned before stay so after it."""
         begun = [window for window in self.windows if window.starts_ms <= now_ms]
         concerned = {node for window in begun for node in window.nodes}
         closed = {node for window in begun if now_ms < window.until_ms for node in window.nodes}
@@ -84,14 +84,14 @@ class PlayedFleet:
                 self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_cordoned))
 
     def reopenings(self, now_ms: int) -> Mapping[NodeId, int]:
-        """Of each node that work is planned on, and that nobody has cordoned by hand: when that is over."""
+        """Return the end of planned work on each node, without nodes that are cordoned by hand."""
         by_hand = {self._gpus[uuid].node_id for uuid in self._cordoned}
         ahead = [window for window in self.windows if now_ms < window.until_ms]
         nodes = ((node, one.starts_ms, one.until_ms) for one in ahead for node in one.nodes if node not in by_hand)
         return reopenings_of(nodes)
 
     def closings(self, now_ms: int) -> Mapping[NodeId, int]:
-        """Of each node that work is planned on: from when on nothing may run there."""
+        """Return from when on planned work excludes jobs from each node."""
         moments: dict[NodeId, int] = {}
         for window in self.windows:
             if now_ms < window.until_ms:

@@ -1,4 +1,4 @@
-"""What a decision of a scenario says: of a plan that is only asked for, its reasons, and when planned work is over."""
+"""The report of a scenario's decision: a plan that is only asked for, its reasons, and the end of planned work."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -23,7 +23,7 @@ def planned(
     names: Mapping[AttemptId, str],
     windows: Sequence[Window],
 ) -> dict[str, Any]:
-    """What would become of ``one``, which is in the queue that is asked about; nothing of it is kept."""
+    """Return what would become of ``one``, which is in the queue of ``asked``; nothing of the plan is kept."""
     state = FleetState(asked.gpus, asked.policy, levels)
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
     placed = [item.parts for item in decided.placements if item.job_id == one.job_id]
@@ -51,7 +51,7 @@ def _range_of(starts: StartRange | None) -> dict[str, float | None] | None:
 
 
 def why_of(why: str, verdict: Verdict, windows: Sequence[Window], now_ms: int) -> str:
-    """With when the planned work is over that keeps a job waiting: the planner knows only from when on hosts close."""
+    """Return the reason with the end of planned work that keeps a job pending: the planner gives only its start."""
     tokens = {reason.token for reason in verdict.reasons}
     if tokens & _IS_SEEN_TO:
         return why
@@ -80,7 +80,7 @@ def runner_up_of(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, An
 
 
 def recovery_of(swap: Swap) -> dict[str, Any]:
-    """How a job goes on after a fault."""
+    """Return how a job continues after a fault."""
     if swap.resized is not None:
         resized = swap.resized
         hosts = {"left": list(resized.left), "joined": list(resized.joined)}
@@ -89,7 +89,7 @@ def recovery_of(swap: Swap) -> dict[str, Any]:
 
 
 def reasons_of(verdict: Verdict) -> dict[str, Any]:
-    """In their order, with what each leaves out; and the one that binds."""
+    """Return the reasons in their order, with what each excludes; and the one that binds."""
     counted = [
         {"token": str(one.token), "num_gpus": one.num_gpus, "num_hosts": one.num_hosts} for one in verdict.reasons
     ]

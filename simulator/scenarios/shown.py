@@ -1,4 +1,4 @@
-"""What the planner is shown of a scenario: its GPUs, who waits, who runs, and the work that is planned on its hosts."""
+"""The planner's view of a scenario: its GPUs, pending and running jobs, and the work that is planned on its hosts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from simulator.scenarios.document import Scenario
 from simulator.scenarios.job_form import JobFields
 
 _START_MS: Final = 946_684_800_000
-"""Second 0 is the first of the year 2000, UTC: sentences name moments."""
+"""Second 0 is the start of the year 2000, UTC: sentences contain dates."""
 
 
 @dataclass(slots=True)
@@ -33,19 +33,19 @@ class Attempt:
 
     @property
     def wall_ms(self) -> int | None:
-        """When it ends at the latest, as far as anybody knows."""
+        """The known latest end; None if there is none."""
         wall_s = self.job.wall_time_s
         known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
         return min((moment for moment in known if moment is not None), default=None)
 
     @property
     def over_ms(self) -> int | None:
-        """When it is over, by itself or by what it was told."""
+        """The time at which it ends, by itself or by a request; None if unknown."""
         known = (self.ends_ms, self.leaves_ms, self.wall_ms)
         return min((moment for moment in known if moment is not None), default=None)
 
     def leave_by(self, stops_ms: int, now_ms: int) -> None:
-        """It is told to be gone by then, and leaves once it has saved."""
+        """Record a stop request with that deadline; it leaves once it has saved."""
         saves_s = self.job.leaves_in_s
         self.stops_ms = stops_ms
         self.leaves_ms = stops_ms if saves_s is None else min(now_ms + round(saves_s * 1000), stops_ms)
@@ -53,7 +53,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Planned work. ``closes_ms``: when who runs there is told."""
+    """Planned work. ``closes_ms``: when the jobs there get their stop request."""
 
     nodes: frozenset[NodeId]
     closes_ms: int

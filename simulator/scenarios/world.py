@@ -1,7 +1,7 @@
-"""A scenario played: the planner asked at every moment at which something changes, and its word carried out at once.
+"""A scenario played: the planner decides at each time at which something changes, and takes effect at once.
 
-What the control plane does between the planner's word and its effect is left out here: claims, cleaning, heartbeats.
-``simulator.world.world`` has those; this world has what a plan is about.
+The steps of the control plane between a decision and its effect are left out here: claims, cleaning, heartbeats.
+``simulator.world.world`` has them; this world has what a plan is about.
 """
 
 from collections import Counter
@@ -41,15 +41,15 @@ from simulator.scenarios.shown import (
 )
 
 TICK_MS: Final = 60_000
-"""While anybody waits the planner is asked so often; a control plane asks it each second."""
+"""While a job is pending the planner runs so often; a control plane runs it each second."""
 _MOST_MOMENTS: Final = 100_000
 
 
 def play(scenario: Scenario) -> list[dict[str, Any]]:
-    """Every decision in the order of time: ``at_s``, ``job``, ``kind``, and what belongs to the kind.
+    """Return every decision in the order of time: ``at_s``, ``job``, ``kind``, and the fields of the kind.
 
     Raises:
-        ValueError: what runs asks for GPUs that its nodes do not have free.
+        ValueError: running jobs need GPUs that are not free on their nodes.
     """
     world = _World(scenario)
     for at_s, together in groupby(scenario.happenings, key=lambda one: one.at_s):
@@ -87,7 +87,7 @@ class _World:
             self._submit(queued)
 
     def until(self, end_ms: int) -> None:
-        """Decide now, and at each moment up to then at which something ends."""
+        """Decide now, and at each time up to then at which something ends."""
         for _ in range(_MOST_MOMENTS):
             self._work()
             self._decide()
@@ -101,7 +101,7 @@ class _World:
         raise ValueError(message)
 
     def happen(self, together: Sequence[Happening]) -> None:
-        """All of one moment, before the planner is asked again."""
+        """Apply all events of one moment before the planner decides again."""
         for what in together:
             self._happens(what)
         self._interrupt()
@@ -123,7 +123,7 @@ class _World:
             self._crashes.arm(what.crash)
 
     def _is_over(self, name: str, kind: DecisionKind) -> None:
-        """Whether it runs or waits; of one that is over already nothing is said."""
+        """End the job, whether it runs or is pending; an ended one is ignored."""
         waited = self._waiting.pop(name, None)
         self._kept.pop(name, None)
         if waited is not None or name in self._running:
@@ -161,7 +161,7 @@ class _World:
         self.decisions.append({"at_s": seconds_of(self._now_ms), "job": job, "kind": kind, **said})
 
     def _moments(self) -> list[int]:
-        """When something ends by itself, or is over by what was said; and soon again, while anybody waits."""
+        """Return the times of the next ends, of planned work and of a check that is soon due while a job is pending."""
         ends = [moment for moment in (one.over_ms for one in self._running.values()) if moment is not None]
         if self._waiting:
             ends.append(self._now_ms + TICK_MS)
@@ -170,7 +170,7 @@ class _World:
         return [max(moment, self._now_ms + 1) for moment in ends]
 
     def _work(self) -> None:
-        """Who runs where planned work is near is told; while it is done the nodes are cordoned."""
+        """Send stop requests to jobs where planned work is near; cordon the nodes while it is done."""
         self._fleet.cordon_for_work(self._now_ms)
         for window in self._fleet.windows:
             if window.closes_ms <= self._now_ms < window.until_ms:
@@ -186,7 +186,7 @@ class _World:
             self._say(name, "notice", why="maintenance", deadline_s=seconds_of(stops_ms))
 
     def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
-        """When the planner gives up hope for a replacement in the job's domain."""
+        """Return when the planner stops waiting for a replacement in the job's domain, or None."""
         if job.interrupted_ms is None:
             return None
         until_ms = job.interrupted_ms + round(self._policy.recovery.wait_for_replacement_s * 1000)
@@ -209,7 +209,7 @@ class _World:
         self._say(name, kind)
 
     def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
-        """It has let go, and waits for its next attempt. ``is_interrupted``: by a fault, not by a notice."""
+        """Release its GPUs and queue it again. ``is_interrupted``: by a fault, not by a notice."""
         attempt = self._running[name]
         if attempt.attempt_id in self._reclaims:
             lost = len(attempt.gpus) - len(attempt.keeps)
@@ -225,14 +225,14 @@ class _World:
             self._keep(name, attempt)
 
     def _keep(self, name: str, attempt: Attempt) -> None:
-        """What it had on its good hosts stays its own until it is placed, or cannot go on with that."""
+        """Keep the GPUs of its good hosts for it until it is placed, or cannot continue with them."""
         promised = {uuid for reclaim in self._reclaims.values() for uuid in reclaim.held}
         good = [uuid for _, own in attempt.parts if not self._fleet.is_out(own) for uuid in own if uuid not in promised]
         if good:
             self._kept[name] = OwnHold(JobId(name), tuple(good), TenantId(attempt.job.tenant), attempt.job.tier)
 
     def _shrink(self, name: str, attempt: Attempt) -> None:
-        """It has saved, and goes on with the hosts that it keeps."""
+        """Continue the job on the hosts that it keeps; it has saved."""
         parts = tuple((node, uuids) for node, uuids in attempt.parts if set(uuids) <= set(attempt.keeps))
         self._fleet.hold(attempt.gpus, is_held=False)
         del self._running[name]
@@ -241,18 +241,18 @@ class _World:
         self._say(name, "shrunk", nodes=[node for node, _ in parts])
 
     def _interrupt(self) -> None:
-        """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
+        """End jobs on GPUs that may no longer be used, and queue them again."""
         for name, attempt in sorted(self._running.items()):
             if self._fleet.is_out(attempt.gpus):
                 self._requeue(name, is_interrupted=True)
 
     def _work_of(self, name: str, attempt: Attempt) -> tuple[str, int, float]:
-        """In which tier, when its job came, and the GPU-seconds it has run."""
+        """Return its tier, when its job was queued, and the GPU-seconds that it has run."""
         ran_s = (self._now_ms - attempt.started_ms) / 1000
         return attempt.job.tier, self._queued_ms.get(name, attempt.started_ms), len(attempt.gpus) * ran_s
 
     def _queue(self) -> list[WaitingJob]:
-        """Each with the work of jobs of its tier that came later."""
+        """Return the pending jobs, each with the work of later jobs of its tier."""
         work = [*self._done, *(self._work_of(name, attempt) for name, attempt in self._running.items())]
         return [
             replace(
@@ -272,7 +272,7 @@ class _World:
             self._told.clear()
 
     def _carry_out(self, decided: Plan) -> None:
-        """Commit by commit, as the control plane does it."""
+        """Commit the decisions one by one, as the control plane does."""
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
         placed = {placement.job_id for placement in decided.placements}
         for lapse in decided.lapses:
@@ -294,7 +294,7 @@ class _World:
             self._say(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
 
     def _plan(self, job: QueuedJob) -> None:
-        """What would become of it now, by the same planner on the same question; nothing of it is kept."""
+        """Report what would become of the job now, by the same planner on the same input; nothing is kept."""
         one = self._asks(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
         asked = Question(self._policy, self._fleet.views(), [*self._queue(), one], self._workload())
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
@@ -351,7 +351,7 @@ class _World:
         )
 
     def _explain(self, decided: Plan) -> None:
-        """Why each waits, where that is new; of one that a place is held for, where and until when."""
+        """Report why each job is pending if the reason is new; with a hold, also its nodes and time."""
         held = {one.job_id: one for one in decided.holds}
         for item in decided.waiting:
             why = why_of(item.why, item.verdict, self._fleet.windows, self._now_ms)

@@ -1,4 +1,4 @@
-"""What runs and what waits while a trace is played: what a rule of the queue looks at, and by which it starts jobs."""
+"""The running and pending jobs while a trace is played: a rule of the queue reads them and starts jobs on them."""
 
 import math
 from bisect import bisect_left, insort
@@ -17,15 +17,15 @@ from simulator.traces.waiting import Waiting
 
 @dataclass(slots=True)
 class Cluster:
-    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job, what it
-    holds by ``counts``), or of a node that is away (when it is back, -1 - node, all of it); so ``running``, ``held``.
-    ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: how often anybody
-    was. ``saves_every_s``: work between two checkpoints.
+    """The state of one played trace.
 
-    ``notices``: (job, when it has to go), until somebody sees to it; ``told``: who has one; ``losses``: (when it got
-    one, job) of the last while.
+    ``queue``: numbers of jobs in order of submission, the ones of ``waiting``. ``ends``: (expected end, job, its GPUs
+    by ``counts``), or for a node that is away (when it is back, -1 - node, all its GPUs); so ``running``, ``held``.
+    ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: interruptions of
+    all jobs. ``saves_every_s``: work between two checkpoints.
 
-    ``idle``: GPUs of each node, by ``counts``.
+    ``notices``: (job, its deadline), until they are handled; ``told``: jobs with a notice; ``losses``: (time of the
+    notice, job) of the last while. ``idle``: GPUs of each node, by ``counts``.
     """
 
     jobs: Sequence[TraceJob]
@@ -69,7 +69,7 @@ class Cluster:
         return self.nodes.fits(job.num_nodes, job.gpus_per_node)
 
     def may_start_any(self) -> bool:
-        """Whether the nodes have room for anybody who waits."""
+        """Return whether the nodes have room for any pending job."""
         nodes = self.nodes
         if nodes.num_free:
             for num_nodes, each in self.waiting.estimates_by_shape:
@@ -81,7 +81,7 @@ class Cluster:
         self.waiting.add(number)
 
     def start(self, number: int, beside: NodeSet = 0) -> int:
-        """``beside``: on none of these nodes."""
+        """Start the job and return its number. ``beside``: nodes that it must not use."""
         self.waiting.remove(number)
         job, now_s = self.jobs[number], self.now_s
         taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node, beside)
@@ -97,7 +97,7 @@ class Cluster:
         return number
 
     def end(self, number: int) -> float:
-        """How long this attempt has held its nodes."""
+        """End the attempt, and return how long it had its nodes."""
         job = self.jobs[number]
         self.nodes.give(self.running.pop(number), job.gpus_per_node)
         self.idle += self.held.pop(number)
@@ -107,11 +107,11 @@ class Cluster:
         return self.now_s - self._since_s.pop(number)
 
     def ran_s(self, number: int) -> float:
-        """Since this attempt started."""
+        """Return the seconds since this attempt started."""
         return self.now_s - self._since_s[number]
 
     def return_to_queue(self, number: int, kept_s: float) -> None:
-        """At its old place, to go on with so much of its work done; what it is believed to take shrinks alike."""
+        """Queue the job at its old place with so much of its work done; its estimate shrinks in proportion."""
         left_s = max(self.left_s[number] - kept_s, 0.0)
         if self.left_s[number]:
             self.estimates_s[number] *= left_s / self.left_s[number]
@@ -120,7 +120,7 @@ class Cluster:
         self.waiting.add_again(number, self.estimates_s[number])
 
     def give_notice(self, number: int, stop_s: float) -> None:
-        """It goes then at the latest, and everybody believes so."""
+        """Give the job a notice: it leaves by then at the latest, and its expected end is no later."""
         self.told.add(number)
         self.notices.append((number, stop_s))
         self.losses.append((self.now_s, number))
@@ -129,7 +129,7 @@ class Cluster:
         self._believe(number, min(believed_s, stop_s) if believed_s > self.now_s else stop_s)
 
     def fail(self, node: int, until_s: float) -> None:
-        """Nobody runs on it any more."""
+        """Take the node out of service until then; no job runs on it any more."""
         self.nodes.lose(node)
         self.away[node] = until_s
         self.running[-1 - node] = 1 << node
@@ -138,7 +138,7 @@ class Cluster:
         self._believe(-1 - node, until_s)
 
     def believe_anew(self) -> None:
-        """Of whom each was believed to have ended, and runs on: an end in the future."""
+        """Set a new, future end for each job that outlasts its expected one."""
         while self.ends and self.ends[0][0] < self.now_s:
             number = self.ends[0][1]
             run_s = believed_run_s(self.estimates_s[number], self.ran_s(number), DEFAULT_POLICY)

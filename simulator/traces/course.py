@@ -1,4 +1,4 @@
-"""What happens on a fleet while a trace is played: submissions, ends, failures, repairs, and notices that run out."""
+"""The events on a fleet while a trace is played: submissions, ends, failures, repairs, and ends of notices."""
 
 import math
 from array import array
@@ -12,14 +12,17 @@ from simulator.traces.cluster import Cluster
 from simulator.traces.failing import Failures
 
 MOST_FAILURES: Final = 1_000_000
-"""Where more happen than this, jobs lose as much as they do, and the trace comes to no end."""
+"""With more failures than this, jobs lose as much as they do, and the trace does not end."""
 MOMENT: Final = ("at_s", "waiting", "free_gpus", "scattered_gpus", "away_gpus", "broken_rack_gpus")
-"""Of a moment, until the next: jobs in the queue; free GPUs, and those of them on nodes partly in use; GPUs of nodes
-that failed; free ones on other nodes, of racks partly in use."""
+"""Fields of a moment, valid until the next one.
+
+They are: jobs in the queue; free GPUs, and how many of them are on nodes partly in use; GPUs of failed nodes; free ones
+on other nodes, of racks partly in use.
+"""
 
 
 class EndlessError(ValueError):
-    """The trace comes to no end at this rate of failures."""
+    """The trace does not end at this rate of failures."""
 
 
 class Cause(StrEnum):
@@ -29,7 +32,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """``lost_s``: of work that has to be done again, of each of the job's GPUs."""
+    """An interruption of a job. ``lost_s``: work that has to be done again, of each of the job's GPUs."""
 
     number: int
     at_s: float
@@ -38,7 +41,7 @@ class Interruption:
 
 
 class Work:
-    """Seconds of each job, summed over its attempts: how long it held its nodes, and what of it was not work kept."""
+    """Seconds of each job, summed over its attempts: its time on its nodes, and the parts that were not kept work."""
 
     __slots__ = ("held_s", "lost_s", "restarting_s", "stalled_s")
 
@@ -47,7 +50,10 @@ class Work:
 
 
 class Course:
-    """``_ends``: (when, job, its attempt, whether a notice runs out then); of a repair the job is -1 - node."""
+    """The course of one trace.
+
+    ``_ends``: (when, job, its attempt, whether a notice ends then); for a repair the job is -1 - node.
+    """
 
     def __init__(self, cluster: Cluster, failures: Failures, seed: int) -> None:
         num_jobs = len(cluster.jobs)
@@ -65,7 +71,7 @@ class Course:
         self.moments = array("d")
 
     def advance(self) -> None:
-        """To the next moment at which anything happens; all of it happens."""
+        """Advance to the next time at which anything happens, and let all of it happen."""
         ends, cluster = self._ends, self._cluster
         now_s = min(self._submissions_s[self._next_job], self._failure[0])
         if ends and ends[0][0] < now_s:
@@ -88,7 +94,7 @@ class Course:
         heappush(self._ends, (cluster.now_s + run_s, number, attempt, False))
 
     def note(self) -> None:
-        """Whom the rule gave notice, and how it left the fleet."""
+        """Record the rule's notices, and the state in which it left the fleet."""
         cluster, nodes = self._cluster, self._cluster.nodes
         for number, stop_s in cluster.notices:
             heappush(self._ends, (stop_s, number, cluster.attempts[number], True))
@@ -118,7 +124,7 @@ class Course:
         self.num_events += 1
 
     def _fail(self, node: int) -> None:
-        """One of a node that is away breaks nothing, and is a moment all the same: it counts against the end."""
+        """Let a node fail. A failure of a node that is away breaks nothing, but counts against the end."""
         cluster = self._cluster
         self._num_drawn += 1
         if self._num_drawn > MOST_FAILURES:
@@ -138,7 +144,7 @@ class Course:
         heappush(self._ends, (cluster.now_s + self._failures.repair_s, -1 - node, 0, False))
 
     def _interrupt(self, number: int, cause: Cause) -> None:
-        """The job goes back to its place in the queue, with what work it has left."""
+        """Queue the job again at its old place, with the work that it has left."""
         cluster, work = self._cluster, self.work
         is_again = cluster.attempts[number] > 1
         held_s = cluster.end(number)

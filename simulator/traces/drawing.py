@@ -1,6 +1,6 @@
-"""Charts as SVG text: lines over a number, and bars; they follow the reader's light or dark theme, and need no script.
+"""Charts as SVG text: lines and bars; they follow the reader's light or dark theme, and need no script.
 
-Text keeps its size whatever the data; a chart without data says so.
+Text keeps its size whatever the data; a chart without data states that.
 """
 
 import math
@@ -15,7 +15,7 @@ HEIGHT: Final = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 56, 56
 _ROW: Final = 26
 _LABEL: Final = 150
-"""Room for the names of bars, and for each its height."""
+"""Width for the names of bars, and height for each bar."""
 
 _STYLE: Final = """
 svg { font: 12px system-ui, sans-serif; background: var(--paper); --paper: #ffffff; --ink: #1f2328; --faint: #59636e;
@@ -31,7 +31,7 @@ text { fill: var(--ink); } .faint { fill: var(--faint); } .title { font-size: 15
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """At most three stand in one chart: their look tells them apart without colour too."""
+    """A line of a chart, which has at most three: they differ also without colour."""
 
     name: str
     values: Sequence[float]
@@ -45,7 +45,7 @@ class Bar:
 
 
 def lines(title: str, xs: Sequence[float], told: Sequence[Line], *, x_unit: str, y_unit: str) -> str:
-    """Each of ``told`` has a value for each of ``xs``, which ascend."""
+    """Return a chart of lines. Each of ``told`` has a value for each of ``xs``, which ascend."""
     if not xs:
         return _document(title, HEIGHT, _nothing())
     top = _nice_top(max(max(line.values) for line in told))
@@ -73,7 +73,7 @@ def lines(title: str, xs: Sequence[float], told: Sequence[Line], *, x_unit: str,
 
 
 def bars(title: str, told: Sequence[Bar], *, unit: str) -> str:
-    """From the top as they stand."""
+    """Return a chart of bars, from the top in the given order."""
     height = _TOP + 8 + _ROW * max(len(told), 2) + 16
     if not told:
         return _document(title, height, _nothing())
@@ -123,7 +123,7 @@ def _text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "star
 
 
 def _nice_top(value: float) -> float:
-    """The next of 1, 2, 4, 5 and 10 times a power of ten, so that quarters are round."""
+    """Return the next of 1, 2, 4, 5 and 10 times a power of ten, so that quarters are round."""
     if value < sys.float_info.min:  # nothing, or so little that its powers of ten are not exact
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

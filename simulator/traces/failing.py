@@ -1,7 +1,8 @@
-"""Nodes that fail at a published rate, and what a failure costs who runs there: work since its last checkpoint.
+"""Nodes that fail at a published rate, and the cost of a failure for a job there: work since its last checkpoint.
 
-A failure takes one node, each as likely as any other, whoever runs there; failures come as a Poisson process of the
-fleet, the same moments and nodes for every rule of the queue by the same seed. The job is queued again as a whole.
+A failure takes one node, each with the same probability, whichever job runs there. Failures are a Poisson process of
+the fleet, with the same times and nodes for every rule of the queue by the same seed. The job is queued again as a
+whole.
 """
 
 import math
@@ -11,19 +12,23 @@ from random import Random
 from typing import Final
 
 PUBLISHED_RATES: Final[Mapping[str, float]] = {"rsc-1": 6.50, "rsc-2": 2.34, "llama-3": 3.79}
-"""Failures of 1,000 node-days. RSC-1 and RSC-2: Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning
-Research Clusters", HPCA 2025 (arXiv 2410.21680). Llama 3: 419 unexpected interruptions in 54 days of 2,048 nodes (Meta,
-"The Llama 3 Herd of Models", 2024), which is ours to divide."""
+"""Failures in 1,000 node-days.
+
+RSC-1 and RSC-2: Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", HPCA 2025
+(arXiv 2410.21680). Llama 3: our quotient of 419 unexpected interruptions and 54 days of 2,048 nodes (Meta, "The Llama 3
+Herd of Models", 2024).
+"""
 
 _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """``every_s``: work between two of them; ``stall_s``: training stands for each; ``restart_s``: until one that was
-    interrupted trains again, once it has its GPUs. The end of a job needs none.
+    """Checkpoints and restarts of jobs. The end of a job needs no checkpoint.
 
-    Five minutes for a write and five for a restart are what Kokolis et al. assume; an hour between two is ours.
+    ``every_s``: work between two checkpoints; ``stall_s``: training stops so long for each; ``restart_s``: the time
+    until an interrupted job trains again, once it has its GPUs. Five minutes for a write and five for a restart are
+    assumed by Kokolis et al.; an hour between two checkpoints is our assumption.
     """
 
     every_s: float = 3600.0
@@ -31,12 +36,12 @@ class Checkpoints:
     restart_s: float = 300.0
 
     def run_s(self, work_s: float, *, is_again: bool) -> float:
-        """How long an attempt takes that has so much work before it."""
+        """Return how long an attempt takes with so much work left."""
         num_saves = max(math.ceil(work_s / self.every_s) - 1, 0) if self.stall_s else 0
         return (self.restart_s if is_again else 0.0) + work_s + num_saves * self.stall_s
 
     def spent(self, held_s: float, *, is_again: bool, saves_last: bool) -> "Spent":
-        """On what an attempt spent its time that was cut off after so long. ``saves_last``: it was told in time."""
+        """Return how an attempt that ended after so long spent its time. ``saves_last``: it had a notice in time."""
         restarting_s = min(held_s, self.restart_s) if is_again else 0.0
         ran_s = held_s - restarting_s
         num_saved = math.floor(ran_s / (self.every_s + self.stall_s))
@@ -50,7 +55,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of one attempt. ``lost_s``: work that has to be done again, and a save that was under way."""
+    """Seconds of one attempt. ``lost_s``: work that has to be done again, and a save that was in progress."""
 
     kept_s: float
     stalled_s: float
@@ -60,8 +65,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """``repair_s``: so long a node is away. Without a source: SuperBench (USENIX ATC 2024) says that 38 % of incidents
-    take longer than a day, so that a day is on the long side of the middle.
+    """Failures of nodes. ``repair_s``: how long a node is away.
+
+    The default has no source: SuperBench (USENIX ATC 2024) states that 38 % of incidents take longer than a day, so a
+    day is longer than the median.
     """
 
     per_1000_node_days: float
@@ -69,7 +76,7 @@ class Failures:
     checkpoints: Checkpoints = Checkpoints()
 
     def moments(self, num_nodes: int, *, from_s: float, seed: int) -> Iterator[tuple[float, int]]:
-        """(when, which node), without end; at infinity where nothing fails."""
+        """Yield (when, which node), without end; at infinity if nothing fails."""
         chance, at_s = Random(f"failures {seed}"), from_s  # noqa: S311  # a simulation
         rate = self.per_1000_node_days * num_nodes / 1000 / _DAY_S
         while True:
@@ -78,4 +85,4 @@ class Failures:
 
 
 NO_FAILURES: Final = Failures(0.0, checkpoints=Checkpoints(every_s=math.inf, stall_s=0.0))
-"""Nothing fails, and nobody stands for a checkpoint but who is told to go."""
+"""Nothing fails, and only jobs with a notice save a checkpoint."""

@@ -1,8 +1,8 @@
-"""A place that is held for one gang while a trace is played: which nodes, until when, and who may run meanwhile.
+"""A hold for one gang while a trace is played: its nodes, its time, and the jobs that may run meanwhile.
 
-As the planner's (``scheduler.holds.backfill``): of the nodes that are believed free at the first moment at which the
-gang fits, those are held that have the fewest GPUs idle until then. On them runs only who is believed gone by that
-moment; beside them whoever fits, for as long as it likes.
+As in the planner (``scheduler.holds.backfill``): of the nodes that are expected to be free at the first time at which
+the gang fits, the ones with the fewest idle GPUs until then are held. Only jobs that are expected to end by that time
+may use them. On other nodes any job that fits may run, for as long as it likes.
 """
 
 from itertools import accumulate
@@ -15,7 +15,7 @@ from simulator.traces.waiting import Floats
 
 
 def first_room(cluster: Cluster, num_nodes: int, gpus_per_node: int) -> tuple[float, NodeSet]:
-    """When so many nodes are believed to have so many GPUs free, and which nodes have then."""
+    """Return when so many nodes are expected to have so many GPUs free, and which nodes these are."""
     counts = cluster.counts
     free, mask = counts.compared(cluster.idle, gpus_per_node)
     if cluster.nodes.fits(num_nodes, gpus_per_node):
@@ -28,9 +28,9 @@ def first_room(cluster: Cluster, num_nodes: int, gpus_per_node: int) -> tuple[fl
 
 
 def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
-    """Start who may run although a place is held for the head, which does not fit: the most worth first.
+    """Start jobs that may run in spite of the hold for the head, which does not fit: the largest worth first.
 
-    ``worth``: of each who waits.
+    ``worth``: of each pending job.
     """
     started: list[int] = []
     waiting = cluster.waiting
@@ -49,7 +49,7 @@ def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
 
 
 def _place(cluster: Cluster, head: int) -> tuple[float, NodeSet]:
-    """Until when it is held, and those of its nodes that have any GPU idle."""
+    """Return until when the hold lasts, and its nodes that have any GPU idle."""
     job = cluster.jobs[head]
     until_s, fits = first_room(cluster, job.num_nodes, job.gpus_per_node)
     missing = job.num_nodes - (cluster.nodes.free[0] & fits).bit_count()
@@ -66,9 +66,9 @@ def _place(cluster: Cluster, head: int) -> tuple[float, NodeSet]:
 
 
 def _room_beside(cluster: Cluster, until_s: float, held: NodeSet) -> list[int] | None:
-    """As ``Nodes.at_least``, of the nodes that are not held; None where nobody may start.
+    """Return how many nodes without a hold have so many GPUs, as ``Nodes.at_least``; None if no job may start.
 
-    Mostly nobody may, which the shortest of each shape tell without a look at every job.
+    Mostly none may, which the shortest job of each shape shows without a test of every job.
     """
     nodes, left_s = cluster.nodes, until_s - cluster.now_s
     beside = nodes.at_least

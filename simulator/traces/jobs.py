@@ -8,11 +8,11 @@ from typing import Final
 REQUIRED: Final = ("submit_s", "gpus", "duration_s")
 OPTIONAL: Final = ("nodes", "vc", "tenant", "tier")
 SURPLUS: Final = "fields beyond the header"
-"""Under this key a row has them, in a list."""
+"""The key under which a row has them, in a list."""
 MOST_FAULTS: Final = 10
-"""So many bad rows are named; of the others the number is said."""
+"""At most so many bad rows are named; the others are counted."""
 MOST_SECONDS: Final = 10_000_000_000
-"""Three centuries, so that moments of the Unix era are taken; sums of more would lose the seconds."""
+"""Three centuries, so that times of the Unix era are accepted; sums of more would lose the seconds."""
 _LONGEST_VALUE: Final = 40
 
 
@@ -27,7 +27,10 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """``num_nodes`` distinct nodes, ``gpus_per_node`` of each. ``tenant`` and ``tier`` are empty where none is told."""
+    """A job of a trace on ``num_nodes`` distinct nodes, ``gpus_per_node`` of each.
+
+    ``tenant`` and ``tier`` are empty if the trace has none.
+    """
 
     submit_s: float
     duration_s: float
@@ -46,15 +49,14 @@ def jobs_of(
     arrivals: float = 1.0,
     line_of: Callable[[Mapping[str, object]], int] | None = None,
 ) -> list[TraceJob]:
-    """In order of submission, as they stand where that is equal.
+    """Return the jobs in order of submission, equal times in the given order.
 
-    ``line_of``: on which line of a file the row begins that was read last, so that faults name it; None: they name the
-    row, 1 being the first. Where a row names no nodes: a job of fewer GPUs than a node has runs in one, any other takes
-    whole nodes.
+    ``line_of``: the line of a file on which the newest row begins, so that faults name it; None: they name the row,
+    from 1. If a row names no nodes, a job of fewer GPUs than a node runs in one node, and any other takes whole nodes.
     ``arrivals`` stretches the times of submission: 0.2 is five times denser.
 
     Raises:
-        TraceError: names every row that is no job, or one that this fleet could never run; or that there is none.
+        TraceError: names every row that is no job, or that this fleet could never run; or there is no row.
     """
     reader = _Reader(num_nodes, gpus_per_node, arrivals)
     found = []
@@ -70,7 +72,7 @@ def jobs_of(
 
 
 def require_columns(header: Iterable[str] | None) -> None:
-    """Raises TraceError where a column is missing that no job can do without, or one that is read stands twice."""
+    """Require the columns. Raises TraceError: a required column is missing, or a known one occurs twice."""
     told = list(header or ())
     twice = [name for name in (*REQUIRED, *OPTIONAL) if told.count(name) > 1]
     if twice:
@@ -88,7 +90,7 @@ class _Reader:
         self.faults: list[str] = []
 
     def job(self, place: str, row: Mapping[str, object]) -> TraceJob | None:
-        """None, and a fault noted, where the row is none."""
+        """Return the job of the row; None, with a fault recorded, if it is none."""
         num_faults = len(self.faults)
         if SURPLUS in row:
             self._fault(place, "has more fields than the header has columns: numbers have a point, no comma")
@@ -107,7 +109,7 @@ class _Reader:
         return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, tier)
 
     def _shape(self, place: str, gpus: int, told_nodes: int | None) -> tuple[int, int]:
-        """Nodes, and GPUs of each."""
+        """Return the number of nodes, and the GPUs of each."""
         size = self._gpus_per_node
         if told_nodes is None:
             nodes, each = (1, gpus) if gpus < size else (-(-gpus // size), size)
@@ -141,7 +143,7 @@ class _Reader:
         return value
 
     def _name(self, place: str, row: Mapping[str, object], name: str) -> str:
-        """Empty where none is told."""
+        """Return the name; empty if the row has none."""
         text = str(row.get(name) or "")
         if not text.isprintable():
             self._fault(place, f"{name}={_shown(text)}: must be printable characters in one line")

@@ -1,4 +1,4 @@
-"""Where the GPUs' time went while a trace was played: what counted, and each cause by which the rest did not."""
+"""The use of the GPUs' time while a trace was played: work that counted, and each cause of loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import Played
 
 NUM_SPANS: Final = 120
-"""Into so many equal spans the time of a trace is cut where means over time are told."""
+"""The number of equal spans of a trace for which means are reported."""
 
 Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class LostHours:
-    """GPU-hours, which with those that counted make up the fleet's between the first submission and the last end.
+    """Lost GPU-hours; with the useful ones they are the fleet's from the first submission to the last end.
 
     ``work_done_again``: since the last checkpoint before an interruption; ``restarts`` and ``checkpoints``: training
-    stood; ``rounding``: held by jobs that asked for less than whole nodes; ``repairs``: of nodes that failed. Idle:
-    ``idle_scattered`` and ``idle_whole_nodes`` while anybody waited, on nodes partly in use and on others;
-    ``no_demand`` while nobody did.
+    stopped; ``rounding``: assigned to jobs that requested less than whole nodes; ``repairs``: of failed nodes. Idle:
+    ``idle_scattered`` and ``idle_whole_nodes`` while a job was pending, on nodes partly in use and on others;
+    ``no_demand`` while none was.
     """
 
     work_done_again: float
@@ -39,9 +39,10 @@ class LostHours:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Means over a span of time that starts so long after the first submission. ``utilisation``: GPUs that jobs held,
-    of all; ``scattered``: idle ones on nodes partly in use, of all; ``away``: those of nodes that failed, of all;
-    ``broken_racks``: idle ones on other nodes, of racks partly in use, of all.
+    """Means over a span of time that starts so long after the first submission.
+
+    All but ``waiting`` are shares of all GPUs. ``utilisation``: GPUs of jobs; ``scattered``: idle ones on nodes partly
+    in use; ``away``: GPUs of failed nodes; ``broken_racks``: idle ones on other nodes, of racks partly in use.
     """
 
     starts_s: float
@@ -73,7 +74,7 @@ def lost_hours(jobs: Sequence[TraceJob], played: Played) -> LostHours:
 
 
 def over_time(played: Played, num_gpus: int) -> tuple[Span, ...]:
-    """Nothing where the trace takes no time."""
+    """Return the means over time; empty if the trace takes no time."""
     took_s, columns = _moments(played)
     from_s, until_s = float(columns["at_s"][0]), played.end_s
     if until_s <= from_s:
@@ -96,7 +97,7 @@ def over_time(played: Played, num_gpus: int) -> tuple[Span, ...]:
 
 
 def idle_by_level(played: Played) -> dict[str, float]:
-    """Of the GPUs' idle time how much a larger job could not have had at that level; nothing where none was idle.
+    """Return the share of idle GPU time that a larger job could not have used at each level; 0 if none was idle.
 
     ``node``: on nodes partly in use; ``rack``: on other nodes, of racks partly in use.
     """
@@ -107,7 +108,7 @@ def idle_by_level(played: Played) -> dict[str, float]:
 
 
 def _means(at_s: Numbers, took_s: Numbers, values: Numbers, edges: Numbers) -> Numbers:
-    """Of a number that stays as it is from each moment until the next, the mean between two edges each."""
+    """Return the mean between two edges each, of a number that stays constant from each moment to the next."""
     sums = np.concatenate([[0.0], np.cumsum(values * took_s)])
     ends_s = np.concatenate([at_s, [at_s[-1] + took_s[-1]]])
     means: Numbers = np.diff(np.interp(edges, ends_s, sums)) / np.diff(edges)
@@ -115,7 +116,7 @@ def _means(at_s: Numbers, took_s: Numbers, values: Numbers, edges: Numbers) -> N
 
 
 def _moments(played: Played) -> tuple[Numbers, dict[str, Numbers]]:
-    """How long each lasted, and its columns."""
+    """Return how long each moment lasted, and the columns."""
     table = np.frombuffer(played.moments).reshape(-1, len(MOMENT))
     columns = {name: table[:, number] for number, name in enumerate(MOMENT)}
     return np.diff(columns["at_s"], append=played.end_s), columns

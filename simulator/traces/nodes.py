@@ -1,7 +1,7 @@
-"""Which GPUs of a fleet of equal nodes are free: best fit by node and, where it has racks, by rack.
+"""The free GPUs of a fleet of equal nodes: best fit by node and, where it has racks, by rack.
 
-A set of nodes is a whole number with a bit for each: a gang on hundreds of nodes is taken and given back in a step for
-each number of GPUs that a node may have free, not in one for each node.
+A set of nodes is an integer with a bit for each node. So a gang on hundreds of nodes is placed and removed in one step
+for each number of GPUs that a node may have free, not in one for each node.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ NodeSet = int
 
 
 def lowest(nodes: NodeSet, number: int) -> NodeSet:
-    """The first so many of them: there are as many, and one at least."""
+    """Return the first so many of them; there must be as many, and at least one."""
     if number == 1:
         return nodes & -nodes
     fewest, most = number, nodes.bit_length()
@@ -28,7 +28,7 @@ def _first(of: int) -> int:
 
 
 def give_back(free: list[NodeSet], nodes: NodeSet, gpus_per_node: int) -> None:
-    """Of these so many more are free in ``free``: as ``Nodes.free``, or a copy of it for a what-if."""
+    """Add so many free GPUs to each of these nodes in ``free``: ``Nodes.free``, or a copy of it for a what-if."""
     for has in range(len(free) - gpus_per_node):
         part = free[has] & nodes
         if part:
@@ -40,7 +40,7 @@ def give_back(free: list[NodeSet], nodes: NodeSet, gpus_per_node: int) -> None:
 
 
 class Racks:
-    """How many nodes of each rack are wholly free: ``size`` that follow each other stand in one."""
+    """The number of wholly free nodes of each rack: ``size`` nodes in a row are one rack."""
 
     __slots__ = ("_num_in_last", "_num_whole", "_with", "size")
 
@@ -49,12 +49,12 @@ class Racks:
         self._num_in_last = (num_nodes - 1) % size + 1
         self._num_whole: list[int] = [0] * -(-num_nodes // size)
         self._with: list[int] = [0] * (size + 1)
-        """By number of whole nodes, the racks that have so many: a bit each."""
+        """By number of wholly free nodes, the racks that have so many: a bit each."""
         self._with[0] = (1 << len(self._num_whole)) - 1
 
     @property
     def num_in_whole_racks(self) -> int:
-        """Wholly free nodes of racks whose every node is. The last rack may have fewer than the others."""
+        """The nodes of wholly free racks. The last rack may have fewer nodes than the others."""
         last = self._num_in_last
         is_short = last < self.size and self._num_whole[-1] == last
         return self._with[self.size].bit_count() * self.size + last * is_short
@@ -63,7 +63,7 @@ class Racks:
         return ((1 << self.size) - 1) << (rack * self.size)
 
     def apart(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet]]:
-        """Each rack that has any of them, and which."""
+        """Yield each rack that has any of them, with these nodes."""
         while nodes:
             rack = _first(nodes) // self.size
             inside = nodes & self.nodes_of(rack)
@@ -71,23 +71,23 @@ class Racks:
             yield rack, inside
 
     def add(self, whole: NodeSet, sign: int) -> None:
-        """These are wholly free from now on, or no longer."""
+        """Record that these nodes are wholly free from now on, or no longer."""
         for rack, inside in self.apart(whole):
             self._with[self._num_whole[rack]] ^= 1 << rack
             self._num_whole[rack] += sign * inside.bit_count()
             self._with[self._num_whole[rack]] |= 1 << rack
 
     def best_for(self, num_nodes: int) -> int:
-        """The rack that keeps the fewest whole nodes; where none has enough, the freest. The first of equals."""
+        """Return the rack that keeps the fewest whole nodes; if none has enough, the freest. The first of equals."""
         enough = range(min(num_nodes, self.size + 1), self.size + 1)
         racks = next(self._with[count] for count in (*enough, *range(self.size, 0, -1)) if self._with[count])
         return _first(racks)
 
 
 class Nodes:
-    """``free[n]``: the nodes that have n of their GPUs free; ``at_least[n]``: how many have n or more.
+    """The nodes of a fleet. ``free[n]``: nodes with n free GPUs; ``at_least[n]``: how many have n or more.
 
-    ``nodes_per_rack``: so many that follow each other stand in one rack; None: nobody knows where they stand.
+    ``nodes_per_rack``: so many in a row are one rack; None: racks are unknown.
     """
 
     __slots__ = ("_racks", "at_least", "free", "num_free", "num_nodes", "size")
@@ -107,7 +107,7 @@ class Nodes:
 
     @property
     def num_in_broken_racks(self) -> int:
-        """Wholly free nodes of racks partly in use; none where nobody knows of racks."""
+        """The wholly free nodes of racks partly in use; 0 if racks are unknown."""
         return 0 if self._racks is None else self.num_whole - self._racks.num_in_whole_racks
 
     @property
@@ -115,19 +115,19 @@ class Nodes:
         return self.num_nodes * self.size
 
     def fits(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> bool:
-        """``beside``: on others than these."""
+        """Return whether so many nodes have so many free GPUs. ``beside``: nodes that do not count."""
         if self.at_least[gpus_per_node] < num_nodes:
             return False
         return not beside or sum((nodes & ~beside).bit_count() for nodes in self.free[gpus_per_node:]) >= num_nodes
 
     def num_racks_of(self, nodes: NodeSet) -> int:
-        """In how many racks these stand: 1 where nobody knows of any."""
+        """Return the number of racks of these nodes: 1 if racks are unknown."""
         return 1 if self._racks is None else sum(1 for _ in self._racks.apart(nodes))
 
     def take(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> NodeSet:
-        """The fullest nodes that have room, the first of equals; those that are wholly free by rack. They must fit.
+        """Take the fullest nodes that have room, the first of equals; wholly free ones by rack. They must fit.
 
-        ``beside``: none of these.
+        ``beside``: nodes that are not taken.
         """
         taken, missing = 0, num_nodes
         for has in range(gpus_per_node, self.size):
@@ -160,13 +160,13 @@ class Nodes:
             self._racks.add(nodes & self.free[-1], 1)
 
     def lose(self, node: int) -> None:
-        """A node that is wholly free is not there until it is given back as a whole."""
+        """Take a wholly free node out of service until it is given back as a whole."""
         self._change(1 << node, 1, self.size, 0)
         if self._racks is not None:
             self._racks.add(1 << node, -1)
 
     def _change(self, nodes: NodeSet, number: int, before: int, after: int) -> None:
-        """So many nodes have ``after`` GPUs free each, that had ``before``."""
+        """Change the free GPUs of so many nodes from ``before`` to ``after``."""
         free, at_least = self.free, self.at_least
         free[before] ^= nodes
         free[after] |= nodes
@@ -179,9 +179,9 @@ class Nodes:
                 at_least[count] -= number
 
     def _by_rack(self, racks: Racks, num_nodes: int, beside: NodeSet) -> NodeSet:
-        """Wholly free ones: of the rack that keeps the fewest; else of the freest racks, the last by best fit.
+        """Return wholly free nodes: of the rack that keeps the fewest; else of the freest racks, the last by best fit.
 
-        ``beside``: wholly free ones that do not count.
+        ``beside``: wholly free nodes that do not count.
         """
         racks.add(beside, -1)
         found, missing = 0, num_nodes

@@ -1,11 +1,12 @@
-"""How much work has passed each job: done by jobs that came later than it and started before it."""
+"""The overtaken work of each job: done by jobs that came later than it and started before it."""
 
 
 class PassedWork:
-    """Jobs are numbered in order of submission. What passed one has passed each earlier one too, so one sum suffices.
+    """The overtaken work of numbered jobs, in order of submission.
 
-    ``first_spared``: every job before it that still waits has been passed by ``bound_gpu_s`` or more. The sum is over
-    jobs behind that one: ``_done_gpu_s`` + now × ``_num_gpus``, so that no job is visited while it runs.
+    Work that overtook one job overtook each earlier one too, so one sum suffices. ``first_spared``: every pending job
+    before it was overtaken by ``bound_gpu_s`` or more. The sum is over jobs after that one: ``_done_gpu_s`` + now ×
+    ``_num_gpus``, so that no job is visited while it runs.
     """
 
     __slots__ = ("_bound_gpu_s", "_done_gpu_s", "_done_of", "_gpus_of", "_num_gpus", "first_spared")
@@ -30,7 +31,7 @@ class PassedWork:
             self._num_gpus += gpus
 
     def advance(self, now_s: float) -> int:
-        """``first_spared`` as it is now."""
+        """Return ``first_spared`` as it is now."""
         while self._done_gpu_s + self._num_gpus * now_s >= self._bound_gpu_s:
             self.first_spared += 1
             self._done_gpu_s -= self._done_of[self.first_spared]

@@ -1,6 +1,6 @@
-"""A trace played by the planner itself: its fleet, its queue and what runs, as the planner is asked of them.
+"""A trace played by the planner itself, with its fleet, queue and running jobs as the planner's input.
 
-All jobs are of one tier and tenant, so that nobody is taken back and nobody's share counts.
+All jobs are of one tier and tenant, so that nothing is reclaimed and no share counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ _FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``state``: as ``decided`` left it. ``numbers``: of those who waited, by job."""
+    """One plan. ``state``: as ``decided`` left it. ``numbers``: of the pending jobs, by job."""
 
     asked: Question
     decided: Plan
@@ -32,7 +32,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """Of each job, seconds: the wall time that it says, and what others like it took; None: neither is known."""
+    """The wall time of each job and its predicted run time, in seconds; None: unknown."""
 
     wall_times_s: Sequence[float | None]
     predicted_s: Sequence[float | None]
@@ -40,7 +40,7 @@ class Believed:
 
 @dataclass(slots=True)
 class PlannedQueue:
-    """``started_ms``: of each job by number, once it has started. ``running``: by number."""
+    """A trace under the planner. ``started_ms``: of each job by number, once it has started. ``running``: by number."""
 
     jobs: Sequence[TraceJob]
     believed: Believed
@@ -53,7 +53,7 @@ class PlannedQueue:
     _ran_gpu_ms: dict[int, int] = field(default_factory=dict)
 
     def play(self, note: Callable[[Decision], None] = lambda _: None) -> None:
-        """To the end of the last job. ``note``: is told of each look at the queue, who starts not yet started."""
+        """Play to the end of the last job. ``note`` receives each plan before its jobs start."""
         moments = [(round(job.submit_s * 1000), 1, number) for number, job in enumerate(self.jobs)]
         heapify(moments)
         while moments:
@@ -97,7 +97,7 @@ class PlannedQueue:
         return Decision(asked, decided, state, {job_id: number for job_id, (number, _) in self._waiting.items()})
 
     def _queue(self, now_ms: int) -> Iterator[WaitingJob]:
-        """Each with the work of those that came later and did not wait so long."""
+        """Yield the pending jobs, each with the work of later jobs."""
         work = self._ran_gpu_ms | {number: self._work(attempt, now_ms) for number, attempt in self.running.items()}
         for number, job in self._waiting.values():
             passed_ms = sum(done for other, done in work.items() if other > number)

@@ -1,4 +1,4 @@
-"""A trace played to its end: what happens in the order of time, the rule asked after each moment."""
+"""A trace played to its end: its events in the order of time, with the rule called after each moment."""
 
 import math
 from array import array
@@ -16,10 +16,11 @@ from simulator.traces.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """``started_s``: of each job, first; ``finished_s``: at last; ``end_s``: of the last. An event is a submission, an
-    end, a failure or a repair of a node, or a notice that runs out.
+    """The result of one played trace.
 
-    ``num_racks``: in how many racks each job ran. ``moments``: rows of ``course.MOMENT``.
+    ``started_s``: the first start of each job; ``finished_s``: its end; ``end_s``: the last end. An event is a
+    submission, an end, a failure or a repair of a node, or the end of a notice. ``num_racks``: in how many racks each
+    job ran. ``moments``: rows of ``course.MOMENT``.
     """
 
     started_s: Sequence[float]
@@ -34,9 +35,9 @@ class Played:
 
 
 def estimates_of(jobs: Sequence[TraceJob], *, error: float, seed: int) -> list[float]:
-    """What each job is believed to take, seconds: its duration times or divided by up to ``error``, 1 for exact.
+    """Return the expected run time of each job in seconds: its duration times or divided by up to ``error``.
 
-    The factor's logarithm is uniform, so that too short is as likely as too long.
+    The factor's logarithm is uniform, so that too short is as likely as too long. 1 is exact.
     """
     if error == 1:
         return [job.duration_s for job in jobs]
@@ -55,7 +56,7 @@ def play(
     failures: Failures | None = None,
     seed: int = 0,
 ) -> Played:
-    """``jobs`` in order of submission; each fits the fleet when it is empty. ``seed``: of the failures, if any.
+    """Play ``jobs``, given in order of submission; each fits the empty fleet. ``seed``: of the failures, if any.
 
     Raises:
         EndlessError: at this rate of failures jobs lose as much as they do.

@@ -20,7 +20,7 @@ _CAUSES: Final = {
 
 
 def plots_of(report: Report) -> dict[str, str]:
-    """Queue length, utilisation and fragmentation over time; waits by size; GPU-hours lost by cause."""
+    """Return charts: queue length, utilisation and fragmentation over time; waits by size; GPU-hours lost by cause."""
     days = [span.starts_s / _DAY_S for span in report.over_time]
     percent = [Line("GPUs that jobs held", [100 * span.utilisation for span in report.over_time])]
     if report.failures:

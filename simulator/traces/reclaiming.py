@@ -1,8 +1,8 @@
-"""Nodes taken back for a job of a higher tier: with the notice, the least run and the cap of the default policy.
+"""Nodes reclaimed for a job of a higher tier: with the notice, the least run and the cap of the default policy.
 
-Victims are attempts of reclaimable tiers below the job's, those first that would have the fewest GPU-seconds to do
-again; nobody is taken who is not needed. The planner chooses by domains and can shrink who is elastic (``scheduler.
-victims``); here a number of nodes is wanted, and a job goes whole.
+Victims are attempts of reclaimable tiers below the job's. The first are the ones with the fewest GPU-seconds to do
+again; no attempt is a victim that is not needed. The planner chooses by domains and can shrink elastic jobs
+(``scheduler.reclaim``); here a number of nodes is needed, and a job leaves whole.
 """
 
 from muster.domain.policy.document import DEFAULT_POLICY
@@ -11,7 +11,10 @@ from simulator.traces.nodes import give_back
 
 
 def take_back(cluster: Cluster, number: int) -> None:
-    """Give notice to as few as let this job start; nobody where that is not enough, or enough have to go already."""
+    """Give notice to the fewest candidates that let this job start.
+
+    None gets a notice if all of them do not suffice, or if attempts with a notice suffice already.
+    """
     if not cluster.waiting.has_tiers:
         return
     job = cluster.jobs[number]
@@ -34,7 +37,7 @@ def take_back(cluster: Cluster, number: int) -> None:
 
 
 def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
-    """Nodes that have so many GPUs free once these are gone."""
+    """Return how many nodes have so many free GPUs once these jobs have left."""
     free = cluster.nodes.free.copy()
     for one in going:
         give_back(free, cluster.running[one], cluster.jobs[one].gpus_per_node)
@@ -42,7 +45,7 @@ def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
 
 
 def _candidates(cluster: Cluster, number: int) -> list[int]:
-    """The cheapest first, and of each tenant no more than it may still lose."""
+    """Return the candidates, the cheapest first, and of each tenant no more than it may still lose."""
     priority_of = cluster.waiting.priority_of
     costs: list[tuple[float, int]] = []
     for one in cluster.running:
@@ -63,7 +66,10 @@ def _candidates(cluster: Cluster, number: int) -> list[int]:
 
 
 def _allowances(cluster: Cluster) -> dict[str, float]:
-    """GPUs that each tenant may still lose in this window; its peak is taken as what it has and what it lost in it."""
+    """Return the GPUs that each tenant may still lose in this window.
+
+    Its peak is approximated by its present GPUs and the ones that it lost in the window.
+    """
     since_s = cluster.now_s - DEFAULT_POLICY.reclaim.window_s
     while cluster.losses and cluster.losses[0][0] <= since_s:
         cluster.losses.popleft()

@@ -1,4 +1,4 @@
-"""What a played trace came to: waits, completion times, utilisation, and who starved."""
+"""The results of a played trace: waits, completion times, utilisation, and starved jobs."""
 
 import math
 from collections import Counter
@@ -15,12 +15,12 @@ from simulator.traces.playing import Played
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The least GPUs of each class of waits; the last is open."""
 STARVED_AFTER_S: Final = 7 * 86_400
-"""A job starves that starts so much later than in strict order of submission: others went before it for so long."""
+"""A job starves if it starts so much later than in strict order of submission: others went before it for so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeWaits:
-    """``max_gpus`` is None for the last, open class."""
+    """Waits of a class of sizes. ``max_gpus`` is None for the last, open class."""
 
     min_gpus: int
     max_gpus: int | None
@@ -31,7 +31,9 @@ class SizeWaits:
 
 @dataclass(frozen=True, slots=True)
 class LevelFragments:
-    """``of_idle``: of the GPUs' idle time how much was in domains of ``level`` partly in use, and not yet counted by a
+    """Idle time that a level fragments.
+
+    ``of_idle``: the share of the GPUs' idle time in domains of ``level`` partly in use, and not yet counted by a
     narrower level: on such nodes; on other nodes of such racks.
     """
 
@@ -41,8 +43,10 @@ class LevelFragments:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """``idle_while_waiting``: of the GPUs' time, how much was idle while anybody waited; ``scattered``: how much of
-    that was on nodes partly in use. ``split_gangs``: of the gangs that one rack could hold, how many ran in several.
+    """Fragmentation of the fleet.
+
+    ``idle_while_waiting``: the share of the GPUs' time that was idle while a job was pending; ``scattered``: the share
+    of that on nodes partly in use. ``split_gangs``: how many of the gangs that one rack could hold ran in several.
     ``by_level``: node, and rack where racks are known.
     """
 
@@ -55,7 +59,7 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class TenantWaits:
-    """``mean_slowdown``: completion ÷ duration, of which no less than a minute counts."""
+    """Waits of a tenant. ``mean_slowdown``: completion ÷ duration, of which no less than a minute counts."""
 
     tenant: str
     jobs: int
@@ -66,7 +70,7 @@ class TenantWaits:
 
 @dataclass(frozen=True, slots=True)
 class SizeEttr:
-    """``max_gpus`` is None for the last, open class. ``ettr``: see ``Report``."""
+    """ETTR of a class of sizes. ``max_gpus`` is None for the last, open class. ``ettr``: see ``Report``."""
 
     min_gpus: int
     max_gpus: int | None
@@ -76,7 +80,7 @@ class SizeEttr:
 
 @dataclass(frozen=True, slots=True)
 class Reclaims:
-    """Of one tenant in one tier: how often a job of its had to go for one of a higher tier, and what was done again."""
+    """Reclaims of one tenant in one tier: how often its jobs left for a higher tier, and the work done again."""
 
     tenant: str
     tier: str
@@ -86,14 +90,15 @@ class Reclaims:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``utilisation``: GPU-seconds that jobs asked for and had, of all between the first submission and the last end;
-    ``goodput``: those of them that were work, and had not to be done again.
+    """The results of one trace.
 
-    ``makespan_s``: from the first submission to the last end. ``starved``: see ``STARVED_AFTER_S``. ``fairness``:
-    Jain's index of the tenants' mean slowdowns, 1 where they are equal (Jain, Chiu and Hawe, 1984). ``ettr``: of the
-    time from a job's first start to its end, how much was its work, each job by its GPUs (effective training time
-    ratio; Kokolis et al., HPCA 2025, whose wait before the first start is left out here). ``interruptions``: of jobs,
-    by failures of nodes and by reclaims.
+    ``utilisation``: GPU-seconds that jobs requested and had, as a share of all between the first submission and the
+    last end; ``goodput``: the share of all that was work and had not to be done again. ``makespan_s``: from the first
+    submission to the last end. ``starved``: see ``STARVED_AFTER_S``. ``fairness``: Jain's index of the tenants' mean
+    slowdowns, 1 where they are equal (Jain, Chiu and Hawe, 1984). ``ettr``: the share of a job's own work in the time
+    from its first start to its end, each job by its GPUs (effective training time ratio; Kokolis et al., HPCA 2025,
+    whose wait before the first start is left out here). ``interruptions``: of jobs, by failures of nodes and by
+    reclaims.
     """
 
     jobs: int
@@ -121,7 +126,7 @@ class Report:
 def report_of(
     jobs: Sequence[TraceJob], played: Played, in_order: Played, *, num_gpus: int, nodes_per_rack: int | None = None
 ) -> Report:
-    """``in_order``: the same jobs by strict order of submission on the same fleet."""
+    """Return the report. ``in_order``: the same jobs by strict order of submission on the same fleet."""
     by_tenant, lost = _by_tenant(jobs, played), lost_hours(jobs, played)
     waits = [start - job.submit_s for job, start in zip(jobs, played.started_s, strict=True)]
     makespan_s = played.end_s - jobs[0].submit_s
@@ -156,7 +161,7 @@ def report_of(
 
 
 def _ettr(jobs: Sequence[TraceJob], played: Played, numbers: Sequence[int]) -> float:
-    """1 where none of these jobs takes any time."""
+    """Return the ETTR of these jobs; 1 if none of them takes any time."""
     work = sum(jobs[number].gpus * jobs[number].duration_s for number in numbers)
     run = sum(jobs[number].gpus * (played.finished_s[number] - played.started_s[number]) for number in numbers)
     return min(work / run, 1.0) if run else 1.0
@@ -223,7 +228,7 @@ def _jain(values: Sequence[float]) -> float:
 
 
 def _classes(jobs: Sequence[TraceJob]) -> list[tuple[int, int | None, list[int]]]:
-    """Least and most GPUs of each class that has jobs, and these jobs' numbers."""
+    """Return the least and most GPUs of each class that has jobs, and these jobs' numbers."""
     found = []
     for least, above in zip(SIZES, (*SIZES[1:], None), strict=True):
         top = math.inf if above is None else above
@@ -246,5 +251,5 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _p95(values: Sequence[float]) -> float:
-    """The value that 95 % of them do not exceed: nearest rank."""
+    """Return the value that 95 % of them do not exceed: nearest rank."""
     return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]

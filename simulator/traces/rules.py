@@ -1,10 +1,9 @@
-"""Rules of a queue: ours, and those that others are measured by: strict order, skipping, and EASY backfill.
+"""Rules of a queue: our own, and the ones for comparison: strict order, skipping, and EASY backfill.
 
-Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
-is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
-(``scheduler.queue.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told
-tiers,
-``muster`` alone knows them: the higher goes first, and takes back from the reclaimable ones below.
+Each rule reads the queue after the changes of one moment, and starts jobs until it would start no more. The expected
+run time of a job is an estimate; it is exact only in a clairvoyant trace. ``muster`` has the planner's order
+(``scheduler.queue.order``, by the default policy) and its one hold (``simulator.traces.holding``). If jobs have tiers,
+only ``muster`` uses them: the higher goes first, and reclaims from the reclaimable ones below.
 """
 
 import math
@@ -21,15 +20,15 @@ from simulator.traces.reclaiming import take_back
 from simulator.traces.waiting import Floats
 
 LOOK_AHEAD: Final = 300
-"""So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
+"""So many jobs after its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
 
 
 Rule = Callable[[Cluster], list[int]]
-"""Starts what it may now, and says which."""
+"""A function that starts the jobs that may start now, and returns their numbers."""
 
 
 def fifo(cluster: Cluster) -> list[int]:
-    """Strict order: nobody passes the head."""
+    """Start jobs in strict order: no job overtakes the head."""
     started = []
     while cluster.queue and cluster.fits(cluster.queue[0]):
         started.append(cluster.start(cluster.queue[0]))
@@ -37,7 +36,7 @@ def fifo(cluster: Cluster) -> list[int]:
 
 
 def skip(cluster: Cluster) -> list[int]:
-    """Whoever fits starts, whoever does not is passed: nothing is held for the head (Kueue's BestEffortFIFO)."""
+    """Start each job that fits: nothing is held for the head (Kueue's BestEffortFIFO)."""
     started: list[int] = []
     for number in cluster.queue[:LOOK_AHEAD]:
         if not cluster.nodes.num_free:
@@ -48,7 +47,7 @@ def skip(cluster: Cluster) -> list[int]:
 
 
 def easy(cluster: Cluster) -> list[int]:
-    """The head is promised the first moment at which enough whole nodes are believed free; nobody may delay that.
+    """Hold the first time at which enough whole nodes are expected to be free for the head; no job may delay it.
 
     EASY: Lifka, "The ANL/IBM SP scheduling system" (1995).
     """
@@ -59,10 +58,10 @@ def easy(cluster: Cluster) -> list[int]:
 
 
 def muster(cluster: Cluster) -> list[int]:
-    """The most urgent first, and for the most urgent that does not fit a place is held.
+    """Start the most urgent jobs first, and hold a place for the most urgent one that does not fit.
 
-    Who was interrupted goes before the others, and who was passed by as much work as the policy allows, in order of
-    submission. Who outlasts what it was believed to take is believed anew.
+    Interrupted jobs go before the others, and so do jobs that the policy's bound of work overtook, in order of
+    submission. A job that outlasts its expected run time gets a new one.
     """
     started: list[int] = []
     cluster.believe_anew()
@@ -84,7 +83,7 @@ def muster(cluster: Cluster) -> list[int]:
 
 
 def _worth(cluster: Cluster) -> Floats:
-    """Of each who waits: the first of the largest has its turn."""
+    """Return the worth of each pending job: the first of the largest is next."""
     waiting = cluster.waiting
     worth = urgency(cluster.now_s - waiting.submitted_s, waiting.expected_s, waiting.slowness)
     worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
@@ -97,8 +96,9 @@ def _worth(cluster: Cluster) -> Floats:
 
 
 def _behind(cluster: Cluster, head: int) -> list[int]:
-    """Start of those behind the head, which does not fit, who end before it can start, or take whole nodes that it
-    leaves.
+    """Start jobs after the head, which does not fit.
+
+    They end before it can start, or use whole nodes that it leaves.
     """
     started: list[int] = []
     nodes = cluster.nodes

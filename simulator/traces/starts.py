@@ -1,7 +1,7 @@
-"""When each job that waits will start, as the planner tells it (``scheduler.forecast.eta``), and when it does.
+"""Start forecasts of pending jobs by the planner (``scheduler.forecast.eta``), and their real starts.
 
-Traces are short against the bound of passed work. Some jobs say a wall time, longer than they need; of the others
-nobody knows how long they run.
+Traces are short against the bound of overtaken work. Some jobs state a wall time, longer than they need; the run time
+of the others is unknown.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from simulator.traces.planned import Believed, Decision, PlannedQueue
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was said of a job when it had to wait, and when it started. ``said`` None: nobody knew."""
+    """A forecast for a job when it became pending, and its start. ``said`` None: unknown."""
 
     said: StartRange | None
     started_ms: int
 
     @property
     def is_covered(self) -> bool:
-        """Within the range; an end that nobody knows holds nothing back."""
+        """True if the start is within the range; an unknown end bounds nothing."""
         if self.said is None:
             return False
         latest_ms = self.said.latest_ms
@@ -37,8 +37,9 @@ def starts_told(
     num_nodes: int,
     gpus_per_node: int,
 ) -> list[Told]:
-    """Of each job that did not start when it came. ``wall_times_s``: of each job; None: it says none. ``predicted_s``:
-    by what others like it took, where there are some.
+    """Return the forecast for each job that did not start at its submission.
+
+    ``wall_times_s``: of each job; None: it states none. ``predicted_s``: from similar jobs, where there are some.
     """
     believed = Believed(wall_times_s, [None] * len(jobs) if predicted_s is None else predicted_s)
     queue = PlannedQueue(jobs, believed, num_nodes, gpus_per_node)

@@ -1,4 +1,4 @@
-"""The queue of a trace as a table: what is asked of all who wait at once, without visiting each."""
+"""The queue of a trace as a table: a value of all pending jobs is read at once, without a visit to each."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Waiting:
-    """``numbers`` of jobs in order of submission; each column has a value for each, in that order.
+    """The table. ``numbers``: jobs in order of submission; each column has a value for each, in that order.
 
-    ``estimates_by_shape``: of all who wait for so many nodes, and so many GPUs of each, what they are believed to take,
-    in ascending order. ``priority``: of its tier, 0 where the policy knows none; ``has_tiers``: whether they differ in
-    it. ``is_again``: it was interrupted.
+    ``estimates_by_shape``: the expected run times of all pending jobs by number of nodes and GPUs of each, ascending.
+    ``priority``: of its tier, 0 if the policy does not define it; ``has_tiers``: whether priorities differ.
+    ``is_again``: it was interrupted.
     """
 
     __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_shapes", "estimates_by_shape", "has_tiers", "numbers")
@@ -77,7 +77,7 @@ class Waiting:
         return self._ints[3, : len(self.numbers)] > 0
 
     def priority_of(self, number: int) -> int:
-        """Also of one that does not wait."""
+        """Return the priority of a job, pending or not."""
         return int(self._ints_of[number, 2])
 
     def add(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Waiting:
             del self.estimates_by_shape[shape]
 
     def add_again(self, number: int, estimate_s: float) -> None:
-        """One that was interrupted, and is believed to take so long from now on."""
+        """Add a job that was interrupted, with its new expected run time."""
         expected_s = max(estimate_s, LEAST_RUN_S)
         each = float(self._ints_of[number, 1])
         self._floats_of[number, 1:] = expected_s, slowness(expected_s, each, DEFAULT_POLICY), estimate_s

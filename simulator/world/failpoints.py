@@ -1,4 +1,4 @@
-"""Where the control plane of this world may die: before and after the commit of each of its units of work."""
+"""Points at which the control plane of this world may die: before and after the commit of each unit of work."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ ACTIONS: Final = (
     "host.claim", "host.report", "host.release", "reconcile.attempt", "reconcile.job", "judgement.judge",
     "breaker.close",
 )  # fmt: skip
-"""``host.release`` is the report by which GPUs come free."""
+"""Actions with failpoints. ``host.release`` is the report after which GPUs become free."""
 FAILPOINTS: Final = tuple(f"{action}.{point}" for action in ACTIONS for point in ("before_commit", "after_commit"))
 
 _ACTION_OF: Final[dict[type[attempts.Event], str]] = {

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: drawn from the seed, counted, and stopped for good at the horizon."""
+"""Faults and their times: drawn from the seed, counted, and ended at the horizon."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class Faults:
         self._weights = list(settings.fault_weights.values())
 
     def strike(self) -> None:
-        """One fault, and the next some time later."""
+        """Cause one fault now, and the next some time later."""
         if self._is_over:
             return
         kind = self._rng.choices(self._kinds, self._weights)[0]
@@ -73,7 +73,7 @@ class Faults:
         return self._rng.choice(list(self._hosts.values()))
 
     def _a_while_ms(self) -> int:
-        """From a blink to longer than every lease, short ones most often."""
+        """Return a time from one millisecond to twice the server's lease, short ones most often."""
         return int(self._settings.timers.server_lease_ms * 2 * self._rng.random() ** 3) + 1
 
     def kill_launcher(self) -> None:
@@ -97,7 +97,7 @@ class Faults:
         self._server.go_down(self._a_while_ms())
 
     def flip_admission(self) -> None:
-        """A GPU is admitted no more, or again; one in two that falls is evacuated."""
+        """Change whether a GPU is admitted; one in two that are no longer admitted is evacuated."""
         is_admitted = self._server.store.is_admitted
         gpu = self._rng.choice(list(is_admitted))
         is_admitted[gpu] = not is_admitted[gpu]
@@ -121,11 +121,11 @@ class Faults:
             self._scheduler.reclaim()
 
     def jump_clock(self) -> None:
-        """Somebody sets a host's time of day, forward or back, by up to half an hour."""
+        """Set a host's time of day forward or back, by up to half an hour."""
         self._some_host().time.jump(int((self._rng.random() - 0.5) * 2 * _HALF_AN_HOUR_MS))
 
     def storm(self) -> None:
-        """One fault seen on one GPU, on some, or on all: told now or late, by each host's own time of day."""
+        """Report one fault on one GPU, on some, or on all: now or late, by each host's own time of day."""
         rng = self._rng
         share = rng.choice((0.0, 0.3, 1.0))
         severity, trust = rng.choice(_SEVERITIES), rng.choice((Trust.MEASURED, Trust.MEASURED, Trust.REPORTED))

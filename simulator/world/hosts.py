@@ -58,7 +58,7 @@ class Host:
         }
 
     def boot(self) -> None:
-        """Power on: a new boot id, a clock from zero, nothing runs; the disk is as it was."""
+        """Power the host on: a new boot id, a clock from zero, no programs; the disk is unchanged."""
         if self.is_on:
             return
         self.is_on = True
@@ -106,7 +106,7 @@ class Host:
             self.kill_launcher(int(self._random() * 4 * self._settings.timers.heartbeat_ms))
 
     def turn(self, launch: int) -> None:
-        """One round of the launcher that was started as number ``launch``."""
+        """Run one round of the launcher that was started as number ``launch``."""
         if launch == self.launch and self._is_launcher_alive:
             self._kernel.after(self._settings.turn_ms, self.turn, launch)
             self._live(self._turn)
@@ -116,12 +116,12 @@ class Host:
             self._live(self._beat, True)
 
     def on_answer(self, launch: int, event: host.Event) -> None:
-        """An answer reaches the process that asked, or nobody."""
+        """Handle an answer if the process that asked still lives."""
         if launch == self.launch and self._is_launcher_alive:
             self._live(self._apply, event)
 
     def on_taken(self, launch: int, attempt_id: AttemptId, phase: Phase, is_told_to_go: bool) -> None:  # noqa: FBT001  # by place, as all that crosses the wire
-        """The server has taken a report that was sent when the record stood in ``phase``."""
+        """Handle the server's receipt of a report that was sent when the record was in ``phase``."""
         record = self.ledger.records.get(attempt_id) if launch == self.launch and self._is_launcher_alive else None
         if record is not None and record.phase is phase:
             self._unreported.pop(attempt_id, None)
@@ -154,7 +154,7 @@ class Host:
         )  # fmt: skip
 
     def _apply(self, event: host.Event) -> None:
-        """The ledger is on disk before a command is carried out."""
+        """Apply the event: the ledger is on disk before a command is carried out."""
         before = self.ledger
         after, commands = self._wiring.host_step(before, event, self.clock())
         if after is not before:
@@ -219,13 +219,13 @@ class Host:
         return supervisor
 
     def _awaited(self, life: AttemptLife) -> tuple[NodeId, ...]:
-        """All hosts of its gang that can wait; who cannot starts as it is granted, and waits for nobody."""
+        """Return all hosts of its gang that can wait; a host that cannot starts when granted, and waits for none."""
         if not self.can_wait or len(life.hosts) == 1:
             return ()
         return tuple(part.node_id for part in life.hosts if self._server.hosts[part.node_id].can_wait)
 
     def _commit(self, run: Run) -> None:
-        """The program's own way to the control plane."""
+        """Send a checkpoint's commit to the control plane, as the program does itself."""
         self.up.send(self._server.receive, self._server.take_commit, run.attempt_id, run.job_id, run.fence)
 
     def _stop_program(self, command: host.StopProgram) -> None:
@@ -280,7 +280,7 @@ class Host:
             )  # fmt: skip
 
     def _facts(self, record: HostRecord) -> tuple[Fact, ...]:
-        """Everything known, in order, from the first fact on: earlier reports may have been lost."""
+        """Return all known facts, in order, from the first on: earlier reports may have been lost."""
         facts: list[Fact] = [("ready", None)] if record.is_ready else []
         facts += [("started", None)] if record.has_started else []
         if record.phase in {_EXITED, _CLEAN}:

@@ -1,7 +1,7 @@
-"""The whole world held against the promises I1 to I26, every thousand events and at its end.
+"""The invariants I1 to I26 of the whole world, checked every thousand events and at its end.
 
-Each event is checked for what it touches where it happens (``store``, ``truth``, ``judging``, ``supervisors``); here
-everything is reckoned anew from the rows, by no index that the checks of an event go by.
+Each event is checked for its own changes where it happens (``store``, ``truth``, ``judging``, ``supervisors``). Here
+everything is computed again from the rows, without the indexes that the checks of an event use.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,21 +31,21 @@ _OVER: Final = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
 
 @dataclass(frozen=True, slots=True)
 class AtItsMoment:
-    """A promise about one moment: what was so then cannot be reckoned later. ``where`` it is asked."""
+    """An invariant of one moment, which cannot be computed later. ``where`` it is checked."""
 
     where: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotOfThisWorld:
-    """This world has nothing that the promise speaks of. ``why``, and what holds it instead."""
+    """An invariant about something that this world does not have. ``why``, and what checks it instead."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an earlier look saw."""
+    """The state at the previous inspection."""
 
     jobs: Mapping[JobId, JobLife]
     attempts: Mapping[AttemptId, AttemptLife]
@@ -53,7 +53,7 @@ class Seen:
 
 
 class Inspector:
-    """``accepted``: the client's keys with the jobs that it was told of."""
+    """The inspector of one world. ``accepted``: the client's keys with the jobs that it knows of."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Inspector:
         self.num_looks += 1
 
     def held(self) -> Iterator[tuple[GpuUuid, AttemptId]]:
-        """By the attempts' own rows: until the attempt has ended and its host is clean."""
+        """Yield the GPUs in use by the attempts' own rows: until the attempt has ended and its host is clean."""
         for attempt_id, life in self.store.attempts.items():
             for part in life.hosts:
                 if life.state is not _ENDED or part.state is not HostPartState.CLEAN:
@@ -116,7 +116,7 @@ def _whole_gangs(world: Inspector) -> None:
 
 
 def _sound_places(world: Inspector) -> None:
-    """Of one cohort each, and in one domain of the level that is required."""
+    """Require that each gang is in one cohort, and in one domain of the required level."""
     for attempt_id, picks in world.store.allocated.items():
         row = world.store.rows[world.store.attempts[attempt_id].job_id]
         fault = fault_of_place(world.store.rules, row, list(picks))
@@ -162,7 +162,7 @@ def _least_runs(world: Inspector) -> None:
 
 
 def _breaker_knows(world: Inspector) -> None:
-    """Nothing is out that went past the breaker."""
+    """Require that no GPU is out of service that the breaker did not pass."""
     passed = {gpu for gpu, _ in world.judge.standings.taken}
     out = {gpu for gpu, case in world.store.cases.items() if case.standing in OUT}
     require(out <= passed, "I10", f"{out - passed} are out, and the breaker was not asked")
@@ -207,7 +207,7 @@ def _only_forward(world: Inspector) -> None:
 
 
 def _decided_alike(world: Inspector) -> None:
-    """The same facts in another order are the same facts."""
+    """Require the same decisions from the same facts in another order."""
     now_ms, wall_ms = world.kernel.now_ms, WALL_START_MS + world.kernel.now_ms
     hearings = world.store.hearings
     ticks = [attempts.Tick(each, 0) for each in (hearings, dict(reversed(hearings.items())))]
@@ -263,7 +263,10 @@ def _deadlines_stand(world: Inspector) -> None:
 
 
 def explained_evictions(world: Inspector) -> None:
-    """Who left for somebody left for one who came, or cannot come: there is no promise with a number that says so."""
+    """Require that each released victim of a beneficiary freed GPUs for an attempt of it.
+
+    No numbered invariant states it.
+    """
     for attempt_id, notice in world.store.notices.items():
         if notice.beneficiary is None or notice.state is not ReclaimState.RELEASED or notice.hold_ended != PLACED:
             continue
@@ -301,4 +304,4 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I25": _deadlines_stand,
     "I26": AtItsMoment("judging.Standings.moves, for each move of a GPU by a rate, a score or flapping"),
 }
-"""Number → its check of the whole world, or why there is none."""
+"""Number → its check of the whole world, or the reason why there is none."""

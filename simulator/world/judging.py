@@ -1,6 +1,6 @@
-"""The health of the world's GPUs: findings told by hosts, judged by the real rules under the real breaker, burn-ins.
+"""The health of the world's GPUs: findings from hosts, the real rules under the real breaker, burn-ins.
 
-``Standings`` keeps what the promises I10, I11, I25 and I26 are held against, by a reckoning of its own.
+``Standings`` computes independently what the invariants I10, I11, I25 and I26 are checked against.
 """
 
 from collections.abc import Iterable
@@ -33,9 +33,9 @@ _MOST_PAST_MOVES: Final = 8
 
 @dataclass(slots=True)
 class Standings:
-    """The truth about what was told and done.
+    """The truth about findings and transitions.
 
-    ``taken``: by a rule, GPU and time; ``open_since_ms``: the breaker's scopes as they were last seen.
+    ``taken``: GPU and time, by a rule; ``open_since_ms``: the breaker's scopes at the last check.
     """
 
     taken: list[tuple[GpuUuid, int]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Standings:
             require(is_fresh, "I26", f"{move.gpu_uuid} moves by what is {age_ms} ms old")
 
     def sees(self, state: BreakerState, closed: str | None = None) -> None:
-        """I25: a scope that opened stays so until a person closes it."""
+        """Require that a scope that opened stays open until a person closes it (I25)."""
         lost = [scope for scope in self.open_since_ms if scope not in state.open_since_ms and scope != closed]
         require(not lost, "I25", f"the breaker has forgotten that {lost} is open")
         self.open_since_ms = dict(state.open_since_ms)
@@ -92,7 +92,7 @@ class Judge:
         return WALL_START_MS + self._kernel.now_ms
 
     def take(self, findings: tuple[Finding, ...]) -> None:
-        """What a host tells: evidence, moves, the breaker's word and the evacuation are one transaction."""
+        """Take a host's findings: evidence, transitions, breaker and evacuation are one transaction."""
         now_ms, policy = self._wall_ms(), self._wiring.health_policy
         cases: dict[GpuUuid, GpuCase] = {}
         for finding in findings:
@@ -145,7 +145,7 @@ class Judge:
             (store.is_out.add if case.standing in OUT else store.is_out.discard)(gpu)
         for move, before in moves:
             self.standings.moves(move, before, len(self._places))
-            if move.to_standing is Standing.PROBATION:  # what was proved past needs to be carried no further
+            if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
                 store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
             attempt_id = store.holders.get(move.gpu_uuid)
@@ -155,7 +155,7 @@ class Judge:
         return tuple(rings)
 
     def keep_up(self) -> None:
-        """What nobody tells: burn-ins of what is out and free; a person who closes the breaker now and then."""
+        """Start burn-ins on free GPUs that are out of service; now and then close the breaker as a person does."""
         if not self._store.is_out and not self._store.breaker.open_since_ms and not self.held_back:
             return
         now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
@@ -173,7 +173,7 @@ class Judge:
             self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
 
     def burned(self, gpu: GpuUuid, began_ms: int, has_passed: bool) -> None:  # noqa: FBT001  # by place, as all received
-        """A burn-in has ended."""
+        """Take the result of a burn-in."""
         self._burning.pop(gpu, None)
         case = self._store.cases[gpu]
         if case.standing is not Standing.QUARANTINED:
@@ -184,7 +184,7 @@ class Judge:
         self._judge({gpu: replace(case, burn_ins=(*case.burn_ins[-1:], result))})
 
     def close_breaker(self, scope: str) -> None:
-        """A person lets rules act again, and what was held back is judged anew."""
+        """Let rules act again, as a person does, and judge again what was held back."""
         self._server.failpoint("breaker.close.before_commit")
         state = breaker.close(self._store.breaker, scope, self._wall_ms())
         self.standings.sees(state, closed=scope)
@@ -195,7 +195,7 @@ class Judge:
         self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
 
     def is_at_rest(self) -> bool:
-        """Every GPU is back, and nothing waits for a person."""
+        """Return whether every GPU is back, and nothing needs a person."""
         return not self._store.is_out and not self.held_back
 
 

@@ -1,4 +1,4 @@
-"""The only clock and the only order of things: a heap of (time, number, action, arguments)."""
+"""The only clock and the only order of events: a heap of (time, number, action, arguments)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Action = Callable[..., None]
 Entry = tuple[int, int, Action, tuple[Any, ...]]
 TRAIL_EVENTS: Final = 50
 INSPECTION_EVENTS: Final = 1_000
-"""Every so many events the whole world is looked at."""
+"""The whole world is inspected after each so many events."""
 
 
 class Kernel:
@@ -31,7 +31,7 @@ class Kernel:
         heappush(self._heap, (self.now_ms + delay_ms, number, action, args))
 
     def run(self, until_ms: int) -> None:
-        """Until ``until_ms``, or until nothing is left to happen."""
+        """Run until ``until_ms``, or until no event is left."""
         heap, note = self._heap, self.trail.append
         listener, inspect = self.listener, self.inspector
         while heap and heap[0][0] <= until_ms:
@@ -50,7 +50,7 @@ class Kernel:
 
 
 def told(entry: Entry) -> str:
-    """One event in one line."""
+    """Return one event as one line."""
     time_ms, _, action, args = entry
     whom = getattr(getattr(action, "__self__", None), "name", "world")
     said = ", ".join(getattr(arg, "__name__", None) or str(arg) for arg in args)

@@ -1,4 +1,4 @@
-"""Wires that lose, double, delay and reorder; cut one way or both ways for a while."""
+"""Wires that lose, double, delay and reorder messages; they can be cut one way or both ways for a while."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,7 +9,7 @@ from simulator.world.settings import Settings
 
 
 class Wire:
-    """One direction between two places. One that is no good loses all that is sent, and nobody mends it."""
+    """One direction between two places. A wire with ``is_good`` false loses all messages for the whole history."""
 
     __slots__ = ("_duplication", "_is_good", "_kernel", "_loss", "_min_ms", "_random", "_tail_ms", "cut_until_ms")
 
@@ -29,12 +29,12 @@ class Wire:
             self._kernel.after(self._delay_ms(), action, *args)
 
     def _delay_ms(self) -> int:
-        """Most messages are fast; the tail is long and overtakes are common in it."""
+        """Return a delay: most messages are fast; the tail is long, and overtaking is common in it."""
         chance = self._random()
         chance *= chance
         return self._min_ms + int(self._tail_ms * chance * chance)
 
     def mend(self) -> None:
-        """No more faults from here on."""
+        """End all faults of the wire."""
         self.cut_until_ms, self._loss, self._duplication = 0, 0.0 if self._is_good else 1.0, 0.0
         self._tail_ms = min(self._tail_ms, 20)

@@ -1,4 +1,4 @@
-"""The notices that attempts were given, each with its life, and what tenants have lost by them in the window (I9)."""
+"""The notices of attempts, each with its states, and what tenants have lost by them in the window (I9)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,12 @@ from simulator.world.rows import Notice
 from simulator.world.truth import require
 
 _KEPT: Final = frozenset({ReclaimState.WITHDRAWN, ReclaimState.OVERTAKEN})
-"""The tenant lost nothing by the reclaim itself."""
+"""States in which the tenant lost nothing by the reclaim itself."""
 
 
 @dataclass(slots=True)
 class Notices:
-    """``newest``: of each attempt; one that was withdrawn may be followed by another."""
+    """The notices of a world. ``newest``: of each attempt; a withdrawn one may be followed by another."""
 
     newest: dict[AttemptId, Notice] = field(default_factory=dict)
     tenants: dict[AttemptId, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Notices:
         return notice is not None and notice.state is ReclaimState.NOTIFIED
 
     def untold(self, attempt_id: AttemptId) -> Notice | None:
-        """A notice that stands and that none of its hosts knows of."""
+        """Return the notice of the attempt if it stands and none of its hosts knows of it."""
         notice = self.newest.get(attempt_id)
         if notice is None or notice.state is not ReclaimState.NOTIFIED or notice.is_told:
             return None
@@ -54,7 +54,7 @@ class Notices:
         self.newest[attempt_id] = replace(self.newest[attempt_id], is_told=True)
 
     def held_for(self) -> dict[JobId, list[tuple[AttemptId, Notice]]]:
-        """Those that make room for a job which still waits for it, whatever has become of the victims."""
+        """Return by job the notices that free GPUs for it, as long as it waits for them, whatever the victims do."""
         found: dict[JobId, list[tuple[AttemptId, Notice]]] = {}
         for attempt_id, notice in self.newest.items():
             if notice.beneficiary is not None and notice.hold_ended is None:
@@ -62,7 +62,7 @@ class Notices:
         return found
 
     def idle(self) -> list[AttemptId]:
-        """They serve nobody any more, and no host knows of them."""
+        """Return the attempts whose notices serve no job any more, and of which no host knows."""
         return [key for key in self.newest if (one := self.untold(key)) is not None and one.hold_ended is not None]
 
     def end_hold(self, beneficiary: JobId, why: str) -> None:
@@ -70,13 +70,13 @@ class Notices:
             self.newest[attempt_id] = replace(notice, hold_ended=why)
 
     def settle(self, life: AttemptLife, at_ms: int) -> None:
-        """The attempt has ended: so has its notice."""
+        """Settle the notice of an attempt that has ended."""
         if self.is_open(life.attempt_id):
             is_by_it = life.ending is not None and life.ending.cause is Cause.RECLAIMED
             self._move(life.attempt_id, ReclaimState.RELEASED if is_by_it else ReclaimState.OVERTAKEN, at_ms)
 
     def withdraw(self, attempt_id: AttemptId, at_ms: int) -> None:
-        """Told or withdrawn, never both."""
+        """Withdraw a notice that no host knows of."""
         notice = self.newest[attempt_id]
         require(not notice.is_told, "withdrawal", f"{attempt_id} was told already, and its reclaim is withdrawn")
         self._move(attempt_id, ReclaimState.WITHDRAWN, at_ms)
@@ -91,7 +91,7 @@ class Notices:
         self.holdings.setdefault(tenant, []).append((at_ms, num_gpus))
 
     def peak_gpus(self, tenant: str, since_ms: int) -> int:
-        """The most that it held at one time since then."""
+        """Return the most GPUs that the tenant had at one time since then."""
         peak = before = 0
         for at_ms, num_gpus in self.holdings.get(tenant, ()):
             before = before if at_ms > since_ms else num_gpus
@@ -99,14 +99,17 @@ class Notices:
         return max(peak, before)
 
     def lost(self, since_ms: int) -> Iterator[tuple[str, AttemptId, Notice]]:
-        """What counts against the caps of a window that began then: taken in it, or on its way out."""
+        """Yield the notices that count against the caps of a window that began then.
+
+        They were settled in it, or are not settled yet.
+        """
         for attempt_id, notice in self.newest.items():
             is_in = notice.settled_ms is None or notice.settled_ms > since_ms
             if is_in and notice.state not in _KEPT and notice.gpus:
                 yield self.tenants[attempt_id], attempt_id, notice
 
     def require_within_cap(self, tenant: str, now_ms: int, smallest: int, policy: ReclaimPolicy) -> None:
-        """I9, by a reckoning of its own. ``smallest``: GPUs of the tenant's smallest running job."""
+        """Require I9, computed independently. ``smallest``: GPUs of the tenant's smallest running job."""
         since_ms = now_ms - int(policy.window_s * 1000)
         lost = sum(len(notice.gpus) for whose, _, notice in self.lost(since_ms) if whose == tenant)
         most = max(policy.cap_fraction * self.peak_gpus(tenant, since_ms), smallest)

@@ -1,4 +1,4 @@
-"""The planted bugs that are code: each is a step of the core that does one thing wrong. ``planted`` tells of them."""
+"""The planted bugs that are code: each is a step of the core with one fault. ``planted`` describes them."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from muster.domain.states import AttemptState, HostPartState, Standing
 
 
 def start_without_claim(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
-    """An order is started as soon as it is heard of; the claim goes out beside it."""
+    """Start an order as soon as it is known; the claim is sent at the same time."""
     ledger, commands = host.step(ledger, event, now_ms)
     if not isinstance(event, host.HeartbeatAnswered):
         return ledger, commands
@@ -43,7 +43,7 @@ def no_reaper(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Time
 
 
 def not_idempotent(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
-    """A completion that comes again counts again."""
+    """Count a completion again when it comes again."""
     after, commands = attempt.step(life, event, now_ms, timers)
     is_repeated = isinstance(event, attempt.Exited) and life.state is AttemptState.ENDED and life.ending is not None
     if is_repeated and life.ending is not None:
@@ -52,7 +52,7 @@ def not_idempotent(life: AttemptLife, event: attempt.Event, now_ms: int, timers:
 
 
 def remember_records(ledger: HostLedger, boot_id: str) -> host.Outcome:
-    """After a reboot the old records count as this boot's: an old grant is good again."""
+    """Treat old records as this boot's after a reboot, so that an old grant is valid again."""
     records = {
         key: replace(record, boot_id=boot_id, lease_until_ms=1 << 60, phase=Phase.CLAIMED)
         for key, record in ledger.records.items()
@@ -68,7 +68,7 @@ def believe_all_boots(before: contact.Hearing | None, boot_id: str, seq: int, no
 
 
 def end_at_once(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
-    """The attempt ends with its first bad exit, while other hosts still run it."""
+    """End the attempt with its first bad exit, while other hosts still run it."""
     after, commands = attempt.step(life, event, now_ms, timers)
     if isinstance(event, attempt.Exited) and after.ending is not None and after.state is AttemptState.STOPPING:
         hosts = tuple(replace(part, is_past_lease=True) for part in after.hosts)
@@ -77,7 +77,7 @@ def end_at_once(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Ti
 
 
 def forget_grants(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
-    """A claim is granted whoever had it before."""
+    """Grant a claim whichever host had it before."""
     if isinstance(event, attempt.ClaimAsked):
         hosts = tuple(
             replace(part, state=HostPartState.UNCLAIMED)
@@ -91,13 +91,13 @@ def forget_grants(life: AttemptLife, event: attempt.Event, now_ms: int, timers: 
 
 
 def forget_stops(ledger: HostLedger, boot_id: str) -> host.Outcome:
-    """A stop that was written down, but not carried out when the launcher died, is never carried out."""
+    """Drop a stop that was recorded, but not carried out when the launcher died."""
     ledger, commands = host.restarted(ledger, boot_id)
     return ledger, tuple(command for command in commands if not isinstance(command, host.StopProgram))
 
 
 def forget_refused(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
-    """A refused claim is forgotten without a word, though an earlier one of it may have been granted."""
+    """Forget a refused claim without a report, though an earlier one of it may have been granted."""
     if isinstance(event, host.ClaimRefused) and event.attempt_id in ledger.records:
         records = {key: record for key, record in ledger.records.items() if key != event.attempt_id}
         return replace(ledger, records=records), ()
@@ -105,7 +105,7 @@ def forget_refused(ledger: HostLedger, event: host.Event, now_ms: int) -> host.O
 
 
 def go_by_oneself(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
-    """A host that is ready starts, whatever the others of its gang say."""
+    """Start a host that is ready, whatever the state of the others of its gang."""
     ledger, commands = host.step(ledger, event, now_ms)
     if not isinstance(event, host.HostReady):
         return ledger, commands
@@ -114,7 +114,7 @@ def go_by_oneself(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Ou
 
 
 def go_with_the_first(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
-    """The first host that is ready sends all of them off."""
+    """Send the go to all hosts when the first one is ready."""
     after, commands = attempt.step(life, event, now_ms, timers)
     is_ready = isinstance(event, attempt.Ready) and after is not life
     return (replace(after, go_ms=after.go_ms or now_ms) if is_ready else after), commands
@@ -137,7 +137,7 @@ def admit_all(moves: Iterable[Move], state: BreakerState, _: FleetCounts, __: He
 
 
 def decide_by_any_burn_in(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
-    """The newest passed burn-in is proof, whatever was told since it began."""
+    """Treat the newest passed burn-in as proof, whatever was reported since it began."""
     if gpu.standing is Standing.QUARANTINED and any(result.has_passed for result in gpu.burn_ins):
         return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms)
     return standing.decide(gpu, now_ms, policy)

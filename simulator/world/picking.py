@@ -1,4 +1,4 @@
-"""Placements and victims picked by chance: no good scheduler, but one that meets every race between commits."""
+"""Placements and victims picked at random: a poor scheduler, but one that meets every race between commits."""
 
 from collections import Counter
 from random import Random
@@ -15,7 +15,7 @@ from simulator.world.wiring import Wiring
 
 
 class RandomPicker:
-    """``num_decided``: nothing is decided by rules here."""
+    """The random scheduler. ``num_decided``: empty, since no rule decides here."""
 
     name = "picker"
 
@@ -35,10 +35,10 @@ class RandomPicker:
         self._shuffles = rng.random() < 0.5  # else the first hosts are preferred, and jobs come back to them
 
     def begin(self) -> None:
-        """It is asked anew with each beat, and decides without a memory."""
+        """Do nothing: it is called again with each beat, and has no state."""
 
     def select(self) -> None:
-        """Several rounds may be on their way at once, as with two schedulers."""
+        """Pick placements. Several rounds may be in progress at once, as with two schedulers."""
         taken: set[GpuUuid] = set()
         for job in self._store.jobs.values():
             if job.state is not JobState.QUEUED:
@@ -73,7 +73,7 @@ class RandomPicker:
         return picks if len(picks) >= fewest else None
 
     def reclaim(self) -> None:
-        """Somebody, for nobody in particular."""
+        """Reclaim from a random victim, for no beneficiary."""
         victims = [one for one in self._store.live_of_job.values() if self._reclaims.may_be_taken(one)]
         if victims:
             attempt_id: AttemptId = self._rng.choice(victims)

@@ -1,4 +1,4 @@
-"""Whether a place is one that a job may have by the rules of its world, reckoned apart from the scheduler (I4, I6)."""
+"""Checks of places by the rules of a world, computed apart from the scheduler (I4, I6)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from simulator.world.rows import JobRow
 
 
 def fault_of_place(rules: Rules, row: JobRow, nodes: Sequence[NodeId]) -> tuple[str, str] | None:
-    """The promise that these hosts, in rank order, would break, and how; None: none."""
+    """Return the invariant that these hosts, in rank order, would break, and how; None: none."""
     if not rules.is_planned:
         return None
     cohorts = {rules.cohorts[node_id] for node_id in nodes}
@@ -36,7 +36,7 @@ def fault_of_reclaimed(
     chosen: Sequence[Reclaim],
     gpus: Mapping[NodeId, Sequence[GpuUuid]],
 ) -> str | None:
-    """Why ``held`` is no whole place of the beneficiary, or which victim gives nothing of it; None: all is needed."""
+    """Return why ``held`` is no whole place of the beneficiary, or which victims give nothing of it, or None."""
     parts = {node_id: sum(gpu in held for gpu in part) for node_id, part in gpus.items()}
     nodes = [node_id for node_id, number in parts.items() if number]
     if any(parts[node_id] != row.gpus_per_node for node_id in nodes):
@@ -51,7 +51,7 @@ def fault_of_reclaimed(
 
 
 def _is_within(rules: Rules, nodes: Sequence[NodeId], level: str) -> bool:
-    """All in one known domain."""
+    """Return whether all are in one known domain."""
     domains = {rules.domain(node_id, level) for node_id in nodes}
     return len(domains) == 1 and "" not in domains
 
@@ -61,7 +61,7 @@ def _told(rules: Rules, nodes: Sequence[NodeId]) -> str:
 
 
 def over_quota(rules: Rules, held: Mapping[tuple[str, str], int], row: JobRow) -> str | None:
-    """Of the job's tenant and those above it, who has more of its tier than it may; None: nobody."""
+    """Return which of the job's tenant and those above it has more of its tier than it may; None: none."""
     for above in rules.tenancy.line(TenantId(row.tenant)):
         quota = rules.tenancy.quotas.get((above, row.tier))
         has = sum(

@@ -1,4 +1,4 @@
-"""The commit of a placement: whatever was so when its GPUs were selected, all that matters is asked again."""
+"""The commit of a placement, which checks again everything that mattered when its GPUs were selected."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,12 +15,12 @@ from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
 Picks = Mapping[NodeId, tuple[GpuUuid, ...]]
-"""In rank order."""
+"""GPUs by node, in rank order."""
 _PLACE: Final = "placement.place"
 
 
 class Placer:
-    """``num_lost``: commits that found their snapshot no longer so."""
+    """The commits of placements. ``num_lost``: commits whose snapshot was no longer true."""
 
     name = "placer"
 
@@ -31,7 +31,7 @@ class Placer:
         self.num_lost = 0
 
     def refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:
-        """Why the job may not have this GPU now; None: it may."""
+        """Return why the job may not have this GPU now; None: it may."""
         if gpu in self._store.holders:
             return "held"
         if self._store.held_for.get(gpu, job_id) != job_id:
@@ -62,7 +62,10 @@ class Placer:
         return hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
 
     def is_over_quota(self, row: JobRow, num_gpus: int, *, beside: JobId | None = None) -> bool:
-        """With so many more, and with what is kept for all that wait but the job ``beside``, where one is named."""
+        """Return whether so many more GPUs exceed a quota.
+
+        ``beside``: a job; if given, the GPUs that are kept for all other pending jobs count too.
+        """
         if self._store.num_held(row.tenant) + num_gpus > self._store.ceiling_gpus:
             return True
         held = self._store.held_by_tenant_and_tier()
@@ -105,7 +108,7 @@ class Placer:
         return wiring.rechecks_ceiling and self.is_over_quota(row, len(gpus))
 
     def _is_no_place(self, row: JobRow, nodes: Sequence[NodeId]) -> bool:
-        """What a scheduler that is sound never asks for: here nobody moves a host to another domain."""
+        """Return whether the place is invalid, which no sound scheduler requests: no host changes its domain here."""
         if self._wiring.rechecks_places and fault_of_place(self._store.rules, row, nodes) is not None:
             return True
         return self._wiring.keeps_to_sizes and not row.min_nodes <= len(nodes) <= row.most_nodes

@@ -1,7 +1,7 @@
-"""Bugs on purpose: each a small patch of the wiring. The suite fails when one of them is no longer found.
+"""Planted bugs: each is a small patch of the wiring. The suite fails when one of them is no longer found.
 
-``found_at`` is a seed whose history shows it, ``breaks`` the invariant that it breaks there. The same
-seed without the bug breaks nothing. After a change to the world ``python -m simulator --bugs`` says which they are now.
+``found_at`` is a seed whose history shows it, ``breaks`` the invariant that it breaks there. The same seed without the
+bug breaks nothing. After a change to the world ``python -m simulator --bugs`` prints the new values.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from simulator.world.wiring import TRUE_WIRING, Wiring
 from simulator.world.world import History, run_seed
 
 SEEDS_TO_FIND: Final = 2_000
-"""Each bug has to show within so many."""
+"""Each bug has to show within so many seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}
 
 
 def first_history_that_finds(bug: PlantedBug, within: int = SEEDS_TO_FIND) -> History | None:
-    """Of the seeds from 0 on the first that breaks an invariant, or None."""
+    """Return the first history, from seed 0 on, that breaks an invariant; None if there is none within so many."""
     for seed in range(within):
         history = run_seed(seed, bug.wiring, bug.name)
         if history.violation is not None:

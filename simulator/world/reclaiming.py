@@ -1,6 +1,7 @@
-"""The transactions of reclaim and of growth: notices, their withdrawal, the end of a hold, a larger place that is held.
+"""The transactions of reclaim and of growth: notices, their withdrawal, the end of a hold, a larger place on hold.
 
-Chosen on a snapshot, committed a while later on whatever is so by then; a notice's time counts from its commit.
+Decisions are made on a snapshot and committed a while later on the state by then; a notice's time counts from its
+commit.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +29,7 @@ _WAITING: Final = frozenset({JobState.QUEUED, JobState.RECOVERING})
 
 
 class Reclaims:
-    """``num_lost``: as the placer has it."""
+    """The transactions of one world. ``num_lost``: as in the placer."""
 
     name = "reclaims"
 
@@ -45,7 +46,7 @@ class Reclaims:
         return is_free and row.notice_ms is not None and has_run
 
     def notify(self, job_id: JobId, seen: AttemptId, selected_ms: int) -> None:
-        """The notice, its deadline and the stop are one transaction; for nobody in particular."""
+        """Commit the notice, its deadline and the stop in one transaction, without a beneficiary."""
         attempt_id = self._store.live_of_job.get(job_id)
         if attempt_id is None or self._store.notices.is_open(attempt_id):
             return
@@ -64,7 +65,7 @@ class Reclaims:
         return notice_ms + (self._kernel.now_ms if self._wiring.counts_notice_from_commit else selected_ms)
 
     def notify_all(self, seen: JobLife, chosen: Sequence[Reclaim], selected_ms: int) -> None:
-        """All victims of one beneficiary, or none: only together do they make its place, which is held for it."""
+        """Notify all victims of one beneficiary, or none: only together they free its place, which is held for it."""
         store, beneficiary = self._store, seen.job_id
         held = list(dict.fromkeys(gpu for wanted in chosen for gpu in wanted.held))
         row = store.rows[beneficiary]
@@ -93,7 +94,7 @@ class Reclaims:
             self._server.ring(node_id)
 
     def _deliver(self, victim: AttemptId) -> list[NodeId]:
-        """Its hosts' heartbeats bring the order; where no host runs anything of it, nothing has to be waited for."""
+        """Return the hosts whose heartbeats bring the order; if none runs anything of the victim, stop it now."""
         running = [part.node_id for part in self._store.attempts[victim].hosts if part.state in _MAY_RUN]
         if not running:
             self._server.tell_victim(victim)
@@ -103,7 +104,7 @@ class Reclaims:
         store, row = self._store, self._store.rows[seen.job_id]
         live = store.live_of_job.values()
         if any(wanted.victim not in live or store.notices.is_open(wanted.victim) for wanted in chosen):
-            return True  # one notice an attempt: an index sees to it
+            return True  # one notice an attempt, as the index enforces
         if self._wiring.rechecks_beneficiary and self._waits_no_more(seen):
             return True
         if self._wiring.rechecks_victims and any(not self._is_victim(wanted, row) for wanted in chosen):
@@ -120,7 +121,7 @@ class Reclaims:
         return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
 
     def _stays(self, gpus: Sequence[GpuUuid], victims: Collection[AttemptId]) -> bool:
-        """Whether attempts have some of them that are neither victims nor known to end, or whose jobs go on there."""
+        """Return whether other attempts than victims use some of them, and have no known end or continue there."""
         store = self._store
         others = {holder for gpu in gpus if (holder := store.holders.get(gpu)) is not None and holder not in victims}
         lives = [store.attempts[holder] for holder in others]
@@ -128,7 +129,7 @@ class Reclaims:
         return has_no_end or bool(self._goes_on_there(gpus))
 
     def _goes_on_there(self, gpus: Sequence[GpuUuid]) -> dict[GpuUuid, AttemptId]:
-        """What attempts have that were asked to leave, and with which their jobs go on."""
+        """Return the GPUs of stopping attempts on which their jobs continue."""
         held = {gpu: holder for gpu in gpus if (holder := self._store.holders.get(gpu)) is not None}
         stops = {holder: self._store.attempts[holder].stop for holder in held.values()}
         going_on = {holder for holder, stop in stops.items() if stop is not None and stop.reason in GOES_ON_THERE}
@@ -139,7 +140,7 @@ class Reclaims:
         return job.state is not JobState.QUEUED or seen.job_id in self._store.notices.held_for()
 
     def _is_victim(self, wanted: Reclaim, beneficiary: JobRow) -> bool:
-        """I7, the minimum run time of I9, and that it still runs on what it was seen to hold."""
+        """Return whether I7 and the minimum run time of I9 hold, and the attempt still has the GPUs of the snapshot."""
         life = self._store.attempts[wanted.victim]
         row = self._store.rows[life.job_id]
         tiers = self._store.rules.policy.tiers
@@ -160,7 +161,7 @@ class Reclaims:
         return any(number > left.get(TenantId(tenant), 0) for tenant, number in lost.items())
 
     def _is_not_lent(self, row: JobRow, chosen: Sequence[Reclaim], num_gpus: int) -> bool:
-        """Within a tier a tenant takes back what it has lent, and nothing else."""
+        """Return whether a victim of the same tier does not use lent GPUs. Within a tier only these are reclaimed."""
         of_attempt = self._store.attempts
         given = {
             wanted.victim: len(wanted.gpus)
@@ -186,7 +187,7 @@ class Reclaims:
         return not claim.may_lose(list(taken), taken)
 
     def withdraw(self, attempt_id: AttemptId) -> None:
-        """What serves nobody any more, as long as no host of the victim knows."""
+        """Withdraw a notice that serves no job any more, as long as no host of the victim knows."""
         notices = self._store.notices
         if self._wiring.rechecks_told and attempt_id not in notices.idle():
             return
@@ -197,13 +198,13 @@ class Reclaims:
         self._server.failpoint("reclaim.withdraw.after_commit")
 
     def lapse(self, job_id: JobId, why: str) -> None:
-        """Nothing more is held for a job that keeps waiting, or waits no more."""
+        """End the hold for a job that remains pending, or is no longer pending."""
         self._server.failpoint("reclaim.lapse.before_commit")
         self._store.let_go(job_id, why)
         self._server.failpoint("reclaim.lapse.after_commit")
 
     def let_go_of_idle(self, job_id: JobId) -> None:
-        """What is held for a job that neither leaves for another size nor waits."""
+        """End the hold of a job that neither leaves for another size nor is pending."""
         if job_id in self.idle_holders():
             self.lapse(job_id, "the job that it was for waits no more")
 
@@ -221,7 +222,7 @@ class Reclaims:
         )
 
     def grow(self, growth: Growth) -> None:
-        """The attempt is asked to save and leave, and its larger place is held for its job."""
+        """Ask the attempt to save and leave, and hold its larger place for its job."""
         store = self._store
         life = store.attempts[growth.attempt_id]
         row = store.rows[life.job_id]

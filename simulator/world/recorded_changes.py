@@ -1,6 +1,6 @@
-"""What the scheduler of a recorded world does beside placing: notices and their end, holds and theirs, changes of size.
+"""The decisions of a recorded world's scheduler other than placements: notices, holds, their ends, changes of size.
 
-By chance, as the real one might decide; each is carried out as the services do it, and noted.
+They are random, as the real scheduler might decide; each is carried out as the services do it, and recorded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NOTICE_MS: Final = 60_000
 GROW_GRACE_MS: Final = 20_000
-"""Of the policy under which a recorded history is played: what a notice gives, and what a change of size gives."""
+"""Times of the policy under which a recorded history is played: a notice, and a change of size."""
 PLACED: Final = "the job that it was for has been placed"
 _SOON_MS: Final = 10_000
 _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
@@ -36,7 +36,7 @@ _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A notice that was committed. ``gpus``: that the victim gives; ``keeps``: with which its job goes on."""
+    """A notice that was committed. ``gpus``: that the victim gives; ``keeps``: with which its job continues."""
 
     beneficiary: JobId
     victim: AttemptId
@@ -55,7 +55,10 @@ class Given:
 
 
 class Changes:
-    """``given``: every notice, in the order of their commits; ``wanted``: how many hosts a job wishes for."""
+    """The changes of one world.
+
+    ``given``: every notice, in the order of their commits; ``wanted``: how many hosts a job requests.
+    """
 
     def __init__(self, server: "RecordingServer") -> None:
         self._server, self._store = server, server.store
@@ -65,9 +68,9 @@ class Changes:
         self._holders: dict[JobId, None] = {}
 
     def tidy(self, placing: JobId | None = None) -> None:
-        """What nobody needs any more is held for nobody; it comes before each decision, as in the scheduler's cycle.
+        """Release holds that no job needs any more; it comes before each decision, as in the scheduler's cycle.
 
-        ``placing``: lets go by its placement.
+        ``placing``: a job whose placement releases its hold.
         """
         idle = [job_id for job_id in self._holders if job_id != placing and not self._still_needs(job_id)]
         if idle:
@@ -77,7 +80,7 @@ class Changes:
                 self._lapse(job_id)
 
     def decide(self) -> None:
-        """One cycle: at most one notice, one that waits in vain, one change of size."""
+        """Run one cycle: at most one notice, lapses of holds, one growth, one change of size."""
         self.tidy()
         chance = self._server.chance
         queued = [job_id for job_id in self._holders if self._store.jobs[job_id].state is JobState.QUEUED]
@@ -93,7 +96,7 @@ class Changes:
             self._resize()
 
     def ends(self) -> None:
-        """The last cycle, when all is at rest."""
+        """Run the last cycle, when everything is idle."""
         self.tidy()
         self._withdraw_idle()
 
@@ -157,7 +160,7 @@ class Changes:
             self._server.carry_out("reclaim.withdraw", "withdraw", lambda: self._move(idle, **ends), is_one=is_one)
 
     def _notify(self) -> None:
-        """A beneficiary, and victims of a lower tier that together make some place for it."""
+        """Choose a beneficiary, and victims of a lower tier that together free some GPUs for it."""
         store, chance = self._store, self._server.chance
         waiting = [
             job_id
@@ -185,7 +188,10 @@ class Changes:
         return is_free and self._store.rows[life.job_id].notice_ms is not None
 
     def _taken_from(self, victim: AttemptId) -> tuple[AttemptId, tuple[GpuUuid, ...], tuple[GpuUuid, ...]]:
-        """The victim, what it gives and what it keeps: an elastic one goes on with its first hosts, or gives all."""
+        """Return the victim, the GPUs that it gives and the ones that it keeps.
+
+        An elastic one may continue on its first hosts.
+        """
         parts = list(self._store.allocated[victim].values())
         fewest = self._store.rows[self._store.attempts[victim].job_id].min_nodes
         num_kept = fewest if fewest < len(parts) and self._server.chance() < 0.7 else 0
@@ -211,7 +217,7 @@ class Changes:
                 self._server.ring(node_id)
 
     def tell_those_on(self, node_id: NodeId) -> None:
-        """The heartbeat's answer brings the order."""
+        """Deliver stop orders with the heartbeat's answer."""
         for attempt_id in tuple(self._store.open_on[node_id]):
             part = part_of(self._store.attempts[attempt_id], node_id)
             untold = [one for one in self.given if one.victim == attempt_id and one.is_open and one.told_ms is None]
@@ -227,13 +233,13 @@ class Changes:
         self._server.send_rings(rings)
 
     def exits(self, attempt_id: AttemptId, node_id: NodeId, boot_id: str) -> None:
-        """SIGKILL ended its programs there."""
+        """Record that SIGKILL ended the attempt's programs there."""
         part = part_of(self._store.attempts[attempt_id], node_id)
         if part is not None and part.state in _MAY_RUN and part.boot_id == boot_id:
             self._killed.add((attempt_id, node_id))
 
     def ended(self, life: AttemptLife) -> None:
-        """The attempt has ended: so has its notice, if it had one."""
+        """Settle the notice of an attempt that has ended, if it had one."""
         state = ReclaimState.OVERTAKEN
         if life.ending is not None and life.ending.cause is Cause.RECLAIMED:
             was_killed = any((life.attempt_id, part.node_id) in self._killed for part in life.hosts)
@@ -243,7 +249,7 @@ class Changes:
         self._keep(life)
 
     def _keep(self, life: AttemptLife) -> None:
-        """What an attempt that was interrupted had stays its job's, but for hosts that were at fault."""
+        """Keep the GPUs of an interrupted attempt for its job, except for hosts that were at fault."""
         is_tried_again = self._store.jobs[life.job_id].state is JobState.RECOVERING
         if life.ending is None or life.ending.cause not in KEEPS_ITS_GPUS or not is_tried_again:
             return
@@ -252,7 +258,7 @@ class Changes:
         self._hold(life.job_id, [gpu for node_id, part in parts if node_id not in at_fault for gpu in part])
 
     def _grow(self) -> None:
-        """An elastic gang that runs leaves for more hosts: what it has, and free GPUs of others."""
+        """Let a running elastic gang leave for more hosts: its own, and free GPUs of others."""
         store = self._store
         for attempt_id in store.live_of_job.values():
             life = store.attempts[attempt_id]
@@ -271,7 +277,7 @@ class Changes:
                 return
 
     def _resize(self) -> None:
-        """A tenant asks for the fewest hosts, or for as many as there may be."""
+        """Let a tenant request the fewest hosts, or as many as possible."""
         rows = [row for row in self._store.rows.values() if row.min_nodes < row.nodes]
         able = [row for row in rows if not self._server.is_over(row.job_id)]
         if able:

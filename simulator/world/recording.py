@@ -1,7 +1,8 @@
-"""A history written down as the control plane met it, so that it can be played to the real one.
+"""A history, recorded as the control plane met it, so that it can be played to the real one.
 
-Such a world keeps the policy's own timers and none of what is not written down: no judgement, and no crash between two
-transactions of one request. Where it dies the whole request has had no effect, or all of it and is not answered.
+Such a world keeps the policy's own timers and leaves out everything that is not recorded: no judgement, and no crash
+between two transactions of one request. If it dies, the whole request has had no effect, or it has full effect and is
+not answered.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ _TIMES_AS_DEADLY: Final = {"heartbeat": 1, "reconcile": 1, "report": 2, "claim":
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as the server took it: the method's name in ``RecordingServer`` and what it was called with.
+    """One request as the server took it: the method's name in ``RecordingServer`` and its arguments.
 
     ``died_at``: the failpoint at which the control plane died in it, if it did.
     """
@@ -52,7 +53,7 @@ class Call:
 
 
 class RecordingServer(Server):
-    """The same server; what it takes is noted, and time is let pass for all at once, as the reconciler does."""
+    """The server with a record of its requests; time passes for all rows at once, as in the reconciler."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -79,13 +80,13 @@ class RecordingServer(Server):
         return hearing is not None and self.now_ms - hearing.heard_ms < self.timers.lost_ms // 2
 
     def come_up(self) -> None:
-        """Whether that was an outage is seen by the gap between two beats."""
+        """Come up; the gap between two beats shows whether this was an outage."""
         started_ms = self.started_ms
         super().come_up()
         self.started_ms = started_ms
 
     def failpoint(self, name: str) -> None:
-        """Whether it dies is drawn for each request as a whole."""
+        """Do nothing: whether it dies is drawn for each request as a whole."""
 
     def carry_out(
         self,
@@ -96,7 +97,7 @@ class RecordingServer(Server):
         said: Mapping[str, Any] = MappingProxyType({}),
         is_one: bool = True,
     ) -> None:
-        """One request. ``is_one``: one unit of work by which it is done; in none, or among several, nothing dies."""
+        """Carry out one request. ``is_one``: one unit of work does it; with none, or several, nothing dies."""
         edge = self._death(name) if is_one else None
         died_at = None if edge is None else f"{action}.{edge}"
         self.calls.append(Call(self.now_ms, name, dict(said), died_at))
@@ -108,14 +109,14 @@ class RecordingServer(Server):
             raise ServerCrashedError
 
     def _death(self, name: str) -> str | None:
-        """The rarer a request the more often."""
+        """Return the failpoint at which the request dies, if any: rare requests die more often."""
         if self._is_committing or self._random() >= min(0.5, self.death_rate * _TIMES_AS_DEADLY.get(name, 50)):
             return None
         return _BEFORE if self._random() < 0.5 else _AFTER
 
     @contextmanager
     def _unanswered(self, *, is_so: bool) -> Iterator[None]:
-        """What is sent meanwhile is lost with the process."""
+        """Lose all messages that are sent inside the context, as with a process that dies."""
         if not is_so:
             yield
             return
@@ -137,7 +138,7 @@ class RecordingServer(Server):
         acknowledge(row)
 
     def placed(self, life: AttemptLife, picks: Picks) -> None:
-        """A scheduler that died before the commit is followed by one that commits the same."""
+        """Record the commit; if the scheduler dies before it, the next one commits the same."""
         edge = self._death("place")
         self._is_committing = True
         self.changes.tidy(life.job_id)
@@ -206,7 +207,7 @@ class RecordingServer(Server):
             self.started_ms = self.now_ms
         self.beat_ms = self.now_ms
         self.carry_out("reconcile.contact", "reconcile", lambda: None)
-        self._let_time_pass()  # where it died in the first unit of work of its round, nothing of the rest is done
+        self._let_time_pass()  # if it died in the first unit of work of its round, the rest is not done
         self.changes.decide()
 
     def _let_time_pass(self) -> None:
@@ -228,7 +229,7 @@ def _was_killed(record: ExitRecord) -> bool:
 
 
 class RecordedWorld(World):
-    """``calls``: its history, once it has run."""
+    """The recorded world. ``calls``: its history, once it has run."""
 
     server_type = RecordingServer
     is_planned = False
@@ -268,7 +269,7 @@ class RecordedWorld(World):
 
 
 def recorded(seed: int) -> RecordedWorld:
-    """The world of that seed, at its end.
+    """Return the world of that seed, at its end.
 
     Raises:
         ViolationError: an invariant broke.

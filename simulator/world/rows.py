@@ -1,4 +1,4 @@
-"""Rows of the world's database: what a tenant asked for, and the notice that an attempt was given."""
+"""Rows of the world's database: the request of a tenant, and the notice of an attempt."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,10 @@ from scheduler.solve.placement_rule import ANYWHERE, PlacementRule
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """What the tenant asked for. ``min_nodes``: an elastic job runs on so few as well, on up to ``max_nodes``.
+    """The request of a tenant.
 
-    ``notice_ms``: of its tier, None where no rule takes it back; ``min_run_ms``: for so long not.
+    ``min_nodes``: an elastic job runs on so few as well, on up to ``max_nodes``. ``notice_ms``: of its tier, None if no
+    rule reclaims it; ``min_run_ms``: its minimum run time.
     """
 
     job_id: JobId
@@ -45,9 +46,9 @@ class JobRow:
 class Notice:
     """A reclaim that was committed: from then on its deadline stands (I8, I25).
 
-    ``beneficiary``: None where it is taken for nobody in particular; ``gpus`` are those that it gives, ``keeps`` those
-    with which an elastic victim goes on. ``is_told``: a host of it knows, so it leaves whatever becomes of the
-    beneficiary. ``hold_ended``: why nothing is held any more for that one.
+    ``beneficiary``: None without one; ``gpus``: the GPUs that it gives; ``keeps``: the GPUs with which an elastic
+    victim continues. ``is_told``: a host of it knows, so it leaves even if the beneficiary no longer needs it.
+    ``hold_ended``: why the beneficiary's hold has ended.
     """
 
     committed_ms: int

@@ -1,6 +1,7 @@
 """The control plane's use cases over the store: each is one transaction, with failpoints before and after its commit.
 
-What follows a commit (rings, answers) is lost when the process dies in between; what precedes it never happened.
+Messages after a commit (wake-ups, answers) are lost if the process dies in between; without the commit nothing has
+happened.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ class Server:
         self._forgotten: set[AttemptId] = set()
 
     def receive(self, use_case: Action, *args: object) -> None:
-        """One request; the process may die in it."""
+        """Take one request; the process may die in it."""
         if not self.is_up:
             return
         try:
@@ -118,7 +119,7 @@ class Server:
             self.send_rings(rings)
 
     def resize(self, attempt_id: AttemptId, grace_ms: int, more: tuple[GpuUuid, ...]) -> None:
-        """The attempt of an elastic job leaves for another size; its GPUs, and ``more`` if free, stay its job's."""
+        """Let an elastic job's attempt leave for another size; its GPUs, and ``more`` if free, stay its job's."""
         life = self.store.attempts[attempt_id]
         row = self.store.rows[life.job_id]
         if not row.is_elastic or life.stop is not None or life.ending is not None:
@@ -127,7 +128,7 @@ class Server:
         self.resize_to(attempt_id, grace_ms, [*own, *(gpu for gpu in more if gpu not in self.store.holders)])
 
     def resize_to(self, attempt_id: AttemptId, grace_ms: int, gpus: Sequence[GpuUuid]) -> None:
-        """``gpus``: on which its job is to go on."""
+        """Ask the attempt to leave. ``gpus``: GPUs on which its job will continue."""
         self.failpoint("job.resize.before_commit")
         self.store.hold(self.store.attempts[attempt_id].job_id, gpus)
         rings = self.stop_in(attempt_id, StopReason.RESIZE, grace_ms)
@@ -135,7 +136,7 @@ class Server:
         self.send_rings(rings)
 
     def stop_in(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> tuple[attempts.Command, ...]:
-        """Within a transaction: what has to be rung once it is committed."""
+        """Request a stop within a transaction, and return the wake-ups to send after its commit."""
         event = attempts.StopAsked(reason, self._kernel.now_ms + grace_ms)
         life = self.store.attempts[attempt_id]
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
@@ -143,7 +144,7 @@ class Server:
         return commands
 
     def tell_victim(self, attempt_id: AttemptId) -> tuple[attempts.Command, ...]:
-        """Within a transaction: from here on it leaves, at the latest at the deadline of its notice."""
+        """Request the victim's stop within a transaction: it leaves by the deadline of its notice."""
         store = self.store
         notice = store.notices.untold(attempt_id)
         if notice is None:
@@ -165,10 +166,10 @@ class Server:
         return rings
 
     def placed(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
-        """For who follows the history: an attempt stands in the store."""
+        """Do nothing: a recording server overrides this, which is called after an attempt was stored."""
 
     def step_attempt(self, life: AttemptLife, event: attempts.Event) -> tuple[attempts.Command, ...]:
-        """One event as one transaction."""
+        """Apply one event in one transaction."""
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         if after is not life:
             before_commit, after_commit = AROUND[type(event)]
@@ -195,7 +196,7 @@ class Server:
             self._keep(after)
 
     def _keep(self, life: AttemptLife) -> None:
-        """Whoever picks by chance never finds that a job cannot go on with what it has, and would hold it for ever."""
+        """Hold the attempt's GPUs for its job. Random picking never ends such a hold, so only planned worlds use it."""
         if self.store.jobs[life.job_id].state is JobState.RECOVERING:
             self.store.hold(life.job_id, kept_of(life, self.store.allocated[life.attempt_id]))
 
@@ -218,7 +219,7 @@ class Server:
     ) -> None:  # fmt: skip
         store, host = self.store, self.hosts[node_id]
         if boot_id not in store.heard_boots and not host.is_boot(boot_id):
-            return  # not modelled: a boot first heard after its successor (the wire has no order of boots)
+            return  # not modelled: a boot whose first heartbeat comes after its successor's, since wires reorder
         hearing = self._wiring.hear(store.hearings.get(node_id), boot_id, seq, self._kernel.now_ms)
         if hearing is None:
             host.down.send(host.on_answer, launch, HeartbeatAnswered(sent_ms, 0))
@@ -288,7 +289,7 @@ class Server:
         self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, facts: tuple[Fact, ...],
         acknowledge: Action, launch: int, phase: Phase,
     ) -> None:  # fmt: skip
-        """Each fact has effect at most once, and in the order in which it came about (I14)."""
+        """Apply each fact at most once, in the order in which they occurred (I14)."""
         for kind, record in facts:
             life = self.store.attempts[attempt_id]
             if not self._wiring.checks_fence_of_reports:
@@ -307,14 +308,14 @@ class Server:
         self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase, is_told_to_go)
 
     def take_commit(self, attempt_id: AttemptId, job_id: JobId, fence: Fence) -> None:
-        """A program commits a checkpoint: only under the fence of the job's live attempt."""
+        """Take a program's checkpoint commit, only under the fence of the job's live attempt."""
         is_current = self.store.live_of_job.get(job_id) == attempt_id and self.store.attempts[attempt_id].fence == fence
         if is_current or not self._wiring.checks_fence_of_commits:
             self.store.truth.commits(job_id, fence)
             self.store.saved_ms[job_id] = self._kernel.now_ms
 
     def reconcile(self) -> None:
-        """Let time pass for each open attempt and each waiting job: looked at now, changed a little later."""
+        """Let time pass for each open attempt and each pending job: decided now, changed a little later."""
         for job in tuple(self.store.jobs.values()):
             if job.state not in TERMINAL_JOB_STATES:
                 waited = self._wiring.job_step(job, jobs.Tick(), self._kernel.now_ms, self.timers)[0]
@@ -331,7 +332,7 @@ class Server:
                 self._kernel.after(delay_ms, self.receive, self.tick_attempt, life, tick)
 
     def tick_attempt(self, seen: AttemptLife, seen_tick: attempts.Tick) -> None:
-        """Under the row's lock all is read again; the planted reaper goes by what it had read."""
+        """Apply a tick. All is read again under the row's lock; the planted reaper uses its old reading."""
         if not self._wiring.compares_and_sets:
             self.step_attempt(seen, seen_tick)
             return

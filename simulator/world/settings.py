@@ -1,4 +1,4 @@
-"""What kind of world a seed makes: calm or brutal, small or large, with real or with scaled timers."""
+"""The settings of a world, drawn from its seed: calm or brutal, small or large, with real or with scaled timers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +22,13 @@ _SCALED_FIELDS: Final = tuple(name for name in Timers.__dataclass_fields__ if na
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``crash_rate``: of every failpoint of the launchers; ``fault_gap_ms``: the mean time between two faults.
+    """The settings of one world.
 
-    ``crash_rates``: of the control plane's failpoints, by name; ``fault_weights``: by kind of fault how often it is the
-    one, 0 where this world has none of it. ``has_broker``: else no ring ever arrives (I20). ``ceiling_gpus``: how many
-    a tenant may hold at once. ``old_rate``: of hosts that start as they are granted; ``unready_rate``: of preparations
-    that find something missing; ``checks_single``: a host alone prepares too.
+    ``crash_rate``: of every failpoint of the launchers; ``fault_gap_ms``: the mean time between two faults.
+    ``crash_rates``: of the control plane's failpoints, by name; ``fault_weights``: the weight of each kind of fault, 0
+    if this world has none of it. ``has_broker``: without one no wake-up arrives (I20). ``ceiling_gpus``: the most GPUs
+    of a tenant at once. ``old_rate``: the share of hosts that start as they are granted; ``unready_rate``: of
+    preparations that find something missing; ``checks_single``: a host alone prepares too.
     """
 
     timers: Timers
@@ -54,7 +55,7 @@ class Settings:
 
     @property
     def settle_ms(self) -> int:
-        """Liveness: how long after the last fault everything may take to end and be clean."""
+        """The liveness bound: how long after the last fault everything may take to end and be clean."""
         timers = self.timers
         starting_ms = timers.place_again_ms + timers.ready_within_ms
         one_try_ms = timers.server_lease_ms + starting_ms + timers.retry_backoff_max_ms
@@ -63,10 +64,13 @@ class Settings:
 
 
 def draw_settings(rng: Random, scale: float | None = None) -> Settings:
-    """One in eight keeps the policy's own timers; the others are ten times faster, where no ``scale`` is given."""
+    """Return the settings.
+
+    Without a ``scale`` one in eight keeps the policy's own timers; the others are ten times faster.
+    """
     scale = scale or (1.0 if rng.random() < 0.125 else 0.1)
     timers = scaled_timers(scale)
-    if scale != 1.0:  # leases that end within reach of the faults
+    if scale != 1.0:  # leases short enough for faults to end them
         lease_ms = rng.choice((12_000, 20_000, 90_000))
         extra_ms = timers.server_lease_ms - timers.agent_lease_ms
         timers = replace(
@@ -104,13 +108,13 @@ def draw_settings(rng: Random, scale: float | None = None) -> Settings:
 
 
 def _swarm(rng: Random) -> dict[str, float]:
-    """Each kind of fault is on or off in this world, and as often as drawn: all at once would hide some of them."""
+    """Return weights of faults: each kind is on or off in a world, since all at once would hide some of them."""
     weights = {kind: rng.random() ** 2 if rng.random() < 0.6 else 0.0 for kind in FAULT_KINDS}
     return weights if any(weights.values()) else dict.fromkeys(FAULT_KINDS, 1.0)
 
 
 def _crash_rates(rng: Random, rate: float) -> dict[str, float]:
-    """At all failpoints in every other world, else at a few, and there the more often."""
+    """Return rates for all failpoints in every other world, else higher ones for a few."""
     points = FAILPOINTS if rng.random() < 0.5 else rng.sample(FAILPOINTS, rng.randint(1, 6))
     return dict.fromkeys(points, min(0.5, rate * len(FAILPOINTS) / len(points)))
 

@@ -74,7 +74,7 @@ class Store:
     views: dict[GpuUuid, GpuView] = field(default_factory=dict)
     num_changes: int = 0
     is_calm: bool = False
-    """People see to it that nothing stays away: no window stands, and every GPU that a rule doubts is admitted."""
+    """People keep everything in service: there is no planned work, and every GPU that a rule doubts is admitted."""
 
     def next_fence(self) -> Fence:
         self.serial += 1
@@ -92,26 +92,26 @@ class Store:
             self.let_go(life.job_id, "the job that it was for waits no more")
 
     def hold(self, job_id: JobId, gpus: Iterable[GpuUuid]) -> None:
-        """What a job that changes its size will go on with, and what is reclaimed for one that waits."""
+        """Hold GPUs for a job that changes its size, or the reclaimed GPUs for a pending one."""
         self.num_changes += 1
         self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
 
     def hold_alone(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
-        """As ``hold``, and nothing else of what the job keeps since it was interrupted."""
+        """Hold these GPUs, and release all others that the job keeps since it was interrupted."""
         rest = {gpu for gpu, holder in self.held_for.items() if holder == job_id}.difference(gpus)
         self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if gpu not in rest}
         self.kept.forget(job_id, rest)
         self.hold(job_id, gpus)
 
     def let_go(self, job_id: JobId, why: str) -> None:
-        """Nothing is held for the job any more. Its victims that were not told yet may then be let off."""
+        """End the hold of the job. Reclaims of victims without an order yet may then be withdrawn."""
         self.num_changes += 1
         self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if holder != job_id}
         self.kept.forget(job_id)
         self.notices.end_hold(job_id, why)
 
     def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
-        """I1, I2, I5 as unique indexes; I3 is asked by the caller, who knows the clock."""
+        """Insert an attempt with I1, I2, I5 as unique indexes; the caller, which has the clock, checks I3."""
         row = self.rows[life.job_id]
         require(life.job_id not in self.live_of_job, "I2", f"{life.job_id} has a live attempt already")
         is_whole = len(life.hosts) == len(picks) and all(len(part) == row.gpus_per_node for part in picks.values())
@@ -143,7 +143,7 @@ class Store:
         self.let_go(life.job_id, PLACED)
 
     def num_held(self, tenant: str) -> int:
-        """GPUs that the tenant's attempts hold, those that are being cleaned with them."""
+        """Return the GPUs of the tenant's attempts, with the ones that are being cleaned."""
         return sum(self.rows[self.attempts[holder].job_id].tenant == tenant for holder in self.holders.values())
 
     def held_by_tenant_and_tier(self) -> dict[tuple[str, str], int]:
@@ -154,7 +154,7 @@ class Store:
         return held
 
     def kept_beside(self, job_id: JobId) -> list[tuple[str, str]]:
-        """Tenant and tier of each GPU that is held for another job that waits and has let go of it."""
+        """Return tenant and tier of each GPU that is held for another pending job and not in use by that job."""
         found = []
         for gpu, waiting in self.held_for.items():
             holder = self.holders.get(gpu)
@@ -164,14 +164,14 @@ class Store:
         return found
 
     def windows(self) -> list[Window]:
-        """Planned work that is known of by now and not over."""
+        """Return planned work that is known by now and not over."""
         if self.is_calm:
             return []
         now_ms = self.clock()
         return [one for one in self.rules.windows if one.declared_ms <= now_ms < one.until_ms]
 
     def started_ms(self, life: AttemptLife) -> int | None:
-        """When the last of its hosts had started; None: not yet."""
+        """Return when the last of its hosts had started; None: not yet."""
         if life.wall_deadline_ms is None or life.wall_time_ms is None:
             return None
         return life.wall_deadline_ms - life.wall_time_ms
@@ -198,7 +198,7 @@ class Store:
             self.notices.require_within_cap(row.tenant, notice.committed_ms, min(sizes), self.rules.policy.reclaim)
 
     def _note_holdings(self, tenant: str) -> None:
-        """For the cap of I9: what the tenant has in allocations that are not released yet."""
+        """Record the tenant's GPUs in allocations that are not released yet, for the cap of I9."""
         lives = (self.attempts[attempt_id] for attempt_id in self.open_attempts)
         own = [life.attempt_id for life in lives if self.rows[life.job_id].tenant == tenant]
         held = sum(len(part) for attempt_id in own for part in self.allocated[attempt_id].values())
@@ -207,7 +207,7 @@ class Store:
     def newest_of(
         self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
     ) -> tuple[AttemptLife, Fence, str, NodeId]:
-        """For a planted bug: what an old attempt reports is taken for the job's live one."""
+        """Treat the report of an old attempt as one of the job's live attempt, for a planted bug."""
         live = self.attempts.get(self.live_of_job.get(life.job_id, life.attempt_id), life)
         if live is life:
             return life, fence, boot_id, node_id
@@ -215,7 +215,7 @@ class Store:
         return live, live.fence, part.boot_id or boot_id, part.node_id
 
     def put_attempt(self, after: AttemptLife) -> None:
-        """One attempt's row and its hosts' rows, with what the database would refuse and what must never happen."""
+        """Store one attempt's row and its hosts' rows, with the checks of the database and of the invariants."""
         before = self.attempts[after.attempt_id]
         if before.state is not after.state:
             require_edge(ATTEMPT_EDGES, before.state, after.state)
@@ -284,14 +284,14 @@ class Store:
                 require(count == 1, "I23", f"{attempt_id} on {gpu} is counted {count} times")
 
     def require_end_is_proved(self, life: AttemptLife, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int) -> None:
-        """R15: by silence alone nothing ends soon after the control plane's own start."""
+        """Require R15: silence alone ends no attempt soon after the control plane's own start."""
         if cause is Cause.NODE_LOST and ("without a word" in proof or "relaunches fenced" in proof):
             require(
                 up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start"
             )
 
     def is_at_rest(self) -> bool:
-        """Every job is over (or held for a person), and nothing is held."""
+        """Return whether every job has ended (or is HELD), and no GPU is in use or on hold."""
         at_rest = TERMINAL_JOB_STATES | {JobState.HELD}
         is_any_held = bool(self.open_attempts or self.holders or self.held_for or self.notices.held_for())
         return not is_any_held and all(life.state in at_rest for life in self.jobs.values())

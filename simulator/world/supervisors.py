@@ -1,4 +1,4 @@
-"""The supervisor of one attempt on one host, and the program it runs. Outlives the launcher; dies with its machine."""
+"""The supervisor of one attempt on one host, and its program. It outlives the launcher and ends with its machine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SIGTERM, _SIGKILL = 15, 9
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the program will do. ``runs_ms`` None: it hangs; ``term_ms`` None: it ignores SIGTERM.
+    """The course of a program. ``runs_ms`` None: it hangs; ``term_ms`` None: it ignores SIGTERM.
 
     ``prepares_ms`` None: its host hangs while it prepares; ``is_unready``: it finds that something is missing.
     """
@@ -49,7 +49,7 @@ def draw_program(rng: Random, settings: Settings) -> Program:
 
 
 class Supervisor:
-    """Times are the host's own clock. ``exit_record`` stands once the program is gone."""
+    """One supervisor. Times are by the host's own clock. ``exit_record`` is set once the program has ended."""
 
     __slots__ = (
         "_clock", "_commit", "_delay_until", "_kernel", "_program", "_settings", "_signalled", "_store",
@@ -72,7 +72,7 @@ class Supervisor:
         self.reason: str | None = None
 
     def prepare(self) -> None:
-        """See to all but the program itself; a lease that ends and a stop find it waiting."""
+        """Prepare all but the program itself; the end of the lease or a stop may come while it waits."""
         if self.is_dead or self.exit_record is not None:
             return
         if self.reason is not None:
@@ -93,13 +93,16 @@ class Supervisor:
         self.is_ready = True
 
     def go(self) -> None:
-        """All are ready. The order stands on disk: it counts for a supervisor that still prepares, too."""
+        """Take the go: all hosts are ready.
+
+        The order is on disk, so it counts for a supervisor that still prepares, too.
+        """
         if not self.has_go:
             self.has_go, self.is_waiting = True, False
             self._kernel.after(1, self.begin)
 
     def begin(self) -> None:
-        """The last look at lease and stop order, then the program."""
+        """Check lease and stop order for the last time, then start the program."""
         if self.is_dead or self.exit_record is not None:
             return
         if self.reason is not None or self._clock() >= self.lease_until_ms:
@@ -112,7 +115,7 @@ class Supervisor:
             self._kernel.after(self._program.runs_ms, self.finish)
 
     def refuse(self, why: str) -> ExitRecord:
-        """It never starts here, and the record says so."""
+        """Record that the program never starts here, with the reason, and return the record."""
         record = ExitRecord(spawn_error=f"not started: {why}", spawn_fault="refused", stop_reason=why)
         self.exit_record = record
         return record
@@ -130,7 +133,7 @@ class Supervisor:
             self._kernel.after(self._program.commit_every_ms, self.checkpoint)
 
     def check_lease(self) -> None:
-        """Needs nobody: neither the launcher nor the control plane has to live."""
+        """Stop at the end of the lease, which needs neither the launcher nor the control plane."""
         if self.exit_record is not None or self.is_dead or not self.fences_itself:
             return
         now_ms = self._clock()
@@ -141,7 +144,7 @@ class Supervisor:
             self.stop("lease", now_ms + self._settings.timers.kill_grace_ms)
 
     def stop(self, reason: str, kill_at_ms: int) -> None:
-        """Several askers, one kill time: the earliest wins with its reason."""
+        """Stop at the earliest of the requested times, with its reason."""
         if self.exit_record is not None or self.is_dead:
             return
         if self.kill_at_ms is not None and self.kill_at_ms <= kill_at_ms:
@@ -152,7 +155,7 @@ class Supervisor:
             self.refuse(reason)
             return
         if (self.run.attempt_id, self.run.node_id) not in self._store.truth.started:
-            return  # not begun yet: it will look
+            return  # not begun yet: ``begin`` checks
         if not self._signalled:
             self._signalled = True
             if self._program.term_ms is not None:
@@ -160,7 +163,7 @@ class Supervisor:
         self._kernel.after(self._delay_until(kill_at_ms), self.kill)
 
     def kill(self) -> None:
-        """I8: by our order never before the stored deadline, by the server's clock (less what its own clock drifts)."""
+        """Kill the program, never before the stored deadline by the server's clock, less its own clock's drift (I8)."""
         if self.exit_record is not None or self.is_dead or self.kill_at_ms is None or self._clock() < self.kill_at_ms:
             return
         stop = self._store.attempts[self.run.attempt_id].stop
@@ -184,11 +187,11 @@ class Supervisor:
             self._store.truth.vanishes(place)
 
     def vanish(self) -> None:
-        """What the program left behind is gone too."""
+        """Remove what the program left behind."""
         if not self.is_dead:
             self._store.truth.vanishes((self.run.attempt_id, self.run.node_id))
 
     def power_off(self) -> None:
-        """The machine stops, and all on it."""
+        """Stop with the machine."""
         self.is_dead = True
         self._store.truth.vanishes((self.run.attempt_id, self.run.node_id))

@@ -1,4 +1,4 @@
-"""What is truly so, known to nobody in the world: which programs run where, and the invariants on them."""
+"""The truth, which no part of the world knows: the programs that run on each host, and the invariants on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Place = tuple[AttemptId, NodeId]
 
 
 class ViolationError(AssertionError):
-    """An invariant does not hold. Names it first."""
+    """A broken invariant, which the message names first."""
 
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -37,7 +37,10 @@ class Run:
 
 @dataclass(slots=True)
 class Truth:
-    """``running``: programs that compute; ``present``: also what they left behind and still sits on the GPUs."""
+    """The programs of a world.
+
+    ``running``: programs that compute; ``present``: also ended ones whose remains are still on the GPUs.
+    """
 
     running: dict[JobId, dict[Place, Run]] = field(default_factory=dict)
     present: dict[Place, Run] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Truth:
     num_commits: int = 0
 
     def starts(self, run: Run, holders: dict[GpuUuid, AttemptId]) -> None:
-        """I13 and I22 at the moment of start; and of a gang that all start, or none."""
+        """Require I13 and I22 at the start of a program, and that a gang starts as a whole or not at all."""
         place = (run.attempt_id, run.node_id)
         unready = [node_id for node_id in run.awaited if (run.attempt_id, node_id) not in self.ready]
         require(not unready, "all or none", f"{place} starts before {unready} is ready")
@@ -77,13 +80,13 @@ class Truth:
         self.started.add(place)
 
     def ends(self, place: Place) -> None:
-        """The program computes no more."""
+        """Record that the program computes no more."""
         run = self.present.get(place)
         if run is not None:
             self.running[run.job_id].pop(place, None)
 
     def vanishes(self, place: Place) -> None:
-        """Nothing of it is left on the host."""
+        """Record that nothing of it is left on the host."""
         self.ends(place)
         run = self.present.pop(place, None)
         if run is not None:
@@ -100,7 +103,7 @@ class Truth:
         self.newest_fence[job_id] = fence
 
     def commits(self, job_id: JobId, fence: Fence) -> None:
-        """A checkpoint of the program was taken: only the newest attempt's may be."""
+        """Record a checkpoint of the program: only the newest attempt's may be accepted."""
         self.num_commits += 1
         newest = self.newest_fence[job_id]
         require(fence == newest, "I13", f"{job_id} commits under fence {fence} after {newest} was placed")

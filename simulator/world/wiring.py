@@ -1,4 +1,4 @@
-"""How the core is wired to the world. The defaults are the truth; ``planted`` replaces one part at a time by a bug."""
+"""The wiring of the core and the world. The defaults are true; ``planted`` replaces one part at a time by a bug."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

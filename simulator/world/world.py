@@ -1,4 +1,4 @@
-"""One seed's world: built, driven through its faults, then left in peace until everything has to be at rest."""
+"""One seed's world: built, driven through its faults, then left without faults until everything has to be idle."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,16 +28,16 @@ from simulator.world.wiring import TRUE_WIRING, Wiring
 
 REPLAY: Final = "python -m simulator --trace {seed}{bug}"
 _ERRORS: Final[dict[type[Exception], str]] = {IllegalTransitionError: "I21"}
-"""What the core itself refuses, by the invariant that it keeps so."""
+"""Errors by which the core itself refuses a step, with the invariant that it keeps so."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What became of one seed. ``violation`` is None, or its words with the last events before it.
+    """The result of one seed. ``violation`` is None, or its message with the last events before it.
 
-    ``num_looks``: how often all of the world was held against all invariants. ``broken``: the invariant's name, or
-    that of the error where the world itself could not go on. ``decision_counts``: what the planner decided, by kind;
-    empty where it was not asked.
+    ``num_looks``: how many inspections checked all invariants. ``broken``: the invariant's name, or that of the error
+    if the world itself could not continue. ``decision_counts``: the planner's decisions, by kind; empty without the
+    planner.
     """
 
     seed: int
@@ -54,7 +54,7 @@ class History:
 
 
 class Client:
-    """A tenant who submits each job under one key, again and again until the answer comes."""
+    """A tenant that submits each job under one key, repeatedly until the answer comes."""
 
     name = "client"
 
@@ -90,7 +90,7 @@ class Client:
         self._kernel.after(beat_ms, self.submit, key)
 
     def answer(self, row: JobRow) -> None:
-        """The server's 2xx for this row's key leaves."""
+        """Send the server's 2xx for this row's key."""
         self.down.send(self.hear, row.key, self._server.store.job_of_key.get(row.key, row.job_id))
 
     def hear(self, key: str, job_id: JobId) -> None:
@@ -100,7 +100,7 @@ class Client:
 
 
 class World:
-    """``is_planned``: whether ``scheduler.planner`` decides; None: in one world of four."""
+    """A world. ``is_planned``: whether ``scheduler.planner`` decides; None: in one world of four."""
 
     server_type: ClassVar[type[Server]] = Server
     is_planned: ClassVar[bool | None] = None
@@ -146,7 +146,7 @@ class World:
         return draw_settings(rng)
 
     def begin(self) -> None:
-        """All that is to happen by itself is on its way; nothing has happened yet."""
+        """Schedule everything that happens by itself; nothing has happened yet."""
         settings, after = self.settings, self.kernel.after
         for host in self.hosts.values():
             after(int(self.rng.random() * settings.timers.heartbeat_ms), host.boot)
@@ -178,7 +178,7 @@ class World:
             self.scheduler.select()
 
     def _calm_down(self) -> None:
-        """Faults stop: from here on everything has to come to its end."""
+        """End the faults: from here on everything has to come to its end."""
         self._is_calm = True
         self.faults.end()
         self._every(self.settings.reconcile_ms, self._stop_at_rest)
@@ -215,7 +215,7 @@ class World:
 def run_seed(
     seed: int, wiring: Wiring = TRUE_WIRING, bug: str | None = None, world_type: type[World] = World
 ) -> History:
-    """One history; the same seed and wiring give the same, event by event."""
+    """Return one history; the same seed and wiring give the same, event by event."""
     world = world_type(seed, wiring)
     violation = broken = None
     try:
