@@ -12,7 +12,7 @@ from muster import documents
 from muster.db.models import GpuStandingChange
 from muster.db.pipeline.records import OverrideRecord, RepairRecord, StandingChangeRecord
 from muster.db.queries.gpu_documents import Holder
-from muster.domain.evidence.findings import Severity
+from muster.domain.evidence.findings import Severity, Suppression
 from muster.domain.evidence.repairs import RepairBy, state_of
 from muster.domain.states import Standing
 from muster.domain.times import to_time
@@ -79,11 +79,19 @@ def evidence_view(found: WeighedEvidence) -> documents.Evidence:
         "trust": row.trust,
         "sources": row.sources,
         "summary": row.summary,
-        "values": row.values,
+        "values": dict(found.evidence.values),
         "threatens_correctness": row.threatens_correctness,
         "is_condemning": found.is_condemning,
         "is_open": found.is_open,
         "is_suspended": row.is_suspended,
+        "state": found.evidence.state,
+        "suppressed_by": [each for each in Suppression if each in found.evidence.suppressed_by],
+        "weighs_from_at": _time_of_ms(
+            None if found.evidence.pending is None else found.evidence.pending.weighs_from_ms
+        ),
+        "outlasted_at": _time_of_ms(found.evidence.outlasted_at_ms),
+        "closed_at": _time_of_ms(found.evidence.closed_at_ms),
+        "reopened_at": _time_of_ms(found.evidence.reopened_at_ms),
         "points": round(found.points, 3),
         "why_no_points": found.why_no_points,
         "onset_at": time_of(row.onset_at),
@@ -93,6 +101,10 @@ def evidence_view(found: WeighedEvidence) -> documents.Evidence:
         "dismissed_by": row.dismissed_by,
         "dismiss_reason": row.dismiss_reason,
     }
+
+
+def _time_of_ms(at_ms: int | None) -> str | None:
+    return None if at_ms is None else time_of(to_time(at_ms))
 
 
 def breaker_view(found: BreakerView) -> documents.Breaker:

@@ -14,12 +14,12 @@ from agents.kernel_log.kernel_log import unnamed_place
 from agents.probes.interface import GpuCheck, ProbeEvent
 from health.detectors.memory import ecc_uncorrected
 from health.evidence.evidence import counts, is_condemning
-from health.evidence.suppression import SUPERSEDED, is_weightless, set_aside_by, weighs_from_ms, why_weightless
+from health.evidence.suppression import is_weightless, weighs_from_ms, why_weightless
 from health.remedy.requested_remedy import word_of
 from health.replay.replay import Replay
 from health.replay.stream import Passed, Placed, Sampled
 from health.xid.recovery import Action
-from muster.domain.evidence.findings import EventKind, Evidence, GpuSample, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, Evidence, GpuSample, GpuSignal, Severity, Source, Suppression
 from muster.domain.evidence.repairs import AskedBy
 from muster.domain.evidence.state_readings import with_driver
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
@@ -130,10 +130,9 @@ def _as_loaded(uuid: GpuUuid, at_ms: int) -> GpuSample:
 
 def _is_told(evidence: Evidence, now_ms: int) -> bool:
     """Not what the kernel log's words stand for, nor what waited and was over, nor what has decayed."""
-    aside = set_aside_by(evidence.values)
-    if aside:
-        return SUPERSEDED not in aside
-    if is_weightless(evidence.values):
+    if evidence.suppressed_by:
+        return Suppression.SUPERSEDED not in evidence.suppressed_by
+    if is_weightless(evidence):
         return weighs_from_ms(evidence) is not None
     return is_condemning(evidence, None) or now_ms - evidence.last_seen_ms < evidence.counts_for_ms
 
@@ -142,8 +141,8 @@ def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanF
     uuid = evidence.gpu_uuid
     word = word_of(evidence, [each for each in known if each.gpu_uuid == uuid and counts(each)])
     waits = None
-    if is_weightless(evidence.values):
-        waits = Waits(why_weightless(evidence.values) or "", weighs_from_ms(evidence))
+    if is_weightless(evidence):
+        waits = Waits(why_weightless(evidence) or "", weighs_from_ms(evidence))
     since = " since the driver was loaded" if _is_of_the_load(evidence, seen) else ""
     is_named = uuid is None or not uuid.startswith(_AT)
     return ScanFinding(

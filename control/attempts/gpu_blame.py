@@ -113,7 +113,7 @@ def _not_yet_judged(unit: UnitOfWork, attempt: Attempt, policy: Policy) -> list[
         if each.detector in _ENDS_PROGRAMS
         and each.severity >= _LEAST
         and each.trust is Trust.MEASURED
-        and not is_weightless(each.values)
+        and not is_weightless(each)
     ]
 
 

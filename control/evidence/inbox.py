@@ -1,6 +1,7 @@
 """The judge's inbox: what a stored signal says, be it an agent's event or what samples gave rise to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from health.detectors.detector import Closing
 from health.detectors.registry import alarms, closings_of, judge_signal
 from muster.db.models import StoredSignal
 from muster.domain.evidence.findings import Finding, Source
+from muster.domain.evidence.old_keys import typed_finding, with_old_keys
 from muster.domain.ids import NodeId
 from muster.domain.policy.health import HealthPolicy
 
@@ -29,7 +31,7 @@ def said_by(rows: Sequence[StoredSignal], policy: HealthPolicy) -> list[Said]:
 
 def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
     if row.kind == FINDING:
-        return (msgspec.convert(row.values, Finding),)
+        return (typed_finding(msgspec.convert(row.values, Finding)),)
     if row.kind == CLOSING:
         return (msgspec.convert(row.values, Closing),)
     signal = signal_of(row)
@@ -39,6 +41,7 @@ def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
 def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
     """What a sample gave rise to, as a row for ``db.queries.telemetry.add_signals``."""
     is_finding = isinstance(said, Finding)
+    stored = replace(said, values=with_old_keys(said)) if isinstance(said, Finding) else said
     return {
         "node_id": node_id,
         "signal_id": signal_id,
@@ -49,7 +52,7 @@ def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object)
         "at_ms": said.onset_ms if isinstance(said, Finding) else said.at_ms,
         "received_at": received_at,
         "text": said.summary if isinstance(said, Finding) else f"{said.fault_key} is over",
-        "values": _encode(said).decode(),
+        "values": _encode(stored).decode(),
         "is_open": False,
         "is_alarming": isinstance(said, Finding) and alarms((said,)),
     }

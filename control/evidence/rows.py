@@ -4,19 +4,28 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, case, func, not_, or_, select
-from sqlalchemy.dialects.postgresql import array
+from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork
 from control.policy.policies import active_policy
 from health.detectors.repeats.rules import reach_of
 from health.evidence.index import PLACE_IN_GPU
-from health.evidence.suppression import WEIGHS_FROM, WEIGHTLESS, Heard, outlasted
+from health.evidence.suppression import Heard, outlasted
 from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.db.pipeline.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
-from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import (
+    EventKind,
+    Evidence,
+    Finding,
+    GpuSignal,
+    Pending,
+    Severity,
+    Source,
+    Suppression,
+)
+from muster.domain.evidence.old_keys import readings_in, with_old_keys
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome, Contact
 from muster.domain.times import to_ms, to_time
@@ -62,7 +71,12 @@ def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
         threatens_correctness=row.threatens_correctness,
         is_dismissed=row.dismissed_at is not None,
         is_suspended=row.is_suspended,
-        values=row.values,
+        values=readings_in(row.values),
+        suppressed_by=frozenset(Suppression(each) for each in row.suppressed_by),
+        pending=None if row.weighs_from_at is None else Pending(to_ms(row.weighs_from_at), row.boot_mark),
+        outlasted_at_ms=_ms(row.outlasted_at),
+        closed_at_ms=_ms(row.closed_at),
+        reopened_at_ms=_ms(row.reopened_at),
     )
 
 
@@ -83,9 +97,10 @@ def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
         counts_for_ms=evidence.counts_for_ms,
         summary=evidence.summary,
         threatens_correctness=evidence.threatens_correctness,
-        values=dict(evidence.values),
+        values={},
         created_at=unit.now,
     )
+    _write_life(row, evidence)
     unit.session.add(row)
     subject, subject_id = ("gpu", row.gpu_uuid) if row.gpu_uuid is not None else ("node", row.node_id)
     payload = {
@@ -102,10 +117,35 @@ def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
 
 
 def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
-    """Write what joining or closing made of it."""
+    """Write what joining or closing made of it.
+
+    Raises:
+        IllegalTransitionError: its state is not reached from the row's by a listed edge (I21).
+    """
+    evidence_of(row).changed_to(evidence)
     row.sources = [str(source) for source in evidence.sources]
     row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
-    row.counts_for_ms, row.values = evidence.counts_for_ms, dict(evidence.values)
+    row.counts_for_ms = evidence.counts_for_ms
+    _write_life(row, evidence)
+
+
+def _write_life(row: EvidenceRow, evidence: Evidence) -> None:
+    """Write state and readings; the old keys among these are what the table's trigger derives the columns from."""
+    pending = evidence.pending
+    row.values, row.state = with_old_keys(evidence), evidence.state
+    row.suppressed_by = [str(each) for each in Suppression if each in evidence.suppressed_by]
+    row.weighs_from_at = None if pending is None else to_time(pending.weighs_from_ms)
+    row.boot_mark = None if pending is None else pending.boot_mark
+    row.outlasted_at, row.closed_at = _time(evidence.outlasted_at_ms), _time(evidence.closed_at_ms)
+    row.reopened_at = _time(evidence.reopened_at_ms)
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else to_ms(at)
+
+
+def _time(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else to_time(at_ms)
 
 
 def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> Sequence[EvidenceRow]:
@@ -136,14 +176,12 @@ def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[No
 
 def is_pending() -> ColumnElement[bool]:
     """Of evidence in a query: it weighs only once it has lasted."""
-    found: ColumnElement[bool] = EvidenceRow.values.has_key(WEIGHS_FROM)
-    return found
+    return EvidenceRow.weighs_from_at.is_not(None)
 
 
 def weighs() -> ColumnElement[bool]:
-    """Of evidence in a query: it is neither set aside nor pending."""
-    is_weightless: ColumnElement[bool] = EvidenceRow.values.has_any(array(sorted(WEIGHTLESS)))
-    return not_(is_weightless)
+    """Of evidence in a query: it is neither suppressed nor pending."""
+    return and_(EvidenceRow.weighs_from_at.is_(None), EvidenceRow.suppressed_by == [])
 
 
 def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:

@@ -30,6 +30,7 @@ from muster.db.pipeline.records import (
 )
 from muster.db.queries.gpu_documents import GPU, GpuView, Holder, Place
 from muster.domain.errors import NotFoundError
+from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import known_verbs
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
@@ -51,6 +52,7 @@ class WeighedEvidence:
     """
 
     row: EvidenceRow | EvidenceRecord
+    evidence: Evidence
     points: float
     is_condemning: bool
     is_open: bool
@@ -181,6 +183,7 @@ def _weighed_by(
     return [
         WeighedEvidence(
             row=row,
+            evidence=told[row.id],
             points=shares.get(row.id, 0.0),
             is_condemning=is_condemning(told[row.id], proof_ms),
             is_open=is_open(told[row.id]),

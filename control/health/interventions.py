@@ -28,6 +28,7 @@ from muster.domain.evidence.repairs import HOST_SCOPE, RepairAction, RepairBy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
+from muster.domain.states import EVIDENCE_EDGES, EvidenceState, require_edge
 from muster.domain.times import to_ms
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ def dismiss(
                 asked.case, ids, person=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
             )
         )
+    require_edge(EVIDENCE_EDGES, row.state, EvidenceState.DISMISSED)
+    row.state = EvidenceState.DISMISSED
     row.dismissed_at, row.dismissed_by, row.dismiss_reason = unit.now, asked.person, reason
     asked.gpu.judge_at = unit.now
     payload = {"evidence_id": evidence_id, "fault_key": row.fault_key, "reason": reason}

@@ -14,7 +14,6 @@ from health.detectors.node import gpus_at_fault
 from health.evidence.evidence import close
 from health.evidence.index import Known, of_detector, of_fault
 from health.evidence.merge import Place, note
-from health.evidence.suppression import CLOSED_AT
 from health.standing.gpu_case import condemning_of
 from muster.db.models import EvidenceRow, Gpu
 from muster.db.pipeline.packed_arrays import within
@@ -54,7 +53,7 @@ def nodes_in_question(
         is_one,
         EvidenceRow.gpu_uuid.is_(None),
         EvidenceRow.detector == gpus_at_fault.NAME,
-        ~EvidenceRow.values.has_key(CLOSED_AT),
+        EvidenceRow.closed_at.is_(None),
         EvidenceRow.last_seen_at > now - REMEMBERED,
     )
     return {*session.scalars(condemned), *session.scalars(told)}

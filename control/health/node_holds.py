@@ -19,10 +19,9 @@ from control.health.node_faults import nodes_in_question, tell_of_gpus_together
 from control.policy.policies import active_policy
 from health.detectors.registry import TELLS
 from health.evidence.evidence import after_maintenance, lasts
-from health.evidence.suppression import CLOSED_AT, MAINTENANCE
 from health.standing.node_hold import holding, looks_back_ms
 from muster.db.models import Cordon, EvidenceRow, Node
-from muster.domain.evidence.findings import Evidence, Severity
+from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.ids import NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Principal
@@ -72,8 +71,8 @@ def _told_in_maintenance(session: Session, now: datetime) -> Sequence[NodeId]:
 
 def _set_aside_and_open(now: datetime) -> tuple[ColumnElement[bool], ...]:
     return (
-        EvidenceRow.values.has_key(MAINTENANCE),
-        ~EvidenceRow.values.has_key(CLOSED_AT),
+        EvidenceRow.suppressed_by.contains([Suppression.MAINTENANCE]),
+        EvidenceRow.closed_at.is_(None),
         EvidenceRow.detector.in_([name for name in TELLS if lasts(name)]),
         EvidenceRow.last_seen_at > now - REMEMBERED,
     )

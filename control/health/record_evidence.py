@@ -30,7 +30,6 @@ from health.detectors.detector import Closing
 from health.evidence.evidence import close, counts, is_open, place_of
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
-from health.evidence.suppression import CLOSED_AT
 from muster.db.models import EvidenceRow, Gpu, StoredSignal
 from muster.domain.evidence.findings import Evidence, Finding
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
@@ -171,7 +170,7 @@ def _open_faults(unit: UnitOfWork, closings: Sequence[Closing]) -> set[tuple[str
         or_(EvidenceRow.gpu_uuid.in_(gpus), EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(nodes)),
         EvidenceRow.fault_key.in_({each.fault_key for each in closings}),
         EvidenceRow.last_seen_at > unit.now - REMEMBERED,
-        ~EvidenceRow.values.has_key(CLOSED_AT),
+        EvidenceRow.closed_at.is_(None),
     )
     return {(place_of(gpu, node), fault) for gpu, node, fault in unit.session.execute(query.distinct())}
 

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from muster.domain.evidence.findings import EventKind, Finding, GpuSample, GpuSignal, Severity, Source, Trust
+from muster.domain.evidence.findings import (
+    NOT_SUPPRESSED,
+    EventKind,
+    Finding,
+    GpuSample,
+    GpuSignal,
+    Pending,
+    Severity,
+    Source,
+    Suppression,
+    Trust,
+)
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -173,6 +184,8 @@ def signal_finding(
     threatens_correctness: bool = False,
     values: dict[str, float] | None = None,
     is_of_node: bool = False,
+    suppressed_by: frozenset[Suppression] = NOT_SUPPRESSED,
+    pending: Pending | None = None,
 ) -> Finding:
     """Return a finding about the event's GPU, with the event's source and time.
 
@@ -192,4 +205,6 @@ def signal_finding(
         summary=summary,
         threatens_correctness=threatens_correctness,
         values=values or {},
+        suppressed_by=suppressed_by,
+        pending=pending,
     )

@@ -3,7 +3,8 @@
 from typing import Final
 
 from health.detectors.detector import Findings
-from health.evidence.suppression import SHADOW, aside
+from health.evidence.suppression import aside
+from muster.domain.evidence.findings import Suppression
 from muster.domain.policy.health import HealthPolicy
 
 PEERS: Final = "peers"
@@ -20,5 +21,5 @@ def in_mode(findings: Findings, policy: HealthPolicy) -> Findings:
         if rule is None or rule.mode == "on":
             told.append(finding)
         elif rule.mode == "shadow":
-            told.append(aside(finding, SHADOW))
+            told.append(aside(finding, Suppression.SHADOW))
     return tuple(told)

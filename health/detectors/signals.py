@@ -112,7 +112,7 @@ def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 def alarms(findings: Findings) -> bool:
     """Return whether any finding condemns by itself and now: nothing is placed on its GPU until it is judged."""
-    return any(each.severity is Severity.CONDEMNING and not is_weightless(each.values) for each in findings)
+    return any(each.severity is Severity.CONDEMNING and not is_weightless(each) for each in findings)
 
 
 def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:

@@ -1,6 +1,6 @@
 """The way from findings to evidence: one fault is one evidence, whatever the number of sources and statements."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from health.detectors.detector import Closing, Tells
@@ -11,20 +11,10 @@ from health.detectors.registry import TELLS
 from health.detectors.repeats.repeat import BURST_MS, TIMES
 from health.evidence.index import Known
 from health.evidence.same_fault import are_one
-from health.evidence.suppression import (
-    CLOSED_AT,
-    MAINTENANCE,
-    OVERRULED,
-    SUPERSEDED,
-    WEIGHS_FROM,
-    again,
-    is_of_another_boot,
-    is_weightless,
-    set_aside_by,
-)
+from health.evidence.suppression import OVERRULED, WEIGHING, again, is_of_another_boot, suppressed
 from health.evidence.times import IDENTIFYING, is_another_time, is_of_its_burst
 from health.xid.reading import RECOVERY_ACTION_CHANGED
-from muster.domain.evidence.findings import Evidence, Finding, Severity, Source, Trust
+from muster.domain.evidence.findings import Evidence, Finding, Severity, Source, Suppression, Trust
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
@@ -85,20 +75,20 @@ def close(evidence: Evidence, closing: Closing) -> Evidence:
     if closing.found is not None and closing.found < evidence.values.get("expected", 0):
         return evidence
     seen_ms = max(evidence.last_seen_ms, closing.at_ms)
-    return replace(evidence, last_seen_ms=seen_ms, values={**evidence.values, CLOSED_AT: float(closing.at_ms)})
+    return evidence.changed_to(replace(evidence, last_seen_ms=seen_ms, closed_at_ms=closing.at_ms))
 
 
 def is_open(evidence: Evidence) -> bool:
     """Return whether no source has seen the fault's end. Evidence of a moment (an XID) decays and is never closed."""
-    return CLOSED_AT not in evidence.values
+    return evidence.closed_at_ms is None
 
 
 def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
     """Return the evidence, weighing from now on if it was found during maintenance and still stands after it."""
-    if MAINTENANCE not in evidence.values or not is_open(evidence) or not lasts(evidence.detector):
+    if Suppression.MAINTENANCE not in evidence.suppressed_by or not is_open(evidence) or not lasts(evidence.detector):
         return evidence
-    values = {name: value for name, value in evidence.values.items() if name != MAINTENANCE}
-    return replace(evidence, values=values, last_seen_ms=max(evidence.last_seen_ms, now_ms))
+    left = evidence.suppressed_by - {Suppression.MAINTENANCE}
+    return evidence.changed_to(replace(evidence, suppressed_by=left, last_seen_ms=max(evidence.last_seen_ms, now_ms)))
 
 
 def place_of(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
@@ -121,8 +111,8 @@ def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
 
 
 def counts(evidence: Evidence) -> bool:
-    """Return whether it weighs: it is neither dismissed, suspended, set aside nor pending."""
-    return not (evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values))
+    """Return whether it weighs: it is neither dismissed, suspended, suppressed nor pending."""
+    return evidence.state in WEIGHING
 
 
 def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
@@ -131,10 +121,10 @@ def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthP
         return ()
     wait_ms = _words_wait_ms(policy)
     return tuple(
-        replace(each, values={**each.values, SUPERSEDED: 1.0})
+        suppressed(each, Suppression.SUPERSEDED)
         for each in known
-        if WEIGHS_FROM in each.values
-        and SUPERSEDED not in each.values
+        if each.pending is not None
+        and Suppression.SUPERSEDED not in each.suppressed_by
         and each.fault_key == evidence.fault_key
         and each.gpu_uuid == evidence.gpu_uuid
         and abs(each.onset_ms - evidence.onset_ms) <= wait_ms
@@ -147,7 +137,7 @@ def lessened_by(finding: Finding, known: Iterable[Evidence]) -> tuple[Evidence, 
         return ()
     over_ms = finding.onset_ms - 1
     return tuple(
-        replace(each, values={**each.values, CLOSED_AT: float(over_ms)})
+        each.changed_to(replace(each, closed_at_ms=over_ms))
         for each in known
         if each.fault_key == finding.fault_key
         and each.severity > finding.severity
@@ -161,8 +151,8 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
         return False
     if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(finding.gpu_uuid, finding.node_id):
         return False
-    aside = set_aside_by(evidence.values)
-    if set_aside_by(finding.values) != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
+    aside = evidence.suppressed_by
+    if finding.suppressed_by != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
         return False
     if xid.is_of_another_link(finding.values, evidence.values):
         return False
@@ -172,7 +162,8 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     if finding.severity > evidence.severity or (finding.threatens_correctness and not evidence.threatens_correctness):
         return False
     late_ms = _late_ms(finding, evidence, policy)
-    if finding.onset_ms - late_ms > evidence.values.get(CLOSED_AT, finding.onset_ms) and not _hovers(evidence):
+    closed_ms = evidence.closed_at_ms
+    if closed_ms is not None and finding.onset_ms - late_ms > closed_ms and not _hovers(evidence):
         return False
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = max(int(window_s * 1000), late_ms)
@@ -182,7 +173,7 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
 
 def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
     """Return whether another source states the same fault without a mark. The same source would state a new one."""
-    is_plain = not set_aside_by(finding.values)
+    is_plain = not finding.suppressed_by
     return is_plain and finding.fault_key == evidence.fault_key and finding.source not in evidence.sources
 
 
@@ -213,7 +204,7 @@ def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
     """Return whether one of the two is an NVLink error that waits for the log's text, and the other has that text."""
     if finding.fault_key != evidence.fault_key or finding.detector != xid.NAME:
         return False
-    waits = WEIGHS_FROM in finding.values, WEIGHS_FROM in evidence.values
+    waits = finding.pending is not None, evidence.pending is not None
     has_words = xid.HAS_WORDS in finding.values, xid.HAS_WORDS in evidence.values
     return (waits[0] and has_words[1]) or (waits[1] and has_words[0])
 
@@ -253,31 +244,37 @@ def _window_s(detector: str, policy: HealthPolicy) -> float:
 
 def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
-    values = _with_what_it_adds(evidence.values, finding.values)
+    joined = _with_what_it_adds(evidence, finding)
     if is_another_time(evidence, finding):
-        values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
-    is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
-    is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
+        joined = replace(joined, values={**joined.values, TIMES: joined.values.get(TIMES, 1.0) + 1})
+    is_over = evidence.closed_at_ms is not None and finding.onset_ms > evidence.closed_at_ms
+    is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(joined.pending, finding.pending)
     if is_over or is_anew:
-        values = again(values, finding.values, finding.onset_ms)
-    return replace(
-        evidence,
-        sources=sources,
-        values=values,
-        onset_ms=min(evidence.onset_ms, finding.onset_ms),
-        last_seen_ms=max(evidence.last_seen_ms, finding.onset_ms),
+        joined = again(joined, finding, finding.onset_ms)
+    return evidence.changed_to(
+        replace(
+            joined,
+            sources=sources,
+            onset_ms=min(evidence.onset_ms, finding.onset_ms),
+            last_seen_ms=max(evidence.last_seen_ms, finding.onset_ms),
+        )
     )
 
 
-def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
-    """Return the values of a fault after a second source states it: with its code and place, where the first had none.
+def _with_what_it_adds(evidence: Evidence, finding: Finding) -> Evidence:
+    """Return a fault's evidence after a second source states it: with its code, place and boot, where it had none.
 
     Nothing is added where the two state different places. The request for an action (XID 154) is no fault's own code.
     """
+    known, told = evidence.values, finding.values
     values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
     if any(values.get(name, told[name]) != told[name] for name in IDENTIFYING if name in told):
-        return dict(known)
-    return {**known, **{name: value for name, value in told.items() if name not in {WEIGHS_FROM, *values}}}
+        return replace(evidence, values=dict(known))
+    added = {name: value for name, value in told.items() if name not in values}
+    pending = evidence.pending
+    if pending is not None and pending.boot_mark is None and finding.pending is not None:
+        pending = replace(pending, boot_mark=finding.pending.boot_mark)
+    return replace(evidence, values={**known, **added}, pending=pending)
 
 
 def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: EvidenceId) -> Evidence:
@@ -301,4 +298,6 @@ def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: Evidenc
         summary=finding.summary,
         threatens_correctness=finding.threatens_correctness,
         values=dict(finding.values),
+        suppressed_by=finding.suppressed_by,
+        pending=finding.pending,
     )

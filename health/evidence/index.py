@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from health.detectors.gpu import gpu_lost, xid
 from health.evidence.same_fault import are_one, asked_in, shows_as
-from health.evidence.suppression import WEIGHS_FROM, is_weightless
+from health.evidence.suppression import WEIGHING
 from health.xid.kernel_log import OFF_THE_BUS
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
@@ -118,7 +118,7 @@ class Known(Mapping[EvidenceId, Evidence]):
                 self._watched[shelf] = None
             insort(self._shelves.setdefault(shelf, []), (evidence.last_seen_ms, evidence.id))
         self._detectors.setdefault(shows_as(evidence.fault_key), set()).add(evidence.detector)
-        if WEIGHS_FROM in evidence.values:
+        if evidence.pending is not None:
             self._pending.add(evidence.id)
         else:
             self._pending.discard(evidence.id)
@@ -163,8 +163,7 @@ class Known(Mapping[EvidenceId, Evidence]):
 
 
 def _weighing_shelf(evidence: Evidence) -> Shelf:
-    is_out = evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values)
-    if evidence.severity > Severity.WARNING or is_out:
+    if evidence.severity > Severity.WARNING or evidence.state not in WEIGHING:
         return _SEVERE
     return Shelf(_WATCHED, (evidence.fault_key, evidence.trust, evidence.detector, evidence.counts_for_ms))
 

@@ -18,9 +18,9 @@ from health.detectors.repeats.rules import repeats_of
 from health.evidence.evidence import join, lessened_by, near, superseded_by
 from health.evidence.index import EVERYTHING, Known, of_fault
 from health.evidence.same_fault import asked_in
-from health.evidence.suppression import MAINTENANCE, aside
+from health.evidence.suppression import aside
 from health.remedy.fault_precedence import overruled_by
-from muster.domain.evidence.findings import Evidence, Finding
+from muster.domain.evidence.findings import Evidence, Finding, Suppression
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 
@@ -78,7 +78,7 @@ def note(
 ) -> Iterator[Noted]:
     """Yield the evidence that is new or changed, in the order of the changes."""
     if place.is_in_window or (place.is_in_maintenance and _comes_of_work(finding)):
-        finding = aside(finding, MAINTENANCE)
+        finding = aside(finding, Suppression.MAINTENANCE)
     known = place.known
     if finding.detector == gpu_count.NAME:
         yield from _kept(known, lessened_by(finding, known.on(of_fault(finding.fault_key))))

@@ -1,9 +1,8 @@
-"""Suppression: evidence that is kept and shown and weighs nothing. Its ``values`` state why, and until when.
+"""Suppression: evidence that is kept and shown and weighs nothing, with the reason and the time until it does.
 
-Two kinds. Set aside permanently: found by a rule in shadow, while links trained after a boot or during maintenance of
-the node; replaced by the kernel log's own text; or milder by the driver's decision
-(``health.remedy.fault_precedence``). Pending: it weighs once it has outlasted its time, and never if it ends before
-(``outlasted``).
+Two kinds. Suppressed: found by a rule in shadow, while links trained after a boot or during maintenance of the node;
+replaced by the kernel log's own text; or milder by the driver's decision (``health.remedy.fault_precedence``).
+Pending: it weighs once it has outlasted its time, and never if it ends before (``outlasted``).
 """
 
 import zlib
@@ -11,97 +10,82 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.domain.evidence.findings import Evidence, Finding, GpuSignal
+from muster.domain.evidence.findings import Evidence, Finding, GpuSignal, Pending, Suppression
+from muster.domain.states import EvidenceState
 
-SHADOW: Final = "shadow"
-WARM_UP: Final = "warm_up"
-MAINTENANCE: Final = "maintenance"
-SUPERSEDED: Final = "superseded"
-FOLLOWS: Final = "follows"
-OVERRULED_BY_NVML: Final = "overruled_by_nvml"
-OVERRULED_BY_154: Final = "overruled_by_xid_154"
-OVERRULED: Final = frozenset({OVERRULED_BY_NVML, OVERRULED_BY_154})
-WORDS: Final[Mapping[str, str]] = {
-    SHADOW: "its rule is in shadow mode",
-    WARM_UP: "its links were training after a boot",
-    MAINTENANCE: "its node was in maintenance",
-    SUPERSEDED: "the kernel log told it in its own words",
-    FOLLOWS: "another XID came within seconds, and it is the clean-up after that one",
-    OVERRULED_BY_NVML: "the driver's own word decides, not the catalogue's: NVML asks for a drain",
-    OVERRULED_BY_154: "the driver's own word decides, not the catalogue's: XID 154 asks for a drain",
+OVERRULED: Final = frozenset({Suppression.OVERRULED_BY_NVML, Suppression.OVERRULED_BY_154})
+WORDS: Final[Mapping[Suppression, str]] = {
+    Suppression.SHADOW: "its rule is in shadow mode",
+    Suppression.WARM_UP: "its links were training after a boot",
+    Suppression.MAINTENANCE: "its node was in maintenance",
+    Suppression.SUPERSEDED: "the kernel log told it in its own words",
+    Suppression.FOLLOWS: "another XID came within seconds, and it is the clean-up after that one",
+    Suppression.OVERRULED_BY_NVML: "the driver's own word decides, not the catalogue's: NVML asks for a drain",
+    Suppression.OVERRULED_BY_154: "the driver's own word decides, not the catalogue's: XID 154 asks for a drain",
 }
-"""Key in ``values`` → why it weighs nothing."""
-WEIGHS_FROM: Final = "weighs_from_ms"
-"""Key in ``values`` of evidence that is pending: the time from which on it weighs if it still stands."""
-BOOT: Final = "told_in_boot"
-"""Key in ``values`` of a state that is pending: a mark of the boot in which it was reported, 0 where that is unknown.
-"""
-OUTLASTED: Final = "outlasted_at_ms"
-CLOSED_AT: Final = "closed_at_ms"
-"""Key in ``values`` of evidence whose fault was seen to be over."""
-BACK_AT: Final = "back_at_ms"
-"""Key in ``values`` of evidence whose fault recurred after its end or in another boot: the time of the recurrence."""
-WEIGHTLESS: Final = frozenset({*WORDS, WEIGHS_FROM})
-"""Keys in ``values``, any of which shows that it weighs nothing now."""
-_KEYS: Final = frozenset(WORDS)
+"""Reason → why it weighs nothing. The first that applies is shown."""
+WEIGHING: Final = frozenset({EvidenceState.ACTIVE, EvidenceState.CLOSED})
+"""The states in which evidence weighs."""
 
 
-def is_weightless(values: Mapping[str, float]) -> bool:
-    return not WEIGHTLESS.isdisjoint(values)
+def is_weightless(found: Finding | Evidence) -> bool:
+    """Return whether it is suppressed or pending."""
+    return bool(found.suppressed_by) or found.pending is not None
 
 
-def set_aside_by(values: Mapping[str, float]) -> frozenset[str]:
-    """Return why it is set aside permanently; empty where it is not."""
-    return _KEYS.intersection(values)
-
-
-def why_weightless(values: Mapping[str, float]) -> str | None:
+def why_weightless(found: Finding | Evidence) -> str | None:
     """Return as text why it weighs nothing; None where it weighs."""
-    for key in WORDS:
-        if key in values:
-            return WORDS[key]
-    return "it weighs only if it lasts" if WEIGHS_FROM in values else None
+    for reason, words in WORDS.items():
+        if reason in found.suppressed_by:
+            return words
+    return "it weighs only if it lasts" if found.pending is not None else None
 
 
-def pending_until(at_ms: int, outlast_s: float) -> dict[str, float]:
-    """Return the entry of ``values`` for a finding that weighs only once it has stood for so long."""
-    return {WEIGHS_FROM: float(at_ms + int(outlast_s * 1000))}
+def pending_until(at_ms: int, outlast_s: float) -> Pending:
+    """Return the condition of a finding that weighs only once it has stood for so long."""
+    return Pending(at_ms + int(outlast_s * 1000))
 
 
-def outlasting(signal: GpuSignal, outlast_s: float) -> dict[str, float]:
-    """Return the same entry for a state, with the boot in which it was reported.
+def outlasting(signal: GpuSignal, outlast_s: float) -> Pending:
+    """Return the same condition for a state, with the boot in which it was reported.
 
     The state stands as long as its host is in contact in that boot (``Heard``).
     """
     boot_id, _, origin = signal.signal_id.partition(":")
-    return {**pending_until(signal.at_ms, outlast_s), BOOT: _mark_of(boot_id) if origin else 0.0}
+    return Pending(signal.at_ms + int(outlast_s * 1000), _mark_of(boot_id) if origin else 0)
 
 
-def aside(finding: Finding, why: str) -> Finding:
-    return replace(finding, values={**finding.values, why: 1.0})
+def aside(finding: Finding, why: Suppression) -> Finding:
+    """Return the finding, suppressed for one more reason."""
+    return replace(finding, suppressed_by=finding.suppressed_by | {why})
+
+
+def suppressed(evidence: Evidence, why: Suppression) -> Evidence:
+    """Return the evidence, suppressed for one more reason."""
+    return evidence.changed_to(replace(evidence, suppressed_by=evidence.suppressed_by | {why}))
 
 
 def weighs_from_ms(evidence: Evidence) -> int | None:
     """Return when pending evidence will weigh if it still stands then; None where it never will, or does already."""
-    values = evidence.values
-    if WEIGHS_FROM not in values or CLOSED_AT in values or set_aside_by(values):
+    if evidence.pending is None or evidence.closed_at_ms is not None or evidence.suppressed_by:
         return None
-    return int(values[WEIGHS_FROM])
+    return evidence.pending.weighs_from_ms
 
 
-def again(values: Mapping[str, float], told: Mapping[str, float], at_ms: int) -> dict[str, float]:
-    """Return the values of evidence whose fault recurs after its end or after a boot.
+def again(evidence: Evidence, told: Finding, at_ms: int) -> Evidence:
+    """Return evidence whose fault recurs after its end or after a boot: the fault has to outlast its time again."""
+    waits = evidence.pending
+    if waits is not None and told.pending is not None:
+        mark = waits.boot_mark if told.pending.boot_mark is None else told.pending.boot_mark
+        waits = replace(told.pending, boot_mark=mark)
+    return replace(evidence, pending=waits, closed_at_ms=None, reopened_at_ms=at_ms)
 
-    The fault has to outlast its time again.
-    """
-    waits = {name: told[name] for name in (WEIGHS_FROM, BOOT) if name in told} if WEIGHS_FROM in values else {}
-    kept = {name: value for name, value in values.items() if name != CLOSED_AT}
-    return {**kept, **waits, BACK_AT: float(at_ms)}
 
-
-def is_of_another_boot(values: Mapping[str, float], told: Mapping[str, float]) -> bool:
-    """Return whether pending evidence is stated again in another boot."""
-    return WEIGHS_FROM in values and 0 < values.get(BOOT, 0) != told.get(BOOT, 0) > 0
+def is_of_another_boot(pending: Pending | None, told: Pending | None) -> bool:
+    """Return whether a pending fault is stated again in another boot."""
+    if pending is None or told is None:
+        return False
+    return 0 < (pending.boot_mark or 0) != (told.boot_mark or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +95,11 @@ class Heard:
     at_ms: int | None
     boot_id: str | None
 
-    def vouches(self, values: Mapping[str, float], from_ms: int) -> bool:
-        """Return whether a pending state still stood at ``from_ms``: a silent host reports no end."""
-        mark = values[BOOT]
+    def vouches(self, pending: Pending) -> bool:
+        """Return whether a pending state still stood when it was to weigh: a silent host reports no end."""
+        mark = pending.boot_mark
         is_same_boot = not mark or (self.boot_id is not None and mark == _mark_of(self.boot_id))
-        return is_same_boot and self.at_ms is not None and self.at_ms >= from_ms
+        return is_same_boot and self.at_ms is not None and self.at_ms >= pending.weighs_from_ms
 
 
 def waits_to_be_heard(evidence: Evidence, now_ms: int) -> bool:
@@ -130,13 +114,12 @@ def outlasted(evidence: Evidence, now_ms: int, heard: Heard | None = None) -> Ev
     ``heard``: None means that its host is in contact now.
     """
     from_ms = weighs_from_ms(evidence)
-    if from_ms is None or from_ms > now_ms:
+    if from_ms is None or evidence.pending is None or from_ms > now_ms:
         return evidence
-    if heard is not None and BOOT in evidence.values and not heard.vouches(evidence.values, from_ms):
+    if heard is not None and evidence.pending.boot_mark is not None and not heard.vouches(evidence.pending):
         return evidence
-    values = {name: value for name, value in evidence.values.items() if name not in {WEIGHS_FROM, BOOT}}
-    return replace(evidence, values={**values, OUTLASTED: float(from_ms)})
+    return evidence.changed_to(replace(evidence, pending=None, outlasted_at_ms=from_ms))
 
 
-def _mark_of(boot_id: str) -> float:
-    return float(zlib.crc32(boot_id.encode()))
+def _mark_of(boot_id: str) -> int:
+    return zlib.crc32(boot_id.encode())

@@ -14,16 +14,15 @@ Source: NVIDIA's XID catalogue (154); NVML field 230.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from health.detectors.gpu import recovery_action, xid
 from health.evidence.evidence import counts
 from health.evidence.same_fault import asked_in, shows_as
-from health.evidence.suppression import OVERRULED_BY_154, OVERRULED_BY_NVML, WARM_UP
+from health.evidence.suppression import suppressed
 from health.xid.catalogue import action_of, entry_of
 from health.xid.reading import RECOVERY_ACTION_CHANGED
 from health.xid.recovery import OF_THE_DRIVER, SEVERITY_OF
-from muster.domain.evidence.findings import Evidence, Severity, Source, Trust
+from muster.domain.evidence.findings import Evidence, Severity, Source, Suppression, Trust
 from muster.domain.policy.health import HealthPolicy
 
 
@@ -40,8 +39,9 @@ def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPoli
     for fault in place:
         pairs = [word for word in words if newest.id in {fault.id, word.id} and _decides(word, fault, policy)]
         if pairs:
-            key = OVERRULED_BY_NVML if any(_is_nvml(word) for word in pairs) else OVERRULED_BY_154
-            found.append(replace(fault, values={**fault.values, key: 1.0}))
+            is_by_nvml = any(_is_nvml(word) for word in pairs)
+            why = Suppression.OVERRULED_BY_NVML if is_by_nvml else Suppression.OVERRULED_BY_154
+            found.append(suppressed(fault, why))
     return tuple(found)
 
 
@@ -61,7 +61,7 @@ def _may_be_overruled(fault: Evidence) -> bool:
     """Return whether it is an XID that the catalogue or the log alone condemns, and no reading."""
     if fault.detector != xid.NAME or fault.severity is not Severity.CONDEMNING or fault.threatens_correctness:
         return False
-    if not counts(fault) or fault.trust is not Trust.MEASURED or WARM_UP in fault.values:
+    if not counts(fault) or fault.trust is not Trust.MEASURED or Suppression.WARM_UP in fault.suppressed_by:
         return False
     asked = asked_in(fault.fault_key)
     if asked is not None:

@@ -126,7 +126,7 @@ def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[
     action = _in_the_catalogue(code, evidence)
     if action not in OF_THE_DRIVER:
         return action, AskedBy.CATALOGUE
-    said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.values) else _REPAIRS
+    said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.suppressed_by) else _REPAIRS
     since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
     nvml = [each for each in since if _speaker(each) is AskedBy.NVML]
     if since:

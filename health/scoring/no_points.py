@@ -26,7 +26,7 @@ def _why(evidence: Evidence, policy: HealthPolicy, now_ms: int, proof_ms: int | 
         return "a person dismissed it"
     if evidence.is_suspended:
         return "the program that ran there is suspected"
-    if aside := why_weightless(evidence.values):
+    if aside := why_weightless(evidence):
         return aside
     if evidence.gpu_uuid is None:
         return "it is about the node"

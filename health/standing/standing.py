@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from health.evidence.evidence import counts, is_condemning, is_open, lasts
-from health.evidence.suppression import BACK_AT
 from health.scoring.score import Score, Weighed
 from health.standing.gpu_case import (
     RULE,
@@ -149,7 +148,7 @@ def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> b
     if evidence.onset_ms > since_ms:
         return True
     stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
-    told_ms = evidence.values.get(BACK_AT, 0) if stands else evidence.last_seen_ms
+    told_ms = evidence.reopened_at_ms or 0 if stands else evidence.last_seen_ms
     return is_open(evidence) and told_ms > since_ms
 
 

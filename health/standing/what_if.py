@@ -12,7 +12,6 @@ from typing import Final
 from health.cohort import peers
 from health.detectors.load import clock_events
 from health.evidence.evidence import counts, is_open
-from health.evidence.suppression import CLOSED_AT, set_aside_by
 from health.standing import interventions
 from health.standing.admission import AdmissionFacts
 from health.standing.gpu_case import BurnInResult, GpuCase, PastRepair, moved
@@ -186,10 +185,7 @@ def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: 
 def _mended(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
     """Return the GPU with all standing faults ended, and a repair in progress reported done."""
     over = {each.id for each in faults_that_stand(gpu, policy)}
-    closed = (
-        replace(each, values={**each.values, CLOSED_AT: float(at_ms)}) if each.id in over else each
-        for each in gpu.evidence
-    )
+    closed = (each.changed_to(replace(each, closed_at_ms=at_ms)) if each.id in over else each for each in gpu.evidence)
     gpu = replace(gpu, evidence=tuple(closed))
     if gpu.standing is not Standing.REPAIR:
         return gpu
@@ -236,7 +232,7 @@ def _counts_for_probation(evidence: Evidence) -> bool:
 def _may_matter(evidence: Evidence, now_ms: int) -> bool:
     if evidence.last_seen_ms >= now_ms:
         return True
-    if evidence.is_dismissed or evidence.is_suspended or set_aside_by(evidence.values):
+    if evidence.is_dismissed or evidence.is_suspended or evidence.suppressed_by:
         return False
     return evidence.severity is Severity.CONDEMNING or evidence.last_seen_ms + evidence.counts_for_ms > now_ms
 

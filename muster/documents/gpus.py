@@ -8,7 +8,7 @@ from muster.documents.fleet import Cordon
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import AskedBy, RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
-from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, Standing
+from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, EvidenceState, Standing
 
 
 class Gpu(TypedDict):
@@ -46,6 +46,12 @@ class Evidence(TypedDict):
     ``points``: its present effect on the score. ``counts_for_s``: how long from ``last_seen_at`` it has one.
 
     ``why_no_points``: the reason as text if it has no effect.
+
+    ``state``: the stage of its life; ``suppressed_by``: the reasons if it is suppressed. ``weighs_from_at``: from
+    when a pending evidence weighs if its fault lasts.
+
+    ``outlasted_at``: from when a fault that lasted weighs. ``closed_at``: when its fault was seen to be over.
+    ``reopened_at``: when the fault was last reported again after that, or in another boot.
     """
 
     id: str
@@ -63,6 +69,12 @@ class Evidence(TypedDict):
     is_condemning: bool
     is_open: bool
     is_suspended: bool
+    state: Annotated[str, OneOf(EvidenceState)]
+    suppressed_by: list[str]
+    weighs_from_at: Moment | None
+    outlasted_at: Moment | None
+    closed_at: Moment | None
+    reopened_at: Moment | None
     points: float
     why_no_points: str | None
     onset_at: Moment

@@ -60,6 +60,23 @@ class Standing(StrEnum):
     RETIRED = "RETIRED"
 
 
+class EvidenceState(StrEnum):
+    """The states of an evidence. ACTIVE and CLOSED evidence weighs, and no other does.
+
+    PENDING: it weighs once its fault has lasted. LAPSED: its fault was over before that. CLOSED: its fault was seen to
+    be over, so it decays. SUPPRESSED: kept for a stated reason (``Suppression``). SUSPENDED: the program that ran there
+    is suspected. DISMISSED: by a person.
+    """
+
+    PENDING = "PENDING"
+    LAPSED = "LAPSED"
+    ACTIVE = "ACTIVE"
+    CLOSED = "CLOSED"
+    SUPPRESSED = "SUPPRESSED"
+    SUSPENDED = "SUSPENDED"
+    DISMISSED = "DISMISSED"
+
+
 NOTHING_RUNS: Final = (Standing.REPAIR, Standing.RETIRED)
 """Standings in which nothing runs on a GPU, a burn-in neither."""
 
@@ -157,7 +174,7 @@ class Cause(StrEnum):
 
 
 _J, _A, _L, _C, _S, _H = JobState, AttemptState, AllocationState, CheckpointStatus, Standing, HostPartState
-_B = BurnInState
+_B, _E = BurnInState, EvidenceState
 
 JOB_EDGES: Final[Mapping[JobState, frozenset[JobState]]] = {
     _J.QUEUED: frozenset({_J.HELD, _J.ACTIVE, _J.CANCELLED, _J.FAILED}),
@@ -219,6 +236,17 @@ BURN_IN_EDGES: Final[Mapping[BurnInState, frozenset[BurnInState]]] = {
     _B.JUDGED: frozenset(),
     _B.ABANDONED: frozenset(),
 }
+
+EVIDENCE_EDGES: Final[Mapping[EvidenceState, frozenset[EvidenceState]]] = {
+    _E.PENDING: frozenset({_E.ACTIVE, _E.LAPSED, _E.SUPPRESSED, _E.SUSPENDED, _E.DISMISSED}),
+    _E.LAPSED: frozenset({_E.PENDING, _E.SUPPRESSED, _E.SUSPENDED, _E.DISMISSED}),
+    _E.ACTIVE: frozenset({_E.CLOSED, _E.SUPPRESSED, _E.SUSPENDED, _E.DISMISSED}),
+    _E.CLOSED: frozenset({_E.ACTIVE, _E.SUPPRESSED, _E.SUSPENDED, _E.DISMISSED}),
+    _E.SUPPRESSED: frozenset({_E.PENDING, _E.ACTIVE, _E.SUSPENDED, _E.DISMISSED}),
+    _E.SUSPENDED: frozenset({_E.PENDING, _E.LAPSED, _E.ACTIVE, _E.CLOSED, _E.SUPPRESSED, _E.DISMISSED}),
+    _E.DISMISSED: frozenset(),
+}
+"""What a suspension ends in depends on what became of the fault meanwhile. A dismissal is never undone."""
 
 RECLAIM_EDGES: Final[Mapping[ReclaimState, frozenset[ReclaimState]]] = {
     ReclaimState.NOTIFIED: frozenset(ReclaimState) - {ReclaimState.NOTIFIED},

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta, Struct, field
 
-from muster.domain.evidence.findings import Source, Trust
+from muster.domain.evidence.findings import Source, Suppression, Trust
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.states import Standing
 from muster.wire.telemetry import GpuReport, Milliseconds
@@ -124,10 +124,17 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
     counts_for_ms: Annotated[int, Meta(ge=0)] = 0
     threatens_correctness: bool = False
     values: dict[str, float] = field(default_factory=dict)
+    suppressed_by: tuple[Suppression, ...] = ()
+    weighs_from_ms: Milliseconds | None = None
+    boot_mark: Annotated[int, Meta(ge=0)] | None = None
 
 
 class KnownEvidence(Record, frozen=True, kw_only=True, tag="evidence"):
-    """Evidence that was there before the records begin."""
+    """Evidence that was there before the records begin.
+
+    The fields from ``suppressed_by`` on are those of ``domain.evidence.findings``. An export of the release before has
+    them as keys in ``values``, which are read too.
+    """
 
     id: str
     at_ms: Milliseconds
@@ -146,6 +153,12 @@ class KnownEvidence(Record, frozen=True, kw_only=True, tag="evidence"):
     is_dismissed: bool = False
     is_suspended: bool = False
     values: dict[str, float] = field(default_factory=dict)
+    suppressed_by: tuple[Suppression, ...] = ()
+    weighs_from_ms: Milliseconds | None = None
+    boot_mark: Annotated[int, Meta(ge=0)] | None = None
+    outlasted_at_ms: Milliseconds | None = None
+    closed_at_ms: Milliseconds | None = None
+    reopened_at_ms: Milliseconds | None = None
 
 
 class _Act(Record, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from muster.domain.states import Standing
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, act, fault, rows, show
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
+from tests.stored_signals import add_signal
 
 
 def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
@@ -100,6 +101,22 @@ def test_evidence_is_paged(api: Api) -> None:
         f"/v1/gpus/{OTHER}/evidence?cursor={first['next_cursor']}", headers=api.headers("auditor")
     )
     assert elsewhere.json()["code"] == "invalid_cursor"
+
+
+def test_evidence_shows_its_state_and_reasons_apart_from_its_readings(api: Api) -> None:
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        add_signal(unit, GPU, code=74, source="nvml", at=unit.now)
+        add_signal(unit, GPU, code=149, source="nvml", at=unit.now, values={"since_boot_s": 1.0})
+    judge_once(api.units, JUDGE)
+    found = {each["fault_key"]: each for each in show(api)["evidence"]}
+    waits, trained = found["xid:74"], found["xid:149"]
+    assert (waits["state"], waits["suppressed_by"], waits["values"]) == ("PENDING", [], {"code": 74.0})
+    assert waits["weighs_from_at"] > waits["onset_at"]
+    assert (trained["state"], trained["suppressed_by"], trained["weighs_from_at"]) == ("SUPPRESSED", ["warm_up"], None)
+    assert (trained["values"], trained["closed_at"]) == ({"code": 149.0}, None)
+    act(api, f"evidence/{waits['id']}/dismiss")
+    after = {each["fault_key"]: each["state"] for each in show(api)["evidence"]}
+    assert after == {"xid:74": "DISMISSED", "xid:149": "SUPPRESSED"}
 
 
 def test_dismissing_what_condemns_brings_it_back_with_event_and_audit_entry(api: Api) -> None:

@@ -19,13 +19,26 @@ from muster.db.models import (
     Base,
     BurnIn,
     Checkpoint,
+    EvidenceRow,
     Gpu,
     Job,
     Node,
     Reclaim,
     Tenant,
 )
-from muster.domain.ids import AllocationId, AttemptId, CheckpointId, Fence, GpuUuid, JobId, NodeId, ReclaimId, TenantId
+from muster.domain.evidence.findings import Severity, Trust
+from muster.domain.ids import (
+    AllocationId,
+    AttemptId,
+    CheckpointId,
+    EvidenceId,
+    Fence,
+    GpuUuid,
+    JobId,
+    NodeId,
+    ReclaimId,
+    TenantId,
+)
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import (
     AllocationState,
@@ -94,6 +107,29 @@ class Rows:
                 reason="intake",
                 ordered_by="system",
                 ordered_at=NOW,
+            )
+        )
+
+    def evidence(self) -> EvidenceRow:
+        gpu = self.gpu()
+        return self._add(
+            EvidenceRow(
+                id=EvidenceId(f"ev_{next(self.numbers)}"),
+                gpu_uuid=gpu.uuid,
+                node_id=gpu.node_id,
+                detector="xid",
+                detector_version=1,
+                fault_key="xid:95",
+                severity=int(Severity.CONDEMNING),
+                trust=Trust.MEASURED,
+                sources=["nvml"],
+                onset_at=NOW,
+                last_seen_at=NOW,
+                counts_for_ms=1000,
+                summary="XID 95",
+                threatens_correctness=True,
+                values={},
+                created_at=NOW,
             )
         )
 

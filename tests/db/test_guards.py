@@ -20,6 +20,7 @@ from muster.domain.states import (
     BurnInOutcome,
     BurnInState,
     Cause,
+    EvidenceState,
     JobState,
     ReclaimOutcome,
     ReclaimState,
@@ -35,7 +36,15 @@ MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
     "standing": states.STANDING_EDGES,
     "reclaim": states.RECLAIM_EDGES,
     "burn_in": states.BURN_IN_EDGES,
+    "evidence": states.EVIDENCE_EDGES,
 }
+OLD_KEYS = {
+    EvidenceState.PENDING: {"weighs_from_ms": 1.0},
+    EvidenceState.LAPSED: {"weighs_from_ms": 1.0, "closed_at_ms": 1.0},
+    EvidenceState.CLOSED: {"closed_at_ms": 1.0},
+    EvidenceState.SUPPRESSED: {"shadow": 1.0},
+}
+"""Of an evidence's values: what its state is derived from."""
 ROWS = [
     ("job", "job", "state"),
     ("attempt", "attempt", "state"),
@@ -46,6 +55,7 @@ ROWS = [
     ("gpu", "standing", "standing"),
     ("reclaim", "reclaim", "state"),
     ("burn_in", "burn_in", "state"),
+    ("evidence", "evidence", "state"),
 ]
 
 
@@ -64,6 +74,15 @@ def companions(factory: str, state: StrEnum) -> dict[str, Any]:
             "settled_at": None if state is ReclaimState.NOTIFIED else LATER,
             "outcome": ReclaimOutcome.WORK_LOST if is_taken else None,
             "lost_gpu_s": 1.0 if is_taken else None,
+        }
+    if factory == "evidence":
+        is_dismissed = state is EvidenceState.DISMISSED
+        return {
+            "values": OLD_KEYS.get(EvidenceState(state), {}),
+            "is_suspended": state is EvidenceState.SUSPENDED,
+            "dismissed_at": LATER if is_dismissed else None,
+            "dismissed_by": "a person" if is_dismissed else None,
+            "dismiss_reason": "a test" if is_dismissed else None,
         }
     if factory == "burn_in":
         has_figures = state in {BurnInState.MEASURED, BurnInState.JUDGED}

@@ -38,7 +38,7 @@ def test_each_rule_in_shadow_finds_as_much_and_weighs_nothing(name: str) -> None
     rule = TABLE[name]
     found = rule.at(in_mode(rule.detector, "shadow"))[rule.fault]
     assert found.severity is rule.severity
-    assert why_weightless(found.values) == "its rule is in shadow mode"
+    assert why_weightless(found) == "its rule is in shadow mode"
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import Select, or_, select
 
 from control.core.unit_of_work import UnitOfWork
+from control.evidence.rows import evidence_of
 from control.fleet.maintenance import REASON_CODE
 from control.health.export.readings import Heard
 from control.health.node_holds import MAINTENANCE_CODES
@@ -166,6 +167,7 @@ def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: da
         EvidenceRow.detector.not_in([*DETECTORS, burn_in.NAME]),
     )
     for row in unit.session.scalars(query.order_by(at, EvidenceRow.id)):
+        known = evidence_of(row)
         finding = wire.Finding(
             node_id=node_id,
             at_ms=to_ms(row.onset_at),
@@ -179,7 +181,10 @@ def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: da
             trust=row.trust,
             counts_for_ms=row.counts_for_ms,
             threatens_correctness=row.threatens_correctness,
-            values=row.values,
+            values=dict(known.values),
+            suppressed_by=tuple(sorted(known.suppressed_by)),
+            weighs_from_ms=None if known.pending is None else known.pending.weighs_from_ms,
+            boot_mark=None if known.pending is None else known.pending.boot_mark,
         )
         yield row.created_at, finding
 

@@ -7,16 +7,15 @@ from typing import Final
 from sqlalchemy import or_, select
 
 from control.core.unit_of_work import UnitOfWork
-from control.evidence.rows import REMEMBERED
+from control.evidence.rows import REMEMBERED, evidence_of
 from control.health.export.acts import burn_in_of
 from control.health.export.readings import Written, event_of
 from control.health.transitions import fleet_counts
-from health.evidence.suppression import CLOSED_AT
 from health.standing.gpu_case import GpuCase, return_to_of
 from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.domain.evidence.findings import EventKind, Severity
 from muster.domain.states import BurnInOutcome, Standing
-from muster.domain.times import to_ms, to_time
+from muster.domain.times import to_ms
 from muster.wire import health_records as wire
 
 _STATES_LAST: Final = timedelta(hours=3)
@@ -89,7 +88,8 @@ def _evidence_at(unit: UnitOfWork, gpus: Sequence[Gpu], node: Node, since: datet
         EvidenceRow.last_seen_at > since - REMEMBERED,
     )
     for row in unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id)):
-        values = {name: value for name, value in row.values.items() if not _is_later(name, value, since)}
+        known = evidence_of(row)
+        is_closed_later = known.closed_at_ms is not None and known.closed_at_ms >= to_ms(since)
         yield wire.KnownEvidence(
             node_id=row.node_id,
             id=row.id,
@@ -108,13 +108,14 @@ def _evidence_at(unit: UnitOfWork, gpus: Sequence[Gpu], node: Node, since: datet
             threatens_correctness=row.threatens_correctness,
             is_dismissed=row.dismissed_at is not None and row.dismissed_at < since,
             is_suspended=row.is_suspended,
-            values=values,
+            values=dict(known.values),
+            suppressed_by=tuple(sorted(known.suppressed_by)),
+            weighs_from_ms=None if known.pending is None else known.pending.weighs_from_ms,
+            boot_mark=None if known.pending is None else known.pending.boot_mark,
+            outlasted_at_ms=known.outlasted_at_ms,
+            closed_at_ms=None if is_closed_later else known.closed_at_ms,
+            reopened_at_ms=known.reopened_at_ms,
         )
-
-
-def _is_later(name: str, value: float, since: datetime) -> bool:
-    """Return whether the value states that the fault ended at or after ``since``, which was not known then."""
-    return name == CLOSED_AT and to_time(int(value)) >= since
 
 
 def _states_before(unit: UnitOfWork, node: Node, since: datetime) -> Iterator[Written]:

@@ -13,7 +13,6 @@ from control.core.unit_of_work import UnitOfWork
 from control.telemetry.codec import values_of
 from control.telemetry.history import samples_of_all
 from health.detectors.gpu import gpu_lost
-from health.evidence.suppression import CLOSED_AT
 from muster.db.models import EvidenceRow, Gpu, Node, StoredSignal
 from muster.domain.evidence.findings import EventKind
 from muster.domain.gpu.metrics import SCHEMA
@@ -110,7 +109,7 @@ def _times_lost(unit: UnitOfWork, uuids: Sequence[GpuUuid], end: datetime) -> di
     found: defaultdict[GpuUuid, list[tuple[int, int]]] = defaultdict(list)
     for row in unit.session.scalars(query):
         if row.gpu_uuid is not None:
-            found[row.gpu_uuid].append((to_ms(row.onset_at), int(row.values.get(CLOSED_AT, to_ms(end)))))
+            found[row.gpu_uuid].append((to_ms(row.onset_at), to_ms(row.closed_at or end)))
     return found
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
-from health.evidence.suppression import WARM_UP, pending_until
+from health.evidence.suppression import pending_until
 from health.xid.catalogue import entry_of
 from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading
 from health.xid.reading import RECOVERY_ACTION_CHANGED, ErrorReading, read_xid
 from health.xid.recovery import SEVERITY_OF, Action, action_of_xid_154
-from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import NOT_SUPPRESSED, EventKind, GpuSignal, Pending, Severity, Source, Suppression
 from muster.domain.evidence.state_readings import DRIVER_BRANCH, SINCE_BOOT_S
 from muster.domain.policy.health import HealthPolicy
 
@@ -53,6 +53,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     asked = action_of_xid_154(signal.text) if entry.code == RECOVERY_ACTION_CHANGED else None
     if asked is not None:
         fault, severity, summary = f"{fault}:{asked}", SEVERITY_OF[asked], f"{summary}, to {asked}"
+    is_warming_up = _is_warming_up(signal, entry.code, policy)
     return (
         signal_finding(
             NAME,
@@ -62,7 +63,9 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             policy,
             summary,
             threatens_correctness=entry.threatens_correctness,
-            values={CODE: float(entry.code), **_place_of(read), **_waits(signal, entry.code, read, policy)},
+            values={CODE: float(entry.code), **_place_of(read)},
+            suppressed_by=frozenset({Suppression.WARM_UP}) if is_warming_up else NOT_SUPPRESSED,
+            pending=None if is_warming_up else _pending(signal, entry.code, read, policy),
         ),
     )
 
@@ -98,14 +101,17 @@ def _place_of(read: ErrorReading) -> dict[str, float]:
     return {**found, **bits, **asks, HAS_WORDS: 1.0}
 
 
-def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> dict[str, float]:
-    """Return the entry of ``values`` that keeps an NVLink error from weighing at once."""
+def _is_warming_up(signal: GpuSignal, code: int, policy: HealthPolicy) -> bool:
+    """Return whether it is an NVLink error of the time in which links train."""
     since_boot_s = signal.values.get(SINCE_BOOT_S)
-    if code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s:
-        return {WARM_UP: 1.0}
+    return code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s
+
+
+def _pending(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> Pending | None:
+    """Return what keeps an NVLink error without the log's text from weighing at once; None: nothing does."""
     if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source in _WORDLESS:
         return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
-    return {}
+    return None
 
 
 def _severity_of(link: LinkReading) -> Severity:

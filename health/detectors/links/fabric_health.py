@@ -60,9 +60,12 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     summary = _SUMMARIES.get(int(signal.values.get("fabric_health_summary", 0)))
     if not bad and summary is not None:
         bad = [(SUMMARY, *summary)]
-    values = {"mask": mask, **outlasting(signal, policy.warm_up.outlast_s)}
+    values = {"mask": mask}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
     return tuple(
-        signal_finding(NAME, signal, f"{NAME}:{name}", severity, policy, f"NVLink fabric: {words}", values=values)
+        signal_finding(
+            NAME, signal, f"{NAME}:{name}", severity, policy, f"NVLink fabric: {words}", values=values, pending=pending
+        )
         for name, words, severity in bad
     )
 

@@ -28,8 +28,9 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         key, words = NOT_READY, f"registration with the NVLink fabric {_WORDS[int(state)]}"
     else:
         return NO_FINDINGS
-    values = {"state": state, "status": status, **outlasting(signal, policy.warm_up.outlast_s)}
-    return (signal_finding(NAME, signal, key, Severity.DEGRADED, policy, words, values=values),)
+    values = {"state": state, "status": status}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (signal_finding(NAME, signal, key, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:

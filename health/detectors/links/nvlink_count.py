@@ -37,13 +37,17 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     expected = limit_of(model, 0, rule.links_of)
     if links < expected:
         words = f"the driver knows {links:.0f} NVLinks, {expected:.0f} are on the board"
-        values = {"links": links, "expected_links": expected, **pending}
-        found.append(signal_finding(NAME, signal, LINKS, Severity.DEGRADED, policy, words, values=values))
+        values = {"links": links, "expected_links": expected}
+        found.append(
+            signal_finding(NAME, signal, LINKS, Severity.DEGRADED, policy, words, values=values, pending=pending)
+        )
     usable_mb_per_s = limit_of(model, 0, rule.gb_per_s_of) * rule.usable_fraction * _MB_PER_GB
     if mb_per_s is not None and mb_per_s < usable_mb_per_s:
         words = f"an NVLink of {mb_per_s:.0f} MB/s, {usable_mb_per_s:.0f} at least on this board"
-        values = {"mb_per_s": mb_per_s, "least_mb_per_s": usable_mb_per_s, **pending}
-        found.append(signal_finding(NAME, signal, RATE, Severity.WARNING, policy, words, values=values))
+        values = {"mb_per_s": mb_per_s, "least_mb_per_s": usable_mb_per_s}
+        found.append(
+            signal_finding(NAME, signal, RATE, Severity.WARNING, policy, words, values=values, pending=pending)
+        )
     return tuple(found)
 
 

@@ -40,8 +40,9 @@ def _judged(signal: GpuSignal, name: str, readings: tuple[str, str], what: str, 
     named = _named(int(bits), words_in(signal.text).get("nvlink_ends_down", "") if name == NAME else "")
     words = f"{links:.0f}{'' if of is None else f' of {of:.0f}'} NVLinks are {what}{named}"
     which = {"link_bits": bits} if bits else {}
-    values = {"links": links, **which, **outlasting(signal, policy.warm_up.outlast_s)}
-    return (signal_finding(name, signal, name, Severity.DEGRADED, policy, words, values=values),)
+    values = {"links": links, **which}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (signal_finding(name, signal, name, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
 def _named(bits: int, ends: str) -> str:

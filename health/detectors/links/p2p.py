@@ -46,8 +46,9 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     of = "" if peers is None else f" of {peers:.0f}"
     where = f", in slots {slots}" if slots else ""
     words = f"it cannot read the memory of {num:.0f}{of} other GPUs{where}"
-    values = {"not_ok": num, "blamed": pairs, **outlasting(signal, policy.warm_up.outlast_s)}
-    return (signal_finding(NAME, signal, NAME, Severity.DEGRADED, policy, words, values=values),)
+    values = {"not_ok": num, "blamed": pairs}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (signal_finding(NAME, signal, NAME, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:

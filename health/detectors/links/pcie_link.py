@@ -28,7 +28,8 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             Severity.DEGRADED,
             policy,
             f"PCIe under load: {words.format(f'{loaded:.0f}')} of {best:.0f}",
-            values={"loaded": loaded, "best": best, **outlasting(signal, policy.warm_up.outlast_s)},
+            values={"loaded": loaded, "best": best},
+            pending=outlasting(signal, policy.warm_up.outlast_s),
         )
         for part, words in _PARTS
         if (loaded := signal.values.get(f"pcie_loaded_{part}")) is not None

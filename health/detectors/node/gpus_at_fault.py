@@ -10,7 +10,6 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Closing, Findings, counts_for_ms
 from health.detectors.modes import in_mode
-from health.evidence.suppression import CLOSED_AT
 from muster.domain.evidence.findings import Evidence, Finding, Severity, Source, Trust
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -66,7 +65,7 @@ def news(
     ``told``: evidence of this rule about the node, open or not.
     """
     found = judge(node_id, condemning, policy, now_ms)
-    told_ms = {each.fault_key: each.last_seen_ms for each in told if CLOSED_AT not in each.values}
+    told_ms = {each.fault_key: each.last_seen_ms for each in told if each.closed_at_ms is None}
     again_ms = now_ms - int(policy.evidence.restate_s * 1000)
     due = tuple(each for each in found if told_ms.get(each.fault_key, again_ms) <= again_ms)
     over = sorted(told_ms.keys() - {each.fault_key for each in found})

@@ -28,7 +28,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     is_fabric = not values.get("is_ethernet", 0) or "/" in port
     severity = Severity.DEGRADED if is_fabric else Severity.WARNING
     pending = outlasting(signal, policy.detectors.port_down.after_s)
-    return (signal_finding(NAME, signal, f"{NAME}:{port}", severity, policy, f"port {port} is down", values=pending),)
+    return (signal_finding(NAME, signal, f"{NAME}:{port}", severity, policy, f"port {port} is down", pending=pending),)
 
 
 def _is_up_or_disabled(signal: GpuSignal) -> bool:

@@ -31,8 +31,9 @@ def judge_count(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if found >= expected:
         return NO_FINDINGS
     words = f"the host has {found:.0f} RDMA ports, {expected:.0f} before or by the policy"
-    values = {"expected_ports": expected, "found_ports": found, **outlasting(signal, policy.warm_up.outlast_s)}
-    return (signal_finding(COUNT, signal, COUNT, Severity.DEGRADED, policy, words, values=values),)
+    values = {"expected_ports": expected, "found_ports": found}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (signal_finding(COUNT, signal, COUNT, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
 def tells_of_count(signal: GpuSignal) -> tuple[str, ...]:
@@ -48,8 +49,13 @@ def judge_rate(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if rate >= expected:
         return NO_FINDINGS
     words = f"port {port} is up at {rate:g} Gb/s, {expected:g} before or by the policy"
-    values = {"rate_gbps": rate, "expected_gbps": expected, **outlasting(signal, policy.warm_up.outlast_s)}
-    return (signal_finding(RATE, signal, f"{RATE}:{port}", Severity.DEGRADED, policy, words, values=values),)
+    values = {"rate_gbps": rate, "expected_gbps": expected}
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (
+        signal_finding(
+            RATE, signal, f"{RATE}:{port}", Severity.DEGRADED, policy, words, values=values, pending=pending
+        ),
+    )
 
 
 def tells_of_rate(signal: GpuSignal) -> tuple[str, ...]:
@@ -66,7 +72,7 @@ def judge_missing(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         return NO_FINDINGS
     words = f"port {port} of the enrolled inventory is not there"
     pending = outlasting(signal, policy.warm_up.outlast_s)
-    return (signal_finding(MISSING, signal, f"{MISSING}:{port}", Severity.DEGRADED, policy, words, values=pending),)
+    return (signal_finding(MISSING, signal, f"{MISSING}:{port}", Severity.DEGRADED, policy, words, pending=pending),)
 
 
 def tells_of_missing(signal: GpuSignal) -> tuple[str, ...]:

@@ -6,15 +6,14 @@ stated, with that advice, and weighs nothing.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.gpu import xid
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
 from health.evidence.index import EVERYTHING, Known, of_detector
-from health.evidence.suppression import FOLLOWS
-from muster.domain.evidence.findings import Evidence, Severity
+from health.evidence.suppression import suppressed
+from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "cleanup_alone"
@@ -40,10 +39,10 @@ def explained_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterab
         return ()
     apart_ms = _apart_ms(policy)
     return tuple(
-        replace(each, values={**each.values, FOLLOWS: 1.0})
+        suppressed(each, Suppression.FOLLOWS)
         for each in known.on(of_detector(NAME), newest.onset_ms - apart_ms)
         if each.gpu_uuid == newest.gpu_uuid
-        and FOLLOWS not in each.values
+        and Suppression.FOLLOWS not in each.suppressed_by
         and _are_near(newest, each.last_seen_ms, apart_ms)
     )
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from health.detectors.detector import About, Findings, counts_for_ms
 from health.evidence.index import Known, Shelf, code_of, of_code
-from health.evidence.suppression import OVERRULED, SHADOW, set_aside_by
-from muster.domain.evidence.findings import Evidence, Finding, Severity
+from health.evidence.suppression import OVERRULED
+from muster.domain.evidence.findings import Evidence, Finding, Severity, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
 
@@ -79,11 +79,11 @@ def counts_as_time(evidence: Evidence, in_shadow: str | None = None) -> bool:
 
     ``in_shadow``: the rule that counts, where it is in shadow.
     """
-    why = set_aside_by(evidence.values)
+    why = evidence.suppressed_by
     if why:
         why -= OVERRULED
         if evidence.detector == in_shadow:
-            why -= {SHADOW}
+            why -= {Suppression.SHADOW}
     return not (evidence.is_dismissed or evidence.is_suspended or why)
 
 

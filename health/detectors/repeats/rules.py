@@ -26,8 +26,7 @@ from health.detectors.repeats import (
 )
 from health.detectors.repeats.repeat import Repeat, Seen, counts_as_time
 from health.evidence.index import Known, code_of
-from health.evidence.suppression import SHADOW
-from muster.domain.evidence.findings import Evidence
+from muster.domain.evidence.findings import Evidence, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
 
@@ -76,7 +75,7 @@ def repeats_of(
     ``elsewhere``: gives evidence of the other GPUs of its node. A rule in shadow counts what it has found itself, so
     that it shows all that it would find; no other rule counts that.
     """
-    own = newest.detector if SHADOW in newest.values else None
+    own = newest.detector if Suppression.SHADOW in newest.suppressed_by else None
     if not counts_as_time(newest, own) or not (newest.detector in _SOURCES or code_of(newest) is not None):
         return NO_FINDINGS
     seen = Seen(newest, known, elsewhere, policy, own)

@@ -3,7 +3,8 @@
 from typing import Final
 
 from health.replay.stream import Dismissed, Found, Input, KnownBefore, Moving, Overridden, RepairBegan, RepairEnded
-from muster.domain.evidence.findings import Evidence, Finding, Severity
+from muster.domain.evidence.findings import Evidence, Finding, Pending, Severity
+from muster.domain.evidence.old_keys import typed_evidence, typed_finding
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
 from muster.wire import health_records as wire
@@ -57,8 +58,13 @@ def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
         is_dismissed=told.is_dismissed,
         is_suspended=told.is_suspended,
         values=told.values,
+        suppressed_by=frozenset(told.suppressed_by),
+        pending=_pending(told),
+        outlasted_at_ms=told.outlasted_at_ms,
+        closed_at_ms=told.closed_at_ms,
+        reopened_at_ms=told.reopened_at_ms,
     )
-    return KnownBefore(told.at_ms, evidence)
+    return KnownBefore(told.at_ms, typed_evidence(evidence))
 
 
 def finding_input(told: wire.Finding) -> Found:
@@ -77,8 +83,14 @@ def finding_input(told: wire.Finding) -> Found:
         summary=told.summary,
         threatens_correctness=told.threatens_correctness,
         values=told.values,
+        suppressed_by=frozenset(told.suppressed_by),
+        pending=_pending(told),
     )
-    return Found(told.at_ms, finding)
+    return Found(told.at_ms, typed_finding(finding))
+
+
+def _pending(told: wire.KnownEvidence | wire.Finding) -> Pending | None:
+    return None if told.weighs_from_ms is None else Pending(told.weighs_from_ms, told.boot_mark)
 
 
 def _gpu(uuid: str | None) -> GpuUuid | None:

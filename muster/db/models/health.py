@@ -10,14 +10,20 @@ from muster.db.base import Base, EnumText, one_of
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome, RepairVerb
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.states import EvidenceState
 
 
 class EvidenceRow(Base):
-    """One dated finding with its sources. It is joined and dismissed, never otherwise changed."""
+    """One dated finding with its sources. ``control.evidence.rows`` writes and reads it.
+
+    For one release ``values`` also has the keys of ``domain.evidence.old_keys``. A trigger derives ``state`` and the
+    columns from ``suppressed_by`` on from them, so that rows of the release before have these too.
+    """
 
     __tablename__ = "evidence"
     __table_args__ = (
         CheckConstraint("severity BETWEEN 0 AND 3", name="severity"),
+        CheckConstraint("boot_mark IS NULL OR weighs_from_at IS NOT NULL", name="pending"),
         CheckConstraint("num_nonnulls(dismissed_at, dismissed_by, dismiss_reason) IN (0, 3)", name="dismissed"),
         Index(None, "gpu_uuid", "last_seen_at"),
         Index(None, "node_id", "last_seen_at"),
@@ -37,8 +43,20 @@ class EvidenceRow(Base):
     counts_for_ms: Mapped[int] = mapped_column(BigInteger)
     summary: Mapped[str]
     threatens_correctness: Mapped[bool]
+    state: Mapped[EvidenceState] = mapped_column(
+        EnumText(EvidenceState),
+        one_of("state", EvidenceState),
+        server_default=text("'ACTIVE'"),
+        default=EvidenceState.ACTIVE,
+    )
     is_suspended: Mapped[bool] = mapped_column(default=False)
     values: Mapped[dict[str, Any]]
+    suppressed_by: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
+    weighs_from_at: Mapped[datetime | None] = mapped_column(default=None)
+    boot_mark: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    outlasted_at: Mapped[datetime | None] = mapped_column(default=None)
+    closed_at: Mapped[datetime | None] = mapped_column(default=None)
+    reopened_at: Mapped[datetime | None] = mapped_column(default=None)
     created_at: Mapped[datetime]
     dismissed_at: Mapped[datetime | None] = mapped_column(default=None)
     dismissed_by: Mapped[str | None] = mapped_column(default=None)

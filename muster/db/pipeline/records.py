@@ -13,6 +13,7 @@ from muster.domain.states import (
     BurnInOutcome,
     Cause,
     Contact,
+    EvidenceState,
     HostPartState,
     JobState,
     Standing,
@@ -76,8 +77,15 @@ class EvidenceRecord(msgspec.Struct, frozen=True):
     counts_for_ms: int
     summary: str
     threatens_correctness: bool
+    state: EvidenceState
     is_suspended: bool
     values: dict[str, Any]
+    suppressed_by: list[str]
+    weighs_from_at: datetime | None
+    boot_mark: int | None
+    outlasted_at: datetime | None
+    closed_at: datetime | None
+    reopened_at: datetime | None
     dismissed_at: datetime | None
     dismissed_by: str | None
     dismiss_reason: str | None

@@ -1,15 +1,18 @@
 """Findings about GPUs: what was seen (signals), and what detectors make of it (evidence).
 
 Signals and evidence are plain data. The same fault seen by NVML, kernel log and DCGM is one evidence with three
-sources; it is never edited, only joined by sources, dismissed by a person, or left to decay.
+sources. Its readings (``values``) are only added to by sources of the same fault. Its life is the typed fields from
+``suppressed_by`` on: ``Evidence.state`` names it, and ``EVIDENCE_EDGES`` lists how it may change.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Final, Self
 
 from muster.domain.gpu.metrics import Values
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.states import EVIDENCE_EDGES, EvidenceState, require_edge
 
 
 class Severity(IntEnum):
@@ -29,6 +32,28 @@ class Trust(StrEnum):
 
     MEASURED = "measured"
     REPORTED = "reported"
+
+
+class Suppression(StrEnum):
+    """The reasons for which evidence is kept and shown and weighs nothing."""
+
+    SHADOW = "shadow"
+    """Its rule is in shadow mode."""
+    WARM_UP = "warm_up"
+    """Its links were training after a boot."""
+    MAINTENANCE = "maintenance"
+    """Its node was in maintenance; what still stands after that weighs."""
+    SUPERSEDED = "superseded"
+    """The kernel log reported the same error with more detail."""
+    FOLLOWS = "follows"
+    """It is the clean-up after another XID."""
+    OVERRULED_BY_NVML = "overruled_by_nvml"
+    """The driver asks for less than the catalogue, by NVML."""
+    OVERRULED_BY_154 = "overruled_by_xid_154"
+    """The driver asks for less than the catalogue, by an XID 154."""
+
+
+NOT_SUPPRESSED: Final[frozenset[Suppression]] = frozenset()
 
 
 class Source(StrEnum):
@@ -98,6 +123,18 @@ class GpuSignal:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """The condition under which a finding weighs: that its fault still stands at ``weighs_from_ms``.
+
+    ``boot_mark``: of a state, the mark of the boot in which it was reported, 0 if that is unknown. None: of a moment,
+    which weighs by time alone.
+    """
+
+    weighs_from_ms: int
+    boot_mark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The statement of a detector about one signal or sample, before it becomes a row.
 
@@ -118,11 +155,18 @@ class Finding:
     summary: str
     threatens_correctness: bool = False
     values: Mapping[str, float] = field(default_factory=dict)
+    suppressed_by: frozenset[Suppression] = NOT_SUPPRESSED
+    pending: Pending | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A stored finding with all its sources, as score and standing read it."""
+    """A stored finding with all its sources, as score and standing read it.
+
+    ``values`` holds readings alone. ``closed_at_ms``: when its fault was seen to be over. ``reopened_at_ms``: when the
+    fault was last reported again after it was over, or in another boot. ``outlasted_at_ms``: from when on a pending
+    fault that lasted weighs. ``is_suspended``: set while the job that caused it is HELD as a suspect program.
+    """
 
     id: EvidenceId
     detector: str
@@ -140,5 +184,32 @@ class Evidence:
     threatens_correctness: bool = False
     is_dismissed: bool = False
     is_suspended: bool = False
-    """Set while the job that caused it is HELD as a suspect program."""
     values: Mapping[str, float] = field(default_factory=dict)
+    suppressed_by: frozenset[Suppression] = NOT_SUPPRESSED
+    pending: Pending | None = None
+    outlasted_at_ms: int | None = None
+    closed_at_ms: int | None = None
+    reopened_at_ms: int | None = None
+
+    @property
+    def state(self) -> EvidenceState:
+        """The state by these fields: a person's answer comes first, then a suspicion, then reasons."""
+        if self.is_dismissed:
+            return EvidenceState.DISMISSED
+        if self.is_suspended:
+            return EvidenceState.SUSPENDED
+        if self.suppressed_by:
+            return EvidenceState.SUPPRESSED
+        if self.pending is not None:
+            return EvidenceState.PENDING if self.closed_at_ms is None else EvidenceState.LAPSED
+        return EvidenceState.ACTIVE if self.closed_at_ms is None else EvidenceState.CLOSED
+
+    def changed_to(self, after: Self) -> Self:
+        """Return ``after``, the same evidence later.
+
+        Raises:
+            IllegalTransitionError: its state is not reached from this one by a listed edge (I21).
+        """
+        if after.state is not self.state:
+            require_edge(EVIDENCE_EDGES, self.state, after.state)
+        return after

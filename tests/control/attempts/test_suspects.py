@@ -4,16 +4,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.evidence.rows import change_evidence, evidence_of
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
 from control.health.suspicion import hold_suspects_once
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
+from health.evidence.suppression import suppressed
 from muster.db.models import EvidenceRow, Gpu, Incident
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError
+from muster.domain.evidence.findings import Suppression
 from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.policy.health import BreakerPolicy, HealthPolicy
@@ -211,14 +214,16 @@ def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world
     assert hold_suspects_once(world.units, JUDGE) == 0
 
 
-@pytest.mark.parametrize(
-    "why", ["shadow", "warm_up", "maintenance", "superseded", "overruled_by_nvml", "weighs_from_ms"]
-)
-def test_evidence_that_weighs_nothing_makes_no_suspect(world: World, why: str) -> None:
+@pytest.mark.parametrize("why", [*Suppression, None])
+def test_evidence_that_is_suppressed_or_pending_makes_no_suspect(world: World, why: Suppression | None) -> None:
     job_id, gpus = told_after_the_end_of_three(world)
     with world.units.begin(OPERATOR, ACTIVATE) as unit:
-        for row in unit.session.scalars(select(EvidenceRow)):
-            row.values = {**row.values, why: 1.0}
+        for row in unit.session.scalars(select(EvidenceRow)).all():
+            if why is None:  # by no edge: only the query is tried
+                unit.session.execute(text("SET LOCAL session_replication_role = replica"))
+                row.weighs_from_at = unit.now
+            else:
+                change_evidence(row, suppressed(evidence_of(row), why))
         unit.audit("test", "gpu", gpus[0])
     assert hold_suspects_once(world.units, JUDGE) == 0
     assert world.job(job_id).state is JobState.RECOVERING

@@ -141,7 +141,7 @@ def test_a_rule_in_shadow_holds_nothing_and_says_why(court: Court) -> None:
     with_policy(court, detectors={"port_fatal": {"mode": "shadow"}})
     hear_of(court, "risen", "port_rates", RATES, text=PORT)
     (found,) = court.rows(EvidenceRow)
-    assert found.values["shadow"] == 1.0
+    assert found.suppressed_by == ["shadow"]
     assert hold(court) == 0
 
 
@@ -160,7 +160,7 @@ def test_while_a_node_is_drained_what_it_tells_of_itself_is_kept_and_weighs_noth
     court.signal("ecc", code=95)
     court.judge()
     assert hold(court) == 0
-    by_key = {row.fault_key: row.values for row in court.rows(EvidenceRow)}
+    by_key = {row.fault_key: row.suppressed_by for row in court.rows(EvidenceRow)}
     assert "maintenance" in by_key[f"port_fatal:{PORT}"]
     assert court.standing() is Standing.QUARANTINED, "a GPU's own fault counts at any time"
 
@@ -287,7 +287,7 @@ def test_in_a_window_nothing_of_the_node_is_judged_and_all_of_it_is_kept(court: 
     hear_of(court, "risen", "port_rates", RATES, text=PORT)
     assert hold(court) == 0
     assert standings(court) == {Standing.HEALTHY}
-    assert all("maintenance" in row.values for row in court.rows(EvidenceRow))
+    assert all("maintenance" in row.suppressed_by for row in court.rows(EvidenceRow))
     assert {fault for fault, _ in court.evidence()} == {"xid:95", f"port_fatal:{PORT}"}
     court.clock.advance(1201)
     court.beat()
@@ -310,7 +310,7 @@ def test_what_a_host_tells_late_of_the_time_of_its_window_weighs_nothing(court: 
     court.judge()
     assert standings(court) == {Standing.HEALTHY}
     (row,) = court.rows(EvidenceRow)
-    assert "maintenance" in row.values
+    assert "maintenance" in row.suppressed_by
 
 
 def test_what_still_stands_at_the_end_of_a_window_weighs_from_then_on(court: Court) -> None:

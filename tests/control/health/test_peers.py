@@ -91,4 +91,4 @@ def test_in_shadow_what_it_finds_is_kept_and_weighs_nothing(working: Court) -> N
     with_peers(working, {"mode": "shadow"})
     assert minutes(working, PeerRounds(working.units, JUDGE), 8, power_w=300.0) == 1
     (row,) = working.rows(EvidenceRow)
-    assert row.values["shadow"] == 1.0
+    assert row.suppressed_by == ["shadow"]

@@ -25,7 +25,7 @@ def memory(court: Court) -> dict[str, Any] | None:
 
 
 def closed(court: Court, fault: str) -> list[bool]:
-    return ["closed_at_ms" in row.values for row in court.rows(EvidenceRow) if row.fault_key == fault]
+    return [row.closed_at is not None for row in court.rows(EvidenceRow) if row.fault_key == fault]
 
 
 def test_healthy_samples_leave_nothing_to_judge(court: Court) -> None:

@@ -70,7 +70,7 @@ def test_the_end_of_a_fault_waits_for_its_finding(
     court: Court, begins: dict[str, Any], ends: dict[str, Any], uuid: Any
 ) -> None:
     (found,) = after_both(court, begins, ends, uuid=uuid)
-    assert "closed_at_ms" in found.values
+    assert found.closed_at is not None
 
 
 def test_what_is_well_and_was_before_locks_no_gpu(court: Court) -> None:

@@ -20,11 +20,11 @@ def test_alone_it_is_told_with_what_to_do_and_weighs_nothing() -> None:
 
 def test_what_it_cleaned_up_after_may_be_told_a_moment_later() -> None:
     found = one_after_the_other((45, 0), (13, 5 * SECOND))(POLICY)
-    assert why_weightless(found["cleanup_alone"].values) == (
+    assert why_weightless(found["cleanup_alone"]) == (
         "another XID came within seconds, and it is the clean-up after that one"
     )
     later = one_after_the_other((45, 0), (13, 5 * SECOND + 1))(POLICY)
-    assert why_weightless(later["cleanup_alone"].values) is None
+    assert why_weightless(later["cleanup_alone"]) is None
 
 
 def test_an_xid_of_another_gpu_explains_nothing() -> None:

@@ -12,7 +12,7 @@ from health.evidence.evidence import is_open
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
 from health.scoring.score import score
-from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity, Source, Suppression
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import DAY, GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, finding, sample, signal
@@ -270,10 +270,10 @@ def test_what_was_dismissed_does_not_count() -> None:
 
 
 def test_a_rule_that_is_off_finds_nothing_and_one_in_shadow_nothing_that_weighs() -> None:
-    for mode, weights in (("off", []), ("shadow", [{"shadow": 1.0}])):
+    for mode, weights in (("off", []), ("shadow", [{Suppression.SHADOW}])):
         policy = HealthPolicy.model_validate({"detectors": {"bus_repeats": {"mode": mode}}})
         found = of(noted(xids(79, [4 * HOUR]), policy), "bus_repeats")
-        assert [dict(each.values) for each in found] == weights
+        assert [each.suppressed_by for each in found] == weights
 
 
 def test_a_repetition_is_about_the_same_gpu() -> None:

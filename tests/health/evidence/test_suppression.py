@@ -10,11 +10,11 @@ from health.detectors.registry import closings_of, judge_signal
 from health.evidence.evidence import close, counts, is_open
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
-from health.evidence.suppression import outlasted, set_aside_by, why_weightless
+from health.evidence.suppression import outlasted, why_weightless
 from health.scoring.score import score
 from health.standing.node_hold import holding
 from health.standing.standing import decide, next_look_ms
-from muster.domain.evidence.findings import EventKind, Evidence, GpuSignal, Severity, Source
+from muster.domain.evidence.findings import EventKind, Evidence, GpuSignal, Severity, Source, Suppression
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -48,7 +48,7 @@ def links_down(at_ms: int = NOW_MS, down: float = 1.0) -> GpuSignal:
 def test_what_a_rule_in_shadow_finds_is_kept_and_moves_nothing() -> None:
     policy = HealthPolicy.model_validate({"detectors": {"xid": {"mode": "shadow"}}})
     (found,) = noted([signal(code=95)], policy)
-    assert (found.severity, why_weightless(found.values)) == (Severity.CONDEMNING, "its rule is in shadow mode")
+    assert (found.severity, why_weightless(found)) == (Severity.CONDEMNING, "its rule is in shadow mode")
     assert score([found], policy, NOW_MS).value == 100.0
     assert decide(case(Standing.HEALTHY, found), NOW_MS, policy) is None
 
@@ -81,7 +81,7 @@ def test_links_that_come_up_in_time_never_weighed() -> None:
 @pytest.mark.parametrize(("since_boot_s", "is_warm"), [(899.9, True), (900.0, False)])
 def test_an_nvlinks_xid_soon_after_a_boot_weighs_nothing(since_boot_s: float, is_warm: bool) -> None:  # noqa: FBT001
     (found,) = noted([signal(code=74, source=Source.KERNEL_LOG, since_boot_s=since_boot_s)])
-    assert (set_aside_by(found.values) == {"warm_up"}) is is_warm
+    assert (found.suppressed_by == {Suppression.WARM_UP}) is is_warm
     assert counts(found) is not is_warm
 
 
@@ -142,11 +142,11 @@ def test_in_maintenance_what_a_node_tells_of_itself_weighs_nothing() -> None:
     port = signal(EventKind.PORT_STATE, gpu=None, source=Source.HOST, text="mlx5_0/1", state=1.0, was_active=1.0)
     crc = signal(EventKind.GPU_RATES, crc_errors=60_000.0, window_s=60.0)
     evidence = noted([port, links_down(), crc, signal(code=74), signal(code=95)], is_in_maintenance=True)
-    assert {each.fault_key: set_aside_by(each.values) for each in evidence} == {
-        "port_down:mlx5_0/1": {"maintenance"},
-        "nvlink_down": {"maintenance"},
-        "nvlink_crc": {"maintenance"},
-        "xid:74": {"maintenance"},
+    assert {each.fault_key: each.suppressed_by for each in evidence} == {
+        "port_down:mlx5_0/1": {Suppression.MAINTENANCE},
+        "nvlink_down": {Suppression.MAINTENANCE},
+        "nvlink_crc": {Suppression.MAINTENANCE},
+        "xid:74": {Suppression.MAINTENANCE},
         "xid:95": frozenset(),
     }
 
@@ -155,7 +155,7 @@ def test_after_maintenance_a_state_that_stands_is_a_finding_of_its_own() -> None
     known = Known(noted([links_down()], is_in_maintenance=True))
     (again,) = judge_signal(links_down(NOW_MS + MINUTE), POLICY)
     list(note(again, Place(known), POLICY, NOW_MS + MINUTE, lambda: EvidenceId("ev_after")))
-    assert [bool(set_aside_by(each.values)) for each in known.values()] == [True, False]
+    assert [bool(each.suppressed_by) for each in known.values()] == [True, False]
 
 
 def port_down(at_ms: int = NOW_MS) -> Evidence:
@@ -191,7 +191,7 @@ def test_a_node_is_held_by_what_is_bad_enough_measured_and_not_over() -> None:
         replace(found, gpu_uuid=GPU),
         replace(found, is_dismissed=True),
         replace(found, counts_for_ms=0),
-        replace(found, values={**found.values, "closed_at_ms": float(NOW_MS)}),
+        replace(found, closed_at_ms=NOW_MS),
     ):
         assert holding([other], POLICY, NOW_MS) == ()
     off = HealthPolicy.model_validate({"node_hold": {"is_on": False}})

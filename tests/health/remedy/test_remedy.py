@@ -301,7 +301,7 @@ def test_what_is_dismissed_reported_or_over_asks_for_nothing() -> None:
     for gone in (replace(fault, is_dismissed=True), replace(fault, is_suspended=True)):
         assert remedy_of(case(Standing.SUSPECT, gone), ALL, LATER_MS, POLICY) is None
     (pending,) = told(read(remap_pending=1.0))
-    over = replace(pending, values={"closed_at_ms": float(NOW_MS + 3 * SECOND)})
+    over = replace(pending, closed_at_ms=NOW_MS + 3 * SECOND)
     assert remedy_of(case(Standing.SUSPECT, pending), ALL, LATER_MS, POLICY) is not None
     assert remedy_of(case(Standing.SUSPECT, over), ALL, LATER_MS, POLICY) is None
 

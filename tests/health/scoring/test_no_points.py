@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.evidence.suppression import SHADOW
 from health.scoring.no_points import why_no_points
 from health.scoring.score import score
-from muster.domain.evidence.findings import Evidence, Severity
+from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.ids import EvidenceId
 from tests.health.case_factory import DAY, MINUTE, NOW_MS, POLICY, evidence
 from tests.health.strategies import many_evidences
@@ -27,7 +26,7 @@ WARNS = evidence("xid:31", severity=Severity.WARNING)
     [
         (replace(WARNS, is_dismissed=True), "a person dismissed it"),
         (replace(WARNS, is_suspended=True), "the program that ran there is suspected"),
-        (replace(WARNS, values={SHADOW: 1.0}), "its rule is in shadow mode"),
+        (replace(WARNS, suppressed_by=frozenset({Suppression.SHADOW})), "its rule is in shadow mode"),
         (replace(WARNS, gpu_uuid=None), "it is about the node"),
         (replace(WARNS, severity=Severity.INFO), "what is info is kept and weighs nothing"),
         (

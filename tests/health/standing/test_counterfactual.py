@@ -265,6 +265,6 @@ def test_no_sooner_than_at_the_date_that_is_told(situation: Situation) -> None:
 
 def test_what_stands_is_open_counted_and_of_a_detector_that_states_it_again() -> None:
     open_fault = evidence("lost", detector="gpu_lost")
-    closed = replace(open_fault, values={"closed_at_ms": 1.0})
+    closed = replace(open_fault, closed_at_ms=1)
     gpu = case(Standing.HEALTHY, open_fault, closed, replace(open_fault, is_dismissed=True), evidence("xid"))
     assert faults_that_stand(gpu, POLICY) == (open_fault,)

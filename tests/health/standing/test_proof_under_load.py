@@ -6,7 +6,6 @@ from typing import Final
 
 import pytest
 
-from health.evidence.suppression import CLOSED_AT
 from health.replay.replay import Replay
 from health.replay.stream import Burned, Moved, Passed, Sampled
 from health.standing.counterfactual import ways_back
@@ -145,7 +144,7 @@ def test_what_only_warns_or_is_reported_or_came_before_the_fall_asks_for_none() 
     for other in (
         replace(CONTAINED, severity=Severity.WARNING),
         replace(CONTAINED, trust=Trust.REPORTED),
-        replace(WIDTH, values={CLOSED_AT: float(NOW_MS - DAY)}),
+        replace(WIDTH, closed_at_ms=NOW_MS - DAY),
     ):
         assert unproved(suspect(other), POLICY) == ()
     old = replace(CONTAINED, id=EvidenceId("ev_old"), last_seen_ms=NOW_MS - 9 * DAY)

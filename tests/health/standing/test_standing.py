@@ -263,7 +263,7 @@ def test_a_repair_ends_in_quarantine_by_a_new_fault_or_by_its_time() -> None:
 
 def test_that_an_old_fault_is_over_is_nothing_against_a_repair() -> None:
     old = replace(condemning("old", NOW_MS - HOUR), last_seen_ms=NOW_MS + MINUTE)
-    over = replace(old, values={"closed_at_ms": float(NOW_MS + MINUTE)})
+    over = replace(old, closed_at_ms=NOW_MS + MINUTE)
     assert outcome(case(Standing.REPAIR, over, since_ms=NOW_MS), NOW_MS + MINUTE) is None
     told_again = case(Standing.REPAIR, old, since_ms=NOW_MS)
     assert outcome(told_again, NOW_MS + MINUTE) == (Standing.QUARANTINED, MoveReason.CONDEMNED)

@@ -1,7 +1,7 @@
 """The court of the judgement's tests, with what an export and a replay say of it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -71,7 +71,7 @@ class Backtest:
                 Severity(row.severity).name,
                 sorted(row.sources),
                 row.dismissed_at is not None,
-                _over(row.values),
+                row.closed_at is not None,
                 to_ms(row.onset_at) // 1000,
             )
             for row in self.court.rows(EvidenceRow)
@@ -86,7 +86,7 @@ class Backtest:
                 each.severity.name,
                 sorted(each.sources),
                 each.is_dismissed,
-                _over(each.values),
+                each.closed_at_ms is not None,
                 each.onset_ms // 1000,
             )
             for each in world.evidence()
@@ -101,10 +101,6 @@ class Backtest:
 def moves_of(said: list[Output]) -> list[tuple[str, ...]]:
     moves = [each.move for each in said if isinstance(each, Moved) and not each.is_held_back]
     return [(move.gpu_uuid, str(move.from_standing), str(move.to_standing), str(move.reason)) for move in moves]
-
-
-def _over(values: Mapping[str, float]) -> bool:
-    return "closed_at_ms" in values
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from health.detectors.load.heat import limit_of
 from health.detectors.past import Past, is_quiet, judged, look_of, watched_in
 from health.detectors.registry import GpuMemory, check_once, judge_sample
-from muster.domain.evidence.findings import EventKind, Finding, Severity
+from muster.domain.evidence.findings import EventKind, Finding, Severity, Suppression
 from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, sample, signal
 
@@ -118,5 +118,5 @@ def test_one_look_tells_all_that_needs_no_past() -> None:
     hot = sample(temperature_c=90.0)
     told = check_once(NODE, [hot], [state, signal(code=79)], shadow, NOW_MS, {GPU: A100})
     assert {each.fault_key for each in told} == {"temperature:gpu", "inforom", "nvlink_down", "xid:79"}
-    assert [each.values.get("shadow") for each in told if each.fault_key == "inforom"] == [1.0]
+    assert [each.suppressed_by for each in told if each.fault_key == "inforom"] == [{Suppression.SHADOW}]
     assert check_once(NODE, [hot], [], shadow, NOW_MS, {GPU: H100}) == ()
