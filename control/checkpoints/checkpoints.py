@@ -1,7 +1,7 @@
-"""A job's checkpoints as the control plane knows them: their edges, from which to resume, what a fault taints.
+"""A job's checkpoints as the control plane knows them: their edges, the one to resume from, and their taint.
 
-A row is WRITING from the word that its files are on their way. It is gone again where the save fails or its attempt
-ends first; a commit that is heard of without that word makes the row.
+A row is WRITING from the report that its save has begun. The row is deleted where the save fails or its attempt ends
+first; a commit that is reported without that first report makes the row.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from muster.domain.times import to_ms
 RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 _NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED)
 _MOST_GONE: Final = 256
-"""So that the order of a long job still fits into an environment variable."""
+"""Limit by which the order of a long job still fits into an environment variable."""
 
 
 def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:
-    """One edge of a checkpoint's life, with its event."""
+    """Move a checkpoint along an edge of its states, with its event."""
     origin, row.status = row.status, status
     payload = {
         "job_id": row.job_id,
@@ -38,12 +38,12 @@ def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus)
 
 
 def drop_failed(session: Session, attempt: Attempt, generation: str) -> None:
-    """Its save was begun and failed, which is told apart. No row is left: the same generation may yet be saved."""
+    """Delete the row of a save that failed, for which another report is made: the same generation may yet be saved."""
     session.execute(_unfinished(attempt).where(Checkpoint.generation == generation))
 
 
 def drop_unfinished(unit: UnitOfWork, attempt: Attempt) -> None:
-    """Saves that the attempt had begun when it ended. No row is left: a commit may be heard of late."""
+    """Delete the rows of saves that the attempt had begun when it ended: a commit may yet be reported."""
     query = _unfinished(attempt).returning(Checkpoint.generation, Checkpoint.step)
     for name, step in unit.session.execute(query):
         payload = {"job_id": attempt.job_id, "generation": name, "step": step}
@@ -55,12 +55,12 @@ def _unfinished(attempt: Attempt) -> Delete:
 
 
 def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
-    """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
+    """Return a new attempt's resume data: the newest usable generation, and the generations never to be used (I15).
 
     The runtime verifies it before it loads anything, and falls back by itself. An attempt may have died between a
-    commit and its word, so what is newer on the disk goes before it, unless it was made since its attempt is tainted or
-    a newer one had begun to train.
-    Of those that are gone the newest are named, whose removal a death may have left half done.
+    commit and its report, so a newer generation on the disk goes first, unless it was made after its attempt was
+    tainted or after a newer attempt had begun to train. Of the deleted generations the newest are named: a death may
+    have left their removal half done.
     """
     rows = session.scalars(
         select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
@@ -78,7 +78,7 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
 
 
 def _tainted_of(session: Session, job_id: JobId) -> dict[str, int]:
-    """By fence, since when what that attempt committed may be false."""
+    """Return, by fence, the time from which the commits of that attempt may be false."""
     query = select(Attempt.fence, Attempt.tainted_since).where(
         Attempt.job_id == job_id, Attempt.tainted_since.is_not(None)
     )
@@ -86,10 +86,10 @@ def _tainted_of(session: Session, job_id: JobId) -> dict[str, int]:
 
 
 def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -> dict[str, int]:
-    """By fence, since when a newer attempt trained: what that attempt committed from then on, nobody went on from.
+    """Return, by fence, the time from which a newer attempt trained: no attempt continued from later commits.
 
-    By the clocks of two hosts a newer attempt may have gone on from what was committed later, so what stands as good
-    goes before. Of the newest attempts alone, as of what is gone.
+    By the clocks of two hosts a newer attempt may have continued from a later commit, so a generation that counts as
+    usable moves that time. Only the newest attempts are in the result, as only the newest deleted generations are.
     """
     query = select(Attempt.fence, Attempt.training_began_at).where(Attempt.job_id == job_id)
     began: datetime | None = None
@@ -103,24 +103,24 @@ def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -
 
 
 def is_wished(row: Checkpoint) -> bool:
-    """To be kept, by the word of whoever may say so here, and not gone yet."""
+    """Return whether the checkpoint is pinned here and not deleted yet."""
     return row.pinned_at is not None and row.status is not CheckpointStatus.EXPIRED
 
 
 def wished_of(job_id: JobId) -> ColumnElement[bool]:
-    """As ``is_wished``, of all of the job's."""
+    """Return the condition of ``is_wished`` on all checkpoints of the job."""
     is_there = Checkpoint.status != CheckpointStatus.EXPIRED
     return and_(Checkpoint.job_id == job_id, Checkpoint.pinned_at.is_not(None), is_there)
 
 
 def pinned_of(session: Session, job_id: JobId) -> tuple[str, ...]:
-    """The generations that the job's program is told to leave, in their order."""
+    """Return the generations that the job's program must keep, in their order."""
     query = select(Checkpoint.generation).where(wished_of(job_id)).order_by(Checkpoint.step, Checkpoint.fence)
     return tuple(session.scalars(query).all())
 
 
 def has_progressed(session: Session, attempt: Attempt) -> bool:
-    """Whether it left a checkpoint that was read back equal, of a later step than any attempt before it did."""
+    """Return whether it left a verified checkpoint of a later step than any other attempt of the job."""
     farthest = (
         select(Checkpoint.attempt_id, func.max(Checkpoint.step).label("step"))
         .where(Checkpoint.job_id == attempt.job_id, Checkpoint.verified_at.is_not(None))
@@ -137,7 +137,10 @@ def tainted_words(since: datetime) -> str:
 
 
 def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime) -> int:
-    """Every checkpoint of these jobs that was committed at or after ``since`` may carry wrong results. How many."""
+    """Taint every checkpoint of these jobs committed at or after ``since``: it may carry wrong results.
+
+    Return how many.
+    """
     query = (
         select(Checkpoint)
         .where(Checkpoint.job_id.in_(job_ids), Checkpoint.status.in_(RESUMABLE), Checkpoint.committed_at >= since)

@@ -1,7 +1,11 @@
-"""What descends from wrong results is wrong too: attempts that went on from a generation that may hold such.
+"""Taint lineage: attempts that continued from a generation that may hold wrong results, and their generations.
 
-An attempt goes on from older ones alone, so one pass over a job's attempts in the order of their fences follows a
-taint however far it came.
+An attempt continues from older ones alone, so one pass over a job's attempts in the order of their fences follows a
+taint over any number of attempts:
+
+    fence          1    2              3              4
+    resumed from   -    step-10/gen-1  step-20/gen-2  -
+    step-10/gen-1 is TAINTED: so are attempt 2, then 3, with all their generations; attempt 4 is not
 """
 
 from collections.abc import Sequence
@@ -20,17 +24,17 @@ _WORDS: Final = "its attempt went on from {generation}, which a fault may have f
 
 
 def fence_in(generation: str) -> int:
-    """The fence of the attempt that made it, which its name ends with."""
+    """Return the fence of the attempt that made it, which its name ends with."""
     return int(generation.rpartition("-")[2])
 
 
 def taint_descendants(unit: UnitOfWork, job_ids: Sequence[JobId]) -> int:
-    """Mark each attempt of these jobs that went on from a tainted generation as tainted since it was placed, and taint
-    all that it has committed. Returns how many checkpoints.
+    """Taint each attempt of these jobs that continued from a tainted generation, and all that it has committed.
 
-    A live one is stopped by ``evacuation``, which finds it by its mark.
+    Its taint begins at its placement. Return how many checkpoints. A live attempt is stopped by ``evacuation``, which
+    finds it by its taint.
     """
-    fresh = {"populate_existing": True}  # another transaction may have marked it since it was read
+    fresh = {"populate_existing": True}  # another transaction may have tainted it since it was read
     query = select(Attempt).where(Attempt.job_id.in_(job_ids)).order_by(Attempt.fence).execution_options(**fresh)
     unit.session.flush()
     attempts = unit.session.scalars(query).all()
@@ -51,14 +55,17 @@ def taint_descendants(unit: UnitOfWork, job_ids: Sequence[JobId]) -> int:
 
 
 def _committed(unit: UnitOfWork, attempts: Sequence[Attempt]) -> dict[tuple[JobId, str], Checkpoint]:
-    """What was gone on from, as far as it was heard of."""
+    """Return the generations from which attempts continued, as far as their commits were reported."""
     wanted = {(each.job_id, each.resumed_from) for each in attempts if each.resumed_from is not None}
     query = select(Checkpoint).where(tuple_(Checkpoint.job_id, Checkpoint.generation).in_(sorted(wanted)))
     return {(row.job_id, row.generation): row for row in unit.session.scalars(query)} if wanted else {}
 
 
 def _is_tainted(row: Checkpoint | None, since: datetime | None) -> bool:
-    """By its row, or by when its attempt's results became doubtful: one that was removed since keeps its status."""
+    """Return whether the generation is tainted, by its row or by the onset of its attempt's taint.
+
+    A generation that was removed since keeps its status.
+    """
     if row is not None and row.status is CheckpointStatus.TAINTED:
         return True
     if since is None:

@@ -1,4 +1,4 @@
-"""Audit entries, to read: who changed what, from where and why."""
+"""Queries of audit entries: which principal changed what, from where and why."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _TENANT_ROLES: Final = (Role.TENANT_MEMBER, Role.TENANT_ADMIN)
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """Who changed what, from where and why. ``position`` and the hashes are ``None`` until the entry is sealed."""
+    """One change: its actor, subject and reason. ``position`` and the hashes are ``None`` until the entry is sealed."""
 
     id: str
     serial: int
@@ -43,7 +43,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """What an entry must be; None and empty ask nothing. ``subject_id``: of what was changed."""
+    """Conditions on an entry; None and empty set no condition. ``subject_id``: of the changed subject."""
 
     actor: str | None = None
     actions: Sequence[str] = ()
@@ -52,7 +52,7 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """``shows_origin``: whether the reader may know the address, key and request that it came from."""
+    """One entry. ``shows_origin``: whether the reader may know the address, key and request that it came from."""
 
     entry: AuditRecord
     shows_origin: bool
@@ -61,9 +61,9 @@ class ReadEntry:
 def list_entries(
     unit: UnitOfWork, wanted: AuditFilter, *, before: int | None = None, limit: int
 ) -> Sequence[ReadEntry]:
-    """The newest first. ``before``: the serial number where the last page ended.
+    """Return entries, the newest first. ``before``: the serial number at which the last page ended.
 
-    A tenant reads what was done to its own, by whomever; from where, only of its own people.
+    A tenant reads changes of its own subjects by any actor, but the origin only of its own people's.
     """
     unit.principal.require(Permission.AUDIT_READ)
     is_visible = visible_rows(unit.principal, AuditEntry.tenant_id)

@@ -1,4 +1,4 @@
-"""What a unit of work leaves besides state: events, audit entries, outbox messages, kept until its end."""
+"""Consequences of a unit of work besides state: events, audit entries, outbox messages, collected until its end."""
 
 import json
 from collections.abc import Callable, Collection
@@ -102,8 +102,9 @@ class Consequences:
         return events + messages
 
     def written(self, channels: Collection[str]) -> Asked | None:
-        """One statement for events, audit entries and messages, each in the order in which the unit named them, and
-        for a word to those who listen on ``channels``. None where there is nothing to say.
+        """Return one statement for events, audit entries, messages and notifications; None where there is none of them.
+
+        Each kind is in the order in which the unit added it. The notifications go to the listeners on ``channels``.
         """
         if not (self._events or self._audits or self._messages or channels):
             return None

@@ -1,4 +1,4 @@
-"""Events, to read: by the page from the newest on, and behind a position in the order of positions."""
+"""Queries of events: by the page from the newest on, and after a position in the order of positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,10 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """``kind``: its beginning, such as ``gpu.``; ``subject_id``: of what it is about. None asks nothing."""
+    """Conditions on an event: the beginning of its kind, such as ``gpu.``, and its subject's id.
+
+    None sets no condition.
+    """
 
     kind: str | None = None
     subject_id: str | None = None
@@ -62,10 +65,10 @@ def list_events(
 def events_behind(
     units: UnitOfWorkFactory, principal: Principal, position: int, *, limit: int, refuses_gap: bool = False
 ) -> Sequence[EventRecord]:
-    """Return the events behind ``position`` in the order of positions; a tenant reads its own.
+    """Return the events after ``position`` in the order of positions; a tenant reads its own.
 
     Raises:
-        CursorExpiredError: with ``refuses_gap``, where events behind ``position`` are not kept any more.
+        CursorExpiredError: with ``refuses_gap``, where events after ``position`` are not kept any more.
     """
     principal.require(Permission.EVENT_READ)
     with units.read() as session:
@@ -77,7 +80,7 @@ def events_behind(
 
 
 def events_about(unit: UnitOfWork, subject_id: str, position: int, *, limit: int) -> Sequence[EventRecord]:
-    """Return the events about a subject that the caller of this function has found visible, behind ``position``."""
+    """Return events after ``position`` about a subject that the caller has found visible."""
     unit.principal.require(Permission.EVENT_READ)
     is_about = Event.subject_id == subject_id
     return records_of(queries.events_after(unit.session, position, is_about, limit=limit), EventRecord)

@@ -15,11 +15,11 @@ from muster.domain.principals import system_principal
 from muster.failpoints import declare, failpoint
 
 Send = Callable[[str, str, dict[str, Any]], None]
-"""(topic, key, payload); an exception means it did not arrive, and it is sent again."""
+"""Function of (topic, key, payload). An exception means that the message did not arrive, and it is sent again."""
 
 RING_TOPIC: Final = "ring"
 RING_STALE_AFTER: Final = timedelta(seconds=60)
-"""A late ring says nothing: by then the host's own heartbeat has listed its unclaimed attempts."""
+"""Age at which a wake-up is useless: by then the host's own heartbeat has listed its unclaimed attempts."""
 
 MAX_TRIES: Final = 20
 CLAIM_LEASE: Final = timedelta(seconds=15)
@@ -41,7 +41,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class RelayRound:
-    """What one round did, by message id. ``failed`` maps to the error's words; those are tried again or given up."""
+    """Result of one round, by message id.
+
+    ``failed`` maps to the error's text; those messages are retried or given up.
+    """
 
     sent: list[int] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
@@ -53,10 +56,10 @@ class RelayRound:
 
 
 def relay_once(units: UnitOfWorkFactory, send: Send, *, batch: int = 50) -> RelayRound:
-    """Claim up to ``batch`` due messages, send each, and write down what became of them.
+    """Claim up to ``batch`` due messages, send each, and store the results.
 
     Any number of relays may run. A message can arrive twice (a crash between sending and settling), so receivers must
-    not mind. Order holds per destination only while nothing fails. Raises ``UnavailableError``.
+    accept that. Order is kept per destination only while nothing fails. Raises ``UnavailableError``.
     """
     outcome = RelayRound()
     claimed = _claim(units, outcome, batch)
@@ -113,5 +116,5 @@ def _give_up(message: OutboxMessage, now: datetime) -> None:
 
 
 def backoff(tries: int, *, chance: Callable[[float, float], float] = _CHANCE.uniform) -> timedelta:
-    """Full jitter: between nothing and 0.2 s doubled with each try, 30 s at most."""
+    """Return the pause before a try, with full jitter: from 0 to 0.2 s doubled with each try, 30 s at most."""
     return timedelta(seconds=chance(0, min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(tries - 1, 16))))

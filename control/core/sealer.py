@@ -1,6 +1,6 @@
 """The sealer: each audit entry is bound to all before it by a hash, so that no past can be edited unseen.
 
-What it cannot see: entries removed within the second before they are sealed, and a forger who rewrites the whole chain
+It cannot detect entries removed within the second before they are sealed, nor a forger that rewrites the whole chain
 and its anchor. Against the second, keep an anchor (``AuditVerification.anchor``) outside and verify against it.
 """
 
@@ -33,7 +33,7 @@ _SEALED_FIELDS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The hash at a position, as someone wrote it down."""
+    """The hash at a position, kept outside of the database."""
 
     position: int
     hash: bytes
@@ -49,7 +49,10 @@ class AuditFault:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerification:
-    """``unsealed_tail`` entries wait for the sealer; ``anchor`` is worth keeping out of the database."""
+    """Result of a verification.
+
+    ``unsealed_tail`` entries wait for the sealer; keep ``anchor`` outside of the database.
+    """
 
     entries: int
     sealed_to: int
@@ -74,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def seal_once(units: UnitOfWorkFactory, *, batch: int = 500) -> int:
-    """Seal up to ``batch`` committed entries; returns how many. Safe in any number of processes.
+    """Seal up to ``batch`` committed entries; return how many. Safe in any number of processes.
 
     Call it at least once a second. Raises ``UnavailableError``.
     """
@@ -115,7 +118,7 @@ def verify_audit(session: Session, *, witness: Anchor | None = None) -> AuditVer
 
 
 def _fault_of(entry: AuditEntry, position: int, last_hash: bytes, witness: Anchor | None) -> AuditFault | None:
-    """What is wrong with the entry that should follow ``position``."""
+    """Return the fault of the entry that should follow ``position``, if it has one."""
     if entry.position != position + 1:
         return AuditFault(position + 1, f"entry {position + 1} is missing")
     if entry.prev_hash != last_hash:

@@ -11,7 +11,7 @@ _PRINCIPAL: Final = system_principal("sequencer")
 
 
 def sequence_once(units: UnitOfWorkFactory, *, batch: int = 1000) -> int:
-    """Number up to ``batch`` committed events and wake ``muster_sequenced``. Returns how many.
+    """Give positions to up to ``batch`` committed events and wake ``muster_sequenced``. Return how many.
 
     Safe in any number of processes: while one numbers, the others find nothing to do. A transaction that commits late
     gets later positions, whatever its events' time. Raises ``UnavailableError``.

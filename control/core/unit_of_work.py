@@ -29,7 +29,7 @@ from muster.identity import new_id as born_id
 
 Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
 SCHEDULER_CHANNEL: Final = "muster_scheduler"
-"""Whoever changes what placement asks for wakes the scheduler by it."""
+"""Channel that wakes the scheduler. Every change that placement depends on uses it."""
 
 PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
 """Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""
@@ -46,14 +46,17 @@ def utc_now() -> datetime:
 
 
 def declare_action(action: str) -> str:
-    """Name a unit of work, and with it its failpoints ``<action>.before_commit`` and ``<action>.after_commit``."""
+    """Declare a unit of work's name, and its failpoints ``<action>.before_commit`` and ``<action>.after_commit``.
+
+    Return the name.
+    """
     declare(f"{action}.before_commit")
     declare(f"{action}.after_commit")
     return action
 
 
 class UnitOfWork:
-    """One transaction and what it leaves behind. Made by ``UnitOfWorkFactory.begin``; use it with ``with``.
+    """One transaction and its consequences. Made by ``UnitOfWorkFactory.begin``; use it with ``with``.
 
     At normal exit it flushes state, writes events, audit entries and outbox messages in this order, and commits; on an
     exception, or when ``dry_run``, it rolls back. ``now`` is one instant for the whole unit. Objects stay readable
@@ -63,7 +66,7 @@ class UnitOfWork:
         AssertionError: state changed without an event or audit entry, or a person's change lacks its audit entry (I18).
         UnavailableError: the database does not answer; nothing is known to have been committed.
         ContentionError: it met another unit on the same rows; ``retrying`` repeats it.
-        MusterError: what ``write_last`` was told that a refusal means.
+        MusterError: the error that ``write_last`` was given for a refusal.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class UnitOfWork:
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
-        """What this unit leaves besides state: its events and outbox messages, in order."""
+        """The unit's events and outbox messages, in order."""
         return self._consequences.described()
 
     def emit(
@@ -102,7 +105,7 @@ class UnitOfWork:
         tenant_id: TenantId | None = None,
         payload: Mapping[str, Any] | None = None,
     ) -> EventId:
-        """A dated fact about ``subject``; it gets its position after the commit."""
+        """Add a dated fact about ``subject``; it gets its position after the commit."""
         self.wake("muster_events")
         return self._consequences.add_event(kind, subject_type, subject_id, tenant_id, dict(payload or {}))
 
@@ -116,24 +119,24 @@ class UnitOfWork:
         reason: str | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> str:
-        """Who did this, from where and why. Returns the entry's id; the unit's events name it as their cause."""
+        """Add an audit entry of the unit's principal, and return its id. The unit's events name it as their cause."""
         self.wake("muster_events")
         return self._consequences.add_audit(action, subject_type, subject_id, tenant_id, reason, dict(detail or {}))
 
     def enqueue(self, topic: str, key: str, payload: Mapping[str, Any] | None = None) -> None:
-        """Tell another system after the commit, at least once."""
+        """Send a message to another system after the commit, at least once."""
         self.wake("muster_outbox")
         self._consequences.add_message(topic, key, dict(payload or {}))
 
     def wake(self, channel: Channel) -> None:
-        """NOTIFY with the commit. A hint: whoever listens also looks by itself."""
+        """Notify a channel with the commit. A listener must not depend on it, and polls as well."""
         self._channels.add(channel)
 
     def write_last(self, statement: Asked, refusals: Mapping[str, MusterError] = MappingProxyType({})) -> None:
-        """A change that nothing more in this unit asks for: it goes out at the exit, with what the unit leaves.
+        """Add a change that nothing more in this unit reads: it is sent at the exit, with the unit's consequences.
 
-        COMMIT follows in the same breath, so it fails by itself where it must not have effect. ``refusals``: constraint
-        → what its violation means, raised at the exit.
+        COMMIT follows in the same round trip, so the statement itself fails where it must not have effect.
+        ``refusals``: constraint → the error of its violation, raised at the exit.
         """
         note_change(self.session)
         self._last.append(statement)
@@ -190,7 +193,7 @@ class UnitOfWork:
 
 @dataclass(frozen=True, slots=True)
 class UnitOfWorkFactory:
-    """Begins units of work on one database, under one clock and one source of ids."""
+    """Factory of units of work on one database, under one clock and one source of ids."""
 
     engine: Engine
     clock: Callable[[], datetime] = utc_now
@@ -204,7 +207,9 @@ class UnitOfWorkFactory:
         )
 
     def begin(self, principal: Principal, action: str, *, dry_run: bool = False, quiet: bool = False) -> UnitOfWork:
-        """A unit of work by ``principal``. ``quiet``: leases, log pieces and positions, which leave no trace (I18).
+        """Return a unit of work by ``principal``.
+
+        ``quiet``: leases, log pieces and positions, which leave no trace (I18).
 
         ``action`` must have been declared with ``declare_action`` where its service is defined.
         """
@@ -216,7 +221,7 @@ class UnitOfWorkFactory:
         )
 
     def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
+        """Return the rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
         with translated_errors():
             return ask_alone(self.engine, statement, parameters)
 
@@ -230,7 +235,7 @@ class UnitOfWorkFactory:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A read-only transaction of one snapshot, for queries alone."""
+        """Yield a read-only transaction of one snapshot, for queries alone."""
         options = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
         with translated_errors(), Session(self.engine, expire_on_commit=False, autoflush=False) as session:
             session.connection(execution_options=options)

@@ -1,4 +1,4 @@
-"""The judge's inbox: what a stored signal says, be it an agent's event or what samples gave rise to."""
+"""The judge's inbox: the findings and closings in stored signals, from an agent's event or from samples."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from muster.domain.ids import NodeId
 from muster.domain.policy.health import HealthPolicy
 
 Said = Finding | Closing
-"""A fault, or that one is over."""
+"""A fault, or the end of one."""
 
 FINDING: Final = "finding"
 CLOSING: Final = "closing"
@@ -24,7 +24,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def said_by(rows: Sequence[StoredSignal], policy: HealthPolicy) -> list[Said]:
-    """What these signals say, in the order in which it happened."""
+    """Return the findings and closings of these signals, in the order in which they happened."""
     in_time = sorted(rows, key=lambda row: (row.at, row.signal_id))
     return [said for row in in_time for said in _said_by(row, policy)]
 
@@ -39,7 +39,7 @@ def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
 
 
 def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
-    """What a sample gave rise to, as a row for ``db.queries.telemetry.add_signals``."""
+    """Return a sample's finding or closing as a row for ``db.queries.telemetry.add_signals``."""
     is_finding = isinstance(said, Finding)
     stored = replace(said, values=with_old_keys(said)) if isinstance(said, Finding) else said
     return {

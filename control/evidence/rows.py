@@ -1,4 +1,4 @@
-"""Rows ↔ the plain data that ``health`` judges."""
+"""Mapping between rows and the plain data that ``health`` judges."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -31,10 +31,10 @@ from muster.domain.states import BurnInOutcome, Contact
 from muster.domain.times import to_ms, to_time
 
 REMEMBERED: Final = timedelta(days=400)
-"""Older evidence weighs nothing under any policy that is taken."""
+"""Age from which evidence has no weight under any policy that is accepted."""
 REMEMBERED_OF_A_FAULT: Final = 1000
 INFO_OF_A_FAULT: Final = 32
-"""Or as many as a rule about repetitions asks for, where that is more."""
+"""Number of INFO evidence of a fault that is read, or as many as a rule about repetitions needs, where that is more."""
 MOVES_REMEMBERED: Final = 100
 BURN_INS_REMEMBERED: Final = 20
 
@@ -81,7 +81,7 @@ def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
 
 
 def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
-    """As new, with its event. It goes out with the session's next flush, all that a pass found in one go."""
+    """Add new evidence, with its event. The session's next flush writes all that a pass found in one statement."""
     row = EvidenceRow(
         id=evidence.id,
         gpu_uuid=evidence.gpu_uuid,
@@ -117,7 +117,7 @@ def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
 
 
 def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
-    """Write what joining or closing made of it.
+    """Store evidence that a merge or a closing has changed.
 
     Raises:
         IllegalTransitionError: its state is not reached from the row's by a listed edge (I21).
@@ -130,7 +130,7 @@ def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
 
 
 def _write_life(row: EvidenceRow, evidence: Evidence) -> None:
-    """Write state and readings; the old keys among these are what the table's trigger derives the columns from."""
+    """Write state and readings; the table's trigger derives the columns from the old keys among these."""
     pending = evidence.pending
     row.values, row.state = with_old_keys(evidence), evidence.state
     row.suppressed_by = [str(each) for each in Suppression if each in evidence.suppressed_by]
@@ -149,11 +149,11 @@ def _time(at_ms: int | None) -> datetime | None:
 
 
 def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> Sequence[EvidenceRow]:
-    """What is remembered of these GPUs, and of these nodes as such, by onset: no more than the rules look at.
+    """Return evidence about these GPUs, and about these nodes as such, by onset: as much as the rules read.
 
-    What is INFO weighs nothing, so it is there for rules about repetitions alone: none looks back further than the
-    longest window, nor for more times than the greatest count, of one fault in one place. Of what weighs the newest
-    ``REMEMBERED_OF_A_FAULT``: so many bursts of one fault take a score to 0 by themselves.
+    INFO evidence has no weight, so it serves rules about repetitions alone: none reaches back further than the longest
+    window, nor for more times than the greatest count, of one fault in one place. Of evidence with weight, the newest
+    ``REMEMBERED_OF_A_FAULT`` are returned: so many bursts of one fault take a score to 0 by themselves.
     """
     reach = reach_of(active_policy(unit.session).health)
     is_info = EvidenceRow.severity == int(Severity.INFO)
@@ -175,17 +175,17 @@ def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[No
 
 
 def is_pending() -> ColumnElement[bool]:
-    """Of evidence in a query: it weighs only once it has lasted."""
+    """Return the condition on evidence that has weight only once it has lasted."""
     return EvidenceRow.weighs_from_at.is_not(None)
 
 
 def weighs() -> ColumnElement[bool]:
-    """Of evidence in a query: it is neither suppressed nor pending."""
+    """Return the condition on evidence that is neither suppressed nor pending."""
     return and_(EvidenceRow.weighs_from_at.is_(None), EvidenceRow.suppressed_by == [])
 
 
 def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:
-    """What is pending and has lasted is so no more."""
+    """Store pending evidence that has lasted as no longer pending."""
     pending = [(row, evidence_of(row)) for row in rows]
     heard = _heard_of(unit, {row.node_id for row, _ in pending})
     for row, evidence in pending:
@@ -205,8 +205,9 @@ def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, He
 
 
 def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
-    """What another GPU of the finding's node showed last of the same fault: a rule that tells a program from a GPU asks
-    whether any did within its window.
+    """Return the newest evidence of the same fault on another GPU of the finding's node.
+
+    A rule that distinguishes a program's fault from a GPU's needs it, within the rule's window.
     """
     query = select(EvidenceRow).where(
         EvidenceRow.node_id == finding.node_id,
@@ -226,9 +227,9 @@ def case_from(
     contact: Contact,
     abandoned_at: datetime | None,
 ) -> GpuCase:
-    """Of what is about this GPU alone; moves, and burn-ins that were decided, the newest first.
+    """Return the case of one GPU from what is about it alone; moves, and decided burn-ins, come the newest first.
 
-    ``abandoned_at``: when one of its burn-ins last was.
+    ``abandoned_at``: when one of its burn-ins last was abandoned.
     """
     return GpuCase(
         gpu_uuid=gpu.uuid,

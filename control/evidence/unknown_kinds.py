@@ -1,8 +1,8 @@
 """Events of a kind that this release does not know: an agent may be newer than its server.
 
-They are stored as any other and marked as judged with a fault, so that no round looks at them, and they weigh nothing;
-one incident a kind tells of them. The release that knows the kind takes them up, and the incident is closed. Until they
-are judged, what would condemn keeps its GPU out of placement from that moment on, as if it had just been told.
+They are stored as any other and marked as judged with a fault, so that no round reads them, and they have no weight;
+one incident a kind reports them. The release that knows the kind judges them, and the incident is closed. A condemning
+event keeps its GPU out of placement from that moment until it is judged, as if it had just arrived.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ SORT: Final = declare_action("judge.unknown_kinds")
 FAULT: Final = "this release does not know events of this kind"
 SUBJECT: Final = "event_kind"
 KINDS_TOLD: Final = 20
-"""Incidents that stand at once: what an agent may name has no bound."""
+"""Maximum number of open incidents: an agent may name any number of kinds."""
 TAKEN_UP_AT_ONCE: Final = 2_000
-"""Events a round: the judge takes the oldest first, and what happens now shall not wait behind all of them."""
+"""Events a round: the judge takes the oldest first, and new events must not wait until all of them are judged."""
 _LOCK: Final = 0x6B696E6473
 _KNOWN: Final = frozenset(kind.value for kind in EventKind)
 _log = structlog.get_logger(__name__)
 
 
 def is_known(kind: str) -> bool:
-    """Of what agents tell. What samples give rise to (``inbox.FINDING``) is our own: no agent says that."""
+    """Return whether agents may report this kind. ``inbox.FINDING`` is our own, from samples: no agent reports it."""
     return kind in _KNOWN
 
 
 def sort_unknown_kinds_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Take up what this release knows, and tell of the rest. Returns how many events the judge has to look at now."""
+    """Hand events of kinds that are known now to the judge, and report the others. Return how many are to be judged."""
 
     def once() -> int:
         with units.begin(principal, SORT, quiet=True) as unit:

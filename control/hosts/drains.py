@@ -1,6 +1,6 @@
-"""Draining a node: a cordon, and every job that has GPUs there is asked to leave. Releasing the cordon undoes it.
+"""Draining a node: a cordon, and a stop request to every job that has GPUs there. Releasing the cordon undoes it.
 
-Placement locks GPUs before it asks for cordons; a drain locks the node's GPUs before it looks who runs there. So either
+Placement locks GPUs before it reads cordons; a drain locks the node's GPUs before it reads the running jobs. So either
 the placement is seen and asked to leave, or it sees the cordon.
 """
 
@@ -28,13 +28,13 @@ from muster.domain.states import STOP_URGENCY, AttemptState, StopReason
 
 DRAIN: Final = declare_action("node.drain")
 REASON_CODE: Final = "drain"
-"""Of the cordon that stands as long as a node is drained."""
+"""Reason code of the cordon that stands as long as a node is drained."""
 
 
 def drain(
     unit: UnitOfWork, text: str, *, reason: str, until: datetime | None = None, deadline_s: float | None = None
 ) -> NodeId:
-    """Nothing new comes to the node whose id or name is ``text``, and what runs there leaves for maintenance.
+    """Cordon the node whose id or name is ``text``, and ask its running jobs to leave for maintenance.
 
     ``deadline_s``: how long programs may take to save and leave; by default, and at the least, what the policy gives an
     evacuated job. ``until``: the cordon's own end.
@@ -63,7 +63,7 @@ def drain(
 
 
 def lock_those_on(unit: UnitOfWork, node_id: NodeId) -> list[Job]:
-    """The jobs that have GPUs there, in the order of their ids, then the GPUs: nobody else comes until the commit."""
+    """Lock the jobs that have GPUs there, in id order, then the GPUs: no other job comes until the commit."""
     jobs = [lock_job(unit, job_id) for job_id in _jobs_on(unit, node_id)]
     lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id)).all())
     if set(_jobs_on(unit, node_id)) - {job.id for job in jobs}:
@@ -104,9 +104,9 @@ def ask_to_leave(
     *,
     ends_by: datetime | None = None,
 ) -> bool:
-    """Whether it leaves: one that something as urgent stops already is not asked again.
+    """Ask a job to leave, and return whether it leaves: one that something as urgent stops is not asked again.
 
-    ``ends_by``: nor is one whose wall time is over by then; it is no one that leaves.
+    ``ends_by``: nor is a job asked whose wall time ends by then. It does not count as leaving.
     """
     loaded = live_attempt_of(unit, job)
     if loaded is None:

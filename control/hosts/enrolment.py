@@ -53,7 +53,7 @@ def enrol(
 
 
 def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_address: str) -> NodeId:
-    """The unit's part of ``enrol``. Where it refuses, the token stays good."""
+    """Enrol the host within a unit. If that is refused, the token stays valid."""
     unit.principal.require(Permission.NODE_WRITE)
     try:
         token = join_tokens.use(unit, prefix, request.host_name)
@@ -91,7 +91,7 @@ def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_add
 
 
 def _keep_ports(unit: UnitOfWork, node_id: NodeId, request: EnrolRequest) -> None:
-    """By the newest request the agent goes: its first answer never came, and a driver may have loaded since."""
+    """Store the ports of the newest request: its first answer never arrived, and a driver may have loaded since."""
     node, ports = unit.session.get_one(Node, node_id), sorted(set(request.rdma_ports))
     if list(node.rdma_ports) == ports:
         return
@@ -114,7 +114,7 @@ def _node_of_repetition(unit: UnitOfWork, prefix: str, request: EnrolRequest) ->
 
 
 def _require_free(unit: UnitOfWork, request: EnrolRequest) -> None:
-    """Neither a GPU nor the key may belong to another node."""
+    """Check that neither a GPU nor the key belongs to another node."""
     uuids = [claim.uuid for claim in request.gpus]
     if len(set(uuids)) != len(uuids) or len({claim.slot_index for claim in request.gpus}) != len(uuids):
         raise ConflictError("a GPU, or a slot, stands twice in the inventory")
@@ -160,7 +160,7 @@ def _inventory(claim: GpuClaim, *, is_simulated: bool) -> GpuInventory:
 
 
 def _add_missing(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) -> None:
-    """A host that enrols again may hold new GPUs; what it no longer names stays, to be retired by a person."""
+    """Add the new GPUs of a host that enrols again; GPUs that it no longer names stay, to be retired by a person."""
     known = unit.session.execute(select(Gpu.uuid, Gpu.slot_index).where(Gpu.node_id == node_id)).all()
     uuids, slots = {row.uuid for row in known}, {row.slot_index: row.uuid for row in known}
     missing = [gpu for gpu in gpus if gpu.uuid not in uuids]
@@ -177,7 +177,7 @@ def _add_missing(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]
 
 
 def _write_identity(unit: UnitOfWork, node_id: NodeId, prefix: str, public_key: bytes) -> None:
-    """The new key replaces the old one, and ends what was issued to it."""
+    """Replace the old key by the new one, and revoke tokens issued to the old one."""
     identity = unit.session.get(NodeIdentity, node_id, with_for_update=True)
     if identity is None:
         identity = NodeIdentity(node_id=node_id, public_key=public_key, enrolled_at=unit.now, joined_by=prefix)

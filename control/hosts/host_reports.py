@@ -1,4 +1,4 @@
-"""What a host says of its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
+"""Reports of a host on its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,10 +28,10 @@ REPORT: Final = declare_action("host.report")
 
 _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 _HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason", "device_files", "device_files_reason")
-"""Of an exit record: as whom, in which group of the kernel's and why in none, and what kept it from others' GPUs."""
+"""Keys of an exit record: user, cgroup or why there was none, and the protection of other jobs' GPUs."""
 
 _GPUS_UNPROVED: Final = "gpu_processes_unknown"
-"""Of a proof: why nobody could say what computes on the GPUs. The host is clean as far as anybody can tell."""
+"""Key of a proof: why processes on the GPUs could not be found out. The host counts as clean as far as is known."""
 _MOST_WHY: Final = 500
 
 
@@ -57,7 +57,10 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
 
 
 def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
-    """Most reports are of hosts that wait for nobody, and a large gang's whole life is much to look at."""
+    """Return whether the host may go.
+
+    Most reports are of hosts that do not wait, and a large gang costs much to read.
+    """
     part = loaded.host(node_id)
     if part is None or not part.awaits_go or loaded.attempt.go_at is None:
         return False
@@ -92,7 +95,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
     payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
     if item.kind == "cleaned":
-        part.clean_proof = item.record  # in the place of one that said what was left
+        part.clean_proof = item.record  # it replaces a record of what was left
         payload |= _unproved_in(item.record)
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
@@ -113,7 +116,7 @@ def _says_clean(record: Mapping[str, Any]) -> bool:
 
 
 def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport) -> None:
-    """A late word, after the proof or of a boot that is gone, is of what is no more."""
+    """Store that a host is not clean. A late report, after the proof or of an earlier boot, is of no present state."""
     if part.state is HostPartState.CLEAN or part.boot_id not in {None, item.boot_id}:
         return
     why = str(item.record.get("why", "something of the job is left"))[:_MOST_WHY]
@@ -174,7 +177,7 @@ def _first_fault(faults: gpu_blame.Faults) -> tuple[NodeId, GpuFault] | None:
 
 
 def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> bool:
-    """Another host of the attempt is ready, or one that looked since the attempt before found all that is needed."""
+    """Return whether another host of the attempt is ready, or the job's last preflight found all that is needed."""
     if any(part.ready_at is not None for part in loaded.hosts if part.node_id != node_id):
         return True
     look = unit.session.get(PlacementLook, loaded.job.id)
@@ -182,7 +185,7 @@ def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId
 
 
 def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:
-    """Which host of several could not start, in front of what it lacked."""
+    """Return the name of the host of several that could not start, to stand before what it lacked."""
     if len(loaded.hosts) == 1:
         return ""
     return f"{unit.session.scalar(select(Node.name).where(Node.id == node_id))}: "

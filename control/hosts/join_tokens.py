@@ -1,4 +1,4 @@
-"""Join tokens: an operator's word, good once and for minutes, that a host of this name may enrol."""
+"""Join tokens: an operator's permission, valid once and for minutes, that a host of this name may enrol."""
 
 import hmac
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def create(
     address: str | None = None,
     rack: str | None = None,
 ) -> NewJoinToken:
-    """``address`` is where ranks meet (by default from where the host enrols); ``rack`` its place.
+    """Create a token. ``address``: where ranks meet (by default where the host enrols from); ``rack``: its place.
 
     Raises:
         ValidationFailedError: a lifetime of nothing, or of more than a day.
@@ -67,7 +67,7 @@ def create(
 def joining_principal(
     units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None
 ) -> tuple[Principal, str]:
-    """Who enrols by this token, and the token's public part: it acts with the right of the operator who made it.
+    """Return the principal of this token, with the right of the operator that made it, and the token's public part.
 
     Raises:
         UnauthenticatedError: malformed, unknown or wrong, in the same words.
@@ -84,7 +84,7 @@ def joining_principal(
 
 
 def use(unit: UnitOfWork, prefix: str, host_name: str) -> JoinToken:
-    """Use it up: of two at once, one succeeds.
+    """Use it up: of two uses at once, one succeeds.
 
     Raises:
         ForbiddenError: it is for a host of another name.
@@ -113,4 +113,4 @@ def use(unit: UnitOfWork, prefix: str, host_name: str) -> JoinToken:
 
 
 class TokenUsedError(ConflictError):
-    """By whom, the caller finds out: the same host may repeat its own request."""
+    """The token was used. The caller finds out by which host: the same host may repeat its own request."""

@@ -1,6 +1,6 @@
-"""Nodes are cleared before planned work begins: who runs there is asked to leave for maintenance, in time.
+"""Maintenance evacuation: running jobs are asked to leave a node before planned work begins, in time.
 
-Found anew each round from the windows' rows, so a restart neither forgets a node nor asks anybody twice.
+Each round finds them from the windows' rows, so a restart neither loses a node nor asks a job twice.
 """
 
 from datetime import timedelta
@@ -21,7 +21,7 @@ _LESS_URGENT: Final = [reason for reason in StopReason if STOP_URGENCY[reason] <
 
 
 def clear_once(units: UnitOfWorkFactory, principal: Principal) -> list[NodeId]:
-    """Which nodes were to be cleared by now and had somebody who was not told yet."""
+    """Ask jobs to leave on nodes that are due. Return the nodes with jobs that were not asked before."""
     now = units.clock()
     unasked = or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.in_(_LESS_URGENT))
     stays = or_(Attempt.wall_deadline_at.is_(None), Attempt.wall_deadline_at > Cordon.starts_at)

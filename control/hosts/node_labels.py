@@ -1,7 +1,7 @@
 """Labels of a node, which operators set.
 
-A placement locks GPUs before it asks for labels, and a change of labels locks the node's GPUs: either the commit sees
-it, or it comes after the commit and moves nobody.
+A placement locks GPUs before it reads labels, and a change of labels locks the node's GPUs: either the commit sees it,
+or it comes after the commit and moves no job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ MOST_LABELS: Final = 64
 def set_labels(
     unit: UnitOfWork, text: str, labels: Mapping[str, str], *, remove: Sequence[str] = (), reason: str
 ) -> NodeDetail:
-    """Set some labels of the node whose id or name is ``text``, and remove others. What runs there runs on.
+    """Set some labels of the node whose id or name is ``text``, and remove others. Running jobs stay.
 
     Raises:
         NotFoundError: there is no such node.
@@ -53,7 +53,7 @@ def set_labels(
 
 
 def _require_rails(labels: Mapping[str, str]) -> None:
-    """What the planner would take for unknown is refused as it is said."""
+    """Refuse a `rails` label that the planner could not read."""
     if RAILS_LABEL not in labels:
         return
     try:

@@ -1,8 +1,8 @@
-"""Short-lived tokens for agents: each hour a signed request, and two agents of one identity get none.
+"""Short-lived tokens for agents: a signed request each hour, and two agents of one identity get none.
 
 An agent's process names itself by a random instance that it keeps in memory alone. A new instance takes over from the
-one before it; an instance that comes back after another took over proves that both live: a cloned disk. Then every
-token of the node ends, and none is issued until an operator lets the host enrol again.
+one before it; an instance that returns after another took over proves that both live: a cloned disk. Then every token
+of the node is revoked, and none is issued until an operator lets the host enrol again.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ TOKEN_KEY_NAME: Final = "node-token"  # noqa: S105  # the name of such keys, no 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer, or a refusal that the caller raises once the unit is committed: a found clone must be kept."""
+    """An answer, or a refusal that the caller raises once the unit is committed: a found clone must be stored."""
 
     answer: TokenAnswer | None = None
     refusal: MusterError | None = None
@@ -42,7 +42,7 @@ class Decision:
 def issue(
     units: UnitOfWorkFactory, node_id: NodeId, request: TokenRequest, *, address: str | None, request_id: str | None
 ) -> TokenAnswer:
-    """A token of the role ``node`` for an hour.
+    """Issue a token of the role ``node`` for an hour.
 
     Raises:
         UnauthenticatedError: no such identity, or not its signature, in the same words.
@@ -82,7 +82,10 @@ def _is_signed(public_key: bytes, node_id: NodeId, request: TokenRequest) -> boo
 
 
 def decide(unit: UnitOfWork, node_id: NodeId, request: TokenRequest, public_key: bytes) -> Decision:
-    """The unit's part of ``issue``, the signature by ``public_key`` being good. One request of a node at a time."""
+    """Decide within a unit about a request with a valid signature by ``public_key``.
+
+    One request of a node at a time.
+    """
     unit.principal.require(Permission.HOST_REPORT)
     statement = select(NodeIdentity).where(NodeIdentity.node_id == node_id).with_for_update()
     identity = unit.session.scalars(statement).one_or_none()
@@ -138,9 +141,10 @@ def _end_both(unit: UnitOfWork, identity: NodeIdentity, request: TokenRequest) -
 
 
 def _take_over(unit: UnitOfWork, identity: NodeIdentity, request: TokenRequest) -> None:
-    """After a reboot the old tokens end at once, so that a clone's original must ask, and is found out, within seconds.
+    """Let a new instance take over.
 
-    Within one boot it is the agent alone that restarted, and others on the host still use the old token.
+    After a reboot the old tokens end at once, so that a clone's original must ask, and is found out, within seconds.
+    Within one boot only the agent has restarted, and other processes on the host still use the old token.
     """
     before = identity.instance
     if before is not None:
@@ -154,7 +158,7 @@ def _take_over(unit: UnitOfWork, identity: NodeIdentity, request: TokenRequest) 
 
 
 def revoke_tokens(unit: UnitOfWork, node_id: NodeId) -> None:
-    """End at once whatever was issued to the node's agent. The caller checks the permission and leaves the trace."""
+    """Revoke at once all tokens of the node's agent. The caller checks the permission and leaves the trace."""
     unit.session.execute(
         update(ApiKey)
         .where(ApiKey.node_id == node_id, ApiKey.name == TOKEN_KEY_NAME, ApiKey.revoked_at.is_(None))
@@ -164,7 +168,7 @@ def revoke_tokens(unit: UnitOfWork, node_id: NodeId) -> None:
 
 
 def _issue(unit: UnitOfWork, identity: NodeIdentity) -> TokenAnswer:
-    """A key of the existing kind, so that every route of hosts takes it. Those that have expired are cleared away."""
+    """Issue a key of the existing kind, so that every route of hosts takes it, and delete the node's expired keys."""
     node_id = identity.node_id
     unit.session.execute(
         delete(ApiKey)

@@ -1,4 +1,4 @@
-"""Nodes by the page, and one node with all that an operator asks about it: GPUs, cordons, who runs there."""
+"""Nodes by the page, and one node with all facts that an operator needs: GPUs, cordons, running jobs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,10 @@ READ: Final = declare_action("node.read")
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """What a node must be; None and empty ask nothing. ``name``: a part of it. ``is_cordoned``: by a node's cordon."""
+    """Conditions on a node; None and empty set no condition.
+
+    ``name``: a part of it. ``is_cordoned``: by a cordon on the node itself.
+    """
 
     contacts: Sequence[Contact] = ()
     name: str | None = None
@@ -36,7 +39,10 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """``standings``: how many of its GPUs stand where. ``num_held``: those that an attempt has, or that are cleaned."""
+    """One node. ``standings``: its GPUs by standing.
+
+    ``num_held``: GPUs that an attempt has, or that are being cleaned.
+    """
 
     node: Node | NodeRecord
     standings: Mapping[Standing, int]
@@ -46,8 +52,9 @@ class ListedNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetail:
-    """``place``: the domain's name at each level of the tree that is known, widest first. ``cordons``: the node's own
-    and those of its GPUs, the newest first.
+    """One node in full. ``place``: the domain's name at each known level of the tree, widest first.
+
+    ``cordons``: of the node and of its GPUs, the newest first.
     """
 
     listed: ListedNode
@@ -64,12 +71,12 @@ class NodeDetail:
 
     @property
     def drain(self) -> CordonRecord | None:
-        """The cordon of the drain that stands; it is done when no job is left."""
+        """The cordon of the drain that stands; the drain is done when no job is left."""
         return next((cordon for cordon in self.cordons if cordon.reason_code == drains.REASON_CODE), None)
 
 
 def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None, limit: int) -> Sequence[ListedNode]:
-    """By name. ``after``: the name where the last page ended."""
+    """Return nodes by name. ``after``: the name at which the last page ended."""
     unit.principal.require(Permission.NODE_READ)
     query = select(Node).where(*_conditions(wanted, unit.now))
     if after is not None:
@@ -78,14 +85,14 @@ def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None
 
 
 def detail_of(unit: UnitOfWork, text: str) -> NodeDetail:
-    """The node whose id or name is ``text``. Raises ``NotFoundError``."""
+    """Return the node whose id or name is ``text``. Raises ``NotFoundError``."""
     unit.principal.require(Permission.NODE_READ)
     unit.session.flush()
     return detail_from(NODE.ask(unit.session, {"node": text, "now": unit.now}))
 
 
 def detail_from(found: NodeView | None) -> NodeDetail:
-    """Raises ``NotFoundError``: nothing was found."""
+    """Return the node's details. Raises ``NotFoundError`` where nothing was found."""
     if found is None:
         raise NotFoundError("there is no such node")
     node = found.node

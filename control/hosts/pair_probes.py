@@ -1,6 +1,6 @@
-"""Probes between hosts: who is to probe whom, and what they told by pair of racks.
+"""Pair probes between hosts: the peers of each node, and the results by pair of racks.
 
-An agent's answers are asked with a key that is made of the installation's own secret, the node and the round, so that
+An agent's answers are requested with a key made of the installation's own secret, the node and the round, so that
 nothing secret is stored. A responder takes the keys of a few rounds, so that it and its peers need not ask at once.
 """
 
@@ -26,21 +26,23 @@ from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairPr
 ASK: Final = declare_action("pair_probe.ask")
 READ: Final = declare_action("pair_probe.read")
 TOLD_WITHIN: Final = timedelta(seconds=2 * ROUND_S)
-"""Whose agent has not asked for so long answers no probes any more."""
+"""Time after its agent's last request until a responder counts as answering no more."""
 ASKED_WITHIN: Final = timedelta(seconds=ROUND_S + 3 * BURST_EVERY_S)
-"""An agent that answers asks once a round; one that has not may be back without a port: nothing is told of it."""
+"""An agent that answers asks once a round. One that has not may be back without a port: no result names it."""
 HEARD_WITHIN: Final = timedelta(seconds=90)
-"""Whose agent has reported nothing for so long is away."""
+"""Time without a report after which an agent counts as away."""
 HEARD_BEFORE_TOLD: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
-"""The same before anything is told of it: less than lies between the newest burst and the word of it. A host that was
-away in that burst is silent still, then, or has asked anew."""
+"""The same limit before a result names it: less than the time between the newest burst and its report.
+
+A host that was away in that burst is then silent still, or has asked again.
+"""
 KEYS_BEFORE: Final = 1
 KEYS_AFTER: Final = 3
 _racks: Final = AnsweringRacks()
 
 
 def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbeAnswer:
-    """Whom the asking node is to probe in this round. Begin the unit ``quiet``: where an agent answers leaves no trace.
+    """Return the peers that the calling node probes in this round. Begin the unit ``quiet``: a port leaves no trace.
 
     Raises:
         UpgradeRequiredError: another protocol.
@@ -81,18 +83,18 @@ def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbe
 
 
 def rack_pairs(unit: UnitOfWork, *, hours: int, limit: int) -> list[RackPairRow]:
-    """By pair of racks, the greatest loss first."""
+    """Return the results by pair of racks, the greatest loss first."""
     unit.principal.require(Permission.NODE_READ)
     return between_racks(unit.session, unit.now, timedelta(hours=hours), limit)
 
 
 def key_of(secret_key: bytes, node_id: NodeId, round_number: int) -> str:
-    """With what this node's answers are asked in that round: 64 hexadecimal digits."""
+    """Return the key of requests for this node's answers in that round: 64 hexadecimal digits."""
     return hmac.new(secret_key, f"pair probe|{node_id}|{round_number}".encode(), hashlib.sha256).hexdigest()
 
 
 def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) -> None:
-    if request.port is None:  # an agent that begins anew answers nobody yet
+    if request.port is None:  # an agent that has just started answers no probes yet
         mine = PairProbeResponder.node_id == node_id
         unit.session.execute(delete(PairProbeResponder).where(mine, PairProbeResponder.session != request.session))
         return

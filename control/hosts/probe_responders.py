@@ -1,7 +1,7 @@
-"""Which hosts answer probes, by rack, as this process counted them a moment ago.
+"""Probe responders by rack, as this process counted them a moment ago.
 
-Each host of a fleet asks once a round, and the count goes over the whole fleet: 12,500 hosts would count themselves 14
-times a second. Who is away since is left out by whoever is about to name it; who has just come adds itself.
+Each host of a fleet asks once a round, and the count reads the whole fleet: 12,500 hosts would count themselves 14
+times a second. The caller leaves out a host that is away since then; a host that has just come adds itself.
 """
 
 import threading
@@ -20,7 +20,7 @@ from muster.db.models import Node
 from muster.domain.ids import NodeId
 
 COUNTED_FOR: Final = timedelta(seconds=30)
-"""Of a round's 15 minutes."""
+"""Age of a count; a round has 15 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class _Counted:
 
 
 class AnsweringRacks:
-    """Of simulated hosts and of the others, which probe each other only. May be asked from any thread."""
+    """Racks of simulated hosts and of other hosts, which probe each other only. Safe for any thread."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -39,7 +39,7 @@ class AnsweringRacks:
     def around(
         self, session: Session, node: Node, now: datetime, *, told_since: datetime, heard_since: datetime
     ) -> Racks:
-        """With ``node`` itself, which answers. Counted anew after ``COUNTED_FOR``."""
+        """Return the racks with ``node`` itself, which answers. They are counted again after ``COUNTED_FOR``."""
         database = session.get_bind()
         with self._turn:
             known = self._counted.setdefault(database, {}).get(node.is_simulated)

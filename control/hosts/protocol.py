@@ -1,4 +1,4 @@
-"""The server's end of the host protocol: heartbeat, claim, report, logs. A node speaks about itself only (I16)."""
+"""The server's end of the host protocol: heartbeat, claim, report, logs. A node reports about itself only (I16)."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -57,7 +57,7 @@ def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
 
 
 def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
-    """Renew the host's leases and tell it what to claim, to stop and to forget. A stale beat renews nothing."""
+    """Renew the host's leases and return what it has to claim, to stop and to forget. A stale beat renews nothing."""
     node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
     asked = select(Node, preflight.any_on(node_id, unit.now)).where(Node.id == node_id)
@@ -114,7 +114,7 @@ def _note_listed(
     parts: Sequence[Row[AttemptHost, Attempt, Job]],
     policy: Policy,
 ) -> None:
-    """A part that its host no longer lists has its lease renewed no more."""
+    """Store which parts the host lists. A part that it no longer lists has its lease renewed no more."""
     listed = {held.attempt_id for held in request.held}
     for part, attempt, _ in parts:
         is_listed = attempt.id in listed
@@ -182,12 +182,12 @@ def _next_beat_s(policy: Policy, node_id: NodeId, seq: int) -> float:
 
 
 def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLife:
-    """The attempt with this host's part alone: enough for what one host is told."""
+    """Return the attempt with this host's part alone: enough for one host's answer."""
     return attempt_life(attempt, [part], spec_of(job), timers)
 
 
 def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
-    """Claim before start: only the current fence, in the node's current boot, is granted an order."""
+    """Grant a claim before the start: only the current fence, in the node's current boot, gets an order."""
     node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
     loaded = own_attempt(unit, attempt_id, node_id)
@@ -212,7 +212,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         if isinstance(command, attempts.Grant):
             payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
             tenant_id = loaded.attempt.tenant_id
-            # A host whose answer was lost asks again: its lease counts anew, yet it has claimed once.
+            # A host whose answer was lost asks again: its lease starts again, but it has claimed once.
             kind = "attempt.host_claim_repeated" if was_claimed else "attempt.host_claimed"
             unit.emit(kind, "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
             order = order_of(unit, loaded, node_id, policy)
@@ -231,7 +231,7 @@ def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> Loa
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
-    """Keep pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: logs leave no events.
+    """Store pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: logs leave no events.
 
     Raises:
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.

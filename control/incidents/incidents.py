@@ -28,7 +28,7 @@ def open_incident(
     summary: str,
     payload: Mapping[str, Any],
 ) -> Incident:
-    """One about ``subject_id``. Whether one is open already is the caller's to ask, under the subject's lock."""
+    """Open an incident about ``subject_id``. The caller has checked, under the subject's lock, that none is open."""
     incident = Incident(
         id=new_id("incident"),
         kind=kind,
@@ -45,24 +45,27 @@ def open_incident(
 
 
 def close_incident(unit: UnitOfWork, incident: Incident, *, reason: str | None) -> None:
-    """A rule's, or the part of a person's act that leaves the audit entry. The caller holds the incident."""
+    """Close an incident by rule, or within a person's act that leaves the audit entry.
+
+    The caller holds the incident.
+    """
     incident.closed_at, incident.closed_by, incident.close_reason = unit.now, unit.principal.name, reason
     told = {"kind": incident.kind, "subject_id": incident.subject_id, "reason": reason}
     unit.emit("incident.closed", "incident", incident.id, payload=told)
 
 
 def open_about(unit: UnitOfWork, kind: IncidentKind, subject_ids: Collection[str]) -> Sequence[Incident]:
-    """The open ones of a kind about any of these, locked in the order of their ids."""
+    """Return the open ones of a kind about any of these, locked in the order of their ids."""
     query = select(Incident).where(_OPEN, Incident.kind == kind, Incident.subject_id.in_(list(subject_ids)))
     return unit.session.scalars(query.order_by(Incident.id).with_for_update()).all()
 
 
 def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> IncidentRecord:
-    """A person has seen to it. Closing twice is the same as once.
+    """Close an incident that a person has handled. Closing twice is the same as once.
 
     Raises:
         NotFoundError: there is no such incident.
-        ConflictError: a rule closes its kind, with what it is about.
+        ConflictError: a rule closes incidents of its kind, as its subject recovers.
     """
     unit.principal.require(Permission.INCIDENT_WRITE)
     kind = unit.session.scalar(select(Incident.kind).where(Incident.id == incident_id))

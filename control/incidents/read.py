@@ -18,7 +18,7 @@ READ: Final = declare_action("incident.read")
 
 
 class IncidentRecord(msgspec.Struct, frozen=True):
-    """``payload``: what its kind says of it. ``closed_at``: ``None`` while it is open."""
+    """One incident. ``payload``: facts of its kind. ``closed_at``: ``None`` while it is open."""
 
     id: str
     kind: str

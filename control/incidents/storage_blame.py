@@ -1,7 +1,7 @@
-"""Which failed saves stand, and who is to blame for them: asked by who counts them and by who closes incidents.
+"""Failed saves that stand, and the place or host to blame for them, for their counting and for closing incidents.
 
-A row stands until it is cleared or has no newer failure within ``training.storage.window_s``: what failed long ago, and
-has not failed since, is evidence of nothing.
+A row stands until it is cleared or has no newer failure within ``training.storage.window_s``: an old failure without a
+later one is evidence of nothing.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,11 +21,14 @@ BLAMED_BY: Final[Mapping[str, Blamed]] = {
     IncidentKind.NODE_STORAGE: Blamed.NODE,
 }
 _LOCK: Final = 0x5AFE_D15C
-"""Who opens or closes such incidents takes turns: they are few, and two jobs may fail at one place in one moment."""
+"""Key of a lock that opening and closing such incidents take in turn.
+
+They are few, and two jobs may fail at one place in one moment.
+"""
 
 
 def take_turn(unit: UnitOfWork) -> None:
-    """Before any incident is locked, so that nobody who has his turn waits for one who has not."""
+    """Take the turn before any incident is locked, so that no holder of the turn waits for a unit without it."""
     unit.session.execute(select(func.pg_advisory_xact_lock(_LOCK)))
 
 
@@ -38,18 +41,18 @@ def is_standing(now: datetime, policy: StoragePolicy) -> ColumnElement[bool]:
 
 
 def nodes_that_failed_at(unit: UnitOfWork, places: Collection[str]) -> set[str]:
-    """Also those that are cleared: an incident about one may still be open."""
+    """Return nodes that failed at these places, also where cleared: an incident about one may still be open."""
     return set(unit.session.scalars(select(StorageFault.node_id).where(StorageFault.place.in_(places))))
 
 
 def blamed_at(
     unit: UnitOfWork, places: Collection[str], node_ids: Collection[str], policy: StoragePolicy
 ) -> dict[Failing, Blamed]:
-    """Who is to blame at these places, and wherever else saves of these hosts fail."""
+    """Return whether storage or node is to blame, at these places and wherever else saves of these hosts fail."""
     unit.session.flush()
     stands = is_standing(unit.now, policy)
     theirs = select(StorageFault.place).where(stands, StorageFault.node_id.in_(node_ids))
-    # Of each place all that stands: whether a host fails alone is seen by the others.
+    # Of each place all standing rows: only with the rows of other hosts is it seen whether a host fails alone.
     query = select(StorageFault).where(stands, StorageFault.place.in_(places) | StorageFault.place.in_(theirs))
     rows = unit.session.scalars(query.execution_options(populate_existing=True)).all()
     return blamed_for([_failing(row) for row in rows], policy)
@@ -60,7 +63,7 @@ def subject_of(failing: Failing, who: Blamed) -> str:
 
 
 def forgive(unit: UnitOfWork, kind: str, subject_id: str, policy: StoragePolicy) -> None:
-    """Clear what was judged: a person has seen to it, and one later failure is no reason to call again.
+    """Clear the judged failures: a person has handled them, and one later failure does not open the incident again.
 
     The caller has its turn.
     """

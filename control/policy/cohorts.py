@@ -1,4 +1,4 @@
-"""The cohort that stands in a GPU's row: by the attributes of the active policy, whenever it was enrolled."""
+"""The cohort in a GPU's row: by the attributes of the active policy, whenever the GPU was enrolled."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ KeyOf = Callable[[Mapping[str, Attribute]], str]
 
 
 def hold_policy(session: Session) -> None:
-    """No other policy becomes active until this transaction ends: one that did would not see GPUs enrolled here."""
+    """Prevent a change of the active policy until this transaction ends: it would not see GPUs enrolled here."""
     session.execute(text("LOCK TABLE policy_versions IN SHARE MODE"))
 
 
@@ -24,7 +24,7 @@ def attributes_of_gpu(gpu: Gpu) -> dict[str, Attribute]:
 
 
 def keying(session: Session, policy: CohortPolicy) -> KeyOf:
-    """Attributes → key, with what is not known presumed by all GPUs that stand in the database and are not retired."""
+    """Return a function from attributes to key. Unknown attributes are presumed from all enrolled, not retired GPUs."""
     alike = select(Gpu.model, Gpu.attributes).where(Gpu.standing != Standing.RETIRED).distinct()
     agreed = agreed_of((row.model, row.attributes) for row in session.execute(alike))
 
@@ -35,13 +35,13 @@ def keying(session: Session, policy: CohortPolicy) -> KeyOf:
 
 
 def lock_all(session: Session) -> None:
-    """Every GPU, in the order of their UUIDs."""
+    """Lock every GPU, in the order of their UUIDs."""
     every = select(Gpu.uuid).order_by(Gpu.uuid).with_for_update(key_share=True).subquery()
     session.execute(select(func.count()).select_from(every))
 
 
 def rekey(session: Session, policy: CohortPolicy) -> int:
-    """Write the key of each GPU anew. Returns how many changed. The caller has stored the policy already."""
+    """Write the key of each GPU again. Return how many changed. The caller has stored the policy already."""
     lock_all(session)
     key_of = keying(session, policy)
     columns = [*(getattr(Gpu, name) for name in ENROLLED), Gpu.attributes]

@@ -21,7 +21,10 @@ _log = structlog.get_logger(__name__)
 
 
 def active_policy(session: Session) -> Policy:
-    """The active policy, or the defaults while none is stored. A row that no longer validates is said and passed by."""
+    """Return the active policy, or the defaults while none is stored.
+
+    A row that no longer validates is logged and skipped.
+    """
     query = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
     found = session.execute(query).one_or_none()
     return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
@@ -38,7 +41,7 @@ def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:
 
 
 def stored_policy(version: int, document: str | bytes) -> Policy:
-    """The policy that is stored as this JSON, or the defaults where it no longer validates, which is said."""
+    """Return the policy stored as this JSON, or the defaults where it no longer validates, which is logged."""
     try:
         return _validated(document)
     except ValidationError as error:
@@ -48,20 +51,20 @@ def stored_policy(version: int, document: str | bytes) -> Policy:
 
 @functools.lru_cache(maxsize=8)
 def _validated(document: str | bytes) -> Policy:
-    """Each text once: policies are immutable, and validating one takes longer than most of what it is asked for."""
+    """Validate each text once: policies are immutable, and a validation takes longer than most uses of one."""
     return Policy.model_validate_json(document, strict=False, context=STORED)
 
 
 def hold_versions(session: Session) -> None:
-    """Nobody else makes a policy active until this transaction ends.
+    """Prevent every other change of the active policy until this transaction ends.
 
-    Rows stay free: whoever holds a GPU writes moves that name a policy, and a new policy's cohorts wait for GPUs.
+    Rows stay free: a holder of a GPU writes moves that name a policy, and a new policy's cohorts wait for GPUs.
     """
     session.execute(text("LOCK TABLE policy_versions IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
-    """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Returns its version."""
+    """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Return its version."""
     hold_versions(unit.session)
     before = active_policy(unit.session)
     for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active)):

@@ -1,4 +1,4 @@
-"""The policy before persons: what is active and since when, every version, and making a candidate the active one."""
+"""The policy as persons see it: the active one and its start, every version, and activating a candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class PolicyVersionRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """``policy``: its document with every default filled in, or None where it no longer validates.
+    """One version. ``policy``: its document with every default filled in, or None where it no longer validates.
 
     ``row`` is None for the built-in defaults, which are in force until a first version is stored.
     """
@@ -51,7 +51,7 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A candidate against the active policy. ``obstacles``: why it cannot become active as things are."""
+    """A candidate compared with the active policy. ``obstacles``: why it cannot become active now."""
 
     active_version: int | None
     differences: Sequence[Difference]
@@ -71,7 +71,7 @@ def active(unit: UnitOfWork) -> PolicyView:
 
 
 def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) -> Sequence[PolicyVersionRecord]:
-    """The newest first. ``before``: the version where the last page ended."""
+    """Return the versions, the newest first. ``before``: the version at which the last page ended."""
     unit.principal.require(Permission.POLICY_READ)
     query = select(PolicyVersion).order_by(PolicyVersion.version.desc()).limit(limit)
     if before is not None:
@@ -80,7 +80,7 @@ def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) ->
 
 
 def get(unit: UnitOfWork, version: int) -> PolicyView:
-    """Raises ``NotFoundError``: there is no such version."""
+    """Return the version. Raises ``NotFoundError`` where there is none."""
     unit.principal.require(Permission.POLICY_READ)
     row = unit.session.get(PolicyVersion, version)
     if row is None:
@@ -89,7 +89,7 @@ def get(unit: UnitOfWork, version: int) -> PolicyView:
 
 
 def compare(unit: UnitOfWork, candidate: Policy) -> Comparison:
-    """What would change, were ``candidate`` the active policy."""
+    """Return what would change if ``candidate`` were the active policy."""
     unit.principal.require(Permission.POLICY_READ)
     row = _active_row(unit)
     found = differences(active_policy(unit.session), candidate)
@@ -131,7 +131,7 @@ def _view(row: PolicyVersion) -> PolicyView:
 
 
 def _obstacles(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
-    """Tiers that the policy lacks, and in which jobs have not ended: nobody could place or reclaim them."""
+    """Return tiers that the policy lacks, and in which jobs have not ended: no plan could place or reclaim these."""
     query = (
         select(Job.tier, func.count())
         .where(Job.state.not_in(TERMINAL_JOB_STATES), Job.tier.not_in(policy.tiers))

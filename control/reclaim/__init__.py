@@ -1,4 +1,4 @@
-"""Reclaim as a contract, committed: what the planner is told, notices, holds, what became of each victim.
+"""Reclaim as a contract, committed: input of the planner, notices, holds, and each victim's outcome.
 
-Locks: the victim's job guards a reclaim's state, the beneficiary's job guards what is held for it.
+Locks: the victim's job guards a reclaim's state, the beneficiary's job guards its holds.
 """

@@ -1,4 +1,4 @@
-"""Lending taken back, asked again at the commit of its notices: with the quotas' rows locked, on what runs by then."""
+"""Taking back lent GPUs, checked again at the commit of notices, with quotas locked and on the present workload."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +17,9 @@ from scheduler.reclaim.lending import Lending
 def lending_refusal(
     unit: UnitOfWork, job: Job, num_gpus: int, victims: Sequence[Job], given: Mapping[AttemptId, int], policy: Policy
 ) -> str | None:
-    """Why attempts of the beneficiary's own tier may not be taken for it, or None. ``victims``: whose they are.
+    """Return why attempts of the beneficiary's own tier may not be reclaimed for it, or None. ``victims``: their jobs.
 
-    ``given``: GPUs of each attempt that is asked to give some, all or those of some hosts.
+    ``given``: GPUs that each attempt is asked to release: all, or the GPUs of some hosts.
     """
     locked_holdings(unit, {job.tenant_id, *(victim.tenant_id for victim in victims)}, job.tier)
     now = workload(unit.session, unit.now, policy, elastic=elastic_gangs(unit.session))
@@ -28,7 +28,7 @@ def lending_refusal(
     keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in now.reclaims}
     for attempt in running:
         if attempt.attempt_id in keeps and not attempt.is_stopping:
-            lending.leaves(attempt, keeps[attempt.attempt_id])  # what it keeps is held from when it is told
+            lending.leaves(attempt, keeps[attempt.attempt_id])  # its kept GPUs are held from its notice on
     held = select(Job.tenant_id, Job.tier).join(GpuHold, GpuHold.job_id == Job.id).where(Job.id != job.id)
     for tenant_id, tier in unit.session.execute(held):
         lending.comes(tenant_id, tier, 1)

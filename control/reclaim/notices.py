@@ -1,7 +1,7 @@
-"""The commit of a reclaim: every victim of one beneficiary is given notice, or none; I6 to I9 are asked again.
+"""The commit of a reclaim: every victim of one beneficiary is given notice, or none; I6 to I9 are checked again.
 
-One beneficiary's victims go together because only together do they make its place. Locks: jobs in id order, the
-victims' tenants, then what is held, then quotas: a placement too has its GPUs before its quota.
+One beneficiary's victims are notified together because only together do they free its place. Locks: jobs in id order,
+the victims' tenants, then the held GPUs, then quotas: a placement too has its GPUs before its quota.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,13 +42,13 @@ _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 
 class ReclaimLostError(ConflictError):
-    """The snapshot no longer holds: nobody was given notice. The next cycle plans anew."""
+    """The snapshot no longer holds: no victim was given notice. The next cycle plans again."""
 
     code, status, title = "reclaim_lost", 409, "What runs has changed since the reclaim was planned"
 
 
 def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[ReclaimId]:
-    """``chosen``: all that the plan takes for one beneficiary.
+    """Commit ``chosen``, all reclaims of the plan for one beneficiary.
 
     Raises:
         ReclaimLostError: something is no longer as the plan saw it.
@@ -91,14 +91,14 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
-    """I6: nothing is taken for a job that may not be placed once others have started that GPUs are held for."""
+    """Check I6: nothing is reclaimed for a job that may not be placed once other jobs with holds have started."""
     refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus, kept_beside=job.id)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
 
 def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: Job, policy: Policy) -> None:
-    """I7, the minimum run time of I9, and that it still runs on what it was seen to hold."""
+    """Check I7, the minimum run time of I9, and that the victim still runs on the GPUs that the plan saw."""
     attempt = loaded.attempt
     tier = _reclaimable(loaded.job.tier, job.tier, policy)
     if tier is None:
@@ -122,7 +122,10 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
 
 
 def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> TierPolicy | None:
-    """Of the beneficiary's own tier only what was lent, as ``_require_lent`` asks."""
+    """Return the victim's tier if it may be reclaimed for the other. Within one tier only lent GPUs may be.
+
+    ``_require_lent`` checks the latter.
+    """
     tier, above = policy.tiers.get(victim_tier), policy.tiers.get(beneficiary_tier)
     if tier is None or above is None or tier.notice_s is None:
         return None
@@ -132,9 +135,10 @@ def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> Tie
 def _require_allowance(
     unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], chosen: Sequence[Reclaim], policy: Policy
 ) -> None:
-    """The cap of I9, with the victims' tenants locked: two commits never share one allowance.
+    """Check the cap of I9, with the victims' tenants locked: two commits never share one allowance.
 
-    The beneficiary's with them, since its notices name it once quotas are locked, which come after tenants.
+    The beneficiary's tenant is locked with them, since its notices name it once quotas are locked, which come after
+    tenants.
     """
     lost: dict[TenantId, int] = {}
     for wanted, loaded in zip(chosen, victims, strict=True):
@@ -154,7 +158,7 @@ def _require_allowance(
 def _require_lent(
     unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], chosen: Sequence[Reclaim], policy: Policy
 ) -> None:
-    """Within a tier a tenant takes back what it has lent, and nothing else."""
+    """Check that within a tier a tenant takes back only GPUs that it has lent."""
     lent = [loaded for loaded in victims if loaded.job.tier == job.tier]
     if not lent:
         return
@@ -168,7 +172,7 @@ def _require_lent(
 def _require_place(
     unit: UnitOfWork, job: Job, held: Sequence[GpuUuid], victims: Collection[AttemptId], policy: Policy
 ) -> None:
-    """The whole place of the beneficiary: one cohort, admitted, and free once the victims and who ends have left."""
+    """Check the beneficiary's place: one cohort, admitted, and free once victims and ending attempts have left."""
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(held)).order_by(Gpu.uuid).with_for_update(key_share=True))
     views = gpu_views(unit.session, unit.now, policy.health, only=held)
     homogeneity = policy.homogeneity(job.tier)
@@ -184,7 +188,7 @@ def _require_place(
 
 
 def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[AttemptId]) -> set[GpuUuid]:
-    """What is held by attempts that are neither victims nor known to end, or whose jobs go on with it."""
+    """Return GPUs of attempts that are neither victims nor known to end, or whose jobs continue on them."""
     goes_on = and_(Attempt.stop_reason.is_not(None), Attempt.stop_reason.in_(GOES_ON_THERE))
     has_end = or_(Attempt.stop_deadline_at.is_not(None), Attempt.wall_deadline_at.is_not(None))
     ends = or_(Attempt.id.in_(victims), and_(has_end, ~goes_on))
@@ -198,7 +202,7 @@ def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[Atte
 
 
 def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: Job, version: int | None) -> ReclaimRow:
-    """I8: the deadline is the commit's own time and the tier's notice, and stays."""
+    """Store the notice by I8: its deadline is the commit's own time plus the tier's notice, and never changes."""
     victim, num_gpus = loaded.job, len(wanted.held)
     best = wanted.runner_up
     row = ReclaimRow(
@@ -248,7 +252,7 @@ def _reason(victim_tier: str, tier: str, num_gpus: int) -> str:
 
 
 def _deliver(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
-    """Its hosts' heartbeats bring the order; where no host runs anything of it, nothing has to be waited for."""
+    """Deliver the notice by the hosts' heartbeats; where no host runs any part of the victim, stop it at once."""
     running = [host.node_id for host in loaded.hosts if host.state in _MAY_RUN]
     if not running:
         tell_victim(unit, loaded, policy)

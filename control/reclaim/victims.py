@@ -1,6 +1,6 @@
-"""A victim is told by its hosts' heartbeats; until the first of them has been, its reclaim can be withdrawn.
+"""A victim gets its notice by its hosts' heartbeats; until the first of them has it, the reclaim can be withdrawn.
 
-Both happen under the lock of the victim's job, so a reclaim is either withdrawn or told, never both.
+Both happen under the lock of the victim's job, so a reclaim is either withdrawn or delivered, never both.
 """
 
 from collections.abc import Collection
@@ -37,7 +37,7 @@ def tell_victims(unit: UnitOfWork, attempt_ids: Collection[AttemptId], policy: P
 
 
 def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
-    """From here on it stops, at the latest at the deadline of its notice."""
+    """Stop the attempt from here on, at the latest at the deadline of its notice."""
     query = select(Reclaim).where(
         Reclaim.victim_attempt_id == loaded.attempt.id, Reclaim.state == ReclaimState.NOTIFIED
     )
@@ -61,7 +61,7 @@ def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None
 
 
 def _hold_what_it_keeps(unit: UnitOfWork, job: Job, reclaim: Reclaim) -> None:
-    """An elastic victim goes on with these: nobody else takes them while it changes its size."""
+    """Hold an elastic victim's kept GPUs for it: no other job takes them while it changes its size."""
     keeps = sorted(GpuUuid(uuid) for uuid in reclaim.keeps or ())
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(keeps)).order_by(Gpu.uuid).with_for_update(key_share=True))
     promised = set(holds.promised(unit, keeps))
@@ -69,7 +69,10 @@ def _hold_what_it_keeps(unit: UnitOfWork, job: Job, reclaim: Reclaim) -> None:
 
 
 def withdraw_idle(units: UnitOfWorkFactory, principal: Principal) -> list[ReclaimId]:
-    """Withdraw what serves nobody any more and what no victim was told of. The others leave all the same."""
+    """Withdraw notices whose beneficiary waits no more and that no victim has received.
+
+    Other victims leave all the same.
+    """
     with units.read() as session:
         query = select(Reclaim.id, Reclaim.victim_attempt_id).where(
             Reclaim.state == ReclaimState.NOTIFIED, Reclaim.told_at.is_(None), Reclaim.hold_ended_at.is_not(None)

@@ -1,4 +1,4 @@
-"""Reading reclaims. A tenant sees those that take from it or give to it, and of the other side what it must know."""
+"""Queries of reclaims. A tenant sees the ones that concern it, and of the other side only the necessary facts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ READ: Final = declare_action("reclaim.read")
 
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
-    """A reclaim with the sides that its reader may know by name. ``shows_choice``: which sets of victims there were."""
+    """A reclaim with the sides that its reader may know by name.
+
+    ``shows_choice``: whether it may see the victim sets.
+    """
 
     reclaim: Reclaim
     victim_job_name: str
@@ -39,7 +42,7 @@ def list_reclaims(
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[ReclaimView]:
-    """Newest first. ``job_id``: on either side, as far as the reader may know it there."""
+    """Return reclaims, the newest first. ``job_id``: on either side, as far as the reader may know it there."""
     principal = unit.principal
     principal.require(Permission.JOB_READ)
     is_visible = visible_rows(principal, Reclaim.victim_tenant_id, Reclaim.beneficiary_tenant_id)
@@ -55,7 +58,7 @@ def list_reclaims(
 
 
 def get(unit: UnitOfWork, reclaim_id: ReclaimId) -> ReclaimView:
-    """Raises ``NotFoundError`` for a missing reclaim and for one of other tenants alike."""
+    """Return the reclaim. Raises ``NotFoundError`` for a missing reclaim and for one of other tenants alike."""
     unit.principal.require(Permission.JOB_READ)
     row = unit.session.execute(_with_names().where(Reclaim.id == reclaim_id)).one_or_none()
     view = None if row is None else _seen_by(unit.principal, *row)
@@ -85,7 +88,10 @@ def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, benef
 
 
 def _of_job(principal: Principal, job_id: JobId) -> ColumnElement[bool]:
-    """A tenant must not learn by asking whether a foreign job is on the other side."""
+    """Return the condition on a job's reclaims.
+
+    A tenant must not learn by it whether a foreign job is on the other side.
+    """
     return or_(
         and_(Reclaim.victim_job_id == job_id, visible_rows(principal, Reclaim.victim_tenant_id)),
         and_(Reclaim.beneficiary_job_id == job_id, visible_rows(principal, Reclaim.beneficiary_tenant_id)),

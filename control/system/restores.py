@@ -1,9 +1,10 @@
-"""After the database came back from a backup: what was promised since is not in it, and must not be promised again.
+"""A restore of the database from a backup: numbers given out since the backup must not be given out again.
 
-Hosts hold attempts, with fences, that the backup has never heard of. So every later fence is above each earlier one,
-of whatever backup (I2); and a start that no host had claimed by then is given up, for it may have been claimed, have
-run and have ended since. All else mends itself: a host that holds an attempt unknown here is told to stop it, one that
-lists an attempt no more has lost it, and a job goes on from the newest checkpoint on its disk, heard of or not.
+Hosts hold attempts with fences that the backup does not have. So every later fence is above each earlier one, of any
+backup (I2). A start that no host had claimed by the backup is given up, for it may have been claimed, have run and have
+ended since. Everything else repairs itself: a host that holds an attempt unknown here is ordered to stop it, a host
+that lists an attempt no more has lost it, and a job continues from the newest checkpoint on its disk, known here or
+not.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ first, which places no 4 million gangs a second. 600 of them are below 2³²."""
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """``given_up``: jobs whose start no host had claimed; they wait again, and it costs them nothing."""
+    """Result of a restore. ``given_up``: jobs whose start no host had claimed; they wait again, at no cost to them."""
 
     epoch_before: int
     epoch: int
@@ -44,10 +45,10 @@ class Restored:
 
 
 def restored(unit: UnitOfWork, *, reason: str) -> Restored:
-    """Said once after a restore, before any process of the control plane starts.
+    """Record a restore, once after it, before any process of the control plane starts.
 
     Raises:
-        ConflictError: the API has beaten a moment ago, so that hosts may hear what the backup says.
+        ConflictError: the API was alive a moment ago, so that hosts may receive what the backup states.
     """
     unit.principal.require(Permission.NODE_WRITE)
     given_up = _given_up(unit, reason)
@@ -67,7 +68,7 @@ def restored(unit: UnitOfWork, *, reason: str) -> Restored:
 
 
 def _given_up(unit: UnitOfWork, reason: str) -> tuple[JobId, ...]:
-    """In the order of their jobs, as everybody locks them."""
+    """Give up unclaimed starts in the order of their jobs, which every caller uses for locks. Return the jobs."""
     policy = active_policy(unit.session)
     given_up = []
     for attempt_id, job_id in _unclaimed(unit):

@@ -1,6 +1,6 @@
-"""What is kept, and for how long. Jobs, attempts and the audit chain stay; what only explains them goes by age.
+"""Retention: jobs, attempts and the audit chain stay; rows that only explain them are deleted by age.
 
-In small batches, so that no lock is held for long; a round that did not finish goes on in the next.
+It works in small batches, so that no lock is held for long; the next round continues an unfinished one.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _PRINCIPAL: Final = system_principal("retention")
 
 
 def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
-    """Drop what is past its time, at most ``batch`` rows of each kind. Returns how many of each went."""
+    """Delete expired rows, at most ``batch`` of each kind. Return how many of each were deleted."""
     with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:
         kept = active_policy(unit.session).retention
         before_events = unit.now - timedelta(days=kept.events_days)
@@ -53,7 +53,7 @@ def _drop_keys(unit: UnitOfWork, moment: datetime) -> int:
 
 
 def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
-    """Those that stand no more: events tell what was."""
+    """Delete faults that no longer stand: events record the past."""
     take_turn(unit)
     policy = active_policy(unit.session).training.storage
     key = (StorageFault.place, StorageFault.node_id, StorageFault.job_id)

@@ -1,4 +1,4 @@
-"""What an operator watches of the control plane itself: whether hosts are heard, and what waits where."""
+"""Figures of the control plane itself for operators: contact with hosts, and the lengths of its queues."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from muster.domain.principals import Permission
 READ: Final = declare_action("system.read")
 INGEST_WINDOW: Final = timedelta(minutes=1)
 SCHEDULER_LOCK: Final = "scheduler"
-"""Whoever holds it runs the cycles; the scheduler's loop takes it by this name."""
+"""Name of the lock whose holder runs the cycles; the scheduler's loop takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemFigures:
-    """``events_position`` and ``audit_position``: the last ones given out. ``schema_needed``: by this version.
+    """Figures of the instant ``now``. ``events_position`` and ``audit_position``: the last ones given out.
 
-    ``is_scheduler_active``: some process holds the scheduler's lock now. ``now``: of which instant all this is.
+    ``schema_needed``: by this version. ``is_scheduler_active``: some process holds the scheduler's lock now.
     """
 
     now: datetime

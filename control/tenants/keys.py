@@ -53,7 +53,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """What was found for whom; None: there is no such thing. ``now``: the time that the question was asked with."""
+    """An answer with its reader; ``found`` None: there is no such thing. ``now``: the time of the query."""
 
     principal: Principal
     found: T | None
@@ -69,7 +69,7 @@ def create(
     node_id: NodeId | None = None,
     expires_at: datetime | None = None,
 ) -> NewKey:
-    """A key with no more rights than its maker.
+    """Create a key with no more rights than its maker.
 
     Raises:
         ForbiddenError: the role holds what the maker does not.
@@ -126,15 +126,15 @@ def _require_places(unit: UnitOfWork, role: Role, tenant_id: TenantId | None, no
 
 
 def free_name(unit: UnitOfWork, name: str, *, tenant_id: TenantId | None, node_id: NodeId | None) -> str:
-    """``name``, or with the first number behind it that no live key of the same owner has."""
+    """Return ``name``, or with the first number appended that no live key of the same owner has."""
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(each for each in numbered if _living(unit, each, tenant_id, node_id) is None)
 
 
 def _require_free(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: NodeId | None) -> None:
-    """Who is meant by a name is one key; keys that were made before this was asked stay as they are.
+    """Check that no live key of the same owner has the name; keys older than this check stay as they are.
 
-    Under a lock of the name, since no index can say it: a key that has expired gives its name free, by time alone.
+    It runs under a lock of the name, since no index can express it: a key's name becomes free when the key expires.
     """
     place = f"api key {tenant_id or node_id or 'of the fleet'} {name}"
     unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(place, 0))))
@@ -152,7 +152,7 @@ def _living(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: No
 
 
 def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = None) -> KeyRecord:
-    """From this commit on the key opens nothing: there is no cache. Revoking twice is the same as once."""
+    """Revoke the key: from this commit on it opens nothing, since there is no cache. Twice is the same as once."""
     unit.principal.require(Permission.KEY_WRITE)
     key = unit.session.get(ApiKey, key_id)
     if key is None or not may_see(unit.principal, key.tenant_id):
@@ -169,7 +169,7 @@ def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = No
 
 
 def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> Principal:
-    """Who holds this token.
+    """Return the principal of this token.
 
     Raises:
         UnauthenticatedError: the same words for malformed, unknown, wrong, expired and revoked.
@@ -179,7 +179,7 @@ def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, re
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who comes with a well-formed token, from where. Whose it is, nobody has looked yet."""
+    """A caller with a well-formed token and address. Its token is not checked yet."""
 
     units: UnitOfWorkFactory
     token: Token
@@ -187,14 +187,14 @@ class Caller:
     request_id: str | None
 
     def principal(self) -> Principal:
-        """Raises ``UnauthenticatedError``: unknown, wrong, expired, revoked."""
+        """Return the principal. Raises ``UnauthenticatedError``: unknown, wrong, expired, revoked."""
         rows = self.units.ask(BY_PREFIX, {"prefix": self.token.public})
         return self._admitted(rows, self.units.clock())
 
     def ask(self, permission: Permission, question: Question[T], parameters: Mapping[str, Any]) -> Answered[T]:
-        """Who this is, and what the question's answer is for a holder of ``permission``: in one round trip.
+        """Return the principal, and the question's answer for a holder of ``permission``, in one round trip.
 
-        The question is asked with ``now`` among its parameters.
+        ``now`` is among the question's parameters.
 
         Raises:
             UnauthenticatedError: as ``principal``.
@@ -234,7 +234,7 @@ class Caller:
 
 
 def caller_with(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> Caller:
-    """Raises ``UnauthenticatedError``: no token reads like this. The database is not asked."""
+    """Return the caller. Raises ``UnauthenticatedError`` where it is no token at all. The database is not read."""
     token = read_token(text)
     if token is None:
         raise UnauthenticatedError

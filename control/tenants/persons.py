@@ -1,4 +1,4 @@
-"""Persons: who may sign in to the console, with which role, by a password that is stored as argon2id alone."""
+"""Persons with access to the console, each with a role, and a password that is stored as argon2id alone."""
 
 import secrets
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ READ: Final = declare_action("person.read")
 TENANT_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
 PERSONS_ROLES: Final = TENANT_ROLES | {Role.OPERATOR, Role.AUDITOR}
 PASSWORD_BYTES: Final = 15
-"""120 bits of chance: 20 characters that a person can paste."""
+"""Bytes of a random password: 120 bits, or 20 characters that a person can paste."""
 
 HASHER: Final = PasswordHasher()
 """argon2id with the parameters of RFC 9106's second recommendation (64 MiB, 3 passes, 4 lanes)."""
@@ -33,14 +33,14 @@ HASHER: Final = PasswordHasher()
 
 @dataclass(frozen=True, slots=True)
 class NewPassword:
-    """``password`` is shown once and stored nowhere."""
+    """A new password of a person: ``password`` is shown once and stored nowhere."""
 
     person: PersonRecord
     password: str
 
 
 def create(unit: UnitOfWork, *, name: str, role: Role, tenant_id: TenantId | None = None) -> NewPassword:
-    """A person with no more rights than their maker, and a password of chance.
+    """Create a person with no more rights than the maker, and a random password.
 
     Raises:
         ConflictError: the name is taken.
@@ -71,7 +71,7 @@ def create(unit: UnitOfWork, *, name: str, role: Role, tenant_id: TenantId | Non
 
 
 def reset_password(unit: UnitOfWork, person_id: str) -> NewPassword:
-    """A new password of chance; every session of theirs ends. Raises ``NotFoundError``."""
+    """Set a new random password; every session of the person ends. Raises ``NotFoundError``."""
     person = _writable(unit, person_id)
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     person.password_hash, person.disabled_at = HASHER.hash(password), None
@@ -81,7 +81,7 @@ def reset_password(unit: UnitOfWork, person_id: str) -> NewPassword:
 
 
 def disable(unit: UnitOfWork, person_id: str) -> PersonRecord:
-    """They sign in no more, and what is signed in ends now. Twice is the same as once. Raises ``NotFoundError``."""
+    """Disable the person, and end their sessions now. Twice is the same as once. Raises ``NotFoundError``."""
     person = _writable(unit, person_id)
     if person.disabled_at is None:
         person.disabled_at = unit.now

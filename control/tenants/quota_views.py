@@ -1,4 +1,4 @@
-"""Quotas as people read them: in the tree of tenants what each may hold in a tier, and holds."""
+"""Quotas as people read them: for each tenant of the tree, its limits and its GPUs in a tier."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _NO_QUOTA: Final = Quota()
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """``depth``: under how many tenants. ``held_gpus``: by the tenant and all below it."""
+    """One tenant and tier. ``depth``: number of tenants above it. ``held_gpus``: by the tenant and all below it."""
 
     tenant: TenantRecord
     depth: int
@@ -29,12 +29,12 @@ class QuotaLine:
 
     @property
     def most_gpus(self) -> int | None:
-        """None: no limit."""
+        """The most GPUs that the quota allows; None: no limit."""
         return self.quota.most
 
     @property
     def borrowed_gpus(self) -> int:
-        """Beyond its guarantee."""
+        """GPUs held beyond the guarantee."""
         return max(self.held_gpus - self.quota.guaranteed, 0)
 
     @property
@@ -43,7 +43,7 @@ class QuotaLine:
 
 
 def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
-    """Of each tenant that the reader may know and that has a quota or holds something, in the tree's order, by tier."""
+    """Return lines of each tenant that the reader may know with a quota or GPUs, in the tree's order, by tier."""
     unit.principal.require(Permission.TENANT_READ)
     shown = list_tenants(unit)
     holdings = Holdings(tenancy(unit.session))
@@ -61,7 +61,7 @@ def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
 
 
 def _in_tree_order(shown: Sequence[TenantRecord]) -> Iterator[tuple[TenantRecord, int]]:
-    """Each below the one above it, by name; one whose parent the reader may not know stands at the top."""
+    """Yield each tenant below its parent, by name; one whose parent the reader may not know is at the top."""
     known = {tenant.id for tenant in shown}
     below: dict[TenantId | None, list[TenantRecord]] = defaultdict(list)
     for tenant in sorted(shown, key=lambda one: one.name, reverse=True):

@@ -1,4 +1,4 @@
-"""Quotas: what a tenant is guaranteed in a tier, what it may borrow, and its ceiling (I6); of it and all below it."""
+"""Quotas of a tenant in a tier: its guarantee, its borrowable GPUs and its ceiling (I6), for it and all below it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,14 +30,16 @@ BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 
 @dataclass(frozen=True, slots=True)
 class QuotaFound:
-    """``held_gpus``: by the tenant and all below it, now."""
+    """One quota. ``held_gpus``: by the tenant and all below it, now."""
 
     row: QuotaRecord
     held_gpus: int
 
 
 def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *, reason: str) -> QuotaFound:
-    """From now on no placement passes it. A limit below what is held opens an incident and stops nothing.
+    """Set a quota: from now on no placement exceeds it.
+
+    A limit below the held GPUs opens an incident and stops nothing.
 
     Raises:
         NotFoundError: there is no such tenant.
@@ -65,8 +67,10 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
 
 
 def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
-    """The row, whose lock each placement of the tenant takes that finds it; None: none of its placements can commit
-    before this unit that has not by now, and who moves a tenant waits too.
+    """Return the quota's row, locked; each placement of the tenant that finds the row takes its lock.
+
+    None: none of the tenant's placements can commit before this unit, unless it has already; a change of its parent
+    waits too.
     """
     row = unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
     if row is not None:
@@ -97,7 +101,7 @@ def _told(quota: Quota) -> dict[str, int | None]:
 
 
 def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
-    """A tenant's quotas, by tier. Raises ``NotFoundError`` for a missing tenant and for another one alike."""
+    """Return a tenant's quotas, by tier. Raises ``NotFoundError`` for a missing tenant and for another one alike."""
     unit.principal.require(Permission.TENANT_READ)
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
@@ -108,16 +112,17 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
 def quota_refusal(
     unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
 ) -> str | None:
-    """I6 under the quotas' locks: why ``num_gpus`` more would pass a limit of the tenant or of one above, or None.
+    """Return why ``num_gpus`` more would exceed a limit of the tenant or of one above (I6), or None.
 
-    ``kept_beside``: of a job that waits itself. What is held for others that wait counts as theirs already.
+    The quotas are locked. ``kept_beside``: for a pending job itself. Holds of other pending jobs count as theirs
+    already.
     """
     refused = limit_refusal(unit, tenant_id, tier, num_gpus, kept_beside=kept_beside)
     return None if refused is None else limit_held(refused[0], tier, is_own=refused[1])
 
 
 def tell_of_holdings(unit: UnitOfWork, row: QuotaRow, held: int) -> None:
-    """An incident a tier, from the limit that lies below what is held to the one that does not."""
+    """Open an incident a tier while the limit is below the held GPUs, and close it when it is not."""
     most = quota_of(row).most
     about_tenant = incidents.open_about(unit, BELOW_HOLDINGS, [row.tenant_id])
     opened = [each for each in about_tenant if each.payload["tier"] == row.tier]

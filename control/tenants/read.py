@@ -19,7 +19,7 @@ MOST: Final = 1000
 
 
 class TenantRecord(msgspec.Struct, frozen=True):
-    """``weight``: of its share of the GPUs that are not guaranteed, among the tenants of one parent."""
+    """One tenant. ``weight``: of its share of the GPUs that are not guaranteed, among the tenants of one parent."""
 
     id: TenantId
     name: str

@@ -1,4 +1,4 @@
-"""Sessions of the console: begun by a person's password or an API key, good for a working day, ended at once."""
+"""Sessions of the console: begun by a person's password or an API key, valid for a working day, ended at once."""
 
 import hmac
 from dataclasses import dataclass, replace
@@ -32,8 +32,9 @@ _KEEPER: Final = system_principal("sessions")
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Who is signed in. ``name`` as a page greets them. ``events_position``: the newest event's when this was asked;
-    what is read from now on is at least as new.
+    """A signed-in principal. ``name``: as a page greets the person.
+
+    ``events_position``: the newest event's at the time of this check; anything read from now on is at least as new.
     """
 
     session_id: str
@@ -44,7 +45,7 @@ class SignedIn:
 
 
 def sign_in_by_password(units: UnitOfWorkFactory, name: str, password: str, *, address: str | None) -> Token:
-    """A new session's token, for its cookie alone.
+    """Return a new session's token, for its cookie alone.
 
     Raises:
         UnauthenticatedError: the same words for an unknown name, a wrong password and a disabled person.
@@ -58,7 +59,7 @@ def sign_in_by_password(units: UnitOfWorkFactory, name: str, password: str, *, a
 
 
 def sign_in_by_key(units: UnitOfWorkFactory, text: str, *, address: str | None) -> Token:
-    """A new session's token. It opens as long as the key does.
+    """Return a new session's token. It opens as long as the key does.
 
     Raises:
         UnauthenticatedError: as ``keys.authenticate``; and for a host's key, which opens no page.
@@ -70,7 +71,7 @@ def sign_in_by_key(units: UnitOfWorkFactory, text: str, *, address: str | None) 
 
 
 def resume(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> SignedIn:
-    """Who this cookie stands for now.
+    """Return the principal of this cookie's session.
 
     Raises:
         UnauthenticatedError: malformed, unknown, ended or over; the person is disabled; the key is revoked or expired.
@@ -92,7 +93,7 @@ def resume(units: UnitOfWorkFactory, text: str, *, address: str | None, request_
 
 
 def sign_out(units: UnitOfWorkFactory, signed_in: SignedIn) -> None:
-    """From this commit on its cookie opens nothing."""
+    """End the session: from this commit on its cookie opens nothing."""
     with units.begin(signed_in.principal, END) as unit:
         row = unit.session.get_one(ConsoleSession, signed_in.session_id)
         if row.ended_at is None:
@@ -102,7 +103,7 @@ def sign_out(units: UnitOfWorkFactory, signed_in: SignedIn) -> None:
 
 @cache
 def _nobodys_hash() -> str:
-    """Verified against where the name is unknown, so that the answer takes as long."""
+    """Return a hash to verify against where the name is unknown, so that the answer takes as long."""
     return HASHER.hash("nobody has this password")
 
 

@@ -1,4 +1,4 @@
-"""The tree of tenants as the planner reads it, and its limits under lock, as a commit asks of them (I6)."""
+"""The tree of tenants as the planner reads it, and its limits under lock, as a commit checks them (I6)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -22,7 +22,7 @@ _USED: Final[WeakKeyDictionary[Engine, tuple[datetime, float, Used]]] = WeakKeyD
 
 
 class TreeChangedError(ConflictError):
-    """The tenant came under another one while its limits were being asked for."""
+    """The tenant was moved under another one while its limits were read."""
 
     code, status, title = "tenant_tree_changed", 409, "The tenant has another place since"
 
@@ -32,13 +32,13 @@ def quota_of(row: QuotaRow) -> Quota:
 
 
 def tenancy(session: Session) -> Tenancy:
-    """Without usage, which ``with_usage`` adds where somebody has to share."""
+    """Return the tree without usage, which ``with_usage`` adds where tenants have to share."""
     members = {tenant_id: Member(parent_id, weight) for tenant_id, parent_id, weight in tenants.placed(session)}
     return Tenancy(members, {(row.tenant_id, row.tier): quota_of(row) for row in tenants.quotas(session)})
 
 
 def used(session: Session, now: datetime, policy: Policy) -> Used:
-    """Until the last full hour. What was used before then does not change, so a process asks once an hour."""
+    """Return the usage until the last full hour. It does not change later, so a process reads it once an hour."""
     until = now.replace(minute=0, second=0, microsecond=0)
     half_life_s = policy.queue.usage_half_life_s
     bind = session.get_bind()
@@ -52,12 +52,12 @@ def used(session: Session, now: datetime, policy: Policy) -> Used:
 def locked_holdings(
     unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str, *, kept_beside: JobId | None = None
 ) -> Holdings:
-    """What these tenants and those above them hold now, as far as a quota there is of it: its row stays locked.
+    """Return the GPUs held now by each of these tenants and all above them that has a quota, whose row stays locked.
 
-    ``kept_beside``: with what is kept for every other job that waits.
+    ``kept_beside``: with the holds of every other pending job.
 
     Raises:
-        TreeChangedError: one has come under another tenant meanwhile. Who moves one locks the same rows.
+        TreeChangedError: one was moved under another tenant meanwhile. Such a move locks the same rows.
     """
     lines = {tenant_id: tenants.line(unit.session, tenant_id) for tenant_id in sorted(tenant_ids)}
     concerned = {above for line in lines.values() for above in line}
@@ -80,7 +80,10 @@ def locked_holdings(
 def limit_refusal(
     unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
 ) -> tuple[Limit, bool] | None:
-    """I6 under the quotas' locks: the limit that ``num_gpus`` more would pass, and whether it is the tenant's own."""
+    """Return the limit that ``num_gpus`` more would exceed (I6), and whether it is the tenant's own, or None.
+
+    The quotas are locked.
+    """
     limit = locked_holdings(unit, [tenant_id], tier, kept_beside=kept_beside).limit(tenant_id, tier)
     if limit is None or num_gpus <= limit.left:
         return None

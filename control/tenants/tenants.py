@@ -24,14 +24,17 @@ PLACE: Final = declare_action("tenant.place")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``parent_id``: None: under nobody. ``weight``: of its share of what is not guaranteed, among those beside it."""
+    """Place of a tenant in the tree. ``parent_id`` None: at the top.
+
+    ``weight``: of its share of the GPUs that are not guaranteed, among the tenants with the same parent.
+    """
 
     parent_id: TenantId | None = None
     weight: float = 1.0
 
 
 def create(unit: UnitOfWork, *, name: str) -> TenantRecord:
-    """Raises ``ConflictError`` when the name is taken."""
+    """Create a tenant. Raises ``ConflictError`` when the name is taken."""
     unit.principal.require(Permission.TENANT_WRITE)
     if unit.session.scalar(select(Tenant.id).where(Tenant.name == name)) is not None:
         message = f"a tenant named {name} exists already"
@@ -45,7 +48,7 @@ def create(unit: UnitOfWork, *, name: str) -> TenantRecord:
 
 
 def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) -> TenantRecord:
-    """Put a tenant, with all below it, under another or under nobody, and set its weight there.
+    """Put a tenant, with all below it, under another or at the top, and set its weight there.
 
     Nothing that runs is stopped; where one above holds more than its limit by then, an incident opens.
 

@@ -1,1 +1,1 @@
-"""What a job's ranks report: progress, checkpoints and saves that failed."""
+"""Reports of a job's ranks: progress, checkpoints and saves that failed."""

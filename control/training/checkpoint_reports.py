@@ -1,8 +1,12 @@
-"""What ranks say of checkpoints becomes their rows. Reported, and under the fence of whoever says it.
+"""Reports of ranks on checkpoints, stored as rows under the fence of the reporting attempt.
 
-Which generation a job goes on from is no value of its own: it is the newest row that nothing speaks against
+The generation from which a job continues is no value of its own: it is the newest usable row
 (``checkpoints.resume_of``). Rows change under the lock of the job's row alone, which placement holds as it gives out a
-fence; so to ask whether a newer attempt has begun and to write what an older one says is one compare-and-set.
+fence; so the check for a newer attempt and the write of an older one's report are one compare-and-set:
+
+    attempt 1   commits step 100 at 10:00, loses contact, commits step 200 at 10:09
+    attempt 2   resumes from step 100, trains from 10:05 on
+    rows        step 100 stays usable; step 200 is REJECTED: it was committed after attempt 2 had begun
 """
 
 import re
@@ -43,7 +47,7 @@ _STALE: Final = "it was committed under an older fence, when a newer attempt had
 
 
 class CheckpointWords:
-    """Of one batch of one attempt, whose job is locked."""
+    """Checkpoint reports in one batch of one attempt, whose job is locked."""
 
     def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
         self._unit = unit
@@ -66,7 +70,7 @@ class CheckpointWords:
                 self._note_kept(message, at)
 
     def _note_done(self, message: CheckpointDone, at: datetime) -> None:
-        """One that is being written, is committed, was read back equal, or came to nothing."""
+        """Store a generation that is being written, is committed, was read back equal, or failed."""
         row, attempt = self._row_of(message.generation), self._loaded.attempt
         if message.status == "writing":
             if row is None and attempt.state is not AttemptState.ENDED:
@@ -84,8 +88,10 @@ class CheckpointWords:
             self._note_verified(row, at)
 
     def _note_found(self, message: CheckpointFound, at: datetime) -> None:
-        """One of an earlier attempt, which this one has read whole. Its commit may not have been heard of: who made it
-        died first. It is that attempt's, and what is known of that one's results holds for it.
+        """Store a generation of an earlier attempt, which this one has read whole.
+
+        Its commit may not have been reported: its maker died first. The generation is that attempt's, and a taint of
+        that attempt's results includes it.
         """
         maker = self._maker_of(message.generation)
         if maker is None or self._is_overtaken(self._loaded.attempt, at):
@@ -97,8 +103,9 @@ class CheckpointWords:
         self._note_verified(row, at)
 
     def note_begun(self, at: datetime) -> None:
-        """The attempt trains from now on: what an older one commits later counts for nothing. So several hosts need not
-        wait for the lease of a lost one, unless the job says so.
+        """Store that the attempt trains from now on: what an older one commits later does not count.
+
+        So an attempt on several hosts need not wait for the lease of a lost one, unless the job requires it.
         """
         attempt = self._loaded.attempt
         if attempt.training_began_at is not None:
@@ -108,8 +115,9 @@ class CheckpointWords:
             attempt.on_node_loss = NodeLossRule.FENCED
 
     def note_resumed(self, generation: str, at: datetime) -> None:
-        """It has chosen where to go on. What an older attempt was heard to have committed later, and this one has not
-        seen, counts for nothing either.
+        """Store the generation from which the attempt continues.
+
+        A reported later commit of an older attempt, which this one has not seen, does not count either.
         """
         self.note_begun(at)
         self._note_descent(generation)
@@ -128,13 +136,16 @@ class CheckpointWords:
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _note_descent(self, generation: str) -> None:
-        """Whose results it builds on. They may have become doubtful since its order was given."""
+        """Store the generation on whose results the attempt builds.
+
+        They may be in doubt only since its order was given.
+        """
         maker = self._maker_of(generation) if _NAME.fullmatch(generation) else None
         if maker is None:
             return
         self._loaded.attempt.resumed_from = generation
         lock = select(Attempt.id).where(Attempt.id == maker.id).with_for_update(key_share=True)
-        self._unit.session.execute(lock)  # whoever taints it meanwhile waits, and then sees who went on from it
+        self._unit.session.execute(lock)  # a taint at this moment waits, and then sees that this attempt resumed
         taint_descendants(self._unit, [maker.job_id])
 
     def _note_kept(self, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
@@ -149,7 +160,7 @@ class CheckpointWords:
             self._tell(kind, {"generation": row.generation, "step": row.step})
 
     def _reject(self, generation: str, why: str) -> None:
-        """Also said of one whose commit was never heard of: its host may have died with the word."""
+        """Reject a generation, also one whose commit was never reported: its host may have died before the report."""
         row = self._row_of(generation)
         if row is None:
             self._tell("checkpoint.rejected", {"generation": generation, "reason": why})
@@ -163,7 +174,7 @@ class CheckpointWords:
             move_checkpoint(self._unit, row, CheckpointStatus.EXPIRED)
 
     def promote(self, step: int) -> None:
-        """Verified, and enough healthy steps after it: GOOD."""
+        """Promote verified generations with enough healthy steps after them to GOOD."""
         reached = step - self._policy.training.good_after_steps
         query = select(Checkpoint).where(
             Checkpoint.attempt_id == self._loaded.attempt.id,
@@ -206,7 +217,7 @@ class CheckpointWords:
     def _commit(
         self, row: Checkpoint, maker: Attempt, message: CheckpointDone | CheckpointFound, at: datetime, **facts: object
     ) -> None:
-        """``maker``: whose program wrote it, which is not always who tells of it."""
+        """Store a commit. ``maker``: the attempt that wrote it, which is not always the reporting one."""
         row.status = CheckpointStatus.COMMITTED
         row.manifest = {"sha256": message.manifest_sha256, "lineage": _lineage_of(message), **facts}
         row.num_bytes = message.bytes
@@ -223,9 +234,10 @@ class CheckpointWords:
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _is_overtaken(self, attempt: Attempt, at: datetime) -> bool:
-        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen.
+        """Return whether a newer attempt had begun by then. Commits before that were seen by the newer one.
 
-        Who tells of an older one's is no such attempt: it has seen that one, whatever the clocks of their hosts say.
+        The reporting attempt does not count as newer: it has seen the generation, whatever the clocks of their hosts
+        show.
         """
         newer = select(Attempt.id).where(
             Attempt.job_id == attempt.job_id,
@@ -236,7 +248,7 @@ class CheckpointWords:
         return self._unit.session.scalar(newer.limit(1)) is not None
 
     def _maker_of(self, generation: str) -> Attempt | None:
-        """The earlier attempt of this job whose fence stands in the name."""
+        """Return the earlier attempt of this job whose fence is in the name."""
         own = self._loaded.attempt
         fence = fence_in(generation)
         if fence >= own.fence:
@@ -254,7 +266,7 @@ class CheckpointWords:
 
 
 def _lineage_of(message: CheckpointDone | CheckpointFound) -> dict[str, Any] | None:
-    """None where none was told, or none that fits."""
+    """Return the lineage; None where none was reported, or none that fits."""
     try:
         return msgspec.structs.asdict(msgspec.convert(message.lineage, Lineage))
     except msgspec.ValidationError:

@@ -1,7 +1,7 @@
-"""Saves that fail become evidence on storage or on a host, in the transaction of the word that tells of them.
+"""Evidence on storage or on a host from failed saves, in the transaction of their report.
 
-By the pure rule of ``health.storage``. No GPU is judged by it: it is reported, and about a node or a place. What opens
-closes itself, once saves succeed again or nothing has failed for the policy's window (``storage_blame``).
+By the pure rule of ``health.storage``. No GPU is judged by it: it is reported, and about a node or a place. An incident
+that opens closes itself, once saves succeed again or nothing has failed for the policy's window (``storage_blame``).
 """
 
 from collections.abc import Collection, Sequence
@@ -45,11 +45,11 @@ WORDS: Final = {
     "refused": "it refuses, or a quota is used up",
     "io": "input or output failed",
 }
-"""Kind of a fault → what is said of a place."""
+"""Text about a place by kind of fault."""
 MOST_PLACES: Final = 4
-"""At which one job's saves from one host may stand as failing: programs name them, and could invent any number."""
+"""Number of places at which one job's saves from one host may stand as failing: programs could invent any number."""
 _OF_THE_PLACE: Final = ("no_space", "read_only")
-"""Kinds that say something of a shared place and nothing of the host that met it: anyone's good save refutes them."""
+"""Kinds about a shared place and not the host that met it: any job's good save refutes them."""
 _PRINCIPAL: Final = system_principal("storage")
 _WHY_CLOSED: Final = "checkpoints are saved again, or none has failed for long, or another is to blame"
 
@@ -57,7 +57,7 @@ _WHY_CLOSED: Final = "checkpoints are saved again, or none has failed for long, 
 def note_failed(
     unit: UnitOfWork, loaded: LoadedAttempt, told: Sequence[object], at: datetime, policy: StoragePolicy
 ) -> None:
-    """``told``: what may be ``SaveFault``s; what is none, or of a rank that is not this attempt's, is passed over."""
+    """Store the ``SaveFault``s in ``told``; anything else, or of a rank that is not this attempt's, is ignored."""
     at = min(at, unit.now)  # a clock that is ahead must not make it stand for longer
     if at <= window_begins(unit.now, policy):
         return
@@ -109,7 +109,7 @@ def _count(
 
 
 def note_saved(unit: UnitOfWork, loaded: LoadedAttempt, place: str, policy: StoragePolicy) -> None:
-    """All of the attempt's hosts have just saved at ``place``. Nearly always nothing is held against them."""
+    """Clear faults after all of the attempt's hosts have saved at ``place``. Nearly always there are none."""
     standing = select(StorageFault).where(is_standing(unit.now, policy), _is_refuted(loaded, place))
     if unit.session.scalars(standing.limit(1)).first() is None:
         return
@@ -125,8 +125,10 @@ def note_saved(unit: UnitOfWork, loaded: LoadedAttempt, place: str, policy: Stor
 
 
 def _is_refuted(loaded: LoadedAttempt, place: str) -> ColumnElement[bool]:
-    """By a good save of the attempt at ``place``. Of its own job anything from its hosts: the place it failed at may
-    have another name now, such as another address of one file server, or ``/`` while a share was not mounted.
+    """Return the condition on faults that a good save of the attempt at ``place`` refutes.
+
+    Any fault of its own job on its hosts is refuted: the place it failed at may have another name now, such as another
+    address of one file server, or ``/`` while a share was not mounted.
     """
     is_here = StorageFault.node_id.in_([host.node_id for host in loaded.hosts])
     is_own = StorageFault.job_id == loaded.job.id
@@ -137,9 +139,9 @@ def _is_refuted(loaded: LoadedAttempt, place: str) -> ColumnElement[bool]:
 
 
 def settle_once(units: UnitOfWorkFactory) -> int:
-    """Close what nothing stands for any more, though no save has told so. Returns how many incidents were looked at.
+    """Close incidents without a standing fault, though no save has been reported. Return how many were checked.
 
-    A job that was refused and has ended accuses nobody: its rights have gone with it.
+    A refusal of a job that has ended no longer counts: its rights ended with it.
     """
     with units.begin(_PRINCIPAL, SETTLE, quiet=True) as unit:
         policy = active_policy(unit.session).training.storage
@@ -158,7 +160,7 @@ def settle_once(units: UnitOfWorkFactory) -> int:
 
 
 def _judge(unit: UnitOfWork, places: Collection[str], node_ids: Collection[str], policy: StoragePolicy) -> None:
-    """Open and close what the rule says of these places and of all hosts that ever failed at them."""
+    """Open and close incidents by the rule's verdict on these places and on all hosts that ever failed at them."""
     unit.session.flush()
     nodes = set(node_ids) | nodes_that_failed_at(unit, places)
     blamed = blamed_at(unit, places, nodes, policy)

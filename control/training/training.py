@@ -1,4 +1,4 @@
-"""What ranks report of their training becomes progress, checkpoints and the timeline. Reported, so it judges no GPU.
+"""Training reports of ranks: they become progress, checkpoints and the timeline. Reported, so they judge no GPU.
 
 A host's lines have effect once: their offset moves in the same transaction. A line that fits nothing is counted.
 """
@@ -44,7 +44,7 @@ from muster.wire.training import (
 
 TAKE: Final = declare_action("training.take")
 _TRAINS: Final = (StepDone, CheckpointDone)
-"""By these, of rank 0, a program that says nothing of where it goes on has chosen it."""
+"""By these reports of rank 0, a program that does not report where it continues from has chosen it."""
 
 
 def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
@@ -93,7 +93,7 @@ class _Taker:
         self._wanted_nodes: int | None = None
 
     def take(self, line: TrainLine) -> bool:
-        """Whether the line fitted anything."""
+        """Process a line. Return whether it fitted anything."""
         try:
             require_clean_document(line.message)
             message: AnyRankMessage = msgspec.convert(line.message, AnyRankMessage)
@@ -126,7 +126,7 @@ class _Taker:
                 self._note_of_first_rank(message, at)
 
     def _note_of_first_rank(self, message: Resumed | ResizeAsked | CheckpointInterval, at: datetime) -> None:
-        """What rank 0 says for the whole job."""
+        """Store a report that rank 0 makes for the whole job."""
         if isinstance(message, Resumed):
             self._checkpoints.note_resumed(message.generation, at)
             self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})

@@ -1,4 +1,4 @@
-"""How far a job's ranks are, by their own word: gathered over a batch of lines, and stored once."""
+"""Progress of a job's ranks, by their own reports: gathered over a batch of lines, and stored once."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ MOST_WARNINGS: Final = 16
 
 
 class Progress:
-    """Of the ranks of one host. Rank 0 tells the job's steps as well."""
+    """Progress of the ranks of one host. Rank 0 reports the job's steps as well."""
 
     def __init__(self, session: Session, attempt: Attempt, node_id: NodeId) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class Progress:
 
     @property
     def newest_step(self) -> int | None:
-        """That rank 0 has told in this batch."""
+        """The newest step that rank 0 reported in this batch."""
         return max(self._steps, default=None)
 
     def note_hello(self, rank: int, message: Hello, at: datetime) -> None:
@@ -55,7 +55,7 @@ class Progress:
             self._paces[step] = {"pace": pace, "at": at}
 
     def note_warning(self, rank: int, message: Warned, at: datetime) -> bool:
-        """Whether it is new: each code counts once, and only so many."""
+        """Store a warning. Return whether it is new: each code counts once, and only so many."""
         known = self._warnings.get(rank)
         if known is None:
             stored = self._session.get(TrainingRank, (self._attempt.id, rank))
@@ -89,7 +89,7 @@ class Progress:
         return [{**shared, "step": step, **fields} for step, fields in sorted(found.items())]
 
     def _lengthen_histories(self) -> None:
-        """Only where a point is kept: the longer a run, the more seldom, and the row stays small."""
+        """Add points to histories where one is kept: the longer a run, the more seldom, so the row stays small."""
         if not self._told:
             return
         query = select(TrainingRank.rank, TrainingRank.history)
@@ -103,7 +103,7 @@ class Progress:
 
 
 def history_in(stored: Mapping[str, Any] | None) -> Thinned:
-    """What a rank's row keeps of its steps."""
+    """Return the steps that a rank's row keeps."""
     if stored is None:
         return Thinned()
     return Thinned(stored["stride"], tuple((step, loss, step_s) for step, loss, step_s in stored["points"]))
