@@ -195,7 +195,7 @@ class _Cycle:
             if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
                 comes_to(self.holdings, self.reclaimer, job, len(own.gpus))
         elif verdict is not None:
-            promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
+            promises.lapses.append(Lapse(job.job_id, "it cannot continue now with the GPUs that were held for it"))
         return verdict
 
     def _tried_by_itself(self, promises: Promises, job: WaitingJob) -> Verdict | None:

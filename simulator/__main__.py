@@ -39,12 +39,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument(
         "--scheduler", choices=tuple(_WORLDS), default="mixed",
-        help="the real planner in every world, none but chance, or each in its share of them (default mixed)",
+        help="the real planner in every world, random picking alone, or each in its share of worlds (default mixed)",
     )  # fmt: skip
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--bugs", action="store_true", help=f"find each planted bug within {SEEDS_TO_FIND} seeds")
     parser.add_argument(
-        "--trace", "--seed", type=int, nargs="?", const=-1, metavar="SEED", help="tell one seed event by event"
+        "--trace", "--seed", type=int, nargs="?", const=-1, metavar="SEED", help="print one seed event by event"
     )
     return parser.parse_args()
 

@@ -347,6 +347,6 @@ def _let_go(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bo
         job = lock_job(unit, job_id)
         if _still_needs(unit.session, job_id, unit.now):
             return False
-        why = "the job that it was for waits no more"
+        why = "the job that it was for is no longer pending"
         holds.let_go_and_tell(unit, job, why)
         return True

@@ -60,7 +60,7 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
 
 def quota_kept(over: Verdict, from_ms: int) -> Verdict:
     """Return the verdict for a job over its quota that enough work overtook."""
-    told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
+    told = "as much later work as the policy allows has overtaken it, so its quota is kept for it from about "
     return and_also(over, f"{told}{_rounded(from_ms, 300_000)} on")
 
 
@@ -83,7 +83,7 @@ def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
     allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
     told = f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
-    return f"{told}, and {limit.kept} are kept for jobs that wait" if limit.kept else told
+    return f"{told}, and {limit.kept} are kept for pending jobs" if limit.kept else told
 
 
 def over_share(verdict: Verdict, over_gpus: float) -> Verdict:
@@ -116,7 +116,7 @@ def reclaimed_for_it(
 
 
 def planned_anew(request: Request, through: Funnel) -> Verdict:
-    told = "what was being reclaimed for it no longer suffices, so its place is planned anew"
+    told = "the GPUs that were being reclaimed for it no longer suffice, so it is planned again"
     return verdict_of([_needed(request), told], through, Reason(WaitReason.TRIED_AGAIN))
 
 
@@ -126,7 +126,7 @@ def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     The time is an estimate if jobs there state no wall time. It is rounded up to half a minute, so that the text stays
     the same from cycle to cycle.
     """
-    free = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
+    free = f"enough of them become free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
     own = f"{held.num_free} of the {len(held.gpus)} that it"
     place = Deed(
         f"{free}, and {own} will start on are idle and held for it{_before(held)}",
@@ -152,8 +152,8 @@ def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict
     num_hosts = len(held.gpus) // request.gpus_per_node
     told = (
         f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
-        f"{moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
-        "then the whole gang is placed anew"
+        f"{moment(held.until_ms)} it waits for others of that {request.required} to replace the lost ones: "
+        "then the whole gang is placed again"
     )
     return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
 
@@ -167,7 +167,7 @@ def replacement_reclaimed(
     """
     num_hosts = num_kept // request.gpus_per_node
     kept = f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that {request.required}"
-    due = f"reclaimed in place of those it lost, due by {moment(deadline_ms)}"
+    due = f"reclaimed to replace the lost ones, due by {moment(deadline_ms)}"
     being = f"{kept} are being {due}"
     deed = being if stands else Deed(being, f"{kept} would be {due}")
     missing = request.nodes - num_hosts
@@ -183,16 +183,16 @@ def passed_enough(verdict: Verdict) -> Verdict:
     if verdict.binding in _BEFORE_ANY_GPU:
         return verdict
     told = (
-        "as much work as the policy allows has passed it, so it goes before all of its tier that came later and have "
-        "not run yet"
+        "as much later work as the policy allows has overtaken it, so it goes before all later jobs of its tier that "
+        "have not run yet"
     )
     return and_also(verdict, told)
 
 
 def _in_the_way(until_ms: int) -> str:
     return (
-        f"it would fit where GPUs are held until about {_rounded(until_ms, 300_000)} for a gang before it: with a wall "
-        "time that ends before, it runs there"
+        f"it would fit on GPUs that are held until about {_rounded(until_ms, 300_000)} for a gang before it: with a "
+        "wall time that ends before then, it may run there"
     )
 
 
@@ -276,15 +276,15 @@ def _reasons(state: FleetState, request: Request) -> str:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
     num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
     if num_spares and not request.may_use_spares:
-        reasons.append(f"{num_spares} of those are kept as spares for gangs that lose hosts")
+        reasons.append(f"{num_spares} of the held GPUs are spares for gangs that lose hosts")
     if request.closing_ms is not None:
         closes = state.cell_closes_ms <= request.closing_ms
         num_closing = int(state.tier(request.tier).counts[closes].sum())
         if num_closing:
             first_ms = int(state.cell_closes_ms[closes].min())
             reasons.append(
-                f"{num_closing} of the free on hosts that close for planned work before it would end, the first at "
-                f"{moment(first_ms)}"
+                f"{num_closing} of the free GPUs on hosts that close for planned work before it would end, the first "
+                f"at {moment(first_ms)}"
             )
     return f" ({', '.join(reasons)})" if reasons else ""
 
@@ -333,20 +333,20 @@ def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
 
 def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Clause:
     if isinstance(outcome, Coming):
-        return f"enough of them come free by {moment(outcome.until_ms)} without reclaim"
+        return f"enough of them become free by {moment(outcome.until_ms)} without reclaim"
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
     if outcome.obstacle is Obstacle.TOO_LITTLE:
         told = _has(request.at_least(), outcome.most_nodes, "free", outcome.most_unrounded)
-        return f"reclaim cannot help: even with all that would give way, {told}"
+        return f"reclaim cannot help: even with the GPUs of all reclaimable jobs, {told}"
     if outcome.obstacle is Obstacle.CLOSING:
         return "reclaim would help if it ended before hosts close for planned work"
     if outcome.obstacle is Obstacle.OWN_GUARANTEE:
-        beyond = "with it its tenant, or the department of it, would hold more than is guaranteed in this tier"
-        return Deed(f"{beyond}, so nothing is taken back for it", f"{beyond}, so nothing would be taken back for it")
+        beyond = "with it its tenant, or the tenant's department, would hold more than is guaranteed in this tier"
+        return Deed(f"{beyond}, so nothing is reclaimed for it", f"{beyond}, so nothing would be reclaimed for it")
     if outcome.obstacle is Obstacle.GUARANTEES:
-        return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
+        return "the GPUs that other tenants borrow are not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
         until, when = moment(outcome.until_ms), "when enough jobs have had their minimum run time"
         if outcome.is_behind:

@@ -111,7 +111,7 @@ class Fragments:
     def _table(self, level: int) -> Ints:
         table = self._domains[level]
         if table is None:
-            message = f"level {level} is none of those at which the mix has gangs: a bug of ours"
+            message = f"the mix has no gangs at level {level}: a bug in Muster"
             raise AssertionError(message)
         return table
 

@@ -87,6 +87,6 @@ class FirstRoom:
         counts = range(len(cells) + 1)
         chosen = with_first(bisect_left(counts, True, key=lambda count: with_first(count) is not None))
         if chosen is None:
-            message = "a gang that had room has none: a bug of ours"
+            message = "a gang that had room has none: a bug in Muster"
             raise AssertionError(message)
         return chosen

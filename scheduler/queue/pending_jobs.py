@@ -174,7 +174,7 @@ class Unplaced:
         last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
         is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
         if last and not is_swap:
-            self.withdraw(reclaimer, job, "it would no longer bring the hosts that the job lacks")
+            self.withdraw(reclaimer, job, "it would no longer replace the hosts that the job lost")
             return self._swap_anew(job, request)
         is_ready = not is_swap or replan(self._state, request, last) is not None
         if is_ready and self._placing.start_promised(job, request):
@@ -182,7 +182,7 @@ class Unplaced:
             return None
         through = funnel_beside(self._state, self._reclaimer, request)
         if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
-            self.withdraw(reclaimer, job, "it would no longer make room for the job that it was for")
+            self.withdraw(reclaimer, job, "it would no longer free enough GPUs for the job that it was for")
             return explain.planned_anew(request, through)
         missing = missing_hosts(self._state, request, last) if is_swap else None
         held = promises.held(job.job_id)

@@ -184,7 +184,7 @@ def refusal_of_parent(parents: Mapping[TenantId, TenantId | None], tenant_id: Te
     """Return why ``tenant_id`` cannot come under ``parent`` in this tree, or None. ``parents``: of every tenant."""
     above = _above(parents, parent)
     if tenant_id in above:
-        return "it is the tenant itself, or below it already: a tree has no circles"
+        return "it is the tenant itself, or below it: name a parent outside its own teams"
     depth = len(above) + _depth_below(parents, tenant_id)
     if depth > MOST_LEVELS:
         return f"the tree would be {depth} levels deep; {MOST_LEVELS} is the most"

@@ -42,7 +42,7 @@ def minimal(
     target = _sparing(state, request, [attempts[index] for index in victims], given_by) or place(state, request)
     state.take(np.concatenate([given_by[victim] for victim in victims]))
     if target is None:
-        message = "a cover of victims does not make room for the gang: a bug of ours"
+        message = "a cover of victims does not free enough GPUs for the gang: a bug in Muster"
         raise AssertionError(message)
     used = set(owner[target.gpus].tolist())
     return target, [victim for victim in victims if victim in used]

@@ -82,7 +82,7 @@ class Reclaimer:
             if job_id in waiting:
                 self.promises.hold(job_id, self.promises.held(job_id))
             else:
-                self.withdraw(job_id, "the job that it was for waits no more")
+                self.withdraw(job_id, "the job that it was for is no longer pending")
 
     def withdraw(self, job_id: JobId, why: str) -> None:
         """Withdraw the reclaims for the job: the victims continue, and none of them is chosen again in this cycle."""

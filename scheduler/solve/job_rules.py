@@ -71,7 +71,9 @@ def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
     is_rigid = not topology.slices and topology.balance is None and spec.layout is None
     if shape.is_elastic and not is_rigid:
         yield Fault(
-            "/shape", "elastic", "an elastic job takes neither slices, nor balance, nor layout: its size changes"
+            "/shape",
+            "elastic",
+            "the size of an elastic job changes: leave out its slices, balance and layout, or give it one size",
         )
         return
     yield from _faults_of_slices(spec, policy)
@@ -105,8 +107,8 @@ def _is_wider(level: str, balance: str | None, policy: PlacementPolicy) -> bool:
 
 def _torn_apart(what: str, balance: str | None) -> Fault:
     detail = (
-        f"{what} of a level wider than {balance} are not spread evenly: an even spread over {balance} would tear them "
-        "apart, one over their own level does not"
+        f"{what} of a level wider than {balance} cannot be spread evenly over {balance}, which would divide them: "
+        "name their own level as `balance`"
     )
     return Fault("/topology/balance", "within_slices", detail)
 
@@ -134,7 +136,7 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
     elif layout.tp > per_host and policy.nvlink_level is None and not layout.allow_tp_across_nodes:
         detail = (
             f"a tensor-parallel group of {layout.tp} ranks would span hosts of {per_host}, and an NVLink domain is one "
-            "host here: take tp up to that, or say `allow_tp_across_nodes`, and it runs over the network"
+            "host here: take tp up to that, or set `allow_tp_across_nodes`, and it runs over the network"
         )
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     else:

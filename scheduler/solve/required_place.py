@@ -55,7 +55,7 @@ def broken_by(asked: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
     there = list(hosts)
     barred = sum(len(each.ranks) for each in there if not asked.labels.admits(each.labels.items()))
     if barred:
-        return f"the labels of {barred} of its hosts leave the job out"
+        return f"the labels of {barred} of its hosts exclude the job"
     return next((broken for one in asked.within if (broken := _broken(one, asked.levels, there)) is not None), None)
 
 
@@ -67,7 +67,7 @@ def _broken(one: Slice, levels: Sequence[str], hosts: Sequence[HostsThere]) -> s
     for each in hosts:
         domain = each.path[:depth]
         if not domain[-1]:
-            return f"nobody knows in which {one.level} {len(each.ranks)} of its hosts are"
+            return f"the {one.level} of {len(each.ranks)} of its hosts is unknown"
         for rank in each.ranks:
             if homes.setdefault(rank // one.nodes, domain) != domain:
                 return f"hosts that have to share one {one.level} are in several"

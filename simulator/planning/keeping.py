@@ -58,7 +58,7 @@ def fault_of_kept(asked: Question, decided: Plan) -> str | None:
     for own in asked.workload.holds:
         job = queue.get(own.job_id)
         if job is not None and own.job_id not in settled and not _may_wait(job, asked.policy, asked.workload.now_ms):
-            return f"{own} is held on, and {own.job_id} neither goes on with it nor waits for a replacement"
+            return f"{own} remains held, and {own.job_id} neither continues on it nor waits for a replacement"
     return None
 
 

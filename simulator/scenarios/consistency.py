@@ -69,7 +69,9 @@ def _of_domains(form: ScenarioForm) -> Iterator[Disagreement]:
         if not meant:
             yield Disagreement(place, f"no path of the topology has the domain {window.domain}")
         elif len(meant) > 1:
-            yield Disagreement(place, f"{window.domain} is a name of several domains, say which: {', '.join(meant)}")
+            yield Disagreement(
+                place, f"{window.domain} is a name of several domains: use one of the paths {', '.join(meant)}"
+            )
 
 
 def _states(form: ScenarioForm) -> Iterator[tuple[Place, GpuState]]:
@@ -83,7 +85,7 @@ def _of_tenants(form: ScenarioForm) -> Iterator[Disagreement]:
     for tenant, tier, place in _quotas(form):
         told[tenant, tier] += 1
         if told[tenant, tier] == 2:
-            yield Disagreement(place, f"the quota of {tenant} in {tier} is said twice")
+            yield Disagreement(place, f"the quota of {tenant} in {tier} is given twice")
     known = {one.name for one in form.tenants}
     if not known:
         return
@@ -166,7 +168,7 @@ def _of_the_form(pointer: str) -> Place:
 def _of_times(form: ScenarioForm) -> Iterator[Disagreement]:
     for number, job in enumerate(form.jobs.queued):
         if job.queued_s > 0:
-            words = f"must be at most 0: {job.name} waits at second 0 already; who comes later is a submit of requests"
+            words = f"must be at most 0: {job.name} is pending at second 0; submit a later job in requests"
             yield Disagreement(("jobs", "queued", number, "queued_s"), words)
     for place, one in form.told:
         for word, asked in (("submit", one.submit), ("plan", one.plan)):
@@ -186,7 +188,7 @@ def _of_ends(form: ScenarioForm) -> Iterator[Disagreement]:
         for word, name in (("cancel", one.cancel), ("end", one.end)):
             if name is None or name in there:
                 continue
-            words = f"{word} names {name}, and no job of the scenario is named so"
+            words = f"{word} names {name}, and no job of the scenario has that name"
             if name in later:
                 words = f"{word} names {name}, which is submitted only after that, at {later[name]:g} s"
             yield Disagreement((*place, word), words)

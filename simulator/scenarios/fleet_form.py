@@ -38,7 +38,7 @@ class Nodes(StrictModel):
         if not isinstance(said, dict) or "domain" not in said:
             return said
         if "path" in said:
-            raise ValueError("says either path or domain")
+            raise ValueError("has both path and domain: give one of them")
         rest = {name: value for name, value in said.items() if name != "domain"}
         domain = said["domain"]
         return {**rest, "path": domain.split("/") if isinstance(domain, str) else domain}
@@ -48,7 +48,7 @@ class Nodes(StrictModel):
     def _range_has_nodes(cls, names: str) -> str:
         found = _RANGE.fullmatch(names)
         if found is None and ("[" in names or "]" in names):
-            raise ValueError(f"{names} is no range: one of nodes is written a[0-3], with the range at the end")
+            raise ValueError(f"{names} is no range: a range of nodes is written a[0-3], with the brackets at the end")
         if found is not None and int(found.group(3)) < int(found.group(2)):
             stem, first, last = found.groups()
             raise ValueError(f"{names} has no node: the lower number comes first, as in {stem}[{last}-{first}]")
@@ -65,8 +65,8 @@ class Nodes(StrictModel):
         rails = rails_of_label(self.attributes.get(RAILS_LABEL, NO_RAILS))
         if rails and len(rails) != self.gpus:
             raise ValueError(
-                f"attributes.{RAILS_LABEL} says the rails of {len(rails)} GPUs, and gpus of {self.names} is "
-                f"{self.gpus}: say one for each by slot, or `{NO_RAILS}`"
+                f"attributes.{RAILS_LABEL} has the rails of {len(rails)} GPUs, and gpus of {self.names} is "
+                f"{self.gpus}: give one for each by slot, or `{NO_RAILS}`"
             )
         return self
 
@@ -141,7 +141,7 @@ class TierQuota(StrictModel):
         if self.ceiling_gpus is not None and self.guaranteed_gpus > self.ceiling_gpus:
             raise ValueError(
                 f"guaranteed_gpus is {self.guaranteed_gpus}, and ceiling_gpus {self.ceiling_gpus}: "
-                "at most the ceiling can be guaranteed"
+                "guarantee at most the ceiling"
             )
         return self
 

@@ -33,7 +33,7 @@ class Happening(StrictModel):
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
         if sum(getattr(self, word) is not None for word in _WORDS) != 1:
-            raise ValueError(f"says one of {', '.join(_WORDS[:-1])} and {_WORDS[-1]}")
+            raise ValueError(f"must have exactly one of {', '.join(_WORDS[:-1])} and {_WORDS[-1]}")
         return self
 
 
@@ -53,7 +53,7 @@ class Maintenance(StrictModel):
     @model_validator(mode="after")
     def _is_somewhere(self) -> Self:
         if bool(self.nodes) == (self.domain is not None):
-            raise ValueError("says either nodes or a domain")
+            raise ValueError("must have either nodes or a domain")
         return self
 
 

@@ -104,7 +104,7 @@ class QueuedJob(JobFields):
         rest = {name: value for name, value in said.items() if name != "total_gpus"}
         total, each = said["total_gpus"], said.get("gpus_per_node", 8)
         if "nodes" in said:
-            raise ValueError("says either nodes or total_gpus")
+            raise ValueError("has both nodes and total_gpus: give one of them")
         if type(each) is not int or each < 1:
             return rest  # which its own rule refuses
         if type(total) is not int or total < 1:

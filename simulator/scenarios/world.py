@@ -97,7 +97,7 @@ class _World:
                 return
             self._now_ms = max(self._now_ms, moment)
             self._pass()
-        message = "the scenario does not come to rest"
+        message = f"the scenario does not end: it has more than {_MOST_MOMENTS:,} moments of change; shorten it"
         raise ValueError(message)
 
     def happen(self, together: Sequence[Happening]) -> None:

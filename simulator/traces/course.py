@@ -130,7 +130,7 @@ class Course:
         if self._num_drawn > MOST_FAILURES:
             message = (
                 f"{self.num_left:,} jobs have not ended after {MOST_FAILURES:,} failures: at this rate they lose as "
-                "much as they do, or never have their nodes at once; a lower rate, or more checkpoints, is wanted"
+                "much as they do, or never have their nodes at once; use a lower rate, or more checkpoints"
             )
             raise EndlessError(message)
         if node in cluster.away:

@@ -67,7 +67,7 @@ def jobs_of(
     if reader.faults:
         raise TraceError(reader.faults)
     if not found:
-        raise TraceError(["no row stands behind the header: a job a row is wanted"])
+        raise TraceError(["the file has no row after the header: give a row for each job"])
     return sorted(found, key=lambda job: job.submit_s)
 
 
@@ -76,11 +76,11 @@ def require_columns(header: Iterable[str] | None) -> None:
     told = list(header or ())
     twice = [name for name in (*REQUIRED, *OPTIONAL) if told.count(name) > 1]
     if twice:
-        raise TraceError([f"the header has {', '.join(twice)} twice: each column is wanted once"])
+        raise TraceError([f"the header has {', '.join(twice)} twice: give each column once"])
     there = set(told)
     missing = [name for name in REQUIRED if name not in there]
     if missing:
-        accepted = f"wanted are {', '.join(REQUIRED)}, and {', '.join(OPTIONAL)} where there are any"
+        accepted = f"the columns are {', '.join(REQUIRED)}, and optionally {', '.join(OPTIONAL)}"
         raise TraceError([f"the header lacks {', '.join(missing)}: {accepted}"])
 
 
@@ -93,7 +93,7 @@ class _Reader:
         """Return the job of the row; None, with a fault recorded, if it is none."""
         num_faults = len(self.faults)
         if SURPLUS in row:
-            self._fault(place, "has more fields than the header has columns: numbers have a point, no comma")
+            self._fault(place, "has more fields than the header has columns: write decimals with a point, not a comma")
         submit_s = self._seconds(place, row, "submit_s")
         duration_s = self._seconds(place, row, "duration_s")
         gpus = self._count(place, row, "gpus", self._num_nodes * self._gpus_per_node)

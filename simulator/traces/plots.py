@@ -15,14 +15,14 @@ _CAUSES: Final = {
     "repairs": "repairs",
     "idle_scattered": "idle, scattered",
     "idle_whole_nodes": "idle, whole nodes",
-    "no_demand": "nobody waited",
+    "no_demand": "no pending job",
 }
 
 
 def plots_of(report: Report) -> dict[str, str]:
     """Return charts: queue length, utilisation and fragmentation over time; waits by size; GPU-hours lost by cause."""
     days = [span.starts_s / _DAY_S for span in report.over_time]
-    percent = [Line("GPUs that jobs held", [100 * span.utilisation for span in report.over_time])]
+    percent = [Line("GPUs of jobs", [100 * span.utilisation for span in report.over_time])]
     if report.failures:
         percent.append(Line("GPUs of failed nodes", [100 * span.away for span in report.over_time]))
     scattered = [Line("on nodes partly in use", [100 * span.scattered for span in report.over_time])]
@@ -38,10 +38,10 @@ def plots_of(report: Report) -> dict[str, str]:
     lost = [Bar(_CAUSES[cause], hours, f"{hours:,.0f}") for cause, hours in asdict(report.lost_gpu_hours).items()]
     since = "days since the first submission"
     return {
-        "queue-length.svg": lines("Queue length", days, waiting, x_unit=since, y_unit="jobs that wait"),
+        "queue-length.svg": lines("Queue length", days, waiting, x_unit=since, y_unit="pending jobs"),
         "utilisation.svg": lines("Utilisation", days, percent, x_unit=since, y_unit="% of the fleet's GPUs"),
         "fragmentation.svg": lines(
-            "Fragmentation: idle GPUs beside others in use",
+            "Fragmentation: idle GPUs next to others in use",
             days,
             scattered,
             x_unit=since,

@@ -150,7 +150,7 @@ def _full_notices(world: Inspector) -> None:
         life = world.store.attempts[attempt_id]
         least_ms = world.store.rows[life.job_id].notice_ms or 0
         told_ms = notice.deadline_ms - notice.committed_ms
-        require(told_ms >= least_ms, "I8", f"{attempt_id} has {told_ms} ms to leave, and was promised {least_ms}")
+        require(told_ms >= least_ms, "I8", f"{attempt_id} has {told_ms} ms to leave, and its tier gives {least_ms}")
 
 
 def _least_runs(world: Inspector) -> None:
@@ -158,7 +158,7 @@ def _least_runs(world: Inspector) -> None:
         life = world.store.attempts[attempt_id]
         ran_ms = world.store.ran_ms(life, notice.committed_ms)
         least_ms = world.store.rows[life.job_id].min_run_ms
-        require(ran_ms >= least_ms, "I9", f"{attempt_id} is reclaimed after {ran_ms} ms, and was promised {least_ms}")
+        require(ran_ms >= least_ms, "I9", f"{attempt_id} is reclaimed after {ran_ms} ms, and its tier gives {least_ms}")
 
 
 def _breaker_knows(world: Inspector) -> None:
@@ -199,7 +199,7 @@ def _only_forward(world: Inspector) -> None:
         is_newer = now is not None and (
             now.seq >= before.seq if now.boot_id == before.boot_id else before.boot_id in now.past_boots
         )
-        require(is_newer, "I14", f"{node_id} was heard as {before}, and then as {now}")
+        require(is_newer, "I14", f"the contact of {node_id} was {before}, and then {now}")
     for attempt_id, life in world.store.attempts.items():
         for part in life.hosts:
             is_over = part.state not in _OVER or not world.store.truth.runs((attempt_id, part.node_id))
@@ -291,16 +291,16 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I12": _accepted_are_kept,
     "I13": _programs_apart,
     "I14": _only_forward,
-    "I15": NotOfThisWorld("a checkpoint is a fence here, no file: the tests of train and of services.checkpoints"),
-    "I16": NotOfThisWorld("nobody asks over HTTP: tests/authorisation asks as everybody for everything"),
+    "I15": NotOfThisWorld("a checkpoint is a fence here, no file: the tests of train and of control.checkpoints"),
+    "I16": NotOfThisWorld("no caller uses HTTP: tests/authorisation requests everything as every role"),
     "I17": NotOfThisWorld("there are no secrets and no log: the tests of keys and logs"),
     "I18": NotOfThisWorld("the store keeps no events: the unit of work raises; histories played over PostgreSQL"),
     "I19": _decided_alike,
-    "I20": AtItsMoment("liveness at the world's end: in one of seven worlds no ring ever arrives"),
+    "I20": AtItsMoment("liveness at the world's end: in one of seven worlds no wake-up ever arrives"),
     "I21": _ends_are_final,
     "I22": _free_is_clean,
     "I23": _counted_once,
-    "I24": NotOfThisWorld("nobody selects: the tests of fleet.override_standing"),
+    "I24": NotOfThisWorld("there is no selector: the tests of fleet.override_standing"),
     "I25": _deadlines_stand,
     "I26": AtItsMoment("judging.Standings.moves, for each move of a GPU by a rate, a score or flapping"),
 }

@@ -78,7 +78,9 @@ class Notices:
     def withdraw(self, attempt_id: AttemptId, at_ms: int) -> None:
         """Withdraw a notice that no host knows of."""
         notice = self.newest[attempt_id]
-        require(not notice.is_told, "withdrawal", f"{attempt_id} was told already, and its reclaim is withdrawn")
+        require(
+            not notice.is_told, "withdrawal", f"a host of {attempt_id} knows its notice, and the reclaim is withdrawn"
+        )
         self._move(attempt_id, ReclaimState.WITHDRAWN, at_ms)
         self.num_withdrawn += 1
 

@@ -43,11 +43,11 @@ PLANTED_BUGS: Final = (
         server_timers=patches.lend_longer,
     ),
     _bug(
-        "no_reaper", "an order is rung once; nothing rings again, lists it or gives it up", 0, "liveness",
+        "no_reaper", "one wake-up is sent for an order; no later one, no list and no reaper follows", 0, "liveness",
         attempt_step=patches.no_reaper, lists_unclaimed_unrung=False,
     ),
     _bug(
-        "stale_completion", "what an old attempt reports is taken for the new one", 0, "I14",
+        "stale_completion", "the report of an old attempt is applied to the new one", 0, "I14",
         checks_fence_of_reports=False,
     ),
     _bug(
@@ -79,7 +79,7 @@ PLANTED_BUGS: Final = (
         looks_before_it_says_clean=False,
     ),
     _bug(
-        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 1, "I14",
+        "old_boots_believed", "a delayed heartbeat of an earlier boot is accepted", 1, "I14",
         hear=patches.believe_all_boots, knows_claiming_boot=False,
     ),
     _bug(
@@ -87,7 +87,7 @@ PLANTED_BUGS: Final = (
         rechecks_snapshot=False,
     ),
     _bug(
-        "holds_not_asked", "a commit takes what is held for a job that changes its size", 11, "hold",
+        "holds_not_asked", "a commit takes GPUs that are held for a job that changes its size", 11, "hold",
         rechecks_holds=False,
     ),
     _bug(
@@ -111,7 +111,7 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.forget_grants,
     ),
     _bug(
-        "stop_not_resumed", "a stop is lost with the launcher that had noted it", 3, "liveness",
+        "stop_not_resumed", "a stop is lost with the launcher that had recorded it", 3, "liveness",
         host_restarted=patches.forget_stops,
     ),
     _bug(
@@ -127,7 +127,7 @@ PLANTED_BUGS: Final = (
         host_step=patches.go_by_oneself,
     ),
     _bug(
-        "goes_with_the_first", "a gang is told to start with its first ready host", 1, "all or none",
+        "goes_with_the_first", "a gang gets the go with its first ready host", 1, "all or none",
         attempt_step=patches.go_with_the_first,
     ),
     _bug(
@@ -143,19 +143,19 @@ PLANTED_BUGS: Final = (
         admit=patches.admit_all,
     ),
     _bug(
-        "breaker_forgotten", "the breaker is in the server's memory, and gone with it", 13, "I10",
+        "breaker_forgotten", "the breaker is in the server's memory, and lost with it", 13, "I10",
         forgets_breaker_at_restart=True,
     ),
     _bug(
-        "old_burn_in_proves", "a burn-in proves past what was told after it began", 3, "I11",
+        "old_burn_in_proves", "a burn-in counts as proof against findings reported after it began", 3, "I11",
         decide=patches.decide_by_any_burn_in,
     ),
     _bug(
-        "old_rates_act", "what comes to light half an hour late still lowers the score", 0, "I26",
+        "old_rates_act", "a finding that arrives half an hour late still lowers the score", 0, "I26",
         health_policy=patches.POLICY_THAT_NEVER_FORGETS,
     ),
     _bug(
-        "fast_clocks_believed", "a finding counts from the time that its host says, be it yet to come", 439, "liveness",
+        "fast_clocks_believed", "a finding counts from its host's time, even if that is in the future", 439, "liveness",
         clamps_times=False,
     ),
     _bug(
@@ -179,23 +179,23 @@ PLANTED_BUGS: Final = (
         remembers_keys=False,
     ),
     _bug(
-        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 11, "hold",
+        "planner_ignores_holds", "GPUs that are held for one job are planned, and given, to another", 11, "hold",
         plan=misplanning.ignore_holds, rechecks_holds=False,
     ),
     _bug(
-        "kept_not_held", "what an interrupted attempt had is anybody's until its job is placed again", 40, "kept",
+        "kept_not_held", "any job may take an interrupted attempt's GPUs until its job is placed again", 40, "kept",
         keeps_interrupted=False,
     ),
     _bug(
-        "kept_given_away", "what is kept for an interrupted job is planned, and given, to another", 14, "kept",
+        "kept_given_away", "GPUs that are kept for an interrupted job are planned, and given, to another", 14, "kept",
         plan=misplanning.ignore_kept, rechecks_kept=False,
     ),
     _bug(
-        "evacuees_counted_on", "GPUs are promised to another with which an evacuated job goes on", 70, "kept",
+        "evacuees_counted_on", "GPUs with which an evacuated job continues are held for another", 70, "kept",
         plan=misplanning.count_on_evacuees, rechecks_staying=False,
     ),
     _bug(
-        "kept_for_ever", "who cannot go on with what it keeps never gives it back", 14, "given back",
+        "kept_for_ever", "a job that cannot continue on its kept GPUs never gives them back", 14, "given back",
         plan=misplanning.never_give_back,
     ),
     _bug(
@@ -203,11 +203,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.wait_for_ever,
     ),
     _bug(
-        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 40, "I7",
+        "reserved_reclaimed", "GPUs are reclaimed from a tier that no rule may reclaim", 40, "I7",
         plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
     ),
     _bug(
-        "min_run_ignored", "an attempt is taken back before its minimum run time", 22, "I9",
+        "min_run_ignored", "an attempt is reclaimed before its minimum run time", 22, "I9",
         plan=misplanning.ignore_min_run, rechecks_victims=False,
     ),
     _bug(
@@ -227,7 +227,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.split_slices, rechecks_places=False,
     ),
     _bug(
-        "spread_over_unknown", "an even spread has hosts of which nobody knows where they stand", 236, "level",
+        "spread_over_unknown", "an even spread has hosts whose place is unknown", 236, "level",
         plan=misplanning.spread_over_unknown, rechecks_places=False,
     ),
     _bug(
@@ -239,19 +239,19 @@ PLANTED_BUGS: Final = (
         plan=misplanning.give_a_gpu_twice,
     ),
     _bug(
-        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 284, "reclaim",
+        "one_victim_more", "a job whose GPUs no job needs gets a notice", 284, "reclaim",
         plan=misplanning.evict_one_more,
     ),
     _bug(
-        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 653, "reclaim",
+        "reclaimed_for_nobody", "notice is given for a job that is no longer pending by then", 653, "reclaim",
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 202, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 202, "withdrawal",
         rechecks_told=False,
     ),
     _bug(
-        "order_of_reading", "the queue goes by the order in which its rows were read", 10, "I19",
+        "order_of_reading", "the queue follows the order in which its rows were read", 10, "I19",
         plan=misplanning.take_the_first_told,
     ),
 )  # fmt: skip

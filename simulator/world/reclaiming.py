@@ -74,7 +74,7 @@ class Reclaims:
             return
         self._server.failpoint(f"{_NOTIFY}.before_commit")
         is_for_somebody = store.jobs[beneficiary].state is JobState.QUEUED
-        require(is_for_somebody, "reclaim", f"{beneficiary} waits no more, and others are told to leave for it")
+        require(is_for_somebody, "reclaim", f"{beneficiary} is no longer pending, and others get notices for it")
         leaving = self._goes_on_there(held)
         require(not leaving, "kept", f"{leaving} stay their jobs' as those leave, and are held for {beneficiary}")
         fault = fault_of_reclaimed(store.rules, row, held, chosen, store.gpus)
@@ -206,7 +206,7 @@ class Reclaims:
     def let_go_of_idle(self, job_id: JobId) -> None:
         """End the hold of a job that neither leaves for another size nor is pending."""
         if job_id in self.idle_holders():
-            self.lapse(job_id, "the job that it was for waits no more")
+            self.lapse(job_id, "the job that it was for is no longer pending")
 
     def idle_holders(self) -> list[JobId]:
         store, promised = self._store, self._store.notices.held_for()

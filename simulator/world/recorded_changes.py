@@ -120,12 +120,12 @@ class Changes:
 
     def _let_go(self, idle: Sequence[JobId]) -> None:
         for job_id in idle:
-            self._store.let_go(job_id, "its job waits no more")
+            self._store.let_go(job_id, "its job is no longer pending")
             del self._holders[job_id]
 
     def _lapse(self, job_id: JobId) -> None:
         def lapse() -> None:
-            self._store.let_go(job_id, "it waits in vain, or no more")
+            self._store.let_go(job_id, "it waits without a result, or is no longer pending")
             self._holders.pop(job_id, None)
             self._end_hold(job_id)
 

@@ -89,7 +89,7 @@ class Store:
         self.num_changes += before is None or before.state is not life.state
         self.jobs[life.job_id] = life
         if life.state in TERMINAL_JOB_STATES or life.state is JobState.HELD:
-            self.let_go(life.job_id, "the job that it was for waits no more")
+            self.let_go(life.job_id, "the job that it was for is no longer pending")
 
     def hold(self, job_id: JobId, gpus: Iterable[GpuUuid]) -> None:
         """Hold GPUs for a job that changes its size, or the reclaimed GPUs for a pending one."""
@@ -186,7 +186,9 @@ class Store:
         ran_ms, told_ms = self.ran_ms(life, notice.committed_ms), notice.deadline_ms - notice.committed_ms
         require(ran_ms >= row.min_run_ms, "I9", f"{life.attempt_id} is reclaimed after it ran for {ran_ms} ms")
         least_ms = row.notice_ms or 0
-        require(told_ms >= least_ms, "I8", f"{life.attempt_id} has {told_ms} ms to leave, and was promised {least_ms}")
+        require(
+            told_ms >= least_ms, "I8", f"{life.attempt_id} has {told_ms} ms to leave, and its tier gives {least_ms}"
+        )
         self.num_changes += 1
         self.notices.give(life.attempt_id, row.tenant, notice)
         if self.rules.is_planned:

@@ -61,7 +61,7 @@ class Truth:
             if other.attempt_id == run.attempt_id:
                 continue
             require(
-                other.node_id != run.node_id, "I13", f"{run.attempt_id} starts beside {other.attempt_id} on one host"
+                other.node_id != run.node_id, "I13", f"{run.attempt_id} starts next to {other.attempt_id} on one host"
             )
             require(
                 run.rule is not NodeLossRule.WAIT,

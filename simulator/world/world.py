@@ -200,7 +200,7 @@ class World:
         jobs = [f"{job.job_id} {job.state} ({job.reason})" for job in self.store.jobs.values()]
         attempts = [str(self.store.attempts[attempt_id]) for attempt_id in self.store.open_attempts]
         records = [f"{host.name}: {record}" for host in self.hosts.values() for record in host.ledger.records.values()]
-        return "not at rest: " + "\n  ".join(
+        return "not idle: " + "\n  ".join(
             (
                 *jobs,
                 *attempts,

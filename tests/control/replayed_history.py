@@ -158,7 +158,7 @@ class Replay:
 
     def lapse(self, job_id: JobId) -> None:
         with self.units.begin(SCHEDULER, LAPSE) as unit:
-            lapse(unit, Lapse(self.job_ids[job_id], "it waits in vain, or no more"))
+            lapse(unit, Lapse(self.job_ids[job_id], "it waits without a result, or is no longer pending"))
 
     def withdraw(self) -> None:
         withdraw_idle(self.units, SCHEDULER)

@@ -45,9 +45,9 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"submit_s,gpus\n0,1\n", "the header lacks duration_s: wanted are submit_s, gpus, duration_s"),
+        (b"submit_s,gpus\n0,1\n", "the header lacks duration_s: the columns are submit_s, gpus, duration_s"),
         (b"", "the header lacks submit_s, gpus, duration_s"),
-        (b"submit_s,gpus,duration_s\n", "no row stands behind the header"),
+        (b"submit_s,gpus,duration_s\n", "the file has no row after the header"),
         (
             b"submit_s,gpus,duration_s\n0,99,1\n,,\n",
             "line 2: gpus=99: takes 13 nodes, and this fleet has 4: 32 GPUs at most; line 3:",
@@ -58,7 +58,7 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
             b'submit_s,gpus,duration_s,note\n0,1,1,"a\nb"\n0,0,1,"c\n\nd"\n0,0,1,e\n',
             "trace.csv: line 4: gpus='0': must be a whole number, from 1 to this fleet's 32; line 7: gpus='0'",
         ),
-        (b"submit_s,gpus,duration_s,gpus\n0,1,1,2\n", "the header has gpus twice: each column is wanted once"),
+        (b"submit_s,gpus,duration_s,gpus\n0,1,1,2\n", "the header has gpus twice: give each column once"),
         (b"submit_s,gpus,duration_s,vc\n0,1,1,a\x1b[2J\n", "line 2: vc='a\\x1b[2J': must be printable"),
         (b"submit_s,gpus,duration_s\n0,8,1,5\n", "line 2: has more fields than the header has columns"),
         (b'submit_s,gpus,duration_s,note\n0,8,1,a\n1,8,1,"b\n2,8,1,c\n', "is a quote left open?"),

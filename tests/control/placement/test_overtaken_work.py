@@ -56,4 +56,4 @@ def test_who_was_passed_enough_goes_before_a_shorter_one_and_is_told(stage: Stag
     stage.run("on_demand", shape={"gpus_per_node": 2})
     stage.pass_time(BOUND_S)
     stage.cycle()
-    assert "as much work as the policy allows has passed it" in stage.job(gang).state_reason
+    assert "as much later work as the policy allows has overtaken it" in stage.job(gang).state_reason

@@ -103,11 +103,11 @@ def goes_to_another_rack(stage: Stage, on: Sequence[int]) -> None:
 @pytest.mark.parametrize(
     ("spec", "change", "why"),
     [
-        (NEW, loses_its_label, "the labels of 1 of its hosts leave the job out"),
-        (NEW, loses_any_label, "the labels of 1 of its hosts leave the job out"),
+        (NEW, loses_its_label, "the labels of 1 of its hosts exclude the job"),
+        (NEW, loses_any_label, "the labels of 1 of its hosts exclude the job"),
         (SITE, goes_to_another_site, "share one site are in several"),
-        (SITE, goes_nobody_knows_where, "nobody knows in which site 1 of its hosts are"),
-        (SPREAD, leaves_every_rack, "nobody knows in which rack 1 of its hosts are"),
+        (SITE, goes_nobody_knows_where, "the site of 1 of its hosts is unknown"),
+        (SPREAD, leaves_every_rack, "the rack of 1 of its hosts is unknown"),
         (SLICES, goes_to_another_rack, "share one rack are in several"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_change_that_is_under_way_is_waited_for_and_seen(stage: Stage) -> None
             other.session.flush()
             committing = pool.submit(commit, stage, placement)
             wait_until(lambda: is_waiting(stage), pause_s=0.01)
-        with pytest.raises(PlacementLostError, match="leave the job out"):
+        with pytest.raises(PlacementLostError, match="exclude the job"):
             committing.result()
     assert stage.fleet.attempts(job_id) == []
 

@@ -106,7 +106,7 @@ def test_cancelled_before_the_host_heard_it_is_withdrawn_and_the_victim_goes_on(
     stage.fleet.cancel(reserved)
     assert stage.cycle().reclaims == (), "an empty queue does not end the cycle early"
     reclaim = stage.reclaim()
-    assert (reclaim.state, reclaim.settled_why) == ("WITHDRAWN", "the job that it was for waits no more")
+    assert (reclaim.state, reclaim.settled_why) == ("WITHDRAWN", "the job that it was for is no longer pending")
     assert stage.beat_all() == []
     assert stage.stop_requests() == []
     assert stage.job(spot).state is JobState.ACTIVE

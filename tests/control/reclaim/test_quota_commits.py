@@ -85,7 +85,7 @@ def department(two_hosts: Stage) -> Department:
 def test_what_is_reclaimed_for_one_team_is_not_reclaimed_for_another_on_the_same_quota(department: Department) -> None:
     first, second = department.two_plans()
     department.commit(first)
-    with pytest.raises(ReclaimLostError, match="2 are kept for jobs that wait"):
+    with pytest.raises(ReclaimLostError, match="2 are kept for pending jobs"):
         department.commit(second)
     assert [one.beneficiary_job_id for one in department.stage.reclaims()] == [first[0].beneficiary]
     assert department.stage.held_for(second[0].beneficiary) == set()
@@ -100,7 +100,7 @@ def test_of_two_schedulers_that_commit_at_once_the_later_waits_for_the_first_and
             notify(unit, first, active_policy(unit.session))
             later = pool.submit(department.commit, second)
             _wait_until_locked_out(department, later)
-        with pytest.raises(ReclaimLostError, match="kept for jobs that wait"):
+        with pytest.raises(ReclaimLostError, match="kept for pending jobs"):
             later.result(timeout=10)
     assert len(department.stage.reclaims()) == 1
 

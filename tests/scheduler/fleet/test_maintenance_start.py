@@ -50,7 +50,7 @@ def test_who_waits_for_it_is_told_by_its_token_and_in_words() -> None:
     (waiting,) = decide([lasting(job("j", nodes=4, gpus=8), 90)]).waiting
     assert waiting.verdict.binding is WaitReason.MAINTENANCE
     assert Reason(WaitReason.MAINTENANCE, 16, 2) in waiting.verdict.reasons
-    assert "16 of the free on hosts that close for planned work before it would end, the first at " in waiting.why
+    assert "16 of the free GPUs on hosts that close for planned work before it would end, the first at " in waiting.why
     closes_at = datetime.fromtimestamp((NOW_MS + 60 * MINUTE_MS) / 1000, UTC)
     assert f"the first at {closes_at:%Y-%m-%dT%H:%M:%SZ})" in waiting.why
     assert "with every GPU idle it fits if it ends before hosts close for planned work" in waiting.why

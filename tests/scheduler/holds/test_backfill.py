@@ -51,7 +51,7 @@ def test_a_gang_has_the_hosts_held_that_it_will_start_on() -> None:
     (held,) = decided.holds
     assert (held.job_id, held.num_free, held.until_ms) == ("gang", 8, NOW_MS + 60 * MINUTE_MS)
     assert set(held.gpus) == {*of_host("r0h0"), *of_host("r0h1")}
-    assert "come free by 1970-01-01T17:40:00Z without reclaim, and 8 of the 16" in why(decided, "gang")
+    assert "become free by 1970-01-01T17:40:00Z without reclaim, and 8 of the 16" in why(decided, "gang")
 
 
 def test_only_who_is_gone_before_runs_on_what_is_held() -> None:
@@ -61,7 +61,7 @@ def test_only_who_is_gone_before_runs_on_what_is_held() -> None:
         assert placed(decided) == (["small"] if passes else []), wall
         assert decided.holds[0].job_id == "gang"
         if not passes:
-            assert "GPUs are held until about 1970-01-01T17:40:00Z for a gang before it" in why(decided, "small")
+            assert "GPUs that are held until about 1970-01-01T17:40:00Z for a gang before it" in why(decided, "small")
 
 
 def test_what_is_not_held_is_passed_by_anybody() -> None:

@@ -82,7 +82,7 @@ def test_who_is_gone_before_passes_and_who_is_not_follows() -> None:
     behind = [waiting("short", 1, nodes=2, wall=50), waiting("long", 2, nodes=2, wall=90)]
     decided = decide(SIXTEEN, [waiting("gang", 0, nodes=16, wall=60), *behind], TWELVE_FOR_AN_HOUR)
     assert (placed(decided), starts(decided)) == (["short"], {"gang": 60, "long": 120})
-    assert "come free by 1970-01-01T18:40:00Z" in why(decided, "long")
+    assert "become free by 1970-01-01T18:40:00Z" in why(decided, "long")
     assert "after one job before it that will run there until then" in why(decided, "long")
 
 

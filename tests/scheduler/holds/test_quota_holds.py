@@ -58,7 +58,7 @@ def test_of_two_jobs_for_one_of_which_there_is_quota_one_alone_reclaims() -> Non
     assert (verdict.binding, verdict.reasons[0].num_gpus) == (WaitReason.QUOTA, 8)
     assert verdict.why == (
         "needs 8 GPUs, but its tenant holds 0 of the 8 GPUs that its quota allows in the tier reserved, "
-        "and 8 are kept for jobs that wait"
+        "and 8 are kept for pending jobs"
     )
     assert beneficiaries(decide([reserved("first"), reserved("second", at=1)], at_most(16))) == ["first", "second"]
 
@@ -90,7 +90,7 @@ def test_an_earlier_reclaim_keeps_its_quota_from_who_comes_before_in_the_queue()
     begun = [standing("on-r0h0", "first", of_host("r0h0"))]
     decided = decide([reserved("second", at=-1), reserved("first")], at_most(8), begun)
     assert (decided.placements, decided.reclaims, decided.withdrawals, decided.lapses) == ((), (), (), ())
-    assert "8 are kept for jobs that wait" in told(decided, "second").why
+    assert "8 are kept for pending jobs" in told(decided, "second").why
     assert "GPUs are being reclaimed for it" in told(decided, "first").why
 
 
@@ -120,7 +120,7 @@ def test_what_an_interrupted_gang_will_go_on_with_is_kept_of_its_quota() -> None
     decided = plan(fleet, [gang, reserved("one", at=1), reserved("two", at=2)], DEFAULT_POLICY, given)
     assert [item.job_id for item in decided.placements] == ["one"]
     assert "holds 8 of the 16 GPUs" in told(decided, "two").why
-    assert "8 are kept for jobs that wait" in told(decided, "two").why
+    assert "8 are kept for pending jobs" in told(decided, "two").why
 
 
 def test_what_a_gang_will_go_on_with_is_kept_of_its_quota_before_it_is_in_the_queue() -> None:
@@ -129,7 +129,7 @@ def test_what_a_gang_will_go_on_with_is_kept_of_its_quota_before_it_is_in_the_qu
     fleet = racks({"r0": [8], "r1": [8], "r2": [8]})
     decided = plan(fleet, [reserved("one"), reserved("two", at=1)], DEFAULT_POLICY, given)
     assert [item.job_id for item in decided.placements] == ["one"]
-    assert "8 are kept for jobs that wait" in told(decided, "two").why
+    assert "8 are kept for pending jobs" in told(decided, "two").why
 
 
 def test_what_a_running_gang_is_held_counts_once() -> None:
@@ -199,7 +199,7 @@ def test_on_the_quota_of_a_held_gang_only_who_is_gone_before_runs() -> None:
     verdict = told(on_three([gang, waiting("small")], OTHERS, limit), "small").verdict
     assert (verdict.binding, verdict.reasons[0].num_gpus) == (WaitReason.QUOTA, 8)
     assert "holds 0 of the 16 GPUs" in verdict.why
-    assert "16 are kept for jobs that wait" in verdict.why
+    assert "16 are kept for pending jobs" in verdict.why
 
 
 def test_what_the_gang_leaves_of_its_quota_others_may_have() -> None:

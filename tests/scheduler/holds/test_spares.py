@@ -72,7 +72,7 @@ def test_a_job_that_no_rule_takes_back_leaves_them_alone_and_is_told() -> None:
     assert hosts_of(decided, "k") == ["r0h0", "r0h1", "r1h0", "r1h1"], "one of each rack is kept"
     (waiting,) = decided.waiting
     assert any(reason.token is WaitReason.SPARE and reason.num_gpus == 16 for reason in waiting.verdict.reasons)
-    assert "16 of those are kept as spares for gangs that lose hosts" in waiting.why
+    assert "16 of the held GPUs are spares for gangs that lose hosts" in waiting.why
 
 
 def test_without_the_policy_none_are_kept() -> None:
@@ -101,7 +101,7 @@ def test_who_may_not_have_spares_neither_reclaims_those_that_are_lent_nor_counts
     assert (decided.reclaims, decided.holds) == ((), ())
     (waiting,) = decided.waiting
     assert waiting.verdict.binding is WaitReason.SPARE
-    assert "16 of those are kept as spares" in waiting.why
+    assert "16 of the held GPUs are spares" in waiting.why
 
 
 def test_of_more_lent_hosts_than_are_kept_the_others_are_reclaimed() -> None:

@@ -75,7 +75,7 @@ def test_who_was_passed_enough_is_told_and_has_the_place_held(passed_gpu_s: floa
     decided = plan(racks({"r0": [0, 8]}), [gang, other], DEFAULT_POLICY, Workload(NOW_MS, (busy,)))
     assert [held.job_id for held in decided.holds] == ["gang" if goes_first else "other"]
     why = next(item.why for item in decided.waiting if item.job_id == "gang")
-    assert ("as much work as the policy allows has passed it" in why) is goes_first
+    assert ("as much later work as the policy allows has overtaken it" in why) is goes_first
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_not_past_its_own_guarantee_and_not_out_of_anothers() -> None:
     assert decided(FOUR, [wanting(LENDER, 1)], guaranteed(lender=32, borrower=32)).reclaims == ()
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=32, borrower=24)).waiting
     assert told.verdict.reasons[-1] == Reason(WaitReason.GUARANTEES, 32)
-    assert "what other tenants borrow is not enough for it" in told.why
+    assert "the GPUs that other tenants borrow are not enough for it" in told.why
 
 
 def test_the_cap_is_not_blamed_where_its_end_would_change_nothing() -> None:
@@ -178,7 +178,7 @@ def test_an_elastic_borrower_gives_a_host_beside_a_rigid_one_that_ends() -> None
 def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> None:
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).waiting
     assert told.verdict.reasons[-1].token is WaitReason.OWN_GUARANTEE
-    assert "its tenant, or the department of it, would hold more than is guaranteed in this tier" in told.why
+    assert "its tenant, or the tenant's department, would hold more than is guaranteed in this tier" in told.why
     queue = [wanting(LENDER, 2), wanting(TEAM, 2, name="theirs")]
     mine, theirs = decided(FOUR, queue, guaranteed(lender=15)).waiting
     assert "guaranteed" in mine.why, "it asks for the same and is told otherwise"

@@ -87,7 +87,7 @@ def test_a_reclaim_that_would_no_longer_make_room_is_withdrawn_and_not_chosen_ag
     decided = decide(racks({"r0": [8, 8]}), queue, attempts, reclaims=[reclaim])
     assert [item.victim for item in decided.withdrawals] == ["v"]
     assert decided.reclaims == ()
-    assert "planned anew" in decided.waiting[0].why
+    assert "planned again" in decided.waiting[0].why
 
 
 def test_the_set_that_loses_least_work_is_taken_and_the_runner_up_is_named() -> None:
@@ -219,7 +219,7 @@ def test_what_ends_within_the_notice_is_waited_for() -> None:
     attempts = [running("v", of_host("r0h0")), running("ending", of_host("r0h1"), tier="reserved", ends_minutes=1.5)]
     decided = decide(racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")], attempts)
     assert decided.reclaims == ()
-    assert "enough of them come free by 1970-01-01T16:41:30Z without reclaim" in decided.waiting[0].why
+    assert "enough of them become free by 1970-01-01T16:41:30Z without reclaim" in decided.waiting[0].why
 
 
 def test_what_ends_later_than_the_notice_is_not_waited_for() -> None:
@@ -293,8 +293,8 @@ def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() ->
     (told,) = decide(racks({"r0": [8, 8]}), [wish], attempts).waiting
     assert told.verdict.reasons[-1].token is WaitReason.RECLAIM_TOO_LITTLE
     assert (
-        "reclaim cannot help: even with all that would give way, the largest cohort in one rack has only 1 of 2 hosts "
-        "with 8 GPUs free" in told.why
+        "reclaim cannot help: even with the GPUs of all reclaimable jobs, the largest cohort in one rack has only 1 of "
+        "2 hosts with 8 GPUs free" in told.why
     )
     (alone,) = decide(racks({"r0": [8, 8]}), [wish], [replace(attempts[0], tier="reserved"), firm]).waiting
     assert "reclaim" not in alone.why, "nobody is there who would give way"

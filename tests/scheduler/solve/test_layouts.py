@@ -122,7 +122,7 @@ def test_one_that_may_span_domains_has_its_own_where_that_can_be_and_is_told_of(
 @pytest.mark.parametrize(
     ("spec", "policy", "words"),
     [
-        (asks(2, 8, tp=16), TREE, "take tp up to that, or say `allow_tp_across_nodes`"),
+        (asks(2, 8, tp=16), TREE, "take tp up to that, or set `allow_tp_across_nodes`"),
         (asks(3, 8, tp=3, dp=8), TREE, "take a tp that divides 8, or a multiple of it"),
         (asks(3, 8, tp=12, dp=2), NVL72, "take a multiple of 8"),
         (asks(4, 8, slices=[("rack", 24)], tp=8, dp=4), TREE, "32 ranks are no multiple of 24"),

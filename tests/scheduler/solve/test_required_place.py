@@ -71,7 +71,7 @@ def test_of_an_even_spread_only_that_each_place_is_known_is_asked() -> None:
     uneven: list[Told] = [*[(("s0", "r0"), {})] * 3, (("s1", "r0"), {})]
     assert broken_by(required, there(uneven)) is None
     unknown = [*uneven[:3], (("s1", ""), {})]
-    assert broken_by(required, there(unknown)) == "nobody knows in which rack 1 of its hosts are"
+    assert broken_by(required, there(unknown)) == "the rack of 1 of its hosts is unknown"
 
 
 def test_of_labels_only_those_are_read_that_it_goes_by() -> None:
@@ -91,14 +91,14 @@ def test_a_rack_of_another_site_is_another_rack() -> None:
 def test_an_unknown_place_and_a_level_that_is_no_more_are_told() -> None:
     hosts = there([(("s0", ""), {}), (("s0", ""), {})])
     assert broken_by(asked(("site", 2)), hosts) is None
-    assert broken_by(asked(("rack", 2)), hosts) == "nobody knows in which rack 1 of its hosts are"
+    assert broken_by(asked(("rack", 2)), hosts) == "the rack of 1 of its hosts is unknown"
     assert broken_by(asked(("pod", 2)), hosts) == "the fleet's tree has no level pod"
 
 
 def test_labels_that_leave_it_out_are_counted_by_host() -> None:
     alike = HostsThere(("s0", "r0"), {}, [0, 2])
     other = HostsThere(("s0", "r0"), {"generation": "new"}, [1])
-    assert broken_by(asked(labels=NEW), [alike, other]) == "the labels of 2 of its hosts leave the job out"
+    assert broken_by(asked(labels=NEW), [alike, other]) == "the labels of 2 of its hosts exclude the job"
 
 
 @settings(max_examples=examples(300))

@@ -53,7 +53,7 @@ WORK = [{"domain": "A", "starts_s": 7200, "lasts_s": 3600, "lead_s": 600}]
 def test_who_has_a_place_after_planned_work_is_told_how_many_hosts_it_is_on() -> None:
     jobs = {"queued": [{"name": "long", "nodes": 2, "wall_time_s": 10_800}]}
     decisions = asked(maintenance=WORK, jobs=jobs, until_s=11_000)
-    by_then = "come free by 2000-01-01T03:00:00Z without reclaim, once planned work on 2 hosts is over"
+    by_then = "become free by 2000-01-01T03:00:00Z without reclaim, once planned work on 2 hosts is over"
     before, during = (one["why"] for one in decisions if one["kind"] == "held")
     assert f"{by_then}, and 16 of the 16 that it will start on are idle" in before
     assert f"{by_then}, and 0 of the 16 that it will start on are idle" in during

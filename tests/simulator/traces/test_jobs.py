@@ -85,5 +85,5 @@ def test_a_trace_without_jobs_or_without_a_column_is_none() -> None:
 def test_a_column_that_is_read_stands_once() -> None:
     columns = ["submit_s", "gpus", "duration_s", "color", "color", "", ""]
     require_columns(columns)
-    with pytest.raises(TraceError, match="the header has gpus, tier twice: each column is wanted once"):
+    with pytest.raises(TraceError, match="the header has gpus, tier twice: give each column once"):
         require_columns([*columns, "tier", "gpus", "tier"])
