@@ -1,8 +1,8 @@
-"""``muster agent run``: samples on an interval, events the moment they come, one uplink for both.
+"""The agent's process, ``muster agent run``: samples on an interval, events at once, one uplink for both.
 
 The sampler, the watcher, the inspector and, on a real host, the reader of the kernel log put reports into the spool and
-wake the uplink, each in a thread of its own; burn-ins ask and answer for themselves. Nothing else is shared: when the
-control plane, the disk or a GPU is away, the rest goes on.
+wake the uplink, each in a thread of its own; burn-ins ask and report by themselves. Nothing else is shared: when the
+control plane, the disk or a GPU does not answer, the others continue.
 """
 
 import random
@@ -61,7 +61,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How a host that has not enrolled yet does: by the token in this file, under this name or the machine's own."""
+    """Enrolment of a host that has none: by the token in this file, under this name or the machine's own."""
 
     token_file: Path | None = None
     host_name: str | None = None
@@ -77,13 +77,13 @@ def run(
     dcgm_level: int | None = None,
     hands: Hands | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT. Whatever waits in the spool is sent by the next life.
+    """Run the agent until SIGTERM or SIGINT. Reports left in the spool are sent by the next process.
 
-    ``kernel_log``: /dev/kmsg, or None where the GPUs are simulated and the kernel knows nothing of them.
-    ``host_root``: where the host's /proc and /sys are, or None where nothing is told of the host beneath the GPUs.
-    ``dcgm_level``: of `dcgmi diag` in burn-ins, None: without.
-    ``hands``: what does repairs, of the verbs that the settings allow; None: nothing does.
-    With ``api_key_file`` set that key is used; else the host's own identity, which ``joining`` gives once.
+    ``kernel_log``: /dev/kmsg, or None where the GPUs are simulated and the kernel knows nothing of them. ``host_root``:
+    where the host's /proc and /sys are, or None where nothing is reported about the host beneath the GPUs.
+    ``dcgm_level``: of `dcgmi diag` in burn-ins, None: without. ``hands``: carries out repairs, of the verbs that the
+    settings allow; None: there are none. With ``api_key_file`` set that key is used; else the host's own identity,
+    which ``joining`` gives once.
 
     Raises:
         SettingsError: no address of the control plane.
@@ -127,7 +127,7 @@ def _beside(
     boot_id: str,
     chance: random.Random,
 ) -> Sequence[Loop]:
-    """What works on the host's GPUs beside observing them, one at a time."""
+    """Return the loops that use the host's GPUs in addition to observation, one at a time."""
     turn_taking = threading.Lock()
     burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, chance, turn_taking)
     if hands is None:
@@ -147,14 +147,14 @@ def _beside(
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """As ``inspector_of`` takes them."""
+    """Arguments of ``inspector_of`` about the host."""
 
     places: HostPlaces | None
     expected_gpus: int | None
 
 
 def _places(settings: Settings, folder: Path, root: Path | None) -> HostPlaces | None:
-    """``root`` as in ``run``."""
+    """Return the host's places. ``root`` as in ``run``."""
     if root is None:
         return None
     folders, file = tuple(_written_to(settings)), folder / PORTS_FILE
@@ -218,7 +218,7 @@ def _observe(
 
 
 def keep_sampling(observer: Observer, stop: threading.Event, chance: random.Random) -> None:
-    """With jitter, so that a fleet started at once does not report at once."""
+    """Sample on the interval with jitter, so that a fleet started at once does not report at once."""
     while not stop.is_set():
         observer.sample()
         stop.wait(observer.interval_s * chance.uniform(1 - JITTER, 1 + JITTER))
@@ -242,7 +242,7 @@ def _client(
     stop: threading.Event,
     host_root: Path | None,
 ) -> TelemetryClient | None:
-    """None: asked to stop before the host had enrolled."""
+    """Return the client; None where the agent was asked to stop before the host had enrolled."""
     api_url = str(settings.api_url)
     if settings.api_key_file is not None:
         key_file = settings.api_key_file
@@ -268,7 +268,7 @@ def _client(
 
 
 def _read_key(path: Path) -> str:
-    """Read anew each time: whoever renews the file is heard at once."""
+    """Return the key, read at each call: a renewed file takes effect at once."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The end of a program that an agent started in a session of its own, with all that it started."""
+"""The end of a program that an agent started in a session of its own, with all its children."""
 
 import os
 import signal

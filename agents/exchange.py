@@ -12,11 +12,11 @@ from muster.wire.messages import WireAnswer, WireMessage
 
 _Answer = TypeVar("_Answer", bound=WireAnswer)
 Post = Callable[[str, bytes, Mapping[str, str]], httpx.Response]
-"""One request under the credential of the moment: path, body, headers."""
+"""One request under the present credential: path, body, headers."""
 
 
 def exchanged(post: Post, path: str, message: WireMessage, answer_type: type[_Answer]) -> _Answer:
-    """Raises ``UnreachableError`` or ``Problem``."""
+    """Send one message and return its answer. Raises ``UnreachableError`` or ``Problem``."""
     try:
         answer = post(path, msgspec.json.encode(message), {})
     except NoTokenError as fault:

@@ -1,4 +1,4 @@
-"""What the agent asks of the host itself: its boot, its clocks, its own load."""
+"""Facts of the host itself for the agent: its boot, its clocks, its own load."""
 
 import socket
 import time
@@ -19,7 +19,7 @@ def current_boot_id() -> str:
 
 
 def boottime_ms() -> int:
-    """Milliseconds since the boot, suspended time too: it only grows within a boot."""
+    """Return milliseconds since the boot, suspended time too: it only grows within a boot."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
@@ -32,7 +32,10 @@ def host_name() -> str:
 
 
 def sees_every_process() -> bool:
-    """Not in a PID namespace of its own: there the driver may leave other namespaces' programs out of its lists."""
+    """Return whether the agent is in the initial PID namespace.
+
+    In another one the driver may leave programs out of its lists.
+    """
     try:
         return _PID_NAMESPACE.stat().st_ino == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -40,7 +43,7 @@ def sees_every_process() -> bool:
 
 
 def cpu_percent() -> float:
-    """Since the last call."""
+    """Return the CPU load since the last call."""
     return min(100.0, max(0.0, float(psutil.cpu_percent(interval=None))))
 
 

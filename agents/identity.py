@@ -1,4 +1,4 @@
-"""Who this host is to the control plane: its own Ed25519 key, made here and never sent, and the node it stands for."""
+"""The host's identity to the control plane: its own Ed25519 key, made here and never sent, and its node."""
 
 import re
 import stat
@@ -28,20 +28,18 @@ KEY_FILE: Final = "node_key"
 _KEY_BYTES: Final = 32
 _UNPROCESSABLE: Final = 422
 _UNKNOWN: Final = re.compile(r"unknown field `(\w{1,64})`", re.ASCII)
-"""As msgspec names it, in the words of the server's problem."""
+"""An unknown field as msgspec names it, in the detail of the server's problem."""
 _OPTIONAL: Final[Mapping[str, Any]] = {"rdma_ports": ()}
-"""Fields of an enrolment that came after the first release, and what says nothing: a server may do without them."""
+"""Fields of an enrolment that came after the first release, with their empty values: a server may do without them."""
 _log = structlog.get_logger(__name__)
 
 
 class IdentityError(Exception):
-    """The host has no usable identity. Says what to do."""
+    """The host has no usable identity. The text states what to do."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """``num_gpus``, ``rdma_ports``: of the inventory that was enrolled; hosts that enrolled before it was kept do not
-    know.
-    """
+    """Stored identity. ``num_gpus``, ``rdma_ports``: of the enrolled inventory, unknown for earlier enrolments."""
 
     node_id: str
     num_gpus: int | None = None
@@ -79,7 +77,7 @@ class Enroller(Protocol):
 
 
 def load_or_make_key(path: Path) -> Ed25519PrivateKey:
-    """The node's key, made on the first call: 32 bytes, mode 0600.
+    """Return the node's key, made on the first call: 32 bytes, mode 0600.
 
     Raises:
         IdentityError: others can read it, or it is no key.
@@ -97,19 +95,19 @@ def load_or_make_key(path: Path) -> Ed25519PrivateKey:
 
 
 def stored_identity(folder: Path) -> NodeIdentity | None:
-    """None: the host has not enrolled yet. Raises as ``load_or_make_key``."""
+    """Return the identity, None: the host has not enrolled yet. Raises as ``load_or_make_key``."""
     stored = _stored(folder)
     return None if stored is None else NodeIdentity(stored.node_id, load_or_make_key(folder / KEY_FILE))
 
 
 def enrolled_gpus(folder: Path) -> int | None:
-    """How many GPUs this host enrolled with; None where it has not, or does not know. Raises IdentityError."""
+    """Return how many GPUs this host enrolled with; None where that is unknown. Raises IdentityError."""
     stored = _stored(folder)
     return None if stored is None else stored.num_gpus
 
 
 def enrolled_ports(folder: Path) -> frozenset[str]:
-    """The RDMA ports that this host enrolled with; none where it has not, or does not know. Raises IdentityError."""
+    """Return the RDMA ports that this host enrolled with; none where that is unknown. Raises IdentityError."""
     stored = _stored(folder)
     return frozenset() if stored is None else frozenset(stored.rdma_ports)
 
@@ -134,7 +132,7 @@ def enrol(
 ) -> NodeIdentity:
     """Exchange the join token for a node, and remember it. Interrupted anywhere, it may be called again.
 
-    A server of an earlier release is told only what it knows; what the host has is remembered here all the same.
+    A server of an earlier release gets only the fields that it knows; all of them are remembered here nevertheless.
 
     Raises:
         Problem: the server refuses: the token, or a GPU of another node.
@@ -159,7 +157,7 @@ def enrol(
 
 
 def _accepted(client: Enroller, request: EnrolRequest) -> EnrolAnswer:
-    """Without the fields that the server does not know, where it can do without: each is said."""
+    """Enrol without the fields that the server does not know, where it can do without: each is logged."""
     while True:
         try:
             return client.enrol(request)
@@ -173,14 +171,14 @@ def _accepted(client: Enroller, request: EnrolRequest) -> EnrolAnswer:
 
 
 def _not_known(refused: Problem, request: EnrolRequest) -> str | None:
-    """The field of ``request`` that an older server refuses by name; None where that is not why, or it was left out."""
+    """Return the field that an older server refuses by name; None where that is not the cause, or it was left out."""
     found = _UNKNOWN.search(refused.detail) if refused.status == _UNPROCESSABLE else None
     name = "" if found is None else str(found[1])
     return name if name in _OPTIONAL and getattr(request, name) != _OPTIONAL[name] else None
 
 
 def claims_of(inventory: HostInventory) -> tuple[GpuClaim, ...]:
-    """Raises IdentityError: a GPU does not say its memory, without which it cannot be placed."""
+    """Return the GPUs' claims. Raises IdentityError: a GPU does not report its memory, so it cannot be placed."""
     silent = [gpu.uuid for gpu in inventory.gpus if not gpu.memory_bytes]
     if silent:
         raise IdentityError(f"these GPUs do not say how much memory they have: {', '.join(silent)}")
@@ -199,7 +197,7 @@ def claims_of(inventory: HostInventory) -> tuple[GpuClaim, ...]:
 
 
 def join_token_from(path: Path) -> str:
-    """Raises IdentityError: it cannot be read, or others can read it."""
+    """Return the join token. Raises IdentityError: it cannot be read, or others can read it."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         text = path.read_text(encoding="ascii").strip()

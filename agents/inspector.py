@@ -1,4 +1,4 @@
-"""The slow loop beside the sampler: GPUs about once a minute, ports six times; what they said becomes events."""
+"""The slow loop next to the sampler: it inspects GPUs about once a minute, ports six times, and makes events of it."""
 
 import random
 import threading
@@ -16,13 +16,13 @@ from agents.telemetry_client import TelemetryClient
 
 WINDOW_S: Final = 60.0
 LOOK_S: Final = 10.0
-"""How often ports are looked at: one that is down for 25 s is seen to be."""
+"""How often ports are checked: one that is down for 25 s is detected."""
 JITTER: Final = 0.1
 _FIRST_LOOK_S: Final = 0.5
 
 
 class Inspector:
-    """``keep`` takes events durably. ``window_s``: about how far two inspections lie apart."""
+    """The inspections. ``keep`` takes events durably. ``window_s``: about the time between two inspections."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Inspector:
         self._next_s = 0.0
 
     def run(self, has_sampled: threading.Event, stop: threading.Event) -> None:
-        """After the first sample: what links count, and who is there, is known by then."""
+        """Run after the first sample: by then the links' counters and the present GPUs are known."""
         while not stop.is_set() and not has_sampled.wait(_FIRST_LOOK_S):
             pass
         while not stop.is_set():
@@ -53,11 +53,11 @@ class Inspector:
             stop.wait(min(LOOK_S, self._window_s) * self._jitter())
 
     def hurry(self) -> None:
-        """The next turn looks at all, whenever the last one did."""
+        """Let the next turn inspect everything, whenever the last inspection was."""
         self._next_s = 0.0
 
     def turn(self) -> None:
-        """Looks at the ports, and at all else where it is time."""
+        """Check the ports, and all else where it is due."""
         at_ms, now_s = self._clocks.wall_ms(), self._clocks.boottime_ms() / 1000
         events = self._host.look_at_ports(at_ms, now_s)
         if now_s >= self._next_s:
@@ -67,7 +67,7 @@ class Inspector:
         self._keep(events)
 
     def _inspected(self) -> tuple[ProbeEvent, ...]:
-        """None where the driver as a whole is away: the sampler says so."""
+        """Return the GPUs' events, none where the driver as a whole is away: the sampler reports that."""
         at_ms = self._clocks.wall_ms()
         try:
             inspections = self._probe.inspect(at_ms)
@@ -89,7 +89,7 @@ def inspector_of(
     places: HostPlaces | None,
     expected_gpus: int | None,
 ) -> Inspector:
-    """``expected_gpus``: of the enrolled inventory, None where this host does not know it."""
+    """Return the inspector. ``expected_gpus``: of the enrolled inventory, None where this host does not know it."""
     naming = Naming(session=str(time.monotonic_ns()))
     gpus = GpuTeller(naming, sees_programs=sees_every_process())
     observer.on_checks = gpus.saw

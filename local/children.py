@@ -1,4 +1,4 @@
-"""The stack's own processes: each dies with us, has its log, and is started again when it ends by itself."""
+"""The stack's own processes: each dies with this process, has its log, and is started again when it ends by itself."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ class Child:
         )
 
     def keep(self) -> str | None:
-        """Start it again when it has ended, with growing pauses. Returns a sentence when it has just ended."""
+        """Start it again when it has ended, with growing pauses. Return a sentence when it has just ended."""
         process = self._process
         if process is None:
             if time.monotonic() >= self._next_start:
@@ -80,6 +80,6 @@ def _exit_words(status: int | None) -> str:
 
 
 def child_environment(**values: str | int | Path) -> dict[str, str]:
-    """Settings of a child as ``MUSTER_`` variables. What this process inherited of them does not reach it twice."""
+    """Return a child's settings as ``MUSTER_`` variables, without those that this process inherited."""
     settings = {f"MUSTER_{name.upper()}": str(value) for name, value in values.items()}
     return {"PYTHONUNBUFFERED": "1", "PATH": os.environ.get("PATH", os.defpath), **settings}

@@ -1,5 +1,5 @@
-"""What can go wrong before a server answers, each with what to do about it."""
+"""Error of a local server that does not start, with what to do about it."""
 
 
 class EmbeddedServerError(RuntimeError):
-    """A server of ours could not be found, started or stopped."""
+    """One of the local servers could not be found, started or stopped."""

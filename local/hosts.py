@@ -1,4 +1,4 @@
-"""The hosts of a local stack: each a real agent and a real host worker; only the driver beneath its probe is not."""
+"""The hosts of a local stack: each has a real agent and host worker; only the driver beneath its probe is simulated."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ _JOIN_TOKEN: Final = "join.token"  # noqa: S105  # a file's name
 
 @dataclass(frozen=True, slots=True)
 class LocalHost:
-    """``model``: which GPUs are simulated; None: this machine's own, by NVML. ``seed`` keeps their UUIDs apart."""
+    """One host.
+
+    ``model``: of the simulated GPUs; None: this machine's own, by NVML. ``seed`` makes their UUIDs differ.
+    """
 
     name: str
     model: str | None
@@ -35,7 +38,7 @@ class LocalHost:
 
 
 def simulated_hosts(models: Sequence[str], num_gpus: int, folder: Path) -> list[LocalHost]:
-    """One host for each of ``models``; hosts of one model stand in one rack."""
+    """Return one host for each of ``models``; hosts of one model stand in one rack."""
     racks = {model: f"rack-{number}" for number, model in enumerate(dict.fromkeys(models), start=1)}
     numbers: Counter[str] = Counter()
     hosts = []
@@ -47,12 +50,12 @@ def simulated_hosts(models: Sequence[str], num_gpus: int, folder: Path) -> list[
 
 
 def real_host(name: str, folder: Path) -> LocalHost:
-    """This machine, with the GPUs that its driver lists."""
+    """Return this machine, with the GPUs that its driver lists."""
     return LocalHost(name, None, 0, "rack-1", 0, folder / name)
 
 
 def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequence[LocalHost]) -> None:
-    """A fresh one for each host that has not enrolled, mode 0600, in its folder: good once, for minutes."""
+    """Write a fresh token for each host that has not enrolled, mode 0600, in its folder: valid once, for minutes."""
     for host in hosts:
         host.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if host.has_enrolled:
@@ -63,7 +66,7 @@ def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequ
 
 
 def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Path, state_dir: Path) -> list[Child]:
-    """Agent and host worker. Jobs' checkpoints lie in a folder that all hosts share, as on a file system of a cloud."""
+    """Return agent and host worker. All hosts share a folder of checkpoints, as on a cloud's shared file system."""
     variables = child_environment(
         api_url=api_url,
         broker_url=broker_url,

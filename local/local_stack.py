@@ -1,4 +1,4 @@
-"""A local stack: what it is asked to be, and what it is once it runs."""
+"""A local stack: the plan of it, and the running stack."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from muster.domain.policy.document import Policy
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """What to start, and where. ``policy_name``: where the policy was read, to be said."""
+    """Plan of a stack: its hosts, its policy and its place. ``policy_name``: the policy's origin, for display."""
 
     state_dir: Path
     port: int
@@ -22,13 +22,13 @@ class StackPlan:
 
     @property
     def faults(self) -> Path:
-        """What `muster sim inject` writes and the simulated GPUs' driver reads."""
+        """Return the file that `muster sim inject` writes and the simulated GPUs' driver reads."""
         return self.state_dir / "faults.json"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStack:
-    """A running stack. ``cli.json`` holds where it is reached too, so that the CLI finds it."""
+    """A running stack. ``cli.json`` holds its address too, so that the CLI finds it."""
 
     api_url: str
     identities: LocalIdentities

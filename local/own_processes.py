@@ -1,10 +1,10 @@
-"""Which processes are a stack's own, the jobs' too: they work in its state folder, or name it."""
+"""A stack's own processes, the jobs' too: they work in its state folder, or name it."""
 
 from pathlib import Path
 
 
 def processes_of(folder: Path) -> list[Path]:
-    """Their folders in ``/proc``."""
+    """Return their folders in ``/proc``."""
     mark = str(folder).encode()
     return [path for path in Path("/proc").iterdir() if path.name.isdigit() and _names(path, mark)]
 

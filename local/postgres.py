@@ -1,4 +1,4 @@
-"""A private PostgreSQL: durable, no root needed, no port, gone when we are gone."""
+"""A private PostgreSQL: durable, without root or a port, and ended together with this process."""
 
 import signal
 import time
@@ -19,7 +19,7 @@ from local.server_files import prepare_home
 DEFAULT_DATABASE = "muster"
 # Recovery after a crash replays at most max_wal_size.
 START_TIMEOUT_S = 120.0
-# Names the socket, and is said to server and clients alike: PGPORT in the environment would tell them something else.
+# It names the socket, and is given to server and clients alike: PGPORT in the environment would change it for them.
 _PORT = 5432
 _SOCKET_NAME = f".s.PGSQL.{_PORT}.lock"
 _SETTINGS = {
@@ -67,7 +67,10 @@ class PostgresServer:
         self._version: str | None = None
 
     def start(self) -> None:
-        """Returns once it accepts connections and the database `muster` exists. Heals what a crash left behind."""
+        """Start the server; return once it accepts connections and the database `muster` exists.
+
+        It recovers from a crash.
+        """
         if self.is_running():
             return
         started = time.monotonic()
@@ -114,7 +117,7 @@ class PostgresServer:
             except BaseException:
                 process.end((signal.SIGQUIT, 5.0))
                 raise
-            # A server killed a moment ago has children still letting go of its shared memory.
+            # A server killed a moment ago has children that still release its shared memory.
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(f"PostgreSQL did not start; {self.log_path} ends: {self._last_words()}")
             time.sleep(0.1)
@@ -129,7 +132,7 @@ class PostgresServer:
         return " | ".join(self.log_path.read_text(errors="replace").splitlines()[-4:])
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Ends the server, whatever it takes, and gives the folder free."""
+        """End the server in any case, and release the folder."""
         if self._process is not None:
             self._process.end((_STOP_SIGNALS[mode], 30.0), (signal.SIGQUIT, 5.0))
             self._process = None
@@ -138,7 +141,7 @@ class PostgresServer:
             self._lock = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would: the next start recovers."""
+        """Send SIGKILL, as a crash would: the next start recovers."""
         if self._process is not None:
             self._process.end()
             self._process = None
@@ -158,34 +161,34 @@ class PostgresServer:
 
     @property
     def version(self) -> str:
-        """Of the running programs, such as 15.18."""
+        """Return the version of the running programs, such as 15.18."""
         if self._version is None:
             raise EmbeddedServerError("PostgreSQL was not started yet; its version is not known")
         return self._version
 
     @property
     def socket_dir(self) -> Path:
-        """Stays the same over restarts on one machine start."""
+        """Return the socket's folder, which stays the same over restarts until the machine restarts."""
         if self._socket_dir is None:
             raise EmbeddedServerError("PostgreSQL was not started yet; it has no address")
         return self._socket_dir
 
     def url(self, database: str = DEFAULT_DATABASE) -> str:
-        """For SQLAlchemy."""
+        """Return the address for SQLAlchemy."""
         host = quote(str(self.socket_dir), safe="/")
         return f"postgresql+psycopg://{SUPERUSER}@/{quote(database)}?host={host}&port={_PORT}"
 
     def dsn(self, database: str = DEFAULT_DATABASE) -> str:
-        """For psycopg and libpq."""
+        """Return the address for psycopg and libpq."""
         return psycopg.conninfo.make_conninfo(host=str(self.socket_dir), port=_PORT, user=SUPERUSER, dbname=database)
 
     def create_database(self, name: str, template: str | None = None) -> None:
-        """A copy of the template, which must have no connections while it is copied."""
+        """Create a copy of the template, which must have no connections while it is copied."""
         source = sql.Identifier(template or "template1")
         self._execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), source))
 
     def drop_database(self, name: str) -> None:
-        """Gone even where connections are open; no error where it was not there."""
+        """Drop the database, even where connections are open; no error where it was not there."""
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _create_if_missing(self, name: str) -> None:

@@ -16,7 +16,7 @@ from local.server_files import ServerHome, give_to
 SUPERUSER = "muster"
 _STATUS_LINE = 7
 # Trust is safe behind a socket in a folder of mode 0700. The files reach the disk with the first checkpoint's second:
-# nothing is promised about a cluster that is not yet made.
+# nothing is guaranteed about a cluster that is not yet made.
 _INITDB_OPTIONS = ["-U", SUPERUSER, "-A", "trust", "--no-locale", "-E", "UTF8", "--no-sync"]
 
 
@@ -30,14 +30,14 @@ class Cluster:
 
     @property
     def major(self) -> int | None:
-        """The major version that made it; None where there is none yet."""
+        """Return the major version that made it; None where there is none yet."""
         try:
             return int((self.path / "PG_VERSION").read_text())
         except FileNotFoundError:
             return None
 
     def make(self, binaries: PostgresBinaries) -> None:
-        """Runs initdb in a folder beside and renames it: one killed half way leaves nothing that looks whole."""
+        """Run initdb in a temporary folder and rename it: one killed half way leaves nothing that looks whole."""
         for left_over in self._home.path.glob("cluster.making*"):
             shutil.rmtree(left_over)
         making = self._home.path / f"cluster.making-{os.getpid()}"
@@ -59,12 +59,12 @@ class Cluster:
         making.rename(self.path)
 
     def is_ready(self, pid: int) -> bool:
-        """Whether that server accepts connections: it writes so in its lock file, which costs no connection to ask."""
+        """Return whether that server accepts connections: its lock file states it, which needs no connection."""
         lines = self._lock_lines()
         return len(lines) > _STATUS_LINE and lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
 
     def clear_of_others(self) -> None:
-        """Ends an orphaned server of this folder, and removes the lock of one that is gone.
+        """End an orphaned server of this folder, and remove the lock of one that has ended.
 
         Called with the home's lock held, so a server found here has lost the process that started it. PostgreSQL itself
         judges a lock by whether *any* process has that number, which after a reboot some other process does.

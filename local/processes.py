@@ -1,4 +1,4 @@
-"""One child server: started with dropped privileges, dying with us, stopped for certain."""
+"""One child server: started with dropped privileges, ended together with this process, stopped for certain."""
 
 import os
 import signal
@@ -16,17 +16,18 @@ from local.errors import EmbeddedServerError
 from local.server_files import Owner
 
 POLL_S = 0.005
-# A killed server's own children, and a server that shuts down because its parent died, are gone within this.
+# A killed server's own children, and a server that shuts down because its parent died, have ended within this.
 ORPHAN_PATIENCE_S = 3.0
 _SHIM = Path(__file__).with_name("die_with_parent.py")
 
 
 @cache
 def _forking_thread() -> ThreadPoolExecutor:
-    """The one thread all servers are forked from.
+    """Return the one thread all servers are forked from.
 
     The kernel sends the parent-death signal when the forking *thread* ends, so a server started from a short-lived
-    thread would die with it. This one ends with the interpreter, which is when servers nobody stopped should stop.
+    thread would die with it. This one ends with the interpreter, which is when servers that were not stopped should
+    stop.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedded-servers")
 
@@ -57,7 +58,7 @@ class ServerProcess:
                     stderr=log,
                     cwd=working_dir,
                     env=environment,
-                    # A Ctrl-C at the terminal is for us: we stop the servers after those who use them.
+                    # A Ctrl-C at the terminal is for this process: it stops the servers after their clients.
                     start_new_session=True,
                 )
 
@@ -69,14 +70,14 @@ class ServerProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; minus the signal's number where one ended it."""
+        """Return None while it runs; minus the signal's number where one ended it."""
         return self._child.poll()
 
     def is_running(self) -> bool:
         return self.exit_status is None
 
     def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float) -> bool:
-        """True once ready, False where the process ended first; raises where neither happens in time."""
+        """Return True once ready, False where the process ended first; raise where neither happens in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self.is_running():
@@ -87,7 +88,7 @@ class ServerProcess:
         raise EmbeddedServerError(f"process {self.pid} was not ready after {timeout_s:g} s; see its log")
 
     def end(self, *steps: tuple[signal.Signals, float]) -> None:
-        """Sends each signal and waits so many seconds for it to work, until one does; SIGKILL is always the last."""
+        """Send each signal and wait so many seconds for its effect, until one works; SIGKILL is always the last."""
         for number, patience_s in (*steps, (signal.SIGKILL, 10.0)):
             if not self.is_running():
                 return
@@ -101,7 +102,7 @@ class ServerProcess:
 
 
 def end_orphan(process: psutil.Process, *signals: signal.Signals) -> None:
-    """Ends a server that another, dead process started: waits, then sends each signal and waits again."""
+    """End a server that another, dead process started: wait, then send each signal and wait again."""
     for number in (None, *signals, signal.SIGKILL):
         try:
             if number is not None:
@@ -114,7 +115,10 @@ def end_orphan(process: psutil.Process, *signals: signal.Signals) -> None:
 
 
 def _is_gone_within(process: psutil.Process, patience_s: float) -> bool:
-    """A zombie counts as gone: in a container whose first process reaps nobody it stays in the table for ever."""
+    """Return whether the process ends in time. A zombie counts as ended.
+
+    In a container whose first process reaps no children it stays in the table without end.
+    """
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         try:

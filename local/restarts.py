@@ -1,4 +1,4 @@
-"""Keeps the stack alive: what ends by itself, or is killed, is said and started again."""
+"""The stack's keeper: a process that ends by itself, or is killed, is reported and started again."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ class Server(Protocol):
 
 
 class Keeper:
-    """Looks a few times a second, in a thread of its own, until closed. ``say`` gets a sentence for each end."""
+    """A check a few times a second, in a thread of its own, until closed. ``say`` gets a sentence for each end."""
 
     def __init__(self, servers: dict[str, Server], children: Sequence[Child], say: Callable[[str], None]) -> None:
         self._servers = servers
@@ -33,11 +33,11 @@ class Keeper:
         self._thread.start()
 
     def watch(self, children: Sequence[Child]) -> None:
-        """These too, from now on."""
+        """Watch these children too, from now on."""
         self._children = (*self._children, *children)
 
     def close(self) -> None:
-        """Afterwards nothing is started any more."""
+        """End the thread. Afterwards no process is started any more."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()

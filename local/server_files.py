@@ -1,7 +1,8 @@
-"""Where an embedded server's files live, and who owns them.
+"""The place of an embedded server's files, and their owner.
 
 A server started by root runs as an unprivileged user, who must be able to reach its folder. Nothing outside that folder
-is ever changed: where a parent is closed to that user, the files move to a place that is open; `location` says where.
+is ever changed: where a parent is closed to that user, the files move to a place that is open; the file `location`
+names it.
 """
 
 import fcntl
@@ -34,7 +35,7 @@ class Owner:
 
 
 def owner_for(directory: Path) -> Owner | None:
-    """Who should run a server on this folder; None: we ourselves, as we are no superuser."""
+    """Return the user for a server on this folder; None: the present user, who is no superuser."""
     if os.geteuid() != 0:
         return None
     if directory.exists() and (status := directory.stat()).st_uid != 0:
@@ -44,7 +45,7 @@ def owner_for(directory: Path) -> Owner | None:
 
 
 def is_reachable(path: Path, owner: Owner) -> bool:
-    """Whether that user may traverse every folder above `path`."""
+    """Return whether that user may traverse every folder above `path`."""
     return all(_may_enter(parent.stat(), owner) for parent in path.resolve().parents)
 
 
@@ -70,13 +71,16 @@ class ServerHome:
         return directory
 
     def socket_directory(self, socket_name: str) -> Path:
-        """A private folder whose sockets' paths fit the kernel's limit: inside the home, or linked from there."""
+        """Return a private folder whose sockets' paths fit the kernel's limit.
+
+        It is inside the home, or linked from there.
+        """
         link = self.path / "socket"
         if _is_fit_for_socket(link / socket_name):
             return self.sub_directory("socket")
         if link.is_symlink() and link.is_dir() and link.stat().st_uid == self._uid:
             return link.resolve()
-        # A reboot empties the places of short names; the link then points nowhere and is made anew.
+        # A reboot empties the places of short names; the link then points nowhere and is made again.
         link.unlink(missing_ok=True)
         short = _short_directory(socket_name, self.owner)
         give_to(short, self.owner)
@@ -88,7 +92,10 @@ class ServerHome:
         return self.owner.uid if self.owner else os.geteuid()
 
     def lock(self) -> TextIO:
-        """Held until closed or until this process dies; raises where another process runs the server here."""
+        """Return the lock, held until closed or until this process dies.
+
+        Raises EmbeddedServerError where another process runs the server here.
+        """
         held = (self.path / "lock").open("a+")
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +113,7 @@ class ServerHome:
 
 
 def prepare_home(data_dir: Path) -> ServerHome:
-    """Makes, or finds again, the folder for a server whose data is asked to live in `data_dir`."""
+    """Make, or find again, the folder for a server whose data should live in `data_dir`."""
     data_dir = data_dir.absolute()
     owner = owner_for(data_dir)
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,7 +124,7 @@ def prepare_home(data_dir: Path) -> ServerHome:
 
 
 def _elsewhere(data_dir: Path) -> Path:
-    """The open place that stands in for `data_dir`, the same one at every start."""
+    """Return the open place that stands in for `data_dir`, the same one at every start."""
     record = data_dir / _LOCATION
     if record.exists() and (recorded := Path(record.read_text().strip())).is_dir():
         return recorded
@@ -132,13 +139,13 @@ def _elsewhere(data_dir: Path) -> Path:
 
 
 def open_parent() -> Path:
-    """A lasting folder that every user may traverse and root may write."""
+    """Return a lasting folder that every user may traverse and root may write."""
     var_lib = Path("/var/lib")
     return var_lib if os.access(var_lib, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _is_fit_for_socket(path: Path) -> bool:
-    """Within the kernel's limit, and without the signs at which libpq and PostgreSQL split a list of hosts."""
+    """Return whether it is within the kernel's limit, and without characters at which libpq splits a list of hosts."""
     return len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES and not set(str(path)) & set(',"')
 
 

@@ -1,7 +1,7 @@
-"""How the stack leaves: its processes together, then programs that still run, so that nothing stays behind.
+"""End of the stack: its processes together, then programs that still run, so that nothing stays behind.
 
-A program that is ended here was asked as a host's shutdown asks: SIGTERM, its grace, SIGKILL. Its attempt ends by the
-host's fault, and the job runs again at the next start.
+A program is ended here in the way of a host's shutdown: SIGTERM, its grace, SIGKILL. Its attempt ends by the host's
+fault, and the job runs again at the next start.
 """
 
 import os
@@ -20,13 +20,13 @@ _POLL_S: Final = 0.05
 
 
 def stop_children(children: Sequence[Child]) -> None:
-    """All at once: the slowest one is what it takes."""
+    """Stop all at once: the slowest one determines the time."""
     with ThreadPoolExecutor(max_workers=len(children)) as pool:
         tuple(pool.map(Child.stop, children))
 
 
 def stop_programs(host_state_dir: Path) -> int:
-    """End every program that a supervisor runs below this folder. Returns how many there were."""
+    """End every program that a supervisor runs below this folder. Return how many there were."""
     running = [folder for folder in _attempts(host_state_dir) if _signal(folder, signal.SIGTERM)]
     deadline = time.monotonic() + PATIENCE_S
     left = running

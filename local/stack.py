@@ -1,7 +1,7 @@
-"""``muster up``: the whole control plane and its hosts on this machine, until Ctrl-C.
+"""The whole control plane and its hosts on this machine, ``muster up``, until Ctrl-C.
 
-Every process dies with this one. Killed at any point, the next start finds its data and goes on: the database and the
-broker are durable, and programs that still run are adopted.
+Every process dies with this one. After a kill at any point, the next start finds its data and continues: the database
+and the broker are durable, and programs that still run are adopted.
 """
 
 import fcntl
@@ -36,24 +36,26 @@ from muster.settings import make_secret_key_file
 
 READY_TIMEOUT_S: Final = 60.0
 Lead = Callable[[Console, LocalStack, threading.Event], bool]
-"""What is done with the stack once it is up, until the event is set: whether it held."""
+"""Called with the stack once it is up, and ends when the event is set: returns whether it held."""
 
 
 class StackError(Exception):
-    """The stack cannot start, or did not become ready: says why and what to do."""
+    """The stack cannot start, or did not become ready, with the reason and what to do."""
 
 
 def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_held: bool) -> int:
-    """Start everything, say where it is, lead, and keep it until a signal or, if asked, until what is led has ended.
+    """Start everything, print its addresses, call ``lead``, and keep the stack until a signal.
 
-    Returns the exit code: 0, or 1 where it was asked to end with what is led and that did not hold.
+    With ``exit_when_held`` it ends when ``lead`` has ended. Returns the exit code: 0, or 1 where it was to end with
+    ``lead`` and that did not hold.
 
     Raises:
         StackError: another stack works in the state folder, or a process did not become ready.
         KeyboardInterrupt: a signal came before it was up.
     """
     console = Console(highlight=False)
-    stop = stop_on_signals(signal.SIGHUP)  # whoever closes the terminal means Ctrl-C
+    # A closed terminal counts as Ctrl-C.
+    stop = stop_on_signals(signal.SIGHUP)
     with ExitStack() as ending:
         started = time.monotonic()
         _lock(plan.state_dir, ending)
@@ -103,7 +105,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     _start_all(servants)
     keeper.start()
     _wait_ready(stack, stop)
-    _start_all(hosts)  # now: before the API answers they would only wait, longer and longer
+    _start_all(hosts)  # now: before the API answers they would only wait, with growing pauses
     keeper.watch(hosts)
     _write_profile(stack)
     ending.callback((state_dir / "cli.json").unlink, missing_ok=True)
@@ -116,7 +118,7 @@ def _start_all(children: Sequence[Child]) -> None:
 
 
 def _prepare(plan: StackPlan, database_url: str) -> LocalIdentities:
-    """Schema, keys, policy, and a join token for each host that has not enrolled."""
+    """Make schema, keys, policy, and a join token for each host that has not enrolled."""
     migrate.upgrade(database_url)
     engine = make_engine(database_url, application_name="muster-up")
     try:
@@ -190,13 +192,18 @@ def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child
 
 
 def _go_on_unless(stop: threading.Event) -> None:
-    """Raises KeyboardInterrupt: nobody wants it any more."""
+    """Raise KeyboardInterrupt where a signal has come."""
     if stop.is_set():
         raise KeyboardInterrupt
 
 
 def _wait_ready(stack: LocalStack, stop: threading.Event) -> None:
-    """Raises StackError: it does not answer in time. Raises KeyboardInterrupt as soon as a signal has come."""
+    """Wait until the API is ready.
+
+    Raises:
+        StackError: it does not answer in time.
+        KeyboardInterrupt: a signal has come.
+    """
     url = f"{stack.api_url}/readyz"
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not _answers(url):

@@ -1,4 +1,4 @@
-"""Alembic's entry. One transaction for the whole way, behind a lock, so two processes may migrate at once."""
+"""Alembic's entry. All migrations run in one transaction, behind a lock, so two processes may migrate at once."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The process that computes, seen from the agent: it may crash, hang or say nothing, and the agent goes on.
+"""The computing process, seen from the agent: it may crash, hang or print nothing, and the agent continues.
 
 It runs in a session of its own and is killed as a whole at its deadline, or when the agent ends.
 """
@@ -28,11 +28,11 @@ _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench; from agents.burn_in.bench import entry;"
     " del sys.path[0]; entry.main()"
 )
-"""Our folder is on its path only while our own packages are found: torch and all beneath it are the interpreter's."""
+"""Our folder is on its path only while our own packages are found: torch and its dependencies are the interpreter's."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What one GPU's line says; ``fault`` where there are no figures."""
+    """One GPU's line; ``fault`` where there are no figures."""
 
     gpu: str
     library: str = ""
@@ -46,7 +46,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """``python``: an interpreter with torch."""
+    """The computing process and its runs. ``python``: an interpreter with torch."""
 
     python: str = sys.executable
 
@@ -57,9 +57,10 @@ class Bench:
         stop: threading.Event,
         take: Callable[[Measured], None],
     ) -> None:
-        """Computes on GPUs of one kind; ``take`` hears of each as soon as it is done, and of each that failed why.
+        """Compute on GPUs of one kind.
 
-        Real GPUs come one at a time: its process sees that one alone.
+        ``take`` is called for each as soon as it is done, and for each failed one with the cause. Real GPUs are
+        computed on one at a time: the process sees one alone.
         """
         left = list(gpus)
         try:
@@ -95,7 +96,7 @@ class Bench:
                 with stdin:
                     stdin.write(msgspec.json.encode(request))
             except BrokenPipeError:
-                pass  # it ended at once: its exit says so
+                pass  # it ended at once: its exit states the cause
         return process
 
 
@@ -113,7 +114,7 @@ def _take_once(found: Measured, left: list[GpuUuid], take: Callable[[Measured], 
 def _read_lines(
     process: "subprocess.Popen[bytes]", deadline_s: float, stop: threading.Event, take: Callable[[Measured], None]
 ) -> str:
-    """Until it ends. Returns why those GPUs have no figures that had no line."""
+    """Pass on lines until the process ends, and return why GPUs without a line have no figures."""
     until = time.monotonic() + deadline_s
     buffer, said = bytearray(), bytearray()
     try:

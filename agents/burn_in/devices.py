@@ -1,4 +1,4 @@
-"""What a burn-in computes on: a real GPU by CUDA, or the CPU beneath a simulated one."""
+"""The device that a burn-in computes on: a real GPU by CUDA, or the CPU beneath a simulated one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ComputeDevice:
-    """``is_wrong`` and ``rates``: what the simulation lets a GPU do, a silent fault and its speed; of a real GPU both
-    are measured.
+    """A device.
+
+    ``is_wrong`` and ``rates``: the silent fault and the speed of a simulated GPU; a real one's are measured.
     """
 
     kind: Literal["cpu", "cuda"]

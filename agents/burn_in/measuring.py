@@ -21,12 +21,12 @@ COUNTERS: Final = tuple(metric.name for metric in METRICS if metric.kind == "cou
 WORDS_MAX: Final = 1000
 FAILURES_MAX: Final = 64
 Take = Callable[[GpuUuid, "Figures | str"], None]
-"""Hears of each GPU: its figures, or why there are none."""
+"""Called for each GPU with its figures, or with the reason why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What is known of a GPU before its run."""
+    """Facts about a GPU before its run."""
 
     device: ComputeDevice
     identity: GpuIdentity
@@ -36,7 +36,7 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """``diag``: the vendor's tests, on real GPUs, within what the bench left of the deadline."""
+    """The measuring of GPUs. ``diag``: the vendor's tests, on real GPUs, in the time that the bench left."""
 
     probe: Probe
     bench: Bench
@@ -44,7 +44,10 @@ class Measuring:
     diag: DcgmDiag | None = None
 
     def run(self, gpus: Mapping[GpuUuid, float], stop: threading.Event, take: Take) -> None:
-        """``gpus``: each with its deadline in seconds. Simulated ones share a process, real ones come one by one."""
+        """Measure GPUs. ``gpus``: each with its deadline in seconds.
+
+        Simulated ones share a process, real ones run one by one.
+        """
         known = self._known(list(gpus), take)
         simulated = {uuid: before for uuid, before in known.items() if before.device.is_simulated}
         batches = [simulated] if simulated else []
@@ -149,7 +152,7 @@ def _vendor_tests(found: Diagnosed) -> VendorTests:
 
 
 def _printable(words: str) -> str:
-    """A driver's words in one line, as they may cross the wire."""
+    """Return a driver's message in one line, as it may cross the wire."""
     return "".join(each if each.isprintable() else " " for each in words)[:WORDS_MAX].strip() or "it gave no reason"
 
 

@@ -1,4 +1,4 @@
-"""The control plane as a burn-in sees it: asks for orders, reports."""
+"""The control plane as a burn-in sees it: it gives orders, and takes reports."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInRepor
 
 
 class BurnInServer(Protocol):
-    """Each call raises ``UnreachableError`` or ``Problem``."""
+    """Calls to the server, each of which raises ``UnreachableError`` or ``Problem``."""
 
     def ask(self, request: AskRequest) -> AskAnswer: ...
 
@@ -15,7 +15,7 @@ class BurnInServer(Protocol):
 
 
 class HttpBurnInServer:
-    """``post``: one request under the node's credential."""
+    """The server over HTTP. ``post``: one request under the node's credential."""
 
     def __init__(self, post: Post) -> None:
         self._post = post

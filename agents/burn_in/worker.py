@@ -1,6 +1,6 @@
 """The agent's burn-in loop: asks for orders, runs them, reports each until the server has it.
 
-One batch at a time: whoever asks runs nothing, so an order whose agent died is given again at its next question.
+One batch at a time: an agent that asks runs nothing, so an order whose agent died is given again at the next request.
 """
 
 import random
@@ -46,7 +46,7 @@ class BurnInWorker:
             stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
 
     def turn(self, stop: threading.Event) -> float:
-        """One question and what it gives to do, while no repair is under way. Seconds until the next question."""
+        """Ask once and run the orders, while no repair is in progress. Return the seconds until the next request."""
         if not self._turn_taking.acquire(timeout=1.0):
             return 0.0
         try:
@@ -68,7 +68,10 @@ class BurnInWorker:
         return 0.0
 
     def _at_once(self) -> int:
-        """Real GPUs come one at a time: an order's time then begins when its run does."""
+        """Return how many orders to take at once.
+
+        One for real GPUs, so that an order's time begins when its run does.
+        """
         if self._max_orders is None:
             self._max_orders = MAX_GPUS if self._measuring.probe.identify().is_simulated else 1
         return self._max_orders
@@ -79,7 +82,7 @@ class BurnInWorker:
         deadlines = {uuid: order.deadline_s for uuid, order in orders.items()}
         self._measuring.run(deadlines, stop, told.__setitem__)
         if stop.is_set():
-            return  # what was cut short says nothing of the GPU
+            return  # an interrupted measurement shows nothing about the GPU
         for uuid, found in told.items():
             self._report(orders[uuid], found, stop)
 

@@ -1,1 +1,4 @@
-"""What DCGM says beside NVML: a dcgm-exporter's metrics, and the results of ``dcgmi diag``. Both are optional."""
+"""DCGM's readings in addition to NVML's: a dcgm-exporter's metrics, and the results of ``dcgmi diag``.
+
+Both optional.
+"""

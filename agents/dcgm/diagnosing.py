@@ -1,6 +1,7 @@
-"""``dcgmi diag`` run on one GPU, in bounded time: what it found, or why it found nothing, each in words of its own.
+"""``dcgmi diag`` run on one GPU, in bounded time: its result as text, or the reason why there is none.
 
-It computes on the GPU, so it is part of a burn-in where the host's owner wishes it, and never runs beside a job.
+It computes on the GPU, so it is part of a burn-in where the host's owner enables it, and never runs together with a
+job.
 """
 
 import shutil
@@ -20,17 +21,17 @@ COMMAND: Final = "dcgmi"
 OUTPUT_BYTES_MAX: Final = 8 << 20
 LOOK_UP_S: Final = 0.25
 _NOT_THE_GPU: Final = frozenset({"configuration"})
-"""What DCGM advises where the host is set up wrongly: no GPU fails for it."""
+"""DCGM's advice where the host is set up wrongly: no GPU fails for it."""
 _ERROR_CHARACTERS: Final = 300
 
 
 class DiagnosingError(Exception):
-    """There is no result, and why: the GPU is neither good nor bad by it."""
+    """There is no result, with the reason: the GPU is neither good nor bad by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """``failures``: of the tests of this GPU, a sentence each."""
+    """Result of the diagnosis. ``failures``: of the tests of this GPU, a sentence each."""
 
     tool: str
     level: int
@@ -40,13 +41,13 @@ class Diagnosed:
 
 @dataclass(frozen=True, slots=True)
 class DcgmDiag:
-    """``level`` 1 to 4, as ``dcgmi diag -r``: seconds, two minutes, half an hour, two hours."""
+    """The diagnosis. ``level`` 1 to 4, as ``dcgmi diag -r``: seconds, two minutes, half an hour, two hours."""
 
     level: int
     command: str = COMMAND
 
     def run(self, index: int, serial: str | None, deadline_s: float, stop: threading.Event) -> Diagnosed:
-        """Of the GPU in slot ``index``. Raises DiagnosingError."""
+        """Return the result for the GPU in slot ``index``. Raises DiagnosingError."""
         path = shutil.which(self.command)
         if path is None:
             raise DiagnosingError(f"{self.command} is not on this host: install DCGM, or leave its tests out")
@@ -63,7 +64,7 @@ class DcgmDiag:
         return f"{self.command} diag -r {self.level}"
 
     def _output(self, path: str, index: int, deadline_s: float, stop: threading.Event, folder: Path) -> tuple[str, str]:
-        """What it wrote, and the last it said of an error. By files: a pipe that nobody empties would stop it."""
+        """Return the output and the end of the error output. Both go to files: a full pipe would block the program."""
         out, err = folder / "out", folder / "err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             try:
@@ -104,7 +105,7 @@ class DcgmDiag:
 
 
 def _wait(process: "subprocess.Popen[bytes]", out: Path, deadline_s: float, stop: threading.Event) -> str | None:
-    """Why it was ended; None where it ended by itself. With what it started, it is gone afterwards."""
+    """Return why the program was ended; None where it ended by itself. Its own children have ended afterwards, too."""
     until = time.monotonic() + deadline_s
     try:
         while process.poll() is None:
@@ -124,7 +125,7 @@ def _is_gpu(result: TestResult) -> bool:
 
 
 def _is_about(result: TestResult, index: int) -> bool:
-    """Whether it speaks against the GPU itself: on it, and not of how the host is set up."""
+    """Return whether the result counts against the GPU itself: on it, and not about the host's configuration."""
     if not _is_gpu(result) or result.entity_id not in {None, index}:
         return False
     advised = {each.severity for each in result.warnings if each.severity is not None}

@@ -1,8 +1,8 @@
-"""The results of ``dcgmi diag -r N -j``, a row a test and entity, with DCGM's numbers in words.
+"""The results of ``dcgmi diag -r N -j``, a row a test and entity, with DCGM's numbers as text.
 
-Of DCGM 4 (``DCGM Diagnostic``, results by entity) and of 3 (``DCGM GPU Diagnostic``, results by GPU). What stands
-before the JSON, such as a warning of the client's, is passed over; what is cut off or of another shape is refused with
-the place.
+Of DCGM 4 (``DCGM Diagnostic``, results by entity) and of 3 (``DCGM GPU Diagnostic``, results by GPU). Text before the
+JSON, such as a warning of the client's, is skipped; truncated JSON, or JSON of another shape, is refused with the
+place.
 """
 
 import json
@@ -46,12 +46,12 @@ STATUSES: Final[Mapping[str, str]] = {
 
 
 class DiagnosisError(Exception):
-    """It is no result of dcgmi. The message names the place and what is wanted."""
+    """The text is no result of dcgmi. The message names the place and the expected content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """One warning of a test. ``severity`` says what DCGM advises, in words; None where it does not say."""
+    """One warning of a test. ``severity``: DCGM's advice as text; None where it gives none."""
 
     text: str
     error_id: int | None = None
@@ -63,7 +63,7 @@ class Warned:
 class TestResult:
     """One test on one entity. ``status``: pass, warn, fail, skip, or unknown for a word that we do not know."""
 
-    __test__ = False  # for pytest: it is no test of ours
+    __test__ = False  # for pytest: it is none of our own tests
     test: str
     category: str
     status: str
@@ -79,7 +79,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``fault``: why dcgmi itself did not finish; then what is missing was not tested."""
+    """A whole diagnosis. ``fault``: why dcgmi itself did not finish; then missing tests did not run."""
 
     version: str | None
     driver: str | None
@@ -93,7 +93,7 @@ class Diagnosis:
 
 
 def parse_diagnosis(text: str) -> Diagnosis:
-    """Raises DiagnosisError."""
+    """Return the diagnosis. Raises DiagnosisError."""
     document = _document(text)
     root = next((name for name in ROOTS if isinstance(document.get(name), dict)), None)
     if root is None:
@@ -167,7 +167,10 @@ def _result(
 
 
 def _warnings(told: object) -> Iterator[Warned]:
-    """A list of objects in DCGM 4, of objects or texts in 3, where one text may stand for the list."""
+    """Yield the warnings.
+
+    They are a list of objects in DCGM 4, of objects or texts in 3, where one text may stand for the list.
+    """
     for each in told if isinstance(told, list) else [told]:
         if isinstance(each, str) and each.strip():
             yield Warned(each.strip())
@@ -182,7 +185,7 @@ def _warnings(told: object) -> Iterator[Warned]:
 
 
 def _entities(groups: object) -> dict[tuple[str, int], dict[str, Any]]:
-    """(group, entity) → what is said of it. A group that is none says nothing."""
+    """Return (group, entity) → its attributes. A malformed group is ignored."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for group in groups if isinstance(groups, list) else []:
         entities = group.get("entities") if isinstance(group, dict) else None

@@ -1,7 +1,7 @@
-"""A dcgm-exporter beside the driver: its readings fill what NVML does not tell, and never stand beside NVML's own.
+"""A dcgm-exporter: its readings fill gaps of NVML's, and never replace NVML's own.
 
-Off unless it is named. Where it does not answer, is slow, or sends what is no scrape, the GPUs are told by NVML alone;
-that is said once until it changes. Its XID gauge tells of an XID when it changes (``last_xid``).
+Off unless it is named. Where it does not answer, is slow, or sends no valid scrape, NVML alone reports the GPUs; that
+is logged once until it changes. A change of its XID gauge is an XID (``last_xid``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,16 +24,16 @@ from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
 BYTES_MAX: Final = 8 << 20
-"""A host of 72 GPUs with every field of the exporter's list has 1 MiB."""
+"""The limit of an answer. A host of 72 GPUs with every field of the exporter's list has 1 MiB."""
 _log = structlog.get_logger(__name__)
 
 
 class ExporterError(Exception):
-    """There is no scrape, and why."""
+    """There is no scrape, with the reason."""
 
 
 class Exporter:
-    """``url``: of its metrics, such as http://127.0.0.1:9400/metrics."""
+    """The exporter. ``url``: of its metrics, such as http://127.0.0.1:9400/metrics."""
 
     def __init__(self, url: str, *, deadline_s: float = DEADLINE_S) -> None:
         self._url = url
@@ -43,7 +43,7 @@ class Exporter:
         self._fault: str | None = None
 
     def gpus(self) -> Mapping[str, DcgmGpu]:
-        """UUID → what the exporter says of it now; empty where it says nothing."""
+        """Return UUID → the exporter's readings now; empty where there are none."""
         try:
             found = self.scrape()
         except ExporterError as error:
@@ -57,7 +57,10 @@ class Exporter:
         return found
 
     def scrape(self) -> Mapping[str, DcgmGpu]:
-        """Raises ExporterError. One that hangs is not asked again until it has let go."""
+        """Return a scrape.
+
+        Raises ExporterError. An exporter that hangs is not asked again until that request has ended.
+        """
         try:
             text = self._callers.within(self._deadline_s, "exporter", self._fetch)
         except NoAnswerError as error:
@@ -70,7 +73,7 @@ class Exporter:
         return {gpu.uuid: gpu for gpu in gpus}
 
     def close(self) -> None:
-        """A request that hangs is left to its thread, which does not keep the process."""
+        """Close the client, unless a request hangs: that is left to its thread, which does not keep the process."""
         if self._callers.is_idle:
             self._http.close()
 
@@ -87,7 +90,7 @@ class Exporter:
 
 
 class ProbeWithDcgm:
-    """A probe whose checks are filled by an exporter, and whose events have the exporter's XIDs beside its own."""
+    """A probe whose checks are filled by an exporter, and whose events include the exporter's XIDs."""
 
     def __init__(self, probe: Probe, exporter: Exporter) -> None:
         self._probe = probe
@@ -101,7 +104,7 @@ class ProbeWithDcgm:
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
         checks = self._probe.check(now_ms)
-        with self._scraping:  # burn-ins and repairs look too: an older scrape must not come after a newer one
+        with self._scraping:  # burn-ins and repairs check too: an older scrape must not follow a newer one
             exported = self._exporter.gpus()
             for event in self._last_xids.changes(exported, [check.gpu_uuid for check in checks], now_ms):
                 self._events.put(event)
@@ -132,8 +135,10 @@ class ProbeWithDcgm:
 
 
 def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
-    """Only what NVML does not have on this GPU: of a GPU that it cannot reach, and of a reading that failed once, the
-    exporter may still show what it read before, and a counter that goes back and forth looks like errors that rise.
+    """Return the check with the exporter's readings where NVML has none on this GPU.
+
+    Nothing else is filled: for a GPU that DCGM cannot reach, and for a reading of NVML's that failed once, the exporter
+    may still show an old value, and a counter that goes back and forth looks like rising errors.
     """
     gpu = exported.get(check.gpu_uuid)
     if gpu is None or not _answers(check):

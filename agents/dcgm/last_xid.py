@@ -1,8 +1,8 @@
-"""A dcgm-exporter's XID gauge (DCGM field 230) as events: it tells the last XID only, not when nor how often.
+"""A dcgm-exporter's XID gauge (DCGM field 230) as events: it shows the last XID only, neither when nor how often.
 
-Its change from one scrape to the next is an XID of the time between; a GPU's first reading, and the first after the
-exporter was away, are only learnt, so that what is old is never told as new. The same XID twice in a row does not show:
-the kernel log and NVML tell of that.
+Its change from one scrape to the next is an XID of the time between. A GPU's first reading, and the first after the
+exporter was away, are only remembered, so that an old XID is never reported as new. The same XID twice in a row does
+not show: the kernel log and NVML report that.
 """
 
 import time
@@ -16,7 +16,7 @@ from muster.domain.evidence.state_readings import SINCE_BOOT_S
 from muster.domain.ids import GpuUuid
 
 _NONE: Final = 0
-"""The gauge's value before any XID, and after DCGM started anew."""
+"""The gauge's value before any XID, and after a restart of DCGM."""
 
 
 class LastXids:
@@ -24,7 +24,7 @@ class LastXids:
         self._known: dict[GpuUuid, int] = {}
 
     def changes(self, exported: Mapping[str, DcgmGpu], gpus: Iterable[GpuUuid], at_ms: int) -> Iterator[ProbeEvent]:
-        """Of ``gpus``, this host's. ``exported``: the newest scrape, empty where the exporter says nothing."""
+        """Yield the XIDs of ``gpus``, this host's. ``exported``: the newest scrape, empty where there is none."""
         before, self._known = self._known, {}
         for uuid in gpus:
             told = exported.get(uuid)

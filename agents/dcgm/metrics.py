@@ -1,8 +1,8 @@
-"""A dcgm-exporter's text as readings of ours: the same metrics, in our units, a reading a GPU.
+"""A dcgm-exporter's text as our own readings: the same metrics, in our units, a reading a GPU.
 
 Parsed by one anchored expression a line: the Prometheus client's parser takes 57 times as long for a scrape of eight
 GPUs, and gives samples of ``# TYPE … counter`` another name (``…_TOTAL`` becomes ``…_TOTAL_total``); that name is
-understood too, for exporters that speak OpenMetrics. What DCGM cannot tell it says by huge numbers ("blank"): None.
+understood too, for exporters that use OpenMetrics. DCGM writes huge numbers ("blank") for unknown values: None.
 """
 
 import math
@@ -54,15 +54,15 @@ FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("nvlink_replays", 1),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("nvlink_recoveries", 1),
 }
-"""DCGM's field → our metric, and what to multiply by to have it in our unit (DCGM tells energy in millijoules)."""
+"""DCGM's field → our metric, and the factor from its unit to ours (DCGM reports energy in millijoules)."""
 
 
 @dataclass(slots=True)
 class DcgmGpu:
-    """What a scrape says of one GPU.
+    """Readings of one GPU in a scrape.
 
-    ``last_xid``: the number of the newest XID, 0 for none, None where the exporter does not tell it. It is a gauge that
-    stays and says neither when nor how often: only its change makes an event (``last_xid``).
+    ``last_xid``: the number of the newest XID, 0 for none, None where the exporter does not report it. It is a gauge
+    that stays, without time or count: only its change makes an event (``last_xid``).
     """
 
     uuid: str
@@ -75,7 +75,7 @@ class DcgmGpu:
     values: dict[str, float] = field(default_factory=dict)
 
     def row(self) -> Values:
-        """In the order of our metrics; None for what the scrape does not tell."""
+        """Return the values in the order of our metrics; None where the scrape has none."""
         made: list[float | None] = [None] * NUM_METRICS
         for name, value in self.values.items():
             made[INDEX[name]] = value
@@ -84,7 +84,7 @@ class DcgmGpu:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """``num_unknown``: samples of fields that we have no metric for. ``bad_lines``: numbers of lines that are none."""
+    """One scrape. ``num_unknown``: samples without one of our metrics. ``bad_lines``: numbers of malformed lines."""
 
     gpus: tuple[DcgmGpu, ...]
     num_samples: int
@@ -93,7 +93,7 @@ class Scrape:
 
 
 def parse_metrics(lines: Iterable[str]) -> Scrape:
-    """Never raises: a line that is no sample is named by its number, from 1 on."""
+    """Return the scrape. Never raises: a malformed line is listed by its number, from 1 on."""
     gpus: dict[str, DcgmGpu] = {}
     num_samples = num_unknown = 0
     bad: list[int] = []
@@ -118,12 +118,15 @@ def parse_metrics(lines: Iterable[str]) -> Scrape:
 
 
 def merged(nvml: Values, dcgm: Values) -> Values:
-    """NVML's reading, with DCGM's where NVML has none: never a sum, since both count the same errors."""
+    """Return NVML's reading, with DCGM's where NVML has none: never a sum, since both count the same errors."""
     return tuple(theirs if ours is None else ours for ours, theirs in zip(nvml, dcgm, strict=True))
 
 
 def _take(gpu: DcgmGpu, name: str, value: float, *, is_part: bool) -> bool:
-    """Whether we know the field. Of a GPU in MIG instances memory is the instances' sum, all else any one's."""
+    """Store a sample, and return whether its field is known.
+
+    For a GPU in MIG instances memory is the sum of the instances, all else any instance's.
+    """
     if name == LAST_XID:
         if not is_blank(value):
             gpu.last_xid = max(gpu.last_xid or 0, int(value))
@@ -141,7 +144,7 @@ def _take(gpu: DcgmGpu, name: str, value: float, *, is_part: bool) -> bool:
 
 
 def is_blank(value: float) -> bool:
-    """Whether DCGM says by it that there is no value: not supported, not watched, no permission, or not a number."""
+    """Return whether DCGM's number means no value: not supported, not watched, no permission, or not a number."""
     if math.isnan(value) or math.isinf(value):
         return True
     return any(blank <= value < blank + 16 for blank in (_BLANK, _BLANK_FLOAT)) or value >= _BLANK_LONG

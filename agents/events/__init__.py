@@ -1,1 +1,1 @@
-"""What is told beside samples: states when they change, counters when they rose."""
+"""Events in addition to samples: states when they change, counters when they rise."""

@@ -1,7 +1,7 @@
-"""Inspections of GPUs as events: states (``GPU_STATE``), rises of their counters and of their links' (``GPU_RATES``),
-and resets of these (``COUNTER_RESET``).
+"""Inspections of GPUs as events: states, rises of counters, and their resets.
 
-Checks are looked at as well: what PCIe link a GPU has under load, and the fastest one in a window, shows only there.
+``GPU_STATE`` is for states, ``GPU_RATES`` for rises of a GPU's counters and its links', ``COUNTER_RESET`` for their
+resets. Checks are read as well: only they show a GPU's PCIe link under load, and the fastest link in a window.
 """
 
 from collections import defaultdict, deque
@@ -22,14 +22,16 @@ from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid
 
 LOADED_PERCENT: Final = 50.0
-"""A GPU that is busy for half of the time keeps its PCIe link up; one at rest lowers it, which is no fault."""
+"""The load of a check under load. A GPU busy for half of the time keeps its PCIe link up; an idle one lowers it, which
+is no fault.
+"""
 LOADED_CHECKS: Final = 3
 """So many in a row under load, and the best of them: the utilisation is of an interval, the link of a moment."""
 _PCIE: Final = ("pcie_replays", "pcie_correctable_errors")
 _ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
 _NO_FAULT_OF_A_WINDOW: Final = frozenset({"symbol_errors"})
-"""NVRx counts what a link received wrong, sent again or recovered from (fields 208, 295, 215), and no symbol errors:
-these are mended by the link's own code, and rise on good links.
+"""NVRx counts data that a link received wrong, sent again or recovered from (fields 208, 295, 215), and no symbol
+errors: the link's own code corrects these, and they rise on good links.
 """
 COARSENESS: Final = {
     "nvlink_effective_ber_exponent": Coarseness(0.1, floor=10.0),
@@ -40,7 +42,7 @@ COARSENESS: Final = {
     "idle_pcie_mib_per_s": Coarseness(0.1, floor=10_240.0),
     "idle_nvlink_mib_per_s": Coarseness(0.1, floor=10_240.0),
 }
-"""A tenth of what was told; of nearly nothing 5 %, 1 GiB/s, or one power of ten."""
+"""A tenth of the reported value; near zero 5 %, 1 GiB/s, or one power of ten."""
 Link = tuple[float, float]
 """PCIe generation and width."""
 
@@ -71,13 +73,13 @@ class PcieLinks:
                     self._loaded[check.gpu_uuid] = max(row)
 
     def loaded(self, gpu_uuid: GpuUuid) -> dict[str, float]:
-        """By the names of ``GPU_STATE``; empty until the GPU was seen under load."""
+        """Return the link by the names of ``GPU_STATE``; empty until the GPU was seen under load."""
         with self._lock:
             link = self._loaded.get(gpu_uuid)
         return {} if link is None else {"pcie_loaded_generation": link[0], "pcie_loaded_width": link[1]}
 
     def take_best(self, gpu_uuid: GpuUuid) -> dict[str, float]:
-        """By the names of ``GPU_RATES``: the fastest since this was asked last."""
+        """Return by the names of ``GPU_RATES`` the fastest link since the last call."""
         with self._lock:
             link = self._best.pop(gpu_uuid, None)
         return {} if link is None else {"pcie_generation": link[0], "pcie_width": link[1]}
@@ -96,7 +98,10 @@ class _OfGpu:
 
 
 class GpuTeller:
-    """``tell`` in one thread; ``saw`` may be shown checks in another. ``sees_programs``: see ``IdleWindows``."""
+    """Events of GPUs.
+
+    ``tell`` runs in one thread; ``saw`` may get checks in another. ``sees_programs``: see ``IdleWindows``.
+    """
 
     def __init__(self, naming: Naming, *, sees_programs: bool = True) -> None:
         self._naming = naming
@@ -110,11 +115,14 @@ class GpuTeller:
         self._idle.saw(told)
 
     def tell(self, inspections: Iterable[GpuInspection], at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
-        """``at_ms`` since 1970, ``now_s`` by a clock that only grows."""
+        """Return the events of inspections. ``at_ms`` since 1970, ``now_s`` by a clock that only grows."""
         return tuple(event for found in inspections for event in self._of(found, at_ms, now_s))
 
     def differing(self) -> dict[str, float]:
-        """By the names of ``HOST_STATE``: GPUs that are set up otherwise than most of their model, at the last look."""
+        """Return how many GPUs differed from most of their model at the last inspection.
+
+        Its keys are names of ``HOST_STATE``.
+        """
         return differing(gpu.newest for gpu in self._gpus.values() if gpu.newest)
 
     def _of(self, found: GpuInspection, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
@@ -136,7 +144,7 @@ class GpuTeller:
         yield from self._reset(found, known, at_ms)
 
     def _reset(self, found: GpuInspection, known: _OfGpu, at_ms: int) -> Iterator[ProbeEvent]:
-        """One event for all counters of the GPU that fell at this look: a driver's reload takes them all at once."""
+        """Yield one event for all counters that fell at this inspection: a driver's reload resets them all at once."""
         links = [known.links[link].fell for link in found.link_counters if known.links[link].fell]
         own = known.rises.fell if found.counters else frozenset()
         if own or links:
@@ -152,14 +160,14 @@ class GpuTeller:
 
 
 def state_of(found: GpuInspection, pcie: PcieLinks) -> dict[str, float]:
-    """What is told of it; nothing of a GPU that did not answer."""
+    """Return the state to report; nothing for a GPU that did not answer."""
     if found.is_lost or found.is_late:
         return {}
     return {**pcie.loaded(found.gpu_uuid), **found.state}
 
 
 def _told_beside(rise: Rise, beside: dict[str, float]) -> dict[str, float]:
-    """The link that PCIe errors were counted on, and how many ECC errors there were in all."""
+    """Return the link on which PCIe errors were counted, and the total of ECC errors."""
     wanted: set[str] = set()
     if any(name in rise.by for name in _PCIE):
         wanted |= {"pcie_generation", "pcie_width"}

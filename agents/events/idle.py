@@ -1,7 +1,7 @@
-"""Whether a GPU was nobody's for a whole window: what it did meanwhile is told only then.
+"""Windows without a program on a GPU: only for such a window is the GPU's activity reported.
 
-Samples see who computes: a program that any of them saw may have been at work in all of the window. Where the driver
-may leave programs out of its list (a PID namespace of the agent's own), nobody is known to be absent.
+Samples list the programs on a GPU: a program in any sample may have run in all of the window. Where the driver may
+leave programs out of its list (a PID namespace of the agent's own), no window counts as idle.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,14 @@ from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid
 
 SAMPLES_MIN: Final = 3
-"""Of fewer the least utilisation says nothing: it is of an interval, the list of programs of a moment."""
+"""With fewer samples the least utilisation shows nothing: it is of an interval, the list of programs of a moment."""
 UTILISATION: Final = "idle_utilisation_percent"
 _PREFIX: Final = "idle_"
 
 
 @dataclass(slots=True)
 class _Seen:
-    """``least_percent``: None where a sample did not tell."""
+    """Samples of one window. ``least_percent``: None where a sample had no utilisation."""
 
     num_samples: int = 0
     is_nobodys: bool = True
@@ -30,7 +30,10 @@ class _Seen:
 
 @dataclass(slots=True)
 class IdleWindows:
-    """``saw`` in one thread, ``of`` in another. ``sees_programs``: whether the driver lists all of them."""
+    """Windows by GPU: ``saw`` in one thread, ``of`` in another.
+
+    ``sees_programs``: whether the driver lists all programs.
+    """
 
     sees_programs: bool = True
     _lock: Lock = field(default_factory=Lock)
@@ -47,7 +50,7 @@ class IdleWindows:
                 seen.least_percent = min(seen.least_percent or 0.0, percent or 0.0) if is_told else None
 
     def of(self, gpu_uuid: GpuUuid, state: Mapping[str, float]) -> dict[str, float]:
-        """``state`` as it is to be told; a window ends here, and the next begins."""
+        """Return ``state`` for the report; a window ends here, and the next begins."""
         with self._lock:
             seen = self._seen.pop(gpu_uuid, _Seen())
         if not (self.sees_programs and seen.is_nobodys):

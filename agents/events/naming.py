@@ -1,4 +1,4 @@
-"""Origins of told states and rises: each told once, under a name that no other life of the agent in this boot has."""
+"""Origins of reported states and rises: unique over all processes of the agent in this boot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from muster.domain.ids import GpuUuid
 
 @dataclass(slots=True)
 class Naming:
-    """``session`` tells two lives of the agent apart."""
+    """Names of one agent process. ``session`` distinguishes it from others."""
 
     session: str
     _num_told: int = 0
@@ -26,7 +26,7 @@ class Naming:
         text: str = "",
         subject: str = "",
     ) -> ProbeEvent:
-        """``subject``: what it is about where that is no GPU and the text does not say it."""
+        """Return an event. ``subject``: what it is about where that is no GPU and the text does not name it."""
         self._num_told += 1
         origin = f"told:{self.session}:{kind}:{gpu_uuid or subject or text or 'host'}:{self._num_told}"
         return ProbeEvent(

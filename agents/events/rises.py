@@ -1,4 +1,4 @@
-"""By how much counters rose, and within what time. One that fell was reset: no rise, and its time begins anew."""
+"""Rises of counters, each with its time. A counter that fell was reset: no rise, and its time restarts."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOWS: Final = 30
-"""How many windows ``bad_windows`` looks back on."""
+"""How many windows ``bad_windows`` covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """``window_s``: since the counts before, the oldest of them where one could not be read in between."""
+    """A rise. ``window_s``: since the counts before, the oldest of them where one could not be read in between."""
 
     by: Mapping[str, float]
     window_s: float
@@ -19,21 +19,24 @@ class Rise:
 
 @dataclass(slots=True)
 class RiseTeller:
-    """Of one subject: its counts as last read, each with its time. ``beside``: those that make no window a bad one."""
+    """Counts of one subject as last read, each with its time.
+
+    ``beside``: counters whose rise makes no window a bad one.
+    """
 
     beside: frozenset[str] = frozenset()
     _last: dict[str, tuple[float, float]] = field(default_factory=dict)
     fell: frozenset[str] = frozenset()
-    """Those that were lower at the newest look than at the one before it: reset, and no rise."""
+    """Counters that were lower at the newest reading than at the one before: reset, and no rise."""
     _windows: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOWS))
 
     @property
     def num_bad_windows(self) -> int:
-        """Of the last windows those in which something rose."""
+        """Number of the last windows with a rise."""
         return sum(self._windows)
 
     def rise(self, counts: Mapping[str, float], now_s: float) -> Rise | None:
-        """None where nothing rose. What is counted for the first time is where the next rise begins."""
+        """Return the rise, None where nothing rose. The first count of a counter is where its next rise begins."""
         by: dict[str, float] = {}
         fell = set[str]()
         window_s = 0.0

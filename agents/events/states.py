@@ -1,4 +1,4 @@
-"""When a state is told: at the start, when it changed, and once an hour, so that a server that lost it has it again."""
+"""Times at which a state is reported: at the start, after a change, and hourly, so that a server can recover it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ TELL_AGAIN_S: Final = STATES_TOLD_S
 
 @dataclass(frozen=True, slots=True)
 class Coarseness:
-    """By how much a value must differ from what was told to be news: ``share`` of that, or of ``floor`` if it is less.
+    """The difference from the reported value that counts as a change: ``share`` of it, or of ``floor`` if it is less.
 
-    The default: any difference is news.
+    The default: any difference counts.
     """
 
     share: float = 0.0
@@ -30,7 +30,7 @@ _NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(slots=True)
 class StateTeller:
-    """Of one subject. ``coarseness``: name → how much of a change is one; others are exact."""
+    """State of one subject. ``coarseness``: name → the least difference that counts; others are exact."""
 
     coarseness: Mapping[str, Coarseness] = field(default_factory=dict)
     _told: dict[str, float] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class StateTeller:
     _told_s: float | None = None
 
     def is_due(self, state: Mapping[str, float], now_s: float, words: Mapping[str, str] = _NO_WORDS) -> bool:
-        """Whether to tell it now, with what is told in words; then it counts as told. ``now_s`` only grows.
+        """Return whether to report the state now, with its texts; then it counts as reported. ``now_s`` only grows.
 
-        A value that is missing this time is no change: it could not be read, and says nothing.
+        A value that is missing this time is no change: it could not be read.
         """
         if not state:
             return False

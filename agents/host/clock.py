@@ -1,8 +1,8 @@
-"""How far the host's clock is from the server's, and how often it was stepped.
+"""The offset of the host's clock from the server's, and how often it was stepped.
 
 Each answer of the server has a ``Date``, whole seconds, which the server keeps for up to a second more. So it bounds
-the offset from both sides, and what many answers allow together is narrower than one allows. Servers of any age send
-it. What is told is the least offset that the bounds allow: equal clocks are never told as apart.
+the offset from both sides, and the bounds of many answers together are narrower than one answer's. Servers of any age
+send it. The least offset that the bounds allow is reported: equal clocks are never reported as apart.
 """
 
 from collections import deque
@@ -12,21 +12,21 @@ from threading import Lock
 from typing import Final
 
 KEPT: Final = 64
-"""Answers that are looked at together: ten minutes at the usual pace, in which a clock drifts by milliseconds."""
+"""Answers that are combined: ten minutes at the usual pace, in which a clock drifts by milliseconds."""
 STEP_MS: Final = 1_000
 _DATE_AGE_MS: Final = 2_000
 _MOST_CHARACTERS: Final = 64
 
 
 class ServerClock:
-    """``saw`` by whoever talks to the server, ``offset_s`` by whoever tells; in any thread."""
+    """Bounds of the offset. Callers of the server use ``saw``, reporters ``offset_s``; in any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._bounds: deque[tuple[int, int]] = deque(maxlen=KEPT)
 
     def saw(self, date: str, asked_ms: int, answered_ms: int) -> None:
-        """``date``: the answer's header. The times are the host's own, since 1970."""
+        """Add the bounds of one answer. ``date``: its header. The times are the host's own, since 1970."""
         server_ms = _milliseconds_of(date)
         if server_ms is None or answered_ms < asked_ms:
             return
@@ -38,7 +38,7 @@ class ServerClock:
                 self._bounds.append(newest)
 
     def offset_s(self) -> float | None:
-        """Seconds by which the host is ahead at least (below zero: behind); None before the first answer."""
+        """Return the seconds by which the host is ahead at least (below zero: behind); None before the first answer."""
         with self._lock:
             if not self._bounds:
                 return None
@@ -52,7 +52,7 @@ class ServerClock:
 
 
 class ClockSteps:
-    """Counts how often the wall clock left the boot clock by over a second between two looks."""
+    """A count of how often the wall clock left the boot clock by over a second between two checks."""
 
     def __init__(self) -> None:
         self._difference_ms: int | None = None

@@ -21,7 +21,7 @@ _MAPS_BYTES: Final = 4 << 20
 
 
 def pressure(proc: Path) -> dict[str, float]:
-    """Shares of the last minute, 0 to 1. Kernels without PSI have none."""
+    """Return shares of the last minute, 0 to 1. Kernels without PSI have none."""
     found: dict[str, float] = {}
     for name, (resource, line) in _PSI.items():
         text = read_text(proc / "pressure" / resource) or ""
@@ -32,9 +32,9 @@ def pressure(proc: Path) -> dict[str, float]:
 
 
 def disks(folders: Iterable[Path], callers: Callers) -> dict[str, float]:
-    """Of the one with the least share left. One that is not there is none.
+    """Return the free space of the folder with the least share left. A missing folder does not count.
 
-    Nothing where a file server does not answer: it may be the fullest. Blocks that are kept for root are not free.
+    Empty where a file server does not answer: it may be the fullest. Blocks that are kept for root are not free.
     """
     answers = callers.all_within(DEADLINE_S, {str(folder): partial(os.statvfs, folder) for folder in folders})
     if any(isinstance(answer, NoAnswerError) for answer in answers.values()):
@@ -57,7 +57,7 @@ def disks(folders: Iterable[Path], callers: Callers) -> dict[str, float]:
 
 
 def drivers(sys: Path, proc: Path) -> dict[str, float]:
-    """Whether nvidia.ko is of another version than the NVML on disk, as after an upgrade without a reboot.
+    """Return whether nvidia.ko is of another version than the NVML on disk, as after an upgrade without a reboot.
 
     NVML's is the version in the name of the file that this process's library is a link to by now; without a library in
     use, or without a module, there is nothing to compare.

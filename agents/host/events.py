@@ -35,18 +35,18 @@ COARSENESS: Final[Mapping[str, Coarseness]] = {
     "memory_pressure": Coarseness(_TENTH, floor=0.5),
     "io_pressure": Coarseness(_TENTH, floor=0.5),
 }
-"""A tenth of what was told; near zero a tenth of the floor, since a share of nothing is always much."""
+"""A tenth of the reported value; near zero a tenth of the floor, since a share of nothing is always much."""
 NOTHING_DIFFERS: Final[Mapping[str, float]] = MappingProxyType({})
 _SEGMENTS: Final = "tcp_segments"
-"""Rises always: told beside the rest, and no reason to tell."""
+"""A counter that always rises: reported with the others, but no reason for a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlaces:
-    """``root``: where the host's /proc and /sys are. ``folders``: what the agent and jobs write to.
+    """Places on the host. ``root``: where its /proc and /sys are. ``folders``: written to by the agent and jobs.
 
-    ``ports_file``: where the RDMA ports that it has shown are kept; None: nothing is told of them.
-    ``enrolled_ports``: those that it enrolled with; of a host that does not know none is missed.
+    ``ports_file``: the file of RDMA ports that the host has shown; None: they are not reported. ``enrolled_ports``: the
+    host's ports at its enrolment; without them none is missed.
     """
 
     root: Path = Path("/")
@@ -66,7 +66,10 @@ class _OfPort:
 
 
 class HostTeller:
-    """``places`` None: no file of the host is read, as where GPUs are simulated. ``gpus`` gives its GPUs' counts."""
+    """Events of the host. ``places`` None: no file of the host is read, as where GPUs are simulated.
+
+    ``gpus`` gives its GPUs' counts.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,10 @@ class HostTeller:
         self._missing = frozenset[str]()
 
     def look_at_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
-        """States alone: what may change and change back within a window. ``now_s`` is the boot's clock."""
+        """Return the states of ports, which may change and change back within a window.
+
+        ``now_s`` is the boot's clock.
+        """
         if self._places is None:
             return ()
         self._steps.look(at_ms, round(now_s * 1000))
@@ -102,7 +108,7 @@ class HostTeller:
     def tell(
         self, at_ms: int, now_s: float, differing: Mapping[str, float] = NOTHING_DIFFERS
     ) -> tuple[ProbeEvent, ...]:
-        """The host's state, and what rose since the last time. ``differing``: of its GPUs, told with its state."""
+        """Return events of the host's state and of rises. ``differing``: of its GPUs, reported with its state."""
         state = {**self.state(), **differing}
         return (
             *self._host_state(state, at_ms, now_s),
@@ -111,7 +117,7 @@ class HostTeller:
         )
 
     def state(self) -> dict[str, float]:
-        """By the names of ``HOST_STATE``; what cannot be told is left out."""
+        """Return the state by the names of ``HOST_STATE``, without unknown values."""
         found = dict(self._gpus())
         if self._places is None:
             return found
@@ -124,12 +130,12 @@ class HostTeller:
         if offset_s is not None:
             found["clock_offset_s"] = offset_s
         if self._inventory is not None and self._inventory.rate_gbps and self._here is not None:
-            expected = self._inventory.rate_gbps.keys() - self._missing  # which are told of by name
+            expected = self._inventory.rate_gbps.keys() - self._missing  # which are reported by name
             found |= {"expected_ports": float(len(expected)), "found_ports": float(len(expected & self._here))}
         return found
 
     def words(self) -> dict[str, str]:
-        """By the names of ``HOST_WORDS``; what cannot be told is left out."""
+        """Return texts by the names of ``HOST_WORDS``, without unknown ones."""
         return {} if self._places is None else host_words(self._places.root, self._callers)
 
     def _host_state(self, state: dict[str, float], at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
@@ -174,14 +180,17 @@ class HostTeller:
         return {**port.state, "was_active": float(known.was_active), **beside}
 
     def _note_inventory(self, found: list[Port]) -> None:
-        """A sysfs that cannot be looked at shows no port, and says nothing of any."""
+        """Note the ports found. An unreadable sysfs shows no port, and is no statement about any."""
         if self._inventory is None or not found:
             return
         self._inventory.saw(found)
         self._here = frozenset(port.name for port in found)
 
     def _note_missing(self, found: list[Port]) -> None:
-        """Of what the host enrolled with. A card that does not answer is there; one by a new name may be an old one."""
+        """Find the missing ports of the enrolment.
+
+        A port of a silent card is there; one with a new name may be an old one.
+        """
         if not found:
             return
         here = {port.name for port in found if is_rdma(port.name)}
@@ -189,7 +198,10 @@ class HostTeller:
         self._missing = frozenset(missed[len(here - self._enrolled) :])
 
     def _note_active(self, ports: Iterable[Port]) -> None:
-        """Whether it was up before the agent began, its card's firmware says: one that hangs holds up itself alone."""
+        """Note whether ports were up before the agent began, by their cards' firmware.
+
+        A card that hangs delays only itself.
+        """
         unknown: dict[str, Callable[[], bool]] = {}
         for port in ports:
             known = self._ports[port.name]
@@ -200,7 +212,10 @@ class HostTeller:
             self._ports[key.removeprefix("was_up:")].was_active = was_up is True
 
     def _port_rates(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
-        """A card asks its firmware for its counters, which may take for ever: it holds up itself alone."""
+        """Yield rises of ports.
+
+        A card reads its counters through its firmware, without a time limit; it delays only itself.
+        """
         readers = {f"counters:{port.name}": port.counters for port in self._found_ports()}
         for key, counts in self._callers.all_within(DEADLINE_S, readers).items():
             name = key.removeprefix("counters:")
@@ -210,7 +225,10 @@ class HostTeller:
                 yield self._naming.event(EventKind.PORT_RATES, Source.HOST, at_ms, values, text=name)
 
     def _vanished(self, found: list[Port]) -> Iterator[Port]:
-        """Ports that were there and are no more, such as of a card that fell off its bus: down. Not where sysfs is."""
+        """Yield ports that were there and no longer are, such as of a card that fell off its bus: down.
+
+        None where sysfs itself cannot be read.
+        """
         if not found or self._places is None:
             return
         names = {port.name for port in found}
@@ -219,7 +237,10 @@ class HostTeller:
                 yield replace(known.newest, state={**known.newest.state, "state": DOWN})
 
     def _found_ports(self) -> list[Port]:
-        """A card that does not answer in time holds up itself alone: its ports are as they were last seen."""
+        """Return the ports.
+
+        The ports of a card that does not answer in time are as they were last seen; it delays only itself.
+        """
         if self._places is None:
             return []
         sys = self._places.root / "sys"
@@ -237,7 +258,7 @@ class HostTeller:
         return found
 
     def _note_silence(self, device: str, fault: BaseException | None) -> None:
-        """Said once until it changes: what is told of its ports meanwhile is old."""
+        """Log a card's silence once until it changes: reports about its ports are old meanwhile."""
         if fault is not None and device not in self._silent:
             self._silent.add(device)
             _log.warning("ports_do_not_answer", device=device, fault=str(fault) or type(fault).__name__)
@@ -251,7 +272,7 @@ class HostTeller:
 
 
 def _note_down(known: _OfPort, port: Port, now_s: float) -> None:
-    """How long it was down is told once, with the state that ended it."""
+    """Note how long the port was down, which is reported once, with the state that ended it."""
     if port.is_down:
         known.down_since_s = now_s if known.down_since_s is None else known.down_since_s
     elif "state" in port.state and known.down_since_s is not None:

@@ -1,4 +1,4 @@
-"""The kernel's files as they may be: missing, unreadable, rubbish, huge, or never ending. None stands for each."""
+"""The kernel's files in any condition: missing, unreadable, malformed, huge, or never ending. None stands for each."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +11,7 @@ _MOST_DIGITS: Final = 24
 
 
 def read_text(path: Path, bytes_max: int = BYTES_MAX) -> str | None:
-    """Its first ``bytes_max`` bytes; what is no ASCII is replaced."""
+    """Return the first ``bytes_max`` bytes; a byte that is not ASCII is replaced."""
     try:
         with path.open("rb", buffering=0) as file:
             content = b""
@@ -24,12 +24,12 @@ def read_text(path: Path, bytes_max: int = BYTES_MAX) -> str | None:
 
 
 def read_number(path: Path) -> float | None:
-    """A whole number that is alone in its file, such as a counter."""
+    """Return a whole number that is alone in its file, such as a counter."""
     return whole(read_text(path, 64))
 
 
 def whole(text: str | None) -> float | None:
-    """A number such as the kernel writes it: digits alone, with a sign at most."""
+    """Return a number as the kernel writes it: digits alone, with a sign at most."""
     stripped = (text or "").strip()
     digits = stripped.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
@@ -38,7 +38,7 @@ def whole(text: str | None) -> float | None:
 
 
 def folders_in(path: Path) -> Iterator[Path]:
-    """In the order of their names; links to folders are such. Nothing where it cannot be listed."""
+    """Yield the folders in the order of their names, links to folders too. None where the path cannot be listed."""
     found: list[Path] = []
     with suppress(OSError):
         for entry in path.iterdir():

@@ -1,8 +1,8 @@
 """The RDMA ports that a host has shown: each with the best rate that it ever had while it was up, kept on disk.
 
-What a card's port can do, its driver does not say; what it did yesterday, this file does. A card that fell off its bus
-before the agent began is missed by it alone. Whoever takes a card out, or cables it slower, deletes the file: it is
-written anew from what is there.
+The driver does not report the maximum rate of a card's port; this file keeps the highest rate so far. It alone shows
+that a card fell off its bus before the agent began. An operator who removes a card, or cables it slower, deletes the
+file: it is written again from the ports that are there.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ _log = structlog.get_logger(__name__)
 
 
 class PortInventory:
-    """``rate_gbps``: port → the best rate it was seen up with, Gb/s."""
+    """Inventory of ports. ``rate_gbps``: port → the best rate it was seen up with, Gb/s."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.rate_gbps = _kept_in(file)
 
     def saw(self, ports: Iterable[Port]) -> None:
-        """Writes where a port is new, or faster than ever. A disk that takes nothing is told of; memory holds it."""
+        """Write the file where a port is new, or faster than ever. A full disk is logged; memory holds the ports."""
         told = list(ports)
         better = {
             port.name: rate
@@ -37,7 +37,7 @@ class PortInventory:
         }
         if not better:
             return
-        # A driver's update names devices otherwise: for each name that is new one that is gone is forgotten.
+        # A driver's update may rename devices: for each new name one missing name is forgotten.
         num_new = len(better.keys() - self.rate_gbps.keys())
         for gone in sorted(self.rate_gbps.keys() - {port.name for port in told})[:num_new]:
             del self.rate_gbps[gone]

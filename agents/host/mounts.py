@@ -1,4 +1,4 @@
-"""Whether file systems take anything: by the kernel's table of mounts, which asks no disk and no file server."""
+"""Read-only file systems, by the kernel's table of mounts, which needs no disk and no file server."""
 
 import re
 from collections.abc import Iterable
@@ -14,9 +14,10 @@ _PLACE: Final = 4
 
 
 def read_only(folders: Iterable[Path], proc: Path) -> dict[str, float]:
-    """How many of the folders lie on a file system that is read-only itself, such as after an error; by ``HOST_STATE``.
+    """Return how many of the folders are on a file system that is itself read-only, such as after an error.
 
-    A mount that shows it read-only to this process alone (systemd's ProtectSystem) is none: the file system is not.
+    By the name of ``HOST_STATE``. A mount that is read-only for this process alone (systemd's ProtectSystem) does not
+    count: the file system is writable.
     """
     mounts = _mounts(read_text(proc / "self" / "mountinfo", _TABLE_BYTES) or "")
     if not mounts:
@@ -25,7 +26,7 @@ def read_only(folders: Iterable[Path], proc: Path) -> dict[str, float]:
 
 
 def _is_read_only(folder: Path, mounts: list[tuple[Path, bool]]) -> bool:
-    """By the deepest mount that it is beneath; of several on one place the last."""
+    """Return whether the folder's deepest mount is read-only; of several mounts on one place the last counts."""
     holding = [(len(place.parts), is_read_only) for place, is_read_only in mounts if folder.is_relative_to(place)]
     deepest = max((depth for depth, _ in holding), default=0)
     found = [is_read_only for depth, is_read_only in holding if depth == deepest]

@@ -16,7 +16,7 @@ _DROPPED: Final = 1
 
 
 def network_counters(proc: Path) -> dict[str, float]:
-    """``proc``: /proc, or a tree of its shape. What cannot be read is left out."""
+    """Return the counters that can be read. ``proc``: /proc, or a tree of its shape."""
     snmp = _pairs_of_lines(read_text(proc / "net" / "snmp") or "")
     snmp6 = _lines(read_text(proc / "net" / "snmp6") or "")
     found: dict[str, float] = {}
@@ -31,7 +31,7 @@ def network_counters(proc: Path) -> dict[str, float]:
 
 
 def _pairs_of_lines(text: str) -> dict[tuple[str, str], float]:
-    """A line of names, then one of values, each begun by its protocol."""
+    """Return the values of a line of names and a line of values, each begun by its protocol."""
     found: dict[tuple[str, str], float] = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):

@@ -1,6 +1,6 @@
 """The host's network ports, by sysfs: InfiniBand and RoCE devices, and Ethernet interfaces with hardware beneath.
 
-A port is named as the contract says (``state_readings.PORT_STATE``): ``mlx5_0/1``, or ``eth0``.
+A port's name is as in the contract (``state_readings.PORT_STATE``): ``mlx5_0/1``, or ``eth0``.
 """
 
 import re
@@ -25,7 +25,7 @@ _MBPS_PER_GBPS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port at one time. ``folder`` is where its counters stand."""
+    """One port at one time. ``folder`` is the place of its counters."""
 
     name: str
     folder: Path
@@ -37,12 +37,15 @@ class Port:
         return self.state.get("state", ACTIVE) != ACTIVE
 
     def was_up_before(self) -> bool:
-        """Whether its own counters say that its link was up since the card started: one without a cable never was."""
+        """Return whether the link was up since the card started, by its own counters.
+
+        A port without a cable never was.
+        """
         places = (self.folder / "counters" / "link_downed", self.folder / "carrier_up_count")
         return any((read_number(place) or 0) > 0 for place in places)
 
     def counters(self) -> dict[str, float]:
-        """Those of ``PORT_COUNTERS`` that it has."""
+        """Return its counters among ``PORT_COUNTERS``."""
         places = [self.folder / name for name in ("counters", "hw_counters", "statistics", ".")]
         found: dict[str, float] = {}
         for name in PORT_COUNTERS:
@@ -58,13 +61,13 @@ Reader = Callable[[], list[Port]]
 
 
 def ports_under(sys: Path) -> dict[str, Reader]:
-    """Device or interface → what reads its ports, each of which may hang alone. ``sys``: /sys, or a tree of its shape.
+    """Return device or interface → the reader of its ports, each of which may hang alone.
 
-    Raises OSError where the folders themselves cannot be looked at.
+    ``sys``: /sys, or a tree of its shape. Raises OSError where the folders themselves cannot be read.
     """
     found: dict[str, Reader] = {}
     for device in folders_in(sys / "class" / "infiniband"):
-        if (device / "device" / "physfn").exists():  # a virtual function comes and goes with who uses it
+        if (device / "device" / "physfn").exists():  # a virtual function exists only while a program uses it
             continue
         found[device.name] = partial(_ports_of, device)
     for interface in folders_in(sys / "class" / "net"):
@@ -74,9 +77,10 @@ def ports_under(sys: Path) -> dict[str, Reader]:
 
 
 def rdma_ports_under(root: Path | None) -> frozenset[str]:
-    """Names of the InfiniBand and RoCE ports that are there, up or down. ``root``: where the host's /sys is, or None.
+    """Return the names of the InfiniBand and RoCE ports that are there, up or down.
 
-    A card that does not answer is waited for; one whose folder cannot be looked at shows none.
+    ``root``: where the host's /sys is, or None. A card that does not answer is waited for; an unreadable one shows
+    none.
     """
     if root is None:
         return frozenset()
@@ -88,7 +92,10 @@ def rdma_ports_under(root: Path | None) -> frozenset[str]:
 
 
 def is_rdma(name: str) -> bool:
-    """Of InfiniBand or RoCE: the others are interfaces, which may be named otherwise after any boot."""
+    """Return whether it is of InfiniBand or RoCE.
+
+    The others are interfaces, which may have other names after any boot.
+    """
     return "/" in name
 
 
@@ -113,7 +120,10 @@ def _infiniband(port: Path) -> dict[str, float]:
 
 
 def _ethernet(interface: Path) -> dict[str, float]:
-    """``carrier`` cannot be read where a person has taken the interface down: then ``operstate`` says so."""
+    """Return the state of an interface.
+
+    ``carrier`` cannot be read where a person has taken the interface down: then ``operstate`` shows that.
+    """
     found: dict[str, float] = {"is_ethernet": 1.0}
     carrier = read_number(interface / "carrier")
     operstate = (read_text(interface / "operstate", 64) or "").strip()

@@ -1,4 +1,4 @@
-"""Versions of what is beneath the GPUs, by the names of ``state_readings.HOST_WORDS``: kernel, network cards."""
+"""Versions of the system beneath the GPUs, by the names of ``state_readings.HOST_WORDS``: kernel, network cards."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,10 @@ _BYTES: Final = 256
 
 
 def host_words(root: Path, callers: Callers) -> dict[str, str]:
-    """What cannot be read is left out. A card may ask its firmware for its version: it holds up itself alone."""
+    """Return the versions that can be read.
+
+    A card's firmware may have to answer for its version: it delays only itself.
+    """
     found = {
         "kernel_release": _word(root / "proc" / "sys" / "kernel" / "osrelease"),
         "nic_driver": _word(root / "sys" / "module" / "mlx5_core" / "version"),
@@ -20,13 +23,13 @@ def host_words(root: Path, callers: Callers) -> dict[str, str]:
     readers = {f"firmware:{device.name}": partial(_word, device / "fw_ver") for device in _cards(root)}
     answers = callers.all_within(DEADLINE_S, readers)
     told = [answer for answer in answers.values() if not isinstance(answer, BaseException)]
-    if told and len(told) == len(answers):  # of a card that does not answer nobody knows whether it is alike
+    if told and len(told) == len(answers):  # the firmware of a card that does not answer is unknown
         found["nic_firmware"] = "+".join(sorted({version for version in told if version}))
     return {name: word for name, word in found.items() if word}
 
 
 def _cards(root: Path) -> list[Path]:
-    """Network cards of InfiniBand and RoCE; a virtual function has its card's firmware."""
+    """Return network cards of InfiniBand and RoCE; a virtual function has its card's firmware."""
     devices = folders_in(root / "sys" / "class" / "infiniband")
     return [device for device in devices if not (device / "device" / "physfn").exists()]
 

@@ -1,12 +1,13 @@
 """The kernel log as journald keeps it, for hosts where /dev/kmsg cannot be read: ``journalctl -o json --follow``.
 
-The rules are those of ``kernel_log``: this boot alone, the kernel's own lines alone, the driver's name at their begin,
-and each fault one event under one id whatever life the agent has. The journal's cursor is kept beside the spool, after
-what was read is durable. journald writes down both clocks as it takes a line, and the kernel's clock of the line itself
-(``_SOURCE_MONOTONIC_TIMESTAMP``): their difference says when it happened, also where it was taken minutes later.
+The rules are the same as in ``kernel_log``: this boot alone, the kernel's own lines alone, the driver's name at their
+beginning, and each fault one event under one id across restarts of the agent. The journal's cursor is kept next to the
+spool, after the events read so far are durable. journald records both clocks as it takes a line, and the kernel's clock
+of the line itself (``_SOURCE_MONOTONIC_TIMESTAMP``): their difference gives the time of the fault, also where the line
+was taken minutes later.
 
 journalctl is a child process without a shell. One that ends is started again after a pause that grows; lines of other
-boots and other programs cost a look. Fields: systemd.journal-fields(7); how JSON tells bytes: systemd's journal export.
+boots and other programs cost a check each. Fields: systemd.journal-fields(7); bytes in JSON: systemd's journal export.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ from muster.domain.ids import GpuUuid
 from muster.durable import write_durably
 
 _KERNEL: Final = "0"
-"""The syslog facility of what the kernel itself logs: programs that write into /dev/kmsg have another."""
+"""The syslog facility of the kernel's own messages: programs that write into /dev/kmsg have another."""
 _log = structlog.get_logger(__name__)
 
 
@@ -48,7 +49,7 @@ class JournalPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Journal:
-    """Raises OSError where journalctl cannot be started at all."""
+    """The journal of this boot. Raises OSError where journalctl cannot be started at all."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Journal:
         self._journalctl.close()
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for lines; about ``MAX_EVENTS`` faults at most. Each is given once."""
+        """Wait up to ``timeout_s`` for lines, and return about ``MAX_EVENTS`` faults at most. Each is given once."""
         found: list[ProbeEvent] = []
         for line in self._journalctl.lines(timeout_s):
             found += self._events_of(line)
@@ -94,7 +95,7 @@ class Journal:
         return tuple(found)
 
     def keep_position(self, *, now: bool = True) -> None:
-        """As ``KernelLog.keep_position``: what was read is durable elsewhere."""
+        """Store the position once the events read so far are durable elsewhere, as ``KernelLog.keep_position`` does."""
         is_due = now or self._clock_s() - self._kept_s >= KEEP_EVERY_S
         if self._position_file is None or self._newest is None or self._newest == self._kept or not is_due:
             return
@@ -107,7 +108,7 @@ class Journal:
             self._kept = self._newest
 
     def _begin_anew(self) -> None:
-        """All of this boot is told again, under the ids that it had."""
+        """Read all of this boot again; its events have the same ids as before."""
         self._newest = None
 
     def _events_of(self, line: bytes) -> Iterator[ProbeEvent]:
@@ -144,7 +145,7 @@ class Journal:
         return is_kernels and isinstance(boot_id, str) and plain_boot_id(boot_id) == plain_boot_id(self._boot_id)
 
     def _at_ms(self, entry: Mapping[str, Any], since_boot_us: int | None, taken_us: int | None) -> int:
-        """Never after now."""
+        """Return the time of the line, never after now."""
         wall_us = _number(entry, "__REALTIME_TIMESTAMP")
         now_ms = self._wall_ms()
         if wall_us is None:
@@ -160,7 +161,7 @@ def open_journal(
     *,
     position_file: Path | None = None,
 ) -> Journal | None:
-    """None, and said why, where journalctl cannot be started: NVML's events go on without it."""
+    """Return None, with a logged reason, where journalctl cannot be started: NVML's events continue without it."""
     try:
         return Journal(gpu_at, boot_id, place, position_file=position_file)
     except OSError as error:
@@ -170,7 +171,10 @@ def open_journal(
 
 
 def _words_of(message: object) -> str | None:
-    """What is no text is told as a list of its bytes; a field too large for journald's JSON as null."""
+    """Return the message's first line, None where there is none.
+
+    journald's JSON has bytes as a list of numbers, and a field that is too large as null.
+    """
     if isinstance(message, str):
         return message.partition("\n")[0]
     if isinstance(message, list) and all(isinstance(each, int) and 0 <= each <= 255 for each in message):

@@ -12,7 +12,7 @@ import structlog
 
 JOURNALCTL: Final = "journalctl"
 MAX_LINE_BYTES: Final = 8 << 20
-"""Of a line of JSON: a message of 1 MB told as numbers has four. What is longer is passed over and said."""
+"""The limit of a line of JSON: a message of 1 MB as numbers has four. A longer one is skipped and logged."""
 PAUSE_MIN_S: Final = 1.0
 PAUSE_MAX_S: Final = 60.0
 _READ_BYTES: Final = 256 << 10
@@ -24,15 +24,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JournalPlace:
-    """Which journal: the host's own, or that of a folder or file. ``program``: journalctl, as it is called here."""
+    """A journal: the host's own, or one in a folder or file. ``program``: journalctl's name or path here."""
 
     path: Path | None = None
     program: str = JOURNALCTL
 
     def command(self, boot_id: str, cursor: str | None) -> list[str]:
-        """The kernel's lines of this boot by their own fields: ``-k`` ends where a journal has none of it yet.
+        """Return the command for the kernel's lines of this boot, selected by their own fields.
 
-        So does ``--follow`` without ``--merge`` (systemd 252).
+        ``-k`` ends where a journal has none of it yet, and so does ``--follow`` without ``--merge`` (systemd 252).
         """
         where: list[str] = []
         if self.path is not None:
@@ -43,7 +43,7 @@ class JournalPlace:
 
 
 def plain_boot_id(boot_id: str) -> str:
-    """The journal writes a boot's id without the dashes that the kernel gives it."""
+    """Return the boot's id without the dashes that the kernel writes, as the journal has it."""
     return boot_id.replace("-", "").lower()
 
 
@@ -51,7 +51,10 @@ HOSTS_OWN: Final = JournalPlace()
 
 
 class Journalctl:
-    """``cursor``: after which line to begin. Raises OSError where it cannot be started at all."""
+    """The child process.
+
+    ``cursor``: the line after which to begin. Raises OSError where it cannot be started at all.
+    """
 
     def __init__(
         self, place: JournalPlace, boot_id: str, *, cursor: Callable[[], str | None], clock_s: Callable[[], float]
@@ -68,17 +71,20 @@ class Journalctl:
         self.has_told = False
         """A line that could be read, since it was started last."""
         self.on_refused: Callable[[], None] = lambda: None
-        """Told that it does not take the cursor."""
+        """Called when it does not accept the cursor."""
         self._child: subprocess.Popen[bytes] | None = self._started()
 
     def close(self) -> None:
-        """What it has told and nobody has read is told to the next life."""
+        """End the child; its unread lines are read again by the agent's next process."""
         child, self._child = self._child, None
         if child is not None:
             _end(child)
 
     def lines(self, timeout_s: float) -> Iterator[bytes]:
-        """What is left of the last time; else waits up to ``timeout_s``. Each line once, wherever the reader stops."""
+        """Yield the lines left from the last call; else wait up to ``timeout_s``.
+
+        Each line once, wherever the reader stops.
+        """
         yield from self._pieces.left()
         child = self._running(timeout_s)
         if child is None or not self._waited(child, timeout_s):
@@ -102,7 +108,7 @@ class Journalctl:
         return child
 
     def _running(self, timeout_s: float) -> subprocess.Popen[bytes] | None:
-        """None: it ended, and is not to be started again yet; the pause was waited for as far as it goes."""
+        """Return the child, or None: it ended, and its pause is not over; the pause was waited for up to the limit."""
         if self._child is not None:
             return self._child
         rest_s = self._not_before_s - self._clock_s()
@@ -116,7 +122,7 @@ class Journalctl:
         return self._child
 
     def _read(self, child: subprocess.Popen[bytes]) -> bool:
-        """Whether there may be more at once."""
+        """Return whether there may be more at once."""
         if child.stdout is None:
             return False
         try:
@@ -147,7 +153,7 @@ class Journalctl:
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def _waited(self, child: subprocess.Popen[bytes], timeout_s: float) -> bool:
-        """Whether it has told a line, or ended. What it complains of is taken from its pipe and said."""
+        """Return whether it has written a line, or ended. Its complaints are taken from its pipe and logged."""
         poll = select.poll()
         for pipe in (child.stdout, child.stderr):
             if pipe is not None and not pipe.closed:
@@ -168,7 +174,7 @@ class Journalctl:
 
 
 class Lines:
-    """Whole lines out of pieces; one that is too long is passed over up to its end."""
+    """Whole lines out of pieces; one that is too long is skipped up to its end."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -186,7 +192,7 @@ class Lines:
         self._append(rest)
 
     def left(self) -> Iterator[bytes]:
-        """Each whole line once, also where whoever reads stops between them."""
+        """Yield each whole line once, also where the reader stops between them."""
         while self._whole:
             yield self._whole.pop(0)
 
@@ -204,7 +210,7 @@ class Lines:
 
 
 def _end(child: subprocess.Popen[bytes]) -> str:
-    """Its last words."""
+    """End the child and return its last error output."""
     child.kill()
     try:
         _, said = child.communicate(timeout=_END_S)

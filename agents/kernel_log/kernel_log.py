@@ -1,15 +1,15 @@
-"""The kernel log of this host, followed: XIDs from before anybody listened, or that NVML never tells (such as 79).
+"""The kernel log of this host, followed: XIDs from before the agent ran, or that NVML never reports (such as 79).
 
 /dev/kmsg holds the records of this boot alone, so a reboot replays nothing. A record's number and clock make the
-event's id: whatever lives the agent has, an XID is one event. Where the agent stopped reading is kept beside its spool,
-after what it read is durable; without it everything is told once more, which does no harm.
+event's id: an XID is one event across all restarts of the agent. The position in the log is kept next to the spool,
+after the events read so far are durable; without it everything is reported again, which does no harm.
 
-Only what the kernel itself logged counts, and only where the driver's name begins the line: whoever may write into the
-log could condemn a GPU otherwise. What stood there before we read is dated by the kernel's clock; what comes while we
-read by ours, since the kernel's runs apart from it by seconds in a week.
+Only the kernel's own messages count, and only where the driver's name begins the line: otherwise a program that may
+write into the log could condemn a GPU. Records from before the agent read are dated by the kernel's clock; later ones
+by ours, since the kernel's clock drifts by seconds in a week.
 
-An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them. So is what the driver of
-network cards says, and what the kernel says of the host's own memory, PCIe and disks.
+An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them. So are messages of network
+cards' drivers, and the kernel's about the host's own memory, PCIe and disks.
 """
 
 import os
@@ -39,7 +39,7 @@ from muster.durable import write_durably
 
 KMSG: Final = Path("/dev/kmsg")
 MAX_EVENTS: Final = 200
-"""How many events one turn gives: a storm is told in several reports."""
+"""How many events one turn gives: a storm is reported in several reports."""
 _RECORD_BYTES: Final = 64 << 10
 """More than the kernel's longest record."""
 _ASK_AGAIN_S: Final = 60.0
@@ -59,15 +59,15 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def monotonic_s() -> float:
-    """The clock that the kernel's records are told by."""
+    """Return the clock of the kernel's records."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 @dataclass(slots=True)
 class GpuAddresses:
-    """Which GPU is at a PCI address. One that the driver no longer names keeps its place until another takes it.
+    """GPUs by PCI address. One that the driver no longer names keeps its place until another takes it.
 
-    ``ask`` it before the first fault: a GPU that fell off the bus is named no more.
+    ``ask`` it before the first fault: a GPU that fell off the bus is not named any longer.
     """
 
     identify: Callable[[], HostInventory]
@@ -76,7 +76,7 @@ class GpuAddresses:
     _asked_s: float | None = None
 
     def at(self, pci: str) -> GpuUuid | None:
-        """None where the driver names none; it is asked again at most once a minute."""
+        """Return the GPU, None where the driver names none; the driver is asked again at most once a minute."""
         place = pci.partition(".")[0]
         now_s = self.clock_s()
         is_due = self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S
@@ -97,7 +97,7 @@ class GpuAddresses:
 
 
 class KernelLog:
-    """Raises OSError where the log cannot be opened (it wants CAP_SYSLOG, or kernel.dmesg_restrict=0)."""
+    """The log of this boot. Raises OSError where it cannot be opened (needs CAP_SYSLOG, or kernel.dmesg_restrict=0)."""
 
     def __init__(
         self,
@@ -136,7 +136,10 @@ class KernelLog:
         os.close(self._descriptor)
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for a record; all faults there, up to ``MAX_EVENTS``. Each is given once."""
+        """Wait up to ``timeout_s`` for a record, and return all faults there, up to ``MAX_EVENTS``.
+
+        Each is given once.
+        """
         self._poll.poll(timeout_s * 1000)
         found: list[ProbeEvent] = []
         for record in self._records():
@@ -146,10 +149,10 @@ class KernelLog:
         return tuple(found)
 
     def keep_position(self, *, now: bool = True) -> None:
-        """What was read is durable elsewhere: the next life of the agent begins after it.
+        """Store the position once the events read so far are durable elsewhere.
 
-        Without ``now`` each few seconds: other programs' lines are no news. A disk that takes nothing is told of, and
-        the next life reads more than it had to.
+        The agent's next process begins after it. Without ``now`` each few seconds: other programs' lines are no news. A
+        full disk is logged, and the next process reads more than necessary.
         """
         is_due = now or self._clock_s() - self._kept_s >= KEEP_EVERY_S
         if self._position_file is None or self._newest <= self._kept or not is_due:
@@ -169,7 +172,7 @@ class KernelLog:
             except BlockingIOError:
                 self._is_backlog = False
                 return
-            except BrokenPipeError:  # the kernel wrote over what we had not read: it goes on with the oldest it has
+            except BrokenPipeError:  # the kernel overwrote unread records: reading continues with the oldest left
                 _log.warning("kernel_log_overran", after_record=self._newest)
                 continue
             if not record:
@@ -180,7 +183,7 @@ class KernelLog:
         head, _, words = record.decode("utf-8", "replace").partition("\n")[0].partition(";")
         priority, sequence = _numbers_of(head)
         is_drivers = priority is not None and priority >> 3 == 0 and words.startswith(DRIVERS)
-        # one that was read before may begin a sentence, or name a GPU
+        # A record that was read before may begin a sentence, or name a GPU.
         faults = self._reader.read(f"{head};{words}") if is_drivers else ()
         if sequence is None or sequence <= self._newest:
             return
@@ -205,7 +208,10 @@ class KernelLog:
 
 
 def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin: str, at_ms: int) -> ProbeEvent:
-    """An SXid is about no GPU; an XID about the one at its address, as the driver or an earlier line names it."""
+    """Return the event of a fault: an SXid's is about no GPU, an XID's about the GPU at its address.
+
+    The driver or an earlier line names that GPU.
+    """
     is_xid = fault.kind is LogKind.XID
     named = GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None
     uuid = (gpu_at(fault.pci) or named) if is_xid else None
@@ -223,13 +229,13 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
 
 
 def unnamed_place(text: str) -> str | None:
-    """The PCI address in the text of an XID of a GPU that nobody names; None of any other."""
+    """Return the PCI address in the text of an XID whose GPU is unknown; None for any other."""
     found = _NOT_NAMED.match(text)
     return None if found is None else found[1]
 
 
 def nic_event_of(fault: NicFault, *, origin: str, at_ms: int) -> ProbeEvent:
-    """About the host. ``origin``: which line of the log it was."""
+    """Return an event about the host. ``origin``: the line of the log."""
     return ProbeEvent(
         origin=f"{origin}:{fault.place}:nic:{fault.kind.name}",
         kind=EventKind.NIC_DRIVER,
@@ -240,7 +246,7 @@ def nic_event_of(fault: NicFault, *, origin: str, at_ms: int) -> ProbeEvent:
 
 
 def host_event_of(fault: HostFault, *, origin: str, at_ms: int) -> ProbeEvent:
-    """About the host. ``origin``: which line of the log it was."""
+    """Return an event about the host. ``origin``: the line of the log."""
     return ProbeEvent(
         origin=f"{origin}:{fault.place}:host:{fault.kind.name}",
         kind=EventKind.HOST_LOG,
@@ -253,7 +259,10 @@ def host_event_of(fault: HostFault, *, origin: str, at_ms: int) -> ProbeEvent:
 def open_kernel_log(
     gpu_at: Callable[[str], GpuUuid | None], boot_id: str, *, path: Path = KMSG, position_file: Path | None = None
 ) -> KernelLog | None:
-    """None, and said why, where this process may not read it: NVML's events go on without it."""
+    """Return the log; None, with a logged reason, where this process may not read it.
+
+    NVML's events continue without it.
+    """
     try:
         return KernelLog(gpu_at, boot_id, path=path, position_file=position_file)
     except OSError as error:
@@ -263,7 +272,7 @@ def open_kernel_log(
 
 
 def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...] | None:
-    """The faults that this boot's log still holds, at once; None where it cannot be read."""
+    """Return the faults that this boot's log still holds, at once; None where it cannot be read."""
     log = open_kernel_log(GpuAddresses(lambda: inventory).at, boot_id, path=path)
     if log is None:
         return None
@@ -275,7 +284,7 @@ def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMS
 
 
 def _numbers_of(head: str) -> tuple[int | None, int | None]:
-    """Priority and number of a record: ``6,339,5140900,-`` before its words. None where it is none."""
+    """Return priority and number of a record, ``6,339,5140900,-`` before its text; None where it is malformed."""
     fields = head.split(",", 2)
     if len(fields) <= 2 or not all(
         each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in fields[:2]

@@ -21,14 +21,14 @@ JOURNAL_POSITION_FILE: Final = "kernel_journal.json"
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The first of the two that is named and can be read is followed."""
+    """Sources of the log: the first of the two that is named and can be read is followed."""
 
     kmsg: Path | None = None
     journal: JournalPlace | None = None
 
 
 def log_source_of(setting: str, kmsg: Path = KMSG) -> LogSource:
-    """``setting``: ``Settings.kernel_log``."""
+    """Return the sources. ``setting``: ``Settings.kernel_log``."""
     match setting:
         case "auto":
             return LogSource(kmsg, JournalPlace())
@@ -41,7 +41,10 @@ def log_source_of(setting: str, kmsg: Path = KMSG) -> LogSource:
 
 
 class LogReading:
-    """Each turn opens the log anew, where the last one was kept: a fault costs one. ``folder``: positions' place."""
+    """State of the loop. Each run opens the log at its stored position: a fault ends one run alone.
+
+    ``folder``: the folder of the position files.
+    """
 
     def __init__(self, probe: Probe, folder: Path, boot_id: str, source: LogSource) -> None:
         self._addresses = GpuAddresses(probe.identify)
@@ -50,7 +53,7 @@ class LogReading:
         self._source = source
 
     def run(self, observer: Observer, stop: threading.Event) -> None:
-        """Rests where no log can be opened; that is said once."""
+        """Follow the log until ``stop``. Where none can be opened, that is logged once, and the loop idles."""
         self._addresses.ask()
         log = self._opened()
         if log is None:

@@ -1,1 +1,1 @@
-"""Probes between hosts: this agent answers those of others and sends its own to whom the control plane names."""
+"""Probes between hosts: the agent answers other hosts' probes, and probes the hosts that the control plane names."""

@@ -1,6 +1,6 @@
 """The datagrams: 64 bytes there and 64 back, signed by the answering host's key.
 
-``magic 4 | kind 1 | zeros 3 | nonce 8 | number 4 | zeros 12 | tag 32``, big-endian. ``tag``: HMAC-SHA256 over what is
+``magic 4 | kind 1 | zeros 3 | nonce 8 | number 4 | zeros 12 | tag 32``, big-endian. ``tag``: HMAC-SHA256 over the bytes
 before it. The nonce is one burst's; an answer repeats nonce and number, so it fits one question alone.
 """
 
@@ -31,12 +31,12 @@ class Datagram:
 
 
 def is_shaped(content: bytes) -> bool:
-    """Whether it has a datagram's size and begin: what has not is dropped before any key is looked at."""
+    """Return whether it has a datagram's size and beginning: others are dropped before any key is tried."""
     return len(content) == NUM_BYTES and content.startswith(_MAGIC)
 
 
 def opened(content: bytes, keys: Iterable[bytes], kind: int) -> tuple[Datagram, bytes] | None:
-    """The datagram and its key. None: another kind, or signed by none of ``keys``."""
+    """Return the datagram and its key. None: another kind, or signed by none of ``keys``."""
     if not is_shaped(content) or content[len(_MAGIC)] != kind:
         return None
     head, tag = content[: _HEAD.size], content[_HEAD.size :]

@@ -1,4 +1,4 @@
-"""A burst of questions to one peer: which came back, and how long each took."""
+"""A burst of questions to one peer: which were answered, and how long each took."""
 
 import secrets
 import select
@@ -12,21 +12,21 @@ from agents.pair_probes.datagrams import ANSWER, NONCE_BYTES, NUM_BYTES, QUESTIO
 from health.pairwise.pair_probes import nearest_rank
 
 SPACING_S: Final = 0.01
-"""Between two questions of a burst: no queue of ours is measured."""
+"""Time between two questions of a burst, so that our own queue is not measured."""
 WAIT_S: Final = 1.0
-"""For the answers, after the last question. What comes later is lost."""
+"""Time for the answers, after the last question. A later answer counts as lost."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """Of one peer, over the bursts of a round. Round trips in µs."""
+    """Measurements of one peer, over the bursts of a round. Round trips in µs."""
 
     began_s: float
     sent: int = 0
     round_trips_us: list[float] = field(default_factory=list)
 
     def values(self, now_s: float) -> dict[str, float]:
-        """By the names of ``state_readings.PAIR_PROBE``; without round trips where nothing came back."""
+        """Return values by the names of ``state_readings.PAIR_PROBE``; without an answer there are no round trips."""
         ascending = sorted(self.round_trips_us)
         found = {
             "window_s": round(now_s - self.began_s, 3),
@@ -50,10 +50,10 @@ def probe(
     wait_s: float = WAIT_S,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> None:
-    """Asks ``count`` times and notes into ``into`` what came back.
+    """Send ``count`` questions and note the answers in ``into``.
 
     Raises:
-        OSError: this host has no way to that address at all; nothing is noted then.
+        OSError: this host has no route to that address at all; nothing is noted then.
     """
     family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as line:
@@ -72,7 +72,7 @@ def probe(
 
 
 def _send(line: socket.socket, question: bytes) -> None:
-    """What cannot be sent is lost: the peer's host refuses it, or our queue is full."""
+    """Send a question. One that cannot be sent counts as lost: the peer's host refuses it, or our queue is full."""
     try:
         line.send(question)
     except OSError:
@@ -90,7 +90,7 @@ def _hear(
     *,
     is_last: bool = False,
 ) -> None:
-    """Answers until then; of the last question no longer than until all have come."""
+    """Note answers until then; after the last question no longer than until all have arrived."""
     while (rest_ns := until_ns - clock_ns()) > 0 and (asked_ns or not is_last):
         ready, _, _ = select.select([line], [], [], rest_ns / 1e9)
         if not ready:

@@ -1,4 +1,4 @@
-"""What answers other hosts' probes: signed questions alone, with as many bytes as they had, at a bounded rate."""
+"""Responder to other hosts' probes: it answers signed questions alone, with as many bytes, at a bounded rate."""
 
 import socket
 import threading
@@ -10,11 +10,12 @@ from agents.kernel_log.kernel_log import monotonic_s
 from agents.pair_probes.datagrams import ANSWER, NUM_BYTES, QUESTION, Datagram, is_shaped, opened
 
 QUESTIONS_PER_S: Final = 500.0
-"""That are signed. Peers ask two hundred a minute; what comes beyond gets no answer."""
+"""Limit of signed questions. Peers send two hundred a minute; questions beyond the limit get no answer."""
 QUESTIONS_AT_ONCE: Final = 1_000.0
 LOOKS_PER_S: Final = 4_000.0
-"""Of the right size and begin, signed or not: about a twentieth of a core. A smaller flood of forgeries loses no peer's
-question, which would be told as the network's loss."""
+"""Limit of datagrams of the right size and beginning, signed or not: about a twentieth of a core. A smaller flood of
+forgeries loses no peer's question, which would be reported as the network's loss.
+"""
 LOOKS_AT_ONCE: Final = 8_000.0
 _LOOK_UP_S: Final = 0.5
 
@@ -39,7 +40,7 @@ class Allowance:
 
 
 class Responder:
-    """Bound to ``address``, this host's own. Raises OSError where that is none of this host's, or the port is taken."""
+    """The socket at ``address``, this host's own. Raises OSError where that is another host's, or the port is taken."""
 
     def __init__(self, address: str, port: int, *, allowance: Allowance | None = None) -> None:
         family, kind, protocol, _, place = socket.getaddrinfo(
@@ -55,7 +56,7 @@ class Responder:
         self.address = address
         self.port: int = self._socket.getsockname()[1]
         self.keys: tuple[bytes, ...] = ()
-        """With which questions may be signed; exchanged as the control plane says."""
+        """Keys that may sign questions; exchanged as the control plane requests."""
         self._allowance = allowance or Allowance()
         self._looks = Allowance(LOOKS_PER_S, LOOKS_AT_ONCE)
         self._is_closed = False
@@ -65,7 +66,7 @@ class Responder:
         self._socket.close()
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` or ``close``."""
+        """Answer until ``stop`` or ``close``."""
         while not stop.is_set() and not self._is_closed:
             try:
                 self.turn()
@@ -73,7 +74,7 @@ class Responder:
                 stop.wait(_LOOK_UP_S)
 
     def turn(self) -> None:
-        """Waits a moment for a question, and answers it if it is one."""
+        """Wait a moment for a datagram, and answer it if it is a question."""
         try:
             content, asker = self._socket.recvfrom(NUM_BYTES + 1)
         except (TimeoutError, ConnectionError):
@@ -86,5 +87,5 @@ class Responder:
         question, key = found
         try:
             self._socket.sendto(Datagram(ANSWER, question.nonce, question.number).sealed(key), asker)
-        except OSError:  # its network is full or gone: to the asker that is a loss, which it is
+        except OSError:  # its network is full or down: the sender counts a loss, correctly
             return

@@ -1,6 +1,6 @@
-"""The loop of probes between hosts: asks whom to probe, probes each once a minute, tells when the round is over.
+"""The loop of probes between hosts: requests peers, probes each once a minute, and reports at the end of a round.
 
-A host tells of a peer only after the control plane has said that the peer's agent was there all the while: a host that
+A host reports a peer only after the control plane has confirmed that the peer's agent ran all the while: a host that
 reboots, or an agent that is upgraded, is no fault of the network.
 """
 
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PairProbeServer(Protocol):
-    """Raises ``UnreachableError`` or ``Problem``."""
+    """The server's side. Raises ``UnreachableError`` or ``Problem``."""
 
     def ask(self, request: PairProbeAsk) -> PairProbeAnswer: ...
 
@@ -57,7 +57,7 @@ class _Probed:
 
 @dataclass(slots=True)
 class PairProbeWorker:
-    """``port``: where to answer. ``keep`` takes events durably. ``probing``: one burst, as ``prober.probe``."""
+    """State of the loop. ``port``: where to answer. ``keep`` takes events durably. ``probing``: as ``prober.probe``."""
 
     server: PairProbeServer
     port: int
@@ -86,11 +86,11 @@ class PairProbeWorker:
                 self.responder = None
 
     def turn(self, stop: threading.Event) -> None:
-        """Asks where it is time, then probes each peer once."""
+        """Request peers where it is time, then probe each once."""
         if self._now_s() >= self._ask_at_s:
             self._ask(stop)
         if self._now_s() - self._given_s > 2 * ROUND_S:
-            self._probed = []  # the control plane is away: nobody knows whether they are still there
+            self._probed = []  # the control plane is away: the peers may have gone too
         for each in self._probed:
             if stop.is_set():
                 return
@@ -112,7 +112,7 @@ class PairProbeWorker:
         self._take(answer)
 
     def _asked(self, *, with_port: bool) -> PairProbeAnswer:
-        """What was probed is named where the answer is the one that its telling waits for."""
+        """Return the answer to a request; with a port it names the probed peers, whose report waits for this answer."""
         whom = [each.peer for each in self._probed] if with_port else []
         request = PairProbeAsk(
             protocol=PAIR_PROBE_PROTOCOL,
@@ -139,7 +139,7 @@ class PairProbeWorker:
         _log.info("pair_probes_answered", address=answer.address, port=responder.port)
 
     def _move(self, answer: PairProbeAnswer, stop: threading.Event) -> None:
-        """The node has another address by now: peers are told that one, and ask there."""
+        """Answer at the node's new address: peers get that one, and send their questions there."""
         if self.responder is not None:
             self.responder.close()
         if self._answering is not None:
@@ -177,7 +177,7 @@ class PairProbeWorker:
         self.keep(events)
 
     def _say(self, event: str, fault: str, suggestion: str = "") -> None:
-        """Once, until an answer comes again."""
+        """Log a fault once, until a request is answered again."""
         if event not in self._faults_said:
             self._faults_said.add(event)
             _log.warning(event, fault=fault, **({"suggestion": suggestion} if suggestion else {}))

@@ -1,7 +1,7 @@
 """Calls that may never return: each runs in a thread of its own, and is waited for no longer than its deadline.
 
-ctypes lets go of the interpreter's lock during a call, so a driver that hangs in one thread holds up no other. The
-threads are daemons: one that hangs in the driver does not keep the process from ending.
+ctypes releases the interpreter's lock during a call, so a driver that hangs in one thread blocks no other. The threads
+are daemons: one that hangs in the driver does not keep the process from ending.
 """
 
 import threading
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class NoAnswerError(Exception):
-    """The deadline passed. ``waited_s``: how long the call has been under way."""
+    """The deadline passed. ``waited_s``: how long the call has been running."""
 
     def __init__(self, waited_s: float) -> None:
         self.waited_s = waited_s
@@ -21,7 +21,7 @@ class NoAnswerError(Exception):
 
 
 class Call(Generic[Result]):
-    """One call under way."""
+    """One call in progress."""
 
     def __init__(self, name: str, work: Callable[[], Result]) -> None:
         self._work = work
@@ -41,7 +41,7 @@ class Call(Generic[Result]):
         return time.monotonic() - self._started_s
 
     def result(self, until_s: float) -> Result:
-        """Its answer, or its error raised; NoAnswerError past ``until_s`` (monotonic seconds)."""
+        """Return its answer, or raise its error; NoAnswerError past ``until_s`` (monotonic seconds)."""
         self._thread.join(max(0.0, until_s - time.monotonic()))
         if not self.is_over:
             raise NoAnswerError(self.waited_s)
@@ -57,7 +57,10 @@ class Call(Generic[Result]):
 
 
 class Callers:
-    """At most one call per key under way: a key whose last call hangs is not called again until that one returns."""
+    """Calls in progress, at most one per key.
+
+    A key whose last call hangs is not called again until that one returns.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[str, Call[Any]] = {}
@@ -69,7 +72,7 @@ class Callers:
     def all_within(
         self, timeout_s: float, work: Mapping[str, Callable[[], Result]]
     ) -> dict[str, Result | BaseException]:
-        """Key → answer or error. All are waited for together: the whole takes no longer than ``timeout_s``."""
+        """Return key → answer or error. All are waited for together: the whole takes no longer than ``timeout_s``."""
         until_s = time.monotonic() + timeout_s
         started = {key: self._start(key, job) for key, job in work.items()}
         answers: dict[str, Result | BaseException] = {}
@@ -81,14 +84,14 @@ class Callers:
         return answers
 
     def within(self, timeout_s: float, key: str, work: Callable[[], Result]) -> Result:
-        """One call, its answer or its error; NoAnswerError past ``timeout_s``."""
+        """Make one call and return its answer, or raise its error; NoAnswerError past ``timeout_s``."""
         call = self._start(key, work)
         if isinstance(call, NoAnswerError):
             raise call
         return call.result(time.monotonic() + timeout_s)
 
     def _start(self, key: str, work: Callable[[], Result]) -> Call[Result] | NoAnswerError:
-        """NoAnswerError where the key's last call hangs: what that one gives answers an older question."""
+        """Start a call; return NoAnswerError where the key's last call hangs: its answer is to an older question."""
         current = self._calls.get(key)
         if current is not None and not current.is_over:
             return NoAnswerError(current.waited_s)

@@ -1,7 +1,7 @@
 """Faults of simulated GPUs: a small JSON file that a person, the tour or a test writes and the probe reads live.
 
-``{"faults": [{"gpu": "GPU-…", "kind": "xid", "code": 95, "id": "…", "at_ms": 1790000000000}]}``
-Writers replace the file as a whole and take turns by a lock beside it, so a reader never sees half of it.
+``{"faults": [{"gpu": "GPU-…", "kind": "xid", "code": 95, "id": "…", "at_ms": 1790000000000}]}`` Writers replace the
+file as a whole and take turns by a lock file next to it, so a reader never sees half of it.
 """
 
 import fcntl
@@ -47,7 +47,7 @@ GPU_COUNTERS: Final = (
     "hw_thermal_s",
     "power_brake_s",
 )
-"""Those of ``GPU_RATES`` that count: of a link, and of the whole GPU."""
+"""Counters of ``GPU_RATES``: of a link, and of the whole GPU."""
 PLANTED: Final[Mapping[str, Collection[str]]] = {"state": GPU_STATE, "rate": GPU_COUNTERS}
 """Kind of fault → the names that its ``values`` may have, where it is not about a link."""
 
@@ -56,10 +56,10 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """One fault of one GPU, from ``at_ms`` (since 1970; 0: at once) until it is cleared.
 
     ``code`` is the XID. ``count``: errors, or links that are down. ``bits``: clock event reasons, NVML's.
-    ``wrong_result`` and ``slow`` show in a burn-in alone: it computes wrong, at the right speed, or right, too slowly.
-    ``state`` plants ``values`` in place of what a healthy GPU says, by the names of ``state_readings.GPU_STATE``;
-    ``rate`` lets its counters, or those of ``link``, rise by ``values`` a minute, by the names of ``GPU_RATES``.
-    ``is_in_kernel_log``: the XID is told a second time, by the kernel log, as real ones are.
+    ``wrong_result`` and ``slow`` show in a burn-in alone: wrong results at the right speed, or right results, too
+    slowly. ``state`` puts ``values`` in place of a healthy GPU's, by the names of ``state_readings.GPU_STATE``;
+    ``rate`` lets counters of the GPU, or of ``link``, rise by ``values`` a minute, by the names of ``GPU_RATES``.
+    ``is_in_kernel_log``: the kernel log reports the XID a second time, as with real ones.
     """
 
     gpu: str
@@ -88,7 +88,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     @property
     def key(self) -> str:
-        """Tells this fault from others, also where a person wrote it without an id."""
+        """Return the identity of this fault, also where a person wrote it without an id."""
         return self.id or f"{self.gpu}:{self.kind}:{self.code}:{self.at_ms}"
 
 
@@ -101,7 +101,7 @@ class FaultFileError(Exception):
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:
-    """No file means no faults. Raises FaultFileError."""
+    """Return the faults; no file means none. Raises FaultFileError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Document).faults
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
 
 
 def write_fault(path: Path, fault: Fault) -> Fault:
-    """Adds a fault; gives it with its id and its time, now where it had none. Raises FaultFileError."""
+    """Add a fault, and return it with its id and its time, now where it had none. Raises FaultFileError."""
     stamped = msgspec.structs.replace(
         fault, id=fault.id or secrets.token_hex(8), at_ms=fault.at_ms or time.time_ns() // 1_000_000
     )
@@ -121,7 +121,7 @@ def write_fault(path: Path, fault: Fault) -> Fault:
 
 
 def clear_faults(path: Path, gpu: GpuUuid | None = None) -> int:
-    """Takes away the faults of one GPU, or all of them; how many there were. Raises FaultFileError."""
+    """Remove the faults of one GPU, or all of them, and return how many there were. Raises FaultFileError."""
     with _turn(path):
         before = read_faults(path)
         left = tuple(fault for fault in before if gpu is not None and fault.gpu != gpu)
@@ -131,7 +131,7 @@ def clear_faults(path: Path, gpu: GpuUuid | None = None) -> int:
 
 
 def clear_those(path: Path, is_over: Callable[[Fault], bool]) -> int:
-    """Takes away the faults of which it is true; how many there were. Raises FaultFileError."""
+    """Remove the faults for which ``is_over`` is true, and return how many there were. Raises FaultFileError."""
     with _turn(path):
         before = read_faults(path)
         left = tuple(fault for fault in before if not is_over(fault))
@@ -154,7 +154,7 @@ def _replace(path: Path, faults: tuple[Fault, ...]) -> None:
 
 
 class FaultFile:
-    """The file as a reader follows it: read again only when it changed. A broken one leaves what was known."""
+    """A reader of the file: it is read again only when it changed. A broken file leaves the known faults."""
 
     def __init__(self, path: Path | None, complain: Callable[[str], None]) -> None:
         self._path = path
@@ -164,7 +164,7 @@ class FaultFile:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the next ``faults`` reads the file: one ``stat``."""
+        """Return whether the next ``faults`` reads the file: one ``stat``."""
         return self._stamp() != self._seen
 
     def faults(self) -> tuple[Fault, ...]:

@@ -1,7 +1,8 @@
-"""What a probe says of a host: its inventory, one check of each GPU, and events as they happen.
+"""Interface of probes: a host's inventory, one check of each GPU, and events as they happen.
 
 One small interface for real and simulated GPUs; the daemon and ``muster agent scan`` use the same one-shot ``check``.
-None stands for what a GPU does not support or did not answer, never zero: ``unsupported`` and ``faults`` say which.
+None stands for a value that a GPU does not support or did not answer, never zero: ``unsupported`` and ``faults``
+distinguish the two.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ WHOLE_GPU: Final = "gpu"
 
 
 class ProbeError(Exception):
-    """The host as a whole cannot be probed. ``suggestion`` says what to do about it."""
+    """The host as a whole cannot be probed. ``suggestion`` states what to do about it."""
 
     def __init__(self, words: str, suggestion: str = "") -> None:
         self.suggestion = suggestion
@@ -28,9 +29,10 @@ class ProbeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
-    """What one GPU is. ``index`` is its slot on the host; history follows ``serial`` where there is one.
+    """Identity of one GPU. ``index`` is its slot on the host; history follows ``serial`` where there is one.
 
-    ``unsupported`` names the fields that this GPU has no answer for; ``faults`` what failed, in the driver's words.
+    ``unsupported`` names the fields for which this GPU has no answer; ``faults`` the failed ones, with the driver's
+    message.
     """
 
     uuid: GpuUuid
@@ -47,7 +49,7 @@ class GpuIdentity:
     module_id: int | None = None
     num_nvlinks: int | None = None
     nvlink_ends: Mapping[int, str] | None = None
-    """Link that is up → what is at its other end: ``switch 00000000:05:00.0``, ``gpu …``, or ``nothing``."""
+    """Link that is up → its other end: ``switch 00000000:05:00.0``, ``gpu …``, or ``nothing``."""
     is_mig_enabled: bool | None = None
     is_ecc_enabled: bool | None = None
     power_limit_w: float | None = None
@@ -60,7 +62,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NamelessGpu:
-    """A GPU that the driver counts and that did not tell its UUID: lost or hanging since before we started."""
+    """A GPU that the driver counts and whose UUID is unknown: lost or hanging since before the agent started."""
 
     index: int
     fault: str
@@ -68,7 +70,7 @@ class NamelessGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostInventory:
-    """``cuda_version`` is the newest that the driver supports, such as ``12.8``."""
+    """Inventory of a host. ``cuda_version`` is the newest that the driver supports, such as ``12.8``."""
 
     driver_version: str | None = None
     cuda_version: str | None = None
@@ -81,9 +83,9 @@ class HostInventory:
 class GpuCheck:
     """One check of one GPU.
 
-    ``is_lost``: the driver says so, or no longer lists it. ``is_late``: it did not answer within the deadline; what it
-    is we do not know. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics, and so
-    does ``from_dcgm``: of those that NVML does not tell, and DCGM does.
+    ``is_lost``: the driver reports it lost, or no longer lists it. ``is_late``: it did not answer within the deadline;
+    its state is unknown. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics, and
+    so does ``from_dcgm``: metrics that DCGM reports and NVML does not.
     """
 
     gpu_uuid: GpuUuid
@@ -102,11 +104,11 @@ class GpuCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInspection:
-    """One slow look at one GPU: what seldom moves, and its counters so far.
+    """One slow inspection of one GPU: values that seldom change, and its counters so far.
 
     ``state``: by the names of ``state_readings.GPU_STATE``, ``words``: of ``GPU_WORDS``. ``counters`` and, of each
-    link, ``link_counters``: by the names of ``GPU_RATES``. ``beside``: what is told with a rise and is none. Lost and
-    late as in ``GpuCheck``; what is missing is unknown, and ``unsupported`` and ``faults`` say of what and why.
+    link, ``link_counters``: by the names of ``GPU_RATES``. ``beside``: reported with a rise and no rise itself. Lost
+    and late as in ``GpuCheck``; a missing value is unknown, and ``unsupported`` and ``faults`` state which and why.
     """
 
     gpu_uuid: GpuUuid
@@ -126,8 +128,8 @@ class GpuInspection:
 class ProbeEvent:
     """One event, before the agent gives it the host's identity.
 
-    ``origin`` is unique within one boot of the host: with the boot id in front it is the signal's id.
-    ``gpu_uuid`` is None where the event is about the host, or about a GPU that cannot be named.
+    ``origin`` is unique within one boot of the host: with the boot id in front it is the signal's id. ``gpu_uuid`` is
+    None where the event is about the host, or about a GPU that cannot be named.
     """
 
     origin: str
@@ -141,31 +143,31 @@ class ProbeEvent:
 
 
 class Probe(Protocol):
-    """Each method may be called while another thread is in any of them; ``events`` by one thread at a time."""
+    """A probe. Each method may be called while another thread is in any of them; ``events`` by one thread at a time."""
 
     def identify(self) -> HostInventory:
-        """What is in the host now. Raises ProbeError where the driver as a whole is away."""
+        """Return the host's present inventory. Raises ProbeError where the driver as a whole is away."""
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
-        """Every known GPU once, in slot order, within the probe's deadline whatever one GPU does.
+        """Check every known GPU once, in slot order, within the probe's deadline whatever one GPU does.
 
         ``now_ms`` is the wall clock, milliseconds since 1970. Raises ProbeError where the driver as a whole is away.
         """
 
     def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
-        """The slow look at every known GPU, in slot order, within the same deadline as ``check``. Raises ProbeError."""
+        """Inspect every known GPU, in slot order, within the same deadline as ``check``. Raises ProbeError."""
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for the first event or change, then gives all events, each once."""
+        """Wait up to ``timeout_s`` for the first event or change, and return all events, each once."""
 
     def take_change(self) -> bool:
-        """Whether the driver has told, since this was asked last, of a change that a look at the GPUs would show.
+        """Return whether the driver reported a change since the last call that a check of the GPUs would show.
 
-        What it told before the newest ``events`` counts. Asked by the thread that waits for events.
+        A change before the newest ``events`` counts. The caller is the thread that waits for events.
         """
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
-        """What a burn-in of this GPU computes on. Raises ProbeError: there is no such GPU, or it is lost."""
+        """Return the device for a burn-in of this GPU. Raises ProbeError: there is no such GPU, or it is lost."""
 
     def close(self) -> None:
-        """Lets go of driver and threads. A hanging GPU does not hold it up."""
+        """Release driver and threads. A hanging GPU does not delay it."""

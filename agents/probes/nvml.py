@@ -37,11 +37,11 @@ from agents.probes.presence import Presence
 from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
-"""How long one GPU may take for a check."""
+"""Limit of one GPU's time for a check."""
 RELEASED: Final = "the agent has let go of the driver for a repair"
 _TURN_S: Final = 0.1
 XID_EVENTS: Final = "xid_events"
-"""Name under which an identity says that a GPU's XIDs cannot be heard."""
+"""Name under which an identity states that a GPU's XIDs cannot be received."""
 
 
 def _wall_ms() -> int:
@@ -49,7 +49,7 @@ def _wall_ms() -> int:
 
 
 class NvmlProbe:
-    """Opened by ``open_nvml_probe``. The interface says what each method promises."""
+    """The probe of real GPUs. ``open_nvml_probe`` opens it; the interface describes the methods."""
 
     def __init__(self, nvml: Any, *, deadline_s: float, wall_ms: Callable[[], int]) -> None:
         self._nvml = nvml
@@ -65,7 +65,7 @@ class NvmlProbe:
         self._identities: dict[GpuUuid, GpuIdentity] = {}
 
     def start(self) -> None:
-        """Raises ProbeError."""
+        """Start the driver and the watcher. Raises ProbeError."""
         self._driver.start()
         self._watcher.start()
         self._devices.refresh(self._devices.count())
@@ -128,7 +128,10 @@ class NvmlProbe:
         return tuple(sorted(found, key=lambda inspection: inspection.index))
 
     def _with_pairs(self, found: list[GpuInspection]) -> list[GpuInspection]:
-        """With how each reads the others' memory: of those that answered and are not split by MIG."""
+        """Return the inspections with each GPU's access to the others' memory.
+
+        GPUs that did not answer or are split by MIG have none.
+        """
         asked = {
             each.gpu_uuid: self._devices.listed[each.gpu_uuid]
             for each in found
@@ -169,16 +172,16 @@ class NvmlProbe:
             self._driver.stop()
 
     def _new_watcher(self) -> EventWatcher:
-        """A change is put between the events as None, so that who waits for them hears of it at once."""
+        """Return a watcher that puts a change as None between the events, so that a waiting thread wakes at once."""
         return EventWatcher(self._nvml, self._events.put, lambda: self._events.put(None), self._wall_ms)
 
     def _listen(self, uuid: GpuUuid, handle: Any) -> None:
-        """By the watcher of now: ``released`` makes a new one."""
+        """Register with the present watcher: ``released`` makes a new one."""
         self._watcher.register(uuid, handle)
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """The driver let go of, for a reset or a reload: whoever asks meanwhile is told so. Raises ProbeError."""
+        """Release the driver for a reset or a reload: callers get that as the answer meanwhile. Raises ProbeError."""
         with self._lock:
             if not (self._driver.is_idle and self._watcher.close()):
                 raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
@@ -198,7 +201,7 @@ class NvmlProbe:
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:
-        """The driver for one caller at a time; False: it is let go of, and there is nothing to ask."""
+        """Yield the driver to one caller at a time; False: it is released, and cannot be asked."""
         while not self._lock.acquire(timeout=_TURN_S):
             if self._is_released:
                 yield False
@@ -209,7 +212,7 @@ class NvmlProbe:
             self._lock.release()
 
     def _released_checks(self, now_ms: int) -> tuple[GpuCheck, ...]:
-        """Late: neither lost nor found by it. What was lost before is so still, and counts for nothing."""
+        """Return late checks, neither lost nor found. A GPU that was lost before is still lost, and has no event."""
         known = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: RELEASED})
         slots = sorted(self._devices.slots.items(), key=itemgetter(1))
         lost = {uuid for uuid, is_lost in self._presence.known.items() if is_lost}
@@ -241,14 +244,17 @@ class NvmlProbe:
 
 
 def open_nvml_probe(*, deadline_s: float = DEADLINE_S, wall_ms: Callable[[], int] = _wall_ms) -> NvmlProbe:
-    """Raises ProbeError: no package, no driver, driver not loaded, no permission, no answer."""
+    """Return a started probe.
+
+    Raises ProbeError: no package, driver not there or not loaded, no permission, no answer.
+    """
     probe = NvmlProbe(nvml_library.load(), deadline_s=deadline_s, wall_ms=wall_ms)
     probe.start()
     return probe
 
 
 def _check_of(uuid: GpuUuid, index: int, now_ms: int, answer: Polled | BaseException | None) -> GpuCheck:
-    """``answer`` is None where the driver no longer lists the GPU."""
+    """Return the check. ``answer`` is None where the driver no longer lists the GPU."""
     found = GpuCheck(gpu_uuid=uuid, index=index, at_ms=now_ms)
     if isinstance(answer, Polled):
         return replace(found, values=answer.values, unsupported=answer.unsupported, faults=answer.faults)

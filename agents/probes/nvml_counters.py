@@ -1,6 +1,6 @@
-"""Counters of one GPU and of its links, as NVML tells them: by the names of ``state_readings.GPU_RATES``.
+"""Counters of one GPU and of its links from NVML, by the names of ``state_readings.GPU_RATES``.
 
-What the links count is what the newest check read of them (``LinkMemory``); only symbol errors are asked for here.
+The links' counters are from the newest check (``LinkMemory``); only symbol errors are read here.
 """
 
 from functools import partial
@@ -43,15 +43,15 @@ _FIELDS: Final = {
     "c2c_replays": (C2C_REPLAYS, 1.0),
     "c2c_back_to_back_replays": (C2C_BACK_TO_BACK_REPLAYS, 1.0),
 }
-"""Counter → NVML field, and how many of the field's unit make one of ours."""
+"""Counter → NVML field, and how many of the field's unit make one of our own unit."""
 BESIDE: Final = frozenset({"pcie_generation", "pcie_width", "ecc_corrected_sram_total", "ecc_corrected_dram_total"})
-"""Told with a rise, and no rises."""
+"""Values that are reported with a rise, and no rises themselves."""
 _OF_LINKS: Final = {"nvlink_crc_errors": "crc_errors", "nvlink_replays": "replays", "nvlink_recoveries": "recoveries"}
 """Metric of a check → name of a link's counter."""
 
 
 def read_counters(sheet: Sheet, handle: Any) -> None:
-    """Writes counters of the whole GPU on the sheet, and what stands beside. Raises GpuLostError."""
+    """Write counters of the whole GPU on the sheet, and the values reported with them. Raises GpuLostError."""
     nvml = sheet.nvml
     sheet.take_one("pcie_replays", lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle))
     sheet.take_one("pcie_generation", lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))
@@ -65,7 +65,10 @@ def read_counters(sheet: Sheet, handle: Any) -> None:
 
 
 def read_link_counters(nvml: Any, handle: Any, memory: LinkMemory) -> dict[int, dict[str, float]]:
-    """Link → name → count. Raises NVMLError where the driver fails, not where it does not count symbol errors."""
+    """Return link → name → count.
+
+    Raises NVMLError where the driver fails, not where it does not count symbol errors.
+    """
     counts = {
         link: {_OF_LINKS[metric]: count for metric, count in of_link.items()}
         for link, of_link in memory.by_link().items()

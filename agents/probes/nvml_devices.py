@@ -1,4 +1,4 @@
-"""Which GPUs the driver lists: by slot, by UUID, and those that do not tell who they are."""
+"""GPUs that the driver lists: by slot, by UUID, and slots whose GPU has no readable UUID."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from muster.domain.ids import GpuUuid
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU that the driver lists, with what its NVLinks counted so far and what its InfoROM was found to be."""
+    """A GPU that the driver lists, with its NVLinks' counts so far and the result of its InfoROM's validation."""
 
     uuid: GpuUuid
     index: int
@@ -26,7 +26,7 @@ class Device:
 
 
 class DeviceList:
-    """``listen`` is called once for each new GPU, in a thread with a deadline; its error is kept in ``unheard``."""
+    """The list. ``listen`` is called once for each new GPU, in a thread with a deadline; its error is stored by GPU."""
 
     def __init__(self, driver: Driver, listen: Callable[[GpuUuid, Any], None]) -> None:
         self._driver = driver
@@ -39,15 +39,15 @@ class DeviceList:
         self.num_listed = 0
 
     def count(self) -> int:
-        """Raises ProbeError."""
+        """Return the number of GPUs. Raises ProbeError."""
         return int(self._driver.ask(self._driver.nvml.nvmlDeviceGetCount))
 
     def forget(self) -> None:
-        """The handles of a driver that was let go of: the next ``refresh`` opens each GPU anew."""
+        """Forget the handles of a released driver: the next ``refresh`` opens each GPU again."""
         self.listed = {}
 
     def refresh(self, count: int) -> None:
-        """Lists ``count`` slots anew."""
+        """List ``count`` slots again."""
         self.num_listed = count
         answers = self._driver.each({f"slot:{index}": partial(self._open, index) for index in range(count)})
         found = [answer for answer in answers.values() if isinstance(answer, Device)]
@@ -57,7 +57,7 @@ class DeviceList:
             if isinstance(answer, BaseException)
         }
         named = {device.uuid: self._with_memory(device) for device in found}
-        # A slot that does not answer now still holds who was there, if that one is listed nowhere else.
+        # A slot that does not answer now still holds its former GPU, if that one is listed nowhere else.
         kept = {uuid: old for uuid, old in self.listed.items() if uuid not in named and old.index in silent}
         taken = {device.index for device in kept.values()}
         self.nameless = tuple(NamelessGpu(index, str(error)) for index, error in silent.items() if index not in taken)

@@ -1,4 +1,4 @@
-"""The driver behind deadlines: calls about the host, and calls about each GPU side by side."""
+"""The driver behind deadlines: calls about the host, and calls about each GPU in parallel."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``nvml`` is the module pynvml, ``deadline_s`` what one GPU may take for one round of calls."""
+    """The driver. ``nvml`` is the module pynvml, ``deadline_s`` the time of one GPU for one round of calls."""
 
     nvml: Any
     deadline_s: float
@@ -29,22 +29,22 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call hangs in the driver."""
+        """Return whether no call hangs in the driver."""
         return self._callers.is_idle
 
     def start(self) -> None:
-        """Raises ProbeError."""
+        """Start NVML. Raises ProbeError."""
         self.ask(lambda: nvml_library.start(self.nvml), timeout_s=START_DEADLINE_S)
 
     def stop(self) -> None:
-        """A driver that is gone, or does not answer, has nothing left to let go of."""
+        """Shut NVML down. A driver that was unloaded, or does not answer, has nothing left to release."""
         try:
             self.ask(self.nvml.nvmlShutdown, timeout_s=self.deadline_s)
         except (ProbeError, self.nvml.NVMLError) as error:
             log.info("nvml_shutdown_refused", words=str(error))
 
     def ask(self, work: Callable[[], Result], *, timeout_s: float = HOST_DEADLINE_S) -> Result:
-        """A call about the host. Raises ProbeError; NVMLError where the fault is about this call alone."""
+        """Make a call about the host. Raises ProbeError; NVMLError where the fault is about this call alone."""
         try:
             return self._callers.within(timeout_s, "host", work)
         except NoAnswerError as error:
@@ -57,12 +57,12 @@ class Driver:
             raise fault from error
 
     def words(self, work: Callable[[], str]) -> str | None:
-        """A text about the host; None where this driver does not tell it."""
+        """Return a text about the host; None where this driver does not report it."""
         try:
             return self.ask(work)
         except self.nvml.NVMLError:
             return None
 
     def each(self, work: Mapping[str, Callable[[], Result]]) -> dict[str, Result | BaseException]:
-        """Key → answer or error, all within the deadline. A key that still hangs is not called again."""
+        """Return key → answer or error, all within the deadline. A key that still hangs is not called again."""
         return self._callers.all_within(self.deadline_s, work)

@@ -1,9 +1,9 @@
-"""XIDs the moment that the driver reports them, and its other events as a reason to look: an event set in a thread.
+"""XIDs at the time of the driver's report, and its other events as a reason for a check: an event set in a thread.
 
-NVML delivers an XID once, to whoever waits. GPUs are registered one by one, and one that refuses does not keep the
-others from being heard; what is missed here (XID 79 may never reach NVML) the kernel log tells. An event of memory, of
-the recovery action, of MIG or of the power source says no more than its kind, and a counter or state shows what it
-means: so it is no finding, but brings the next look forward, and the same fault is not told twice.
+NVML delivers an XID once, to a waiting caller. GPUs are registered one by one, and one that refuses does not affect the
+others; the kernel log reports the XIDs that are missed here (XID 79 may never reach NVML). An event of memory, of the
+recovery action, of MIG or of the power source has a kind and nothing else, and a counter or state shows its meaning: so
+it is no finding, but makes the next check earlier, and the same fault is not reported twice.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ CHANGES: Final[Mapping[str, int]] = {
     "GPU unavailable": 0x4000,
     "recovery action": 0x8000,
 }
-"""nvmlEventType…: those that come seldom. P-states, clocks and single corrected errors come all the time under load."""
+"""nvmlEventType… of rare events. P-states, clocks and single corrected errors occur all the time under load."""
 _HEARD: Final = XID_EVENT | sum(CHANGES.values())
 WAIT_MS: Final = 500
 """How long one wait takes at most: the time that ``close`` may need."""
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 
 class EventWatcher:
-    """``deliver`` gets each XID and ``changed`` is called at another event, both in the watcher's thread.
+    """The thread. ``deliver`` gets each XID and ``changed`` is called at another event, both in the watcher's thread.
 
     ``wall_ms``: milliseconds since 1970.
     """
@@ -68,7 +68,7 @@ class EventWatcher:
         self._last_fault: int | None = None
 
     def start(self) -> None:
-        """Where the driver has no events at all, each GPU's registration says so."""
+        """Start the thread. Where the driver has no events at all, each GPU's registration fails."""
         try:
             self._event_set = self._nvml.nvmlEventSetCreate()
         except self._nvml.NVMLError:
@@ -77,18 +77,18 @@ class EventWatcher:
         self._thread.start()
 
     def register(self, uuid: GpuUuid, handle: Any) -> None:
-        """Raises NVMLError where this GPU's XIDs cannot be heard."""
+        """Register a GPU. Raises NVMLError where this GPU's XIDs cannot be received."""
         told = 0 if self._event_set is None else self._nvml.nvmlDeviceGetSupportedEventTypes(handle)
         if not told & XID_EVENT:
             raise self._nvml.NVMLError(NOT_SUPPORTED)
         self._uuids[_address(handle)] = uuid
         try:
             self._nvml.nvmlDeviceRegisterEvents(handle, told & _HEARD, self._event_set)
-        except self._nvml.NVMLError:  # a driver may tell of more than it lets one hear
+        except self._nvml.NVMLError:  # a driver may list more events than it allows to register
             self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._event_set)
 
     def close(self) -> bool:
-        """Whether the thread ended and the set was freed."""
+        """End the thread, and return whether it ended and the set was freed."""
         self._stop.set()
         if self._thread is None:
             return True
@@ -98,7 +98,7 @@ class EventWatcher:
         try:
             self._nvml.nvmlEventSetFree(self._event_set)
         except self._nvml.NVMLError as error:
-            log.info("event_set_not_freed", words=words_of(error))  # the driver is gone, and the set with it
+            log.info("event_set_not_freed", words=words_of(error))  # the driver was unloaded, and the set with it
         return True
 
     def _watch(self) -> None:
@@ -114,7 +114,7 @@ class EventWatcher:
                 self._note_change(data)
 
     def _pause_after(self, error: Any) -> None:
-        """A wait that ends without an event; another kind of fault than the last is logged."""
+        """Handle a wait that ends without an event; another kind of fault than the last is logged."""
         is_new, self._last_fault = error.value != self._last_fault, error.value
         if error.value == TIMEOUT:
             return
@@ -152,5 +152,5 @@ class EventWatcher:
 
 
 def _address(handle: Any) -> int:
-    """The driver gives the same opaque pointer for the same GPU."""
+    """Return the address in the handle: the driver gives the same opaque pointer for the same GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

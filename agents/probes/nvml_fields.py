@@ -1,4 +1,4 @@
-"""NVML's field values: each one carries its own return code and type, and both are looked at."""
+"""NVML's field values: each one carries its own return code and type, and both are checked."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -38,12 +38,15 @@ _MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal
 
 
 def read_fields(nvml: Any, handle: Any, fields: Sequence[Field]) -> list[Any]:
-    """One call for all. Raises NVMLError where the call as a whole failed."""
+    """Read all fields in one call. Raises NVMLError where the call as a whole failed."""
     return list(nvml.nvmlDeviceGetFieldValues(handle, list(fields)))
 
 
 def number_of(nvml: Any, field: Any) -> float:
-    """The number in one field value. Raises NVMLError by its own code, ValueError at a type that we do not know."""
+    """Return the number in one field value.
+
+    Raises NVMLError by its own code, ValueError at a type that we do not know.
+    """
     if field.nvmlReturn == INVALID_ARGUMENT:  # a driver older than the field
         raise nvml.NVMLError(NOT_SUPPORTED)
     if field.nvmlReturn != SUCCESS:

@@ -1,8 +1,8 @@
-"""What an idle GPU does by NVIDIA's performance counters (GPM, Hopper and later): ``idle_…`` of ``GPU_STATE``.
+"""Activity of an idle GPU by NVIDIA's performance counters (GPM, Hopper and later): ``idle_…`` of ``GPU_STATE``.
 
-Profiling counters are read only while no program computes on the GPU, at the begin of a window and at its end: beside a
-job they cost it time, and are its own to use. What moves on a GPU that is nobody's is news: a kernel that outlived its
-program, or a program that the driver does not list.
+Profiling counters are read only while no program computes on the GPU, at the beginning of a window and at its end:
+during a job they would slow it, and the job may use them itself. Activity on a GPU without a program is news: a kernel
+that outlived its program, or a program that the driver does not list.
 """
 
 import math
@@ -26,25 +26,28 @@ METRICS: Final[Mapping[str, tuple[int, ...]]] = {
 _IDS: Final = tuple(number for numbers in METRICS.values() for number in numbers)
 _TURN_S: Final = 0.2
 _TURN: Final = Lock()
-"""GPM is not safe in parallel. Whoever does not get its turn tries again at the next inspection."""
+"""GPM is not safe in parallel. A caller that does not get its turn tries again at the next inspection."""
 
 
 @dataclass(slots=True)
 class GpmMemory:
-    """``sample``: of the newest look, None where the GPU was not idle. ``is_supported``: None until it is known."""
+    """GPM's state. ``sample``: of the newest inspection, None where the GPU was not idle.
+
+    ``is_supported``: None until it is known.
+    """
 
     sample: Any = None
     is_supported: bool | None = None
 
     def drop(self, nvml: Any) -> None:
-        """Before the driver is let go of, and where the GPU is idle no more."""
+        """Free the sample, before the driver is released and where the GPU is no longer idle."""
         sample, self.sample = self.sample, None
         if sample is not None:
             nvml.nvmlGpmSampleFree(sample)
 
 
 def read_idle(sheet: Sheet, handle: Any, memory: GpmMemory) -> None:
-    """Writes what the GPU did since the look before, if it was idle at both. Raises GpuLostError."""
+    """Write the GPU's activity since the inspection before, if it was idle at both. Raises GpuLostError."""
     if not _supports(sheet, handle, memory) or not _TURN.acquire(timeout=_TURN_S):
         return
     try:
@@ -59,7 +62,7 @@ def read_idle(sheet: Sheet, handle: Any, memory: GpmMemory) -> None:
 
 
 def _told(sheet: Sheet, name: str, read: Callable[[], Any]) -> Any:
-    """What ``read`` gives, or None: then the sheet says of all our names why. Raises GpuLostError."""
+    """Return the result of ``read``, or None: then the sheet has the reason for all our names. Raises GpuLostError."""
     asked = Sheet(sheet.nvml)
     asked.take_one(name, read)
     sheet.unsupported.update(METRICS if asked.unsupported else ())
@@ -77,8 +80,10 @@ def _supports(sheet: Sheet, handle: Any, memory: GpmMemory) -> bool:
 
 
 def _is_idle(nvml: Any, handle: Any) -> bool:
-    """Not where nobody can tell: MIG's instances have counters of their own, and processes of their own; and in a PID
-    namespace of its own the driver may leave out the processes of others.
+    """Return whether no program is on the GPU; False where that is unknown.
+
+    MIG's instances have counters and processes of their own; and in another PID namespace than the initial one the
+    driver may leave out processes.
     """
     if not host_facts.sees_every_process():
         return False
@@ -94,7 +99,7 @@ def _is_idle(nvml: Any, handle: Any) -> bool:
 
 
 def _window(nvml: Any, handle: Any, memory: GpmMemory) -> dict[int, Any]:
-    """Metric → what was counted since the sample before; empty where this is the first."""
+    """Return metric → its value since the sample before; empty where this is the first."""
     newest = nvml.nvmlGpmSampleAlloc()
     try:
         nvml.nvmlGpmSampleGet(handle, newest)
@@ -121,7 +126,7 @@ def _sum(nvml: Any, metrics: Iterable[Any]) -> float:
 
 
 def _value(nvml: Any, metric: Any) -> float:
-    """Raises NVMLError by the metric's own code."""
+    """Return the value. Raises NVMLError by the metric's own code."""
     if metric.nvmlReturn != SUCCESS:
         raise nvml.NVMLError(metric.nvmlReturn)
     if not math.isfinite(metric.value) or metric.value < 0:

@@ -1,4 +1,4 @@
-"""What one GPU is, as NVML tells it: each field its value, None and unsupported, or None and a fault."""
+"""Identity of one GPU from NVML: each field has its value, or None and unsupported, or None and a fault."""
 
 import ctypes
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _POWER_RANGE: Final = ("min_power_limit_w", "max_power_limit_w")
 
 
 def _module_id(nvml: Any, handle: Any) -> int:
-    """With an object of our own: pynvml's default is one object for all callers, so threads would mix it up."""
+    """Return the module id, read into our own object: pynvml's default is one object for all threads."""
     module_id = ctypes.c_uint()
     code = nvml.nvmlDeviceGetModuleId(handle, ctypes.byref(module_id))
     if code != SUCCESS:  # with our own object pynvml leaves the check to us
@@ -50,7 +50,7 @@ _FIELDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def read_identity(nvml: Any, uuid: GpuUuid, index: int, handle: Any) -> GpuIdentity:
-    """Raises GpuLostError."""
+    """Return the identity. Raises GpuLostError."""
     sheet = Sheet(nvml)
     for name, read in _FIELDS.items():
         sheet.take_one(name, partial(read, nvml, handle))
@@ -64,5 +64,5 @@ def read_identity(nvml: Any, uuid: GpuUuid, index: int, handle: Any) -> GpuIdent
 
 
 def cuda_version(number: int) -> str:
-    """NVML gives 1000 · major + 10 · minor."""
+    """Return the version: NVML gives 1000 · major + 10 · minor."""
     return f"{number // 1000}.{number % 1000 // 10}"

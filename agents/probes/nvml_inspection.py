@@ -1,4 +1,4 @@
-"""The slow look at one GPU: its states, its counters and those of its links, within one call to the driver's thread."""
+"""The slow inspection of one GPU: its states, its counters and its links' counters, within one call to its thread."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from agents.probes.nvml_words import read_words
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """As ``interface.GpuInspection`` says of each."""
+    """Result of an inspection; the fields are as in ``interface.GpuInspection``."""
 
     state: dict[str, float]
     words: dict[str, str]
@@ -27,7 +27,7 @@ class Inspected:
 def inspect(
     nvml: Any, handle: Any, links: LinkMemory, inforom: InforomMemory, gpm: GpmMemory, now_s: float
 ) -> Inspected:
-    """``now_s``: monotonic seconds. Raises GpuLostError at the first call that says so."""
+    """Inspect a GPU. ``now_s``: monotonic seconds. Raises GpuLostError at the first call that reports it lost."""
     states, counts, of_links = Sheet(nvml), Sheet(nvml), Sheet(nvml)
     read_states(states, handle, links, inforom, now_s)
     read_idle(states, handle, gpm)

@@ -16,7 +16,7 @@ INVALID_ARGUMENT: Final = 2
 CORRUPTED_INFOROM: Final = 14
 GPU_IS_LOST: Final = 15
 UNKNOWN_VERSION: Final = 25
-"""Of a struct: this driver is older than it."""
+"""A struct's version that this driver is too old for."""
 
 UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, UNKNOWN_VERSION, 26})
 """Also: vGPU without ECC (22), a struct version that this driver does not know (25), deprecated away (26)."""
@@ -28,11 +28,11 @@ _ADVICE: Final = {
     12: ("there is no NVIDIA driver on this host (libnvidia-ml.so.1 was not found)", "Install the NVIDIA driver."),
     18: ("the NVIDIA library and kernel module are of different versions", "Reboot after the driver's upgrade."),
 }
-"""Codes that are about the host as a whole: what is wrong, and what to do."""
+"""Codes that are about the host as a whole: the fault, and what to do."""
 
 
 def load() -> Any:
-    """The module ``pynvml``. It has no types: Any stands at this edge."""
+    """Return the module ``pynvml``. It has no types: Any stands at this edge."""
     try:
         return importlib.import_module("pynvml")
     except ImportError as error:
@@ -41,7 +41,7 @@ def load() -> Any:
 
 
 def start(nvml: Any) -> None:
-    """Loads the library and initialises it. Raises ProbeError with words and advice."""
+    """Load the library and initialise it. Raises ProbeError with text and advice."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -49,7 +49,7 @@ def start(nvml: Any) -> None:
 
 
 def host_fault(code: int) -> ProbeError | None:
-    """The error of the host as a whole that ``code`` stands for; None where it is about one GPU or call."""
+    """Return the error of the host as a whole that ``code`` stands for; None where it is about one GPU or call."""
     advice = _ADVICE.get(code)
     return None if advice is None else ProbeError(*advice)
 
@@ -59,5 +59,5 @@ def _unknown(error: Any) -> ProbeError:
 
 
 def words_of(error: Any) -> str:
-    """An NVML error in the driver's words, with its code."""
+    """Return an NVML error as the driver's message, with its code."""
     return f"{error} (NVML {error.value})"

@@ -1,4 +1,4 @@
-"""How good a GPU's NVLinks are (NVLink 5): the worst bit error rate of any, as the n of 10^-n.
+"""Quality of a GPU's NVLinks (NVLink 5): the worst bit error rate of any, as the n of 10^-n.
 
 NVML packs a rate into a number (fields 220 and 222): bits 0 to 7 are its exponent, 8 to 11 its mantissa, so that
 ``0x50f`` is 5 x 10^-15. No rule of the field judges it: it is a reading.
@@ -20,7 +20,7 @@ _NONE: Final = 255.0
 
 
 def read_bit_error_rates(nvml: Any, handle: Any, links: list[int]) -> list[float]:
-    """One number a name of ``BIT_ERROR_RATES``. Raises NVMLError; NOT_SUPPORTED where no link tells one."""
+    """Return one number a name of ``BIT_ERROR_RATES``. Raises NVMLError; NOT_SUPPORTED where no link reports one."""
     return [_worst(nvml, handle, field, links) for field in _FIELDS]
 
 
@@ -38,6 +38,6 @@ def _worst(nvml: Any, handle: Any, field: int, links: list[int]) -> float:
 
 
 def exponent_of(packed: int) -> float:
-    """The n of 10^-n, to a hundredth."""
+    """Return the n of 10^-n, to a hundredth."""
     mantissa = packed >> _MANTISSA_AT & _MANTISSA
     return _NONE if not mantissa else round((packed & _EXPONENT) - math.log10(mantissa), 2)

@@ -26,7 +26,7 @@ _FIELDS: Final = {
     "nvlink_replays": NVLINK_RETRY_BLOCKS,
     "nvlink_recoveries": NVLINK_RECOVERY_EVENTS,
 }
-"""What stands for them from NVLink 5 on (the choice of NVIDIA's resiliency extension, gpu-health §2.8)."""
+"""Fields that replace them from NVLink 5 on (the choice of NVIDIA's resiliency extension, gpu-health §2.8)."""
 
 
 NOTHING: Final = 255
@@ -45,12 +45,12 @@ class LinkMemory:
     was_up: bool = False
     """Whether any link was up since the agent began."""
     ends: dict[int, str] = field(default_factory=dict)
-    """Link → what was at its other end when it was up; asked anew once it was down."""
+    """Link → its other end when it was up; read again after the link was down."""
     down: tuple[int, ...] = ()
-    """Those that were down at the newest look."""
+    """Links that were down at the newest inspection."""
 
     def words_of_down(self) -> dict[str, str]:
-        """By the names of ``state_readings.GPU_WORDS``: the first few, which is what a cable's ticket needs."""
+        """Return the first few links down for a cable's ticket, by the names of ``state_readings.GPU_WORDS``."""
         told = [f"{link}/{self.ends.get(link, 'unknown').replace(' ', '/')}" for link in self.down[:_ENDS_TOLD]]
         return {"nvlink_ends_down": "+".join(told)} if told else {}
 
@@ -59,7 +59,7 @@ class LinkMemory:
         return sum(found) if found else None
 
     def by_link(self) -> dict[int, dict[str, float]]:
-        """Link → metric → its newest count."""
+        """Return link → metric → its newest count."""
         found: dict[int, dict[str, float]] = {}
         for (metric, _, link), count in tuple(self.counts.items()):
             of_link = found.setdefault(link, {})
@@ -68,7 +68,7 @@ class LinkMemory:
 
 
 def link_states(nvml: Any, handle: Any) -> dict[int, bool]:
-    """Link → is up, of the links that exist. Raises NVMLError NOT_SUPPORTED where there is none."""
+    """Return link → is up, of the links that exist. Raises NVMLError NOT_SUPPORTED where there is none."""
     states: dict[int, bool] = {}
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -84,13 +84,13 @@ def link_states(nvml: Any, handle: Any) -> dict[int, bool]:
 
 
 def link_ends(nvml: Any, handle: Any) -> dict[int, str]:
-    """Link that is up → what is at its other end. Raises NVMLError."""
+    """Return link that is up → its other end. Raises NVMLError."""
     up = [link for link, is_up in link_states(nvml, handle).items() if is_up]
     return {link: _end_of(nvml, handle, link) for link in up}
 
 
 def note_ends(nvml: Any, handle: Any, up: Iterable[int], down: Iterable[int], memory: LinkMemory) -> None:
-    """Keeps where links lead while they are up: of one that is down the driver does not say it. Raises NVMLError."""
+    """Keep the other ends of links that are up: the driver does not report them for a link down. Raises NVMLError."""
     came_up = set(memory.down)
     memory.down = tuple(sorted(down))
     for link in up:
@@ -113,7 +113,7 @@ def _end_of(nvml: Any, handle: Any, link: int) -> str:
 
 
 def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
-    """Writes the four NVLink metrics on the sheet."""
+    """Write the four NVLink metrics on the sheet."""
     states: dict[int, bool] = {}
 
     def read_states() -> int:
@@ -156,7 +156,7 @@ def _error_counter(nvml: Any, handle: Any, link: int, counter: int) -> Callable[
 
 
 def _keep(nvml: Any, memory: LinkMemory, key: tuple[str, int, int], read: Callable[[], float]) -> None:
-    """An unsupported counter, or one of a link that is down, leaves what was known."""
+    """Store a count; an unsupported counter, or one of a link that is down, leaves the known count."""
     try:
         memory.counts[key] = read()
     except nvml.NVMLError as error:

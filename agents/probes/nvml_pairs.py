@@ -1,7 +1,7 @@
-"""Whether the GPUs of one host can read each other's memory, pair by pair (``nvmlDeviceGetP2PStatus``).
+"""Access between the GPUs of one host to each other's memory, pair by pair (``nvmlDeviceGetP2PStatus``).
 
-Asked in a thread of its own after the GPUs' own looks, of those that answered: a pair with a GPU that hangs holds up no
-GPU's look. MIG's instances read nobody, which is as it is set up.
+Read in a thread of its own after the inspections, for the GPUs that answered: a pair with a GPU that hangs delays no
+inspection. MIG's instances read no other memory, by design.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _OK: Final = 0
 
 
 def read_pairs(nvml: Any, gpus: Mapping[GpuUuid, Device]) -> dict[GpuUuid, dict[str, float]]:
-    """UUID → states by the names of ``GPU_STATE``. A pair for which the driver has no answer is as if it were not."""
+    """Return UUID → states by the names of ``GPU_STATE``. A pair without an answer of the driver is left out."""
     peers: dict[int, set[int]] = {each.index: set() for each in gpus.values()}
     not_ok: dict[int, set[int]] = {each.index: set() for each in gpus.values()}
     for one, other in combinations(gpus.values(), 2):

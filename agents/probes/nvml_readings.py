@@ -1,7 +1,7 @@
-"""Which NVML call gives which metric: one table, read from top to bottom in each check.
+"""NVML calls by metric: one table, read from top to bottom in each check.
 
-Names and traps: reference ``gpu-health.md`` §7, checked against nvidia-ml-py 13. A call that an older driver lacks
-has its predecessor beside it.
+Names and traps: reference ``gpu-health.md`` §7, checked against nvidia-ml-py 13. A call that an older driver lacks is
+followed by its predecessor.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,10 @@ class Polled:
 
 
 def newest(nvml: Any, *calls: Callable[[], Any]) -> Any:
-    """The first call whose function this driver has. Raises NVMLError FUNCTION_NOT_FOUND where it has none."""
+    """Return the result of the first call that this driver has.
+
+    Raises NVMLError FUNCTION_NOT_FOUND where it has none.
+    """
     for call in calls:
         try:
             return call()
@@ -71,7 +74,10 @@ def _clock_event_reasons(nvml: Any, handle: Any) -> tuple[float]:
 
 
 def memory_of(nvml: Any, handle: Any) -> Any:
-    """Version 2 keeps what the driver reserves out of ``used``; an idle GPU then uses next to nothing."""
+    """Return memory sizes.
+
+    Version 2 keeps the driver's reserve out of ``used``; an idle GPU then uses next to nothing.
+    """
     return newest(
         nvml,
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2),
@@ -123,7 +129,7 @@ FIELDS: Final = {"memory_temperature_c": MEMORY_TEMPERATURE, "recovery_action": 
 
 
 def poll(nvml: Any, handle: Any, links: LinkMemory) -> Polled:
-    """Every metric of one GPU. Raises GpuLostError at the first call that says so."""
+    """Read every metric of one GPU. Raises GpuLostError at the first call that reports it lost."""
     sheet = Sheet(nvml)
     for reading in READINGS:
         sheet.take(reading.metrics, partial(reading.read, nvml, handle))

@@ -7,11 +7,11 @@ from agents.probes.nvml_library import GPU_IS_LOST, UNSUPPORTED_CODES, words_of
 
 
 class GpuLostError(Exception):
-    """The driver says that this GPU is lost: each further call would say the same."""
+    """The driver reports that this GPU is lost: each further call would give the same error."""
 
 
 class Sheet:
-    """``nvml`` is the module pynvml."""
+    """The sheet. ``nvml`` is the module pynvml."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -20,7 +20,7 @@ class Sheet:
         self.faults: dict[str, str] = {}
 
     def take(self, names: Sequence[str], read: Callable[[], Sequence[Any]]) -> None:
-        """Writes down what ``read`` gives, one value a name. Raises GpuLostError."""
+        """Write down the results of ``read``, one value a name. Raises GpuLostError."""
         try:
             answers = read()
         except self.nvml.NVMLError as error:

@@ -1,6 +1,6 @@
-"""What seldom moves of one GPU, as NVML tells it: by the names of ``state_readings.GPU_STATE``.
+"""Values of one GPU that seldom change, from NVML: by the names of ``state_readings.GPU_STATE``.
 
-Names and traps: reference of nvidia-ml-py 13. ``is`` means now, not what is set for after the next reset.
+Names and traps: reference of nvidia-ml-py 13. ``is`` means now, not the setting for after the next reset.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _REGISTERED: Final = 3
 """NVML_GPU_FABRIC_STATE_COMPLETED: before it, nothing else of the fabric means anything."""
 _TO_NOTHING: Final = ("nvlink_links_to_nothing", "nvlink_to_nothing_bits")
 _CARDS: Final = frozenset({"PCIE", "NVL", "RTX", "QUADRO", "TITAN", "A30", "A30X", "A40", "A100X"})
-"""Words in the names of boards for a PCIe slot whose NVLinks go over a bridge that may be missing."""
+"""Words in the names of boards for a PCIe slot whose NVLinks need a bridge that may be missing."""
 _REPAIRS: Final = ("channel_repair_pending", "tpc_repair_pending")
 _HISTOGRAM: Final = {
     "remap_banks_max": "max",
@@ -58,14 +58,14 @@ _SINGLE: Final[dict[str, Callable[[Any, Any], float]]] = {
 
 @dataclass(slots=True)
 class InforomMemory:
-    """What the newest validation of one board's InfoROM gave; ``at_s`` None: there was none."""
+    """Result of the newest validation of one board's InfoROM; ``at_s`` None: there was none."""
 
     is_valid: bool = False
     at_s: float | None = None
 
 
 def read_states(sheet: Sheet, handle: Any, links: LinkMemory, inforom: InforomMemory, now_s: float) -> None:
-    """Writes them on the sheet. ``now_s``: monotonic seconds. Raises GpuLostError."""
+    """Write the states on the sheet. ``now_s``: monotonic seconds. Raises GpuLostError."""
     sheet.take_one("sram_threshold_exceeded", partial(_sram_threshold, sheet.nvml, handle))
     sheet.take(tuple(_HISTOGRAM), partial(_histogram, sheet.nvml, handle))
     for name, read in _SINGLE.items():
@@ -105,9 +105,10 @@ def _validate(nvml: Any, handle: Any) -> bool:
 
 
 def _read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
-    """A card for a PCIe slot has links whether or not a bridge is on it: without one they are all inactive for good.
+    """Write the links' states, none for a card whose links were never up.
 
-    So of such a card links that were never up are none. On a board of a baseboard they are down.
+    A card for a PCIe slot has links with or without a bridge: without one they are all inactive permanently. On a board
+    of a baseboard such links are down.
     """
     up: list[int] = []
 
@@ -130,7 +131,10 @@ def _read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
 
 
 def _note_ends(nvml: Any, handle: Any, up: list[int], down: list[int], memory: LinkMemory) -> None:
-    """Where links lead is told beside how many are down: a driver that does not say it takes nothing of that away."""
+    """Note the links' other ends.
+
+    They are read apart from the states: a driver that does not report the ends still reports the states.
+    """
     named = Sheet(nvml)
     named.take_one("ends", partial(note_ends, nvml, handle, up, down, memory))
 
@@ -140,9 +144,9 @@ def _bits_of(links: Iterable[int]) -> float:
 
 
 def _is_card(model: str) -> bool:
-    """By the names of NVIDIA's boards: "NVIDIA A100 80GB PCIe", "NVIDIA H100 NVL", "NVIDIA A40", "NVIDIA RTX A6000".
+    """Return whether the model's name is a card's: "NVIDIA A100 80GB PCIe", "NVIDIA H100 NVL", "NVIDIA A40".
 
-    A name that is in no list is a baseboard's, such as "NVIDIA H100 80GB HBM3": links that are down there are told.
+    A name that is in no list is a baseboard's, such as "NVIDIA H100 80GB HBM3": links that are down there are reported.
     """
     return not _CARDS.isdisjoint(model.upper().replace("-", " ").split())
 
@@ -178,7 +182,7 @@ def is_registered(fabric: Any) -> bool:
 
 
 def fabric_of(nvml: Any, handle: Any) -> Any:
-    """NVML's fabric info, by the newest struct that this driver knows. Raises NVMLError."""
+    """Return NVML's fabric info, by the newest struct that this driver knows. Raises NVMLError."""
     try:
         return _fabric_as(nvml, handle, nvml.c_nvmlGpuFabricInfo_v3_t())
     except nvml.NVMLError as error:

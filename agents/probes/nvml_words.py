@@ -1,4 +1,4 @@
-"""What is told of a GPU in words and may change while its host runs: by the names of ``state_readings.GPU_WORDS``."""
+"""Texts about a GPU that may change while its host runs: by the names of ``state_readings.GPU_WORDS``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,10 @@ from agents.probes.nvml_states import fabric_of, is_registered
 
 
 def _cluster(nvml: Any, handle: Any) -> str:
-    """Empty where the GPU is in no NVLink domain that goes past its host: its UUID is then all zeros."""
+    """Return the cluster's id, empty where the GPU is in no NVLink domain beyond its host.
+
+    Its UUID is then all zeros.
+    """
     found = fabric_of(nvml, handle)
     uuid = bytes(found.clusterUuid)
     return uuid.hex() if is_registered(found) and any(uuid) else ""
@@ -28,7 +31,7 @@ _WORDS: Final[dict[str, Callable[[Any, Any], str]]] = {
 
 
 def read_words(nvml: Any, handle: Any) -> dict[str, str]:
-    """Those that the GPU tells; that one is not supported, or why it failed, stands in its identity.
+    """Return the texts that the GPU reports; its identity states which are unsupported or failed.
 
     Raises GpuLostError.
     """

@@ -1,4 +1,4 @@
-"""Who is there: turns what each check finds into events, once per change."""
+"""Presence of GPUs: the results of checks as events, once per change."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from muster.domain.ids import GpuUuid
 class Presence:
     """The GPUs of a host as last seen. A late GPU is neither lost nor found: it changes nothing here.
 
-    ``session`` tells two lives of the agent apart within one boot, so that their events have different origins.
+    ``session`` distinguishes two agent processes within one boot, so that their events have different origins.
     """
 
     session: str
@@ -22,7 +22,7 @@ class Presence:
     _num_changes: int = 0
 
     def start(self, uuids: Iterable[GpuUuid], num_gpus: int) -> None:
-        """What was there when the probe started is no news."""
+        """Take the GPUs that were there when the probe started, without events."""
         self.known = dict.fromkeys(uuids, False)
         self.num_gpus = num_gpus
 

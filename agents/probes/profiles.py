@@ -1,7 +1,8 @@
-"""The GPUs that can be simulated: what each is, and how it reads at rest and under load.
+"""The GPUs that can be simulated: their identities, and their readings when idle and under load.
 
-Power, memory, clocks and links are those of NVIDIA's data sheets (A100 80GB SXM4, H100 80GB SXM5, H200 SXM5); versions
-and part numbers have the real shape and end in ``.SIM`` or begin with ``SIM-``, so that nobody takes them for real.
+Power, memory, clocks and links are from NVIDIA's data sheets (A100 80GB SXM4, H100 80GB SXM5, H200 SXM5); versions and
+part numbers have the real shape and end in ``.SIM`` or begin with ``SIM-``, so that they are not mistaken for real
+ones.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ _NO_MARGIN_NO_RECOVERY: Final = frozenset({"temperature_margin_c", "recovery_act
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProfile:
-    """``idle`` and ``busy`` values are what a healthy GPU settles at; ``slowdown_c`` is where it slows itself down."""
+    """One model. A healthy GPU settles at its ``idle`` and ``busy`` values; at ``slowdown_c`` it slows itself down."""
 
     key: str
     model: str
@@ -41,7 +42,7 @@ class HardwareProfile:
     remap_banks: int
     """Memory banks that keep spare rows of their own, all of them unused."""
     has_fabric_info: bool = True
-    """Hopper and later register with their fabric and say so."""
+    """Hopper and later register with their fabric and report it."""
     unsupported: frozenset[str] = frozenset()
 
 

@@ -42,9 +42,9 @@ from muster.domain.ids import GpuUuid
 
 MIB: Final = 1024 * 1024
 POLL_S: Final = 0.02
-"""How often ``events`` looks at the file: a new fault is told within 50 ms."""
+"""How often ``events`` checks the file: a new fault is reported within 50 ms."""
 KERNEL_LOG_DELAY_MS: Final = 3
-"""The kernel log tells the same XID a little later."""
+"""The kernel log reports the same XID a little later."""
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ def _wall_ms() -> int:
 
 
 def simulated_uuids(num_gpus: int, seed: int = 0) -> tuple[GpuUuid, ...]:
-    """UUIDs that no real GPU has; one set per seed up to 65,535."""
+    """Return UUIDs that no real GPU has; one set per seed up to 65,535."""
     return tuple(GpuUuid(f"GPU-51300000-{seed:04x}-4000-8000-{index:012d}") for index in range(num_gpus))
 
 
@@ -73,8 +73,10 @@ class _Energy:
 
 
 class SimulatedProbe:
-    """``faults_path``: the file of faults, or none. ``activity`` says how busy a GPU is, 0 to 1: None, or no
-    function, leaves it to its own rhythm. ``wall_ms``: milliseconds since 1970, for when a fault is due.
+    """The probe. ``faults_path``: the file of faults, or none. ``activity``: the load of a GPU, 0 to 1.
+
+    None as its result, or no function, means the GPU's own rhythm. ``wall_ms``: milliseconds since 1970, by which
+    faults are due.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class SimulatedProbe:
     def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
         with self._lock:
             faults = self._faults_by_gpu(now_ms)
-            self._notice(faults, now_ms)  # the file counts as read: what is new in it must still be told
+            self._notice(faults, now_ms)  # the file counts as read: its new faults must still be reported
             words = {
                 "model": self._profile.model,
                 "vbios_version": self._profile.vbios_version,
@@ -143,7 +145,7 @@ class SimulatedProbe:
             time.sleep(min(POLL_S, left_s))
 
     def take_change(self) -> bool:
-        """A simulated GPU's readings are what its driver tells."""
+        """Return False: a simulated GPU's readings show all that its driver reports."""
         return False
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
@@ -152,7 +154,7 @@ class SimulatedProbe:
         with self._lock:
             now_ms = self._wall_ms()
             every = self._faults_by_gpu(now_ms)
-            self._notice(every, now_ms)  # the file counts as read: what is new in it must still be told
+            self._notice(every, now_ms)  # the file counts as read: its new faults must still be reported
         faults = every[gpu_uuid]
         if any(is_lost_by(fault) for fault in faults):
             raise ProbeError(f"{gpu_uuid} is lost (simulated)")
@@ -161,7 +163,7 @@ class SimulatedProbe:
         return ComputeDevice("cpu", is_wrong="wrong_result" in kinds, rates=rates)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing: the probe holds nothing."""
 
     def _take_events(self) -> tuple[ProbeEvent, ...]:
         with self._lock:
@@ -173,9 +175,9 @@ class SimulatedProbe:
             return found
 
     def _faults_by_gpu(self, now_ms: int) -> dict[GpuUuid, list[Fault]]:
-        """The faults that are due by now; those of other hosts' GPUs are not ours.
+        """Return the faults that are due by now; faults of other hosts' GPUs are not ours.
 
-        Time only goes forward: a check that was asked for a moment before a fault began must not undo it.
+        Time only moves forward: a check at a time before a fault began must not undo it.
         """
         self._latest_ms = max(self._latest_ms, now_ms)
         due: dict[GpuUuid, list[Fault]] = {uuid: [] for uuid in self._slots}
@@ -187,7 +189,7 @@ class SimulatedProbe:
         return due
 
     def _notice(self, faults: dict[GpuUuid, list[Fault]], now_ms: int) -> None:
-        """Queues what is new; forgets faults that were cleared."""
+        """Queue new events; forget faults that were cleared."""
         standing = {fault.key: fault for of_gpu in faults.values() for fault in of_gpu}
         for key, fault in standing.items():
             if key not in self._told and fault.kind == "xid":

@@ -1,4 +1,4 @@
-"""What a simulated GPU says beside its samples: a healthy board of its profile, and the faults that were planted."""
+"""Inspection of a simulated GPU: a healthy board of its profile, with the planted faults."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -110,7 +110,7 @@ def _with_faults(profile: HardwareProfile, state: dict[str, float], faults: Iter
 
 
 def _count(faults: Iterable[Fault], name: str, link: int | None, now_ms: int) -> float:
-    """So much a minute, since the fault began; one without a time has not begun to count."""
+    """Return the count: its rate a minute since the fault began; a fault without a time has not begun to count."""
     own = (fault for fault in faults if fault.kind == "rate" and fault.link == link)
     return sum(
         fault.values.get(name, 0.0) * max(0, now_ms - fault.at_ms) // _MS_PER_MINUTE for fault in own if fault.at_ms

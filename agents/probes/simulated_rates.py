@@ -1,4 +1,4 @@
-"""How fast a simulated GPU is: shares of the data sheets' figures (A100 80GB SXM4, H100 80GB SXM5, H200 SXM5)."""
+"""Rates of a simulated GPU: shares of the data sheets' figures (A100 80GB SXM4, H100 80GB SXM5, H200 SXM5)."""
 
 from typing import Final
 
@@ -17,7 +17,10 @@ SLOW: Final = 0.6
 
 
 def simulated_rates(profile: HardwareProfile, chance: float, *, is_slow: bool = False) -> dict[str, float]:
-    """``chance``, −1 to 1: where this board lies among its kind. A copy within the GPU reads and writes."""
+    """Return the rates.
+
+    ``chance``, −1 to 1: this board's place among its kind. A copy within the GPU reads and writes.
+    """
     sheet = SHEET[profile.key]
     share = (1 + SPREAD * chance) * (SLOW if is_slow else 1)
     rates = {

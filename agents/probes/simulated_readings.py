@@ -1,4 +1,4 @@
-"""How a simulated GPU reads: a function of profile, seed, time and faults, the same run gives the same values."""
+"""Readings of a simulated GPU: a function of profile, seed, time and faults; the same run gives the same values."""
 
 import hashlib
 from collections.abc import Iterable
@@ -21,19 +21,19 @@ XID_UNCORRECTED: Final = frozenset({48, 94, 95})
 """Memory errors that the ECC counters show as well."""
 XID_LOST: Final = frozenset({79})
 XID_RECOVERY: Final = {48: 1, 94: 4, 95: 1}
-"""XID → what the driver then asks for: GPU reset (1), drain and reset (4)."""
+"""XID → the driver's request after it: GPU reset (1), drain and reset (4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """0 to 1: ``work`` moves power and clocks within seconds, ``warmth`` follows it within two minutes."""
+    """Load, 0 to 1: ``work`` moves power and clocks within seconds, ``warmth`` follows it within two minutes."""
 
     work: float
     warmth: float
 
 
 def chance(seed: int, *words: object) -> float:
-    """−1 to 1, the same for the same words."""
+    """Return a number from −1 to 1, the same for the same words."""
     digest = hashlib.blake2b(repr((seed, *words)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / (1 << 63) - 1
 
@@ -45,14 +45,14 @@ def load_at(seed: int, uuid: str, now_ms: int) -> Load:
 
 
 def _trapezoid(position_s: float, ramp_s: float) -> float:
-    """Up over ``ramp_s`` from 0, down over ``ramp_s`` from BUSY_S."""
+    """Return the height: up over ``ramp_s`` from 0, down over ``ramp_s`` from BUSY_S."""
     if position_s < BUSY_S:
         return min(1.0, position_s / ramp_s)
     return max(0.0, 1.0 - (position_s - BUSY_S) / ramp_s)
 
 
 def healthy_readings(profile: HardwareProfile, load: Load, noise: float) -> dict[str, float]:
-    """Every metric but ``energy_j``. ``noise``: −1 to 1."""
+    """Return every metric except ``energy_j``. ``noise``: −1 to 1."""
     temperature_c = round(_between(profile.idle_temperature_c, profile.busy_temperature_c, load.warmth) + 1.5 * noise)
     is_busy = load.work > 0.0
     zeros = (
@@ -99,7 +99,7 @@ def is_lost_by(fault: Fault) -> bool:
 
 
 def with_faults(profile: HardwareProfile, readings: dict[str, float], faults: Iterable[Fault]) -> dict[str, float]:
-    """The readings of a GPU that has these faults."""
+    """Return the readings of a GPU that has these faults."""
     ill = dict(readings)
     for fault in faults:
         _apply(profile, ill, fault)

@@ -1,1 +1,1 @@
-"""Repairs that the agent does: a closed list of verbs, one at a time, each told to the control plane."""
+"""Repairs that the agent does: a closed list of verbs, one at a time, each reported to the control plane."""

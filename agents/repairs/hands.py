@@ -1,4 +1,4 @@
-"""What carries out a repair's verb: on this host by the vendor's and the system's own programs, without a shell."""
+"""Execution of repair verbs: on this host by the vendor's and the system's own programs, without a shell."""
 
 import shutil
 import subprocess
@@ -23,12 +23,12 @@ COMMAND_S: Final = 120.0
 WORDS_MAX: Final = 600
 LOOK_UP_S: Final = 0.1
 _MODULES: Final = ("nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
-"""In the order in which they are let go of: each is used by those after it."""
+"""The order in which modules are unloaded: each is used by those before it."""
 Released = Callable[[], AbstractContextManager[None]]
 
 
 class HandsError(Exception):
-    """The verb was not done, or failed. The words say why."""
+    """The verb was not done, or failed. The text states the reason."""
 
 
 class Hands(Protocol):
@@ -36,18 +36,24 @@ class Hands(Protocol):
     def is_simulated(self) -> bool: ...
 
     def do(self, verb: RepairVerb, gpu: GpuIdentity, deadline_s: float, stop: threading.Event) -> str:
-        """What was done, in words. A reboot returns once it is asked for. Raises HandsError or ProbeError."""
+        """Do the verb and return a text about it.
+
+        A reboot returns once it is requested. Raises HandsError or ProbeError.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Programs by a fixed list of words, in bounded time. ``path``: where they are looked for; None: PATH."""
+    """Programs by a fixed list of words, in bounded time. ``path``: the search path; None: PATH."""
 
     path: str | None = None
 
     def run(self, words: Sequence[str], limit_s: float, stop: threading.Event) -> str:
-        """The end of what it said. Raises HandsError: it is not here, failed, or took too long."""
+        """Run a program and return the end of its output.
+
+        Raises HandsError: it is not here, failed, or took too long.
+        """
         program = shutil.which(words[0], path=self.path)
         if program is None:
             raise HandsError(f"{words[0]} is not on this host")
@@ -77,7 +83,7 @@ class Commands:
 
 @dataclass(frozen=True, slots=True)
 class HostHands:
-    """``released``: the agent's own hold on the driver, let go of for as long as it lasts."""
+    """Verbs on this host. ``released``: releases the agent's own hold on the driver for its duration."""
 
     released: Released = nullcontext
     commands: Commands = field(default_factory=Commands)
@@ -96,7 +102,10 @@ class HostHands:
             return self._each((("nvidia-smi", "--gpu-reset", "-i", gpu.uuid),), until_s, stop)
 
     def _reload(self, until_s: float, stop: threading.Event) -> str:
-        """What was loaded is loaded again whatever happened, in time of its own: no host stays without its driver."""
+        """Reload the driver.
+
+        The loaded modules are loaded again in any case, in time of their own: no host stays without them.
+        """
         loaded = [module for module in _MODULES if module in _names_in(self.modules)]
         if not loaded:
             raise HandsError("no module of the driver is loaded")
@@ -107,7 +116,7 @@ class HostHands:
         return f"{said}; {load}"
 
     def _each(self, steps: Sequence[Sequence[str]], until_s: float | None, stop: threading.Event) -> str:
-        """``until_s``: None gives each its whole time."""
+        """Run the steps. ``until_s``: None gives each its whole time."""
         said = ""
         for words in steps:
             limit_s = COMMAND_S if until_s is None else min(COMMAND_S, until_s - time.monotonic())
@@ -129,7 +138,7 @@ class HostHands:
 
 
 def _names_in(modules: Path) -> frozenset[str]:
-    """The kernel's modules, by the first word of each line of /proc/modules. Raises HandsError."""
+    """Return the kernel's modules, by the first word of each line of /proc/modules. Raises HandsError."""
     try:
         lines = modules.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -138,7 +147,7 @@ def _names_in(modules: Path) -> frozenset[str]:
 
 
 def _wait(process: "subprocess.Popen[bytes]", limit_s: float, stop: threading.Event) -> str | None:
-    """Why it was ended; None where it ended by itself. With what it started, it is gone afterwards."""
+    """Return why the program was ended; None where it ended by itself. Its own children have ended afterwards, too."""
     until_s = time.monotonic() + limit_s
     try:
         while process.poll() is None:

@@ -1,6 +1,6 @@
-"""What the agent was given to do, on disk before it begins: whoever starts after a kill tells how it went.
+"""Journal of orders, written before each begins: after a kill, the agent's next process reports the outcome.
 
-One verb is under way at most; beside it there may be some that ended, and whose GPUs still tell of the fault.
+At most one verb is in progress; there may also be ended ones whose GPUs still report the fault.
 """
 
 import os
@@ -14,7 +14,7 @@ from muster.domain.evidence.repairs import RepairVerb
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """One order. ``outcome``, ``words``: how it went; None while it is under way."""
+    """One order. ``outcome``, ``words``: its result; None while it is in progress."""
 
     repair_id: str
     gpu_uuid: str
@@ -24,7 +24,10 @@ class Given(Struct, frozen=True, kw_only=True):
     words: str = ""
 
     def settled(self, boot_id: str) -> "Given":
-        """As the next life of the agent, in ``boot_id``, finds it: a reboot is proved by it, all else was cut short."""
+        """Return the order as the agent's next process, in ``boot_id``, finds it.
+
+        A new boot proves a reboot; any other verb was interrupted.
+        """
         if self.outcome is not None:
             return self
         if self.verb == RepairVerb.REBOOT and boot_id != self.boot_id:
@@ -40,7 +43,7 @@ class Journal:
         self._path = path
 
     def read(self) -> tuple[Given, ...]:
-        """In the order in which they were given. What cannot be read counts as nothing: to the server it is lost.
+        """Return the orders as they were given. An unreadable file counts as empty: to the server the order is lost.
 
         An older release kept one order, and not in a list.
         """
@@ -51,7 +54,7 @@ class Journal:
         return (found,) if isinstance(found, Given) else found
 
     def write(self, given: Given) -> None:
-        """In place of what it says of this order."""
+        """Replace the entry of this order."""
         held = {each.repair_id: each for each in self.read()}
         self._replace(tuple({**held, given.repair_id: given}.values()))
 

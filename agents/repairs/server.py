@@ -1,11 +1,11 @@
-"""The control plane as a repair sees it: asks for an order, reports."""
+"""The control plane as a repair sees it: it gives an order, and takes a report."""
 
 from agents.exchange import Post, exchanged
 from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairReport
 
 
 class HttpRepairServer:
-    """``post``: one request under the node's credential."""
+    """The server over HTTP. ``post``: one request under the node's credential."""
 
     def __init__(self, post: Post) -> None:
         self._post = post

@@ -1,4 +1,4 @@
-"""Verbs on GPUs that do not exist: they take away those simulated faults that the verb would mend on a real one."""
+"""Verbs on simulated GPUs: they remove the simulated faults that the verb would fix on a real GPU."""
 
 import threading
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
 MENDED: Final[frozenset[Kind]] = frozenset(
     {"xid", "late", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "clock_event", "nvlink_down"}
 )
-"""What a reset mends: what is hot, slow, computes wrong, or has used up its spare rows stays so."""
+"""Faults that a reset fixes: a hot or slow GPU, wrong results and used-up spare rows stay."""
 _FOUND_BY_DIAGNOSIS: Final[frozenset[Kind]] = frozenset({"wrong_result", "slow", "row_remap_failure", "nvlink_down"})
 _SEEN: Final[Mapping[RepairVerb, str]] = {
     RepairVerb.GPU_RESET: "reset",
@@ -26,7 +26,7 @@ _SEEN: Final[Mapping[RepairVerb, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHands:
-    """``gpus``: of the host. ``faults_path``: what they have; None: nothing."""
+    """Verbs on simulated GPUs. ``gpus``: of the host. ``faults_path``: their faults; None: none."""
 
     gpus: frozenset[str]
     faults_path: Path | None

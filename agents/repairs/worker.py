@@ -22,7 +22,7 @@ from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairA
 AWAY_S: Final = 10.0
 JITTER: Final = 0.1
 REPORTS_S: Final = 30.0
-"""Of a verb's time, what is left for its report."""
+"""The part of a verb's time that is left for its report."""
 GOES_DOWN_S: Final = 300.0
 """How long a host may take to go down for a reboot."""
 _WORDS_MAX: Final = 1000
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RepairServer(Protocol):
-    """Each call raises ``UnreachableError`` or ``Problem``."""
+    """Calls to the server, each of which raises ``UnreachableError`` or ``Problem``."""
 
     def ask(self, request: RepairAsk) -> RepairAskAnswer: ...
 
@@ -39,7 +39,10 @@ class RepairServer(Protocol):
 
 
 class RepairWorker:
-    """``allowed``: the verbs that this host's settings name. ``turn_taking``: held while a verb or a burn-in runs."""
+    """State of the loop.
+
+    ``allowed``: the verbs of this host's settings. ``turn_taking``: locked during a verb or burn-in.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class RepairWorker:
             stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
 
     def turn(self, stop: threading.Event) -> float:
-        """What is still to be reported, else one question and what it gives to do. Seconds until the next turn."""
+        """Report an ended order, else ask for one and do it. Return the seconds until the next turn."""
         try:
             held = self._journal.read()
             due = next((each for each in held if self._report_in_s(each) <= 0), None)
@@ -90,11 +93,11 @@ class RepairWorker:
             return AWAY_S
 
     def _report_in_s(self, given: Given) -> float:
-        """0 or less: now."""
+        """Return the seconds until the report is due; 0 or less: now."""
         return self._report_at_s.get(given.repair_id, 0.0) - self._now_s()
 
     def _ask(self, held: tuple[Given, ...], stop: threading.Event) -> float:
-        """``held``: what has ended and waits."""
+        """Ask for an order and do it. ``held``: orders that have ended and wait for their report."""
         waiting = tuple(each.repair_id for each in held)
         verbs = tuple(sorted(self._allowed))
         asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting, verbs=verbs)
@@ -109,13 +112,13 @@ class RepairWorker:
             words = self._do(order, stop)
         except (HandsError, ProbeError) as fault:
             if stop.is_set():
-                return 0.0  # the next life tells: after a reboot it is another boot's
+                return 0.0  # the next process reports: after a reboot its boot is another one
             given = msgspec.structs.replace(given, outcome="failed", words=str(fault))
         else:
             if order.verb == RepairVerb.REBOOT and not self._hands.is_simulated:
                 stop.wait(GOES_DOWN_S)
                 if stop.is_set():
-                    return 0.0  # the next boot tells
+                    return 0.0  # the process in the next boot reports
                 given = msgspec.structs.replace(given, outcome="failed", words=f"{words}; the host did not go down")
             else:
                 given = msgspec.structs.replace(given, outcome="done", words=words)
@@ -123,7 +126,7 @@ class RepairWorker:
         return 0.0
 
     def _do(self, order: RepairOrder, stop: threading.Event) -> str:
-        """Raises HandsError: this host does not do it, or it failed."""
+        """Do the order and return a text. Raises HandsError: this host does not do it, or it failed."""
         verb = next((each for each in RepairVerb if each == order.verb), None)
         if verb is None or verb not in self._allowed:
             allowed = ", ".join(sorted(self._allowed)) or "none"
@@ -136,13 +139,13 @@ class RepairWorker:
         return self._hands.do(verb, gpu, max(1.0, order.deadline_s - REPORTS_S), stop)
 
     def _silent(self, order: RepairOrder) -> GpuIdentity:
-        """A GPU that the driver lists no more: what the whole host feels may bring it back."""
+        """Return a GPU that the driver no longer lists: a verb for the whole host may bring it back."""
         if order.verb not in HOST_SCOPE:
             raise HandsError(f"the driver does not list {order.gpu_uuid}")
         return GpuIdentity(uuid=GpuUuid(order.gpu_uuid), index=0)
 
     def _require_idle(self, verb: RepairVerb, gpu: GpuIdentity) -> None:
-        """That no program computes on what the verb touches. Of simulated GPUs none does."""
+        """Check that no program computes on the verb's GPUs. On simulated GPUs none does."""
         if self._hands.is_simulated:
             return
         for check in self._probe.check(self._wall_ms()):
@@ -154,7 +157,7 @@ class RepairWorker:
                     raise HandsError(f"{num_processes:.0f} processes compute on {check.gpu_uuid}")
 
     def _report(self, given: Given) -> float:
-        """Until the server has it, or has no use for it."""
+        """Report until the server has it, or has no use for it."""
         report = RepairReport(
             protocol=REPAIR_PROTOCOL,
             boot_id=self._boot_id,

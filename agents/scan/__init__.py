@@ -1,1 +1,1 @@
-"""``muster agent scan``: this host looked at twice and judged."""
+"""Scan of a host, ``muster agent scan``: two checks, and their judgement."""

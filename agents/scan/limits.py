@@ -1,4 +1,4 @@
-"""What a scan cannot judge, and why: what takes longer than it listened, or more than one host to see."""
+"""Limits of a scan: detectors that need more time than it listened, or more than one host, each with the reason."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -16,9 +16,9 @@ from health.detectors.registry import RULES
 from muster.domain.policy.health import HealthPolicy
 
 WINDOW_S: Final = 60.0
-"""An agent's window. What rises in a shorter one is told as if it had taken a minute: nothing is made too much of."""
+"""An agent's window. A rise in a shorter one is reported as if it had taken a minute: no rise is overrated."""
 _BY_ITSELF: Final = frozenset({corrected_errors.NAME, port_fatal.NAME})
-"""Rates of which a rise or a total says enough, however short the window."""
+"""Rates of which a rise or a total is enough, however short the window."""
 _KERNEL_LOG: Final = (xid.NAME, sxid.NAME, nic_driver.NAME, host_log.NAME)
 
 
@@ -30,7 +30,7 @@ def not_judged(
     *,
     is_log_read: bool,
 ) -> dict[str, str]:
-    """Detector → why. ``states``: of GPUs, by the names of ``GPU_STATE``."""
+    """Return detector → why. ``states``: of GPUs, by the names of ``GPU_STATE``."""
     found = {
         nvlink_errors.WINDOWS: "it looks back on 30 windows of a minute, which an agent sees",
         pair_probe.NAME: "it takes another host's answers",

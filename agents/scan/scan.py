@@ -1,7 +1,7 @@
-"""``muster agent scan``: this host looked at twice, with the daemon's probes, and judged by the server's detectors.
+"""Scan of a host, ``muster agent scan``: two checks with the daemon's probes, judged by the server's detectors.
 
-Between the looks XIDs are listened for, and the GPUs are sampled as often as an agent may. What rises from one look to
-the next is judged as in an agent's window of a minute: a shorter scan says what it could not judge (``not_judged``).
+Between the checks the scan listens for XIDs, and samples the GPUs as often as an agent may. A rise from one check to
+the next is judged as in an agent's window of a minute: a shorter scan lists what it could not judge (``not_judged``).
 """
 
 import time
@@ -31,7 +31,7 @@ _EARLY_PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ScannedGpu:
-    """``check``: the newest. ``identity`` is None where the GPU vanished between two calls.
+    """One GPU. ``check``: the newest. ``identity`` is None where the GPU vanished between two calls.
 
     ``slow``: by the names of ``GPU_STATE``, empty where the GPU does not answer; ``inspection``: with its counters.
     """
@@ -56,9 +56,11 @@ class ScannedGpu:
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
+    """The host.
 
-    ``findings``: those about no GPU, and those about a GPU that the driver does not name.
+    ``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
+
+    ``findings``: about no GPU, or about a GPU that the driver does not name.
     """
 
     state: Mapping[str, float] = field(default_factory=dict)
@@ -69,9 +71,10 @@ class ScannedHost:
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """``host`` is None where the GPUs are simulated: they have none beneath. ``not_judged``: detector → why.
+    """Result of a scan. ``host`` is None where the GPUs are simulated: there is no real host beneath them.
 
-    ``no_driver``: why no driver answers; then nothing is known of any GPU but what the kernel logged.
+    ``not_judged``: detector → why. ``no_driver``: why no driver answers; then the GPUs are known from the kernel log
+    alone.
     """
 
     inventory: HostInventory
@@ -84,7 +87,7 @@ class ScanReport:
 
     @property
     def is_healthy(self) -> bool:
-        """What nobody could look at is not healthy."""
+        """All of the host could be checked, and nothing is at fault."""
         return bool(self.gpus) and not self.inventory.nameless and not any(each.is_fault for each in self.findings)
 
     @property
@@ -94,7 +97,10 @@ class ScanReport:
 
 
 class _Moment(NamedTuple):
-    """``at_ms`` since 1970. ``told_s``: as tellers are told; the second look is at least a minute after the first."""
+    """A time.
+
+    ``at_ms`` since 1970. ``told_s``: the tellers' time; the second check is at least a minute after the first.
+    """
 
     at_ms: int
     now_s: float
@@ -103,7 +109,7 @@ class _Moment(NamedTuple):
 
 @dataclass(slots=True)
 class _Looks:
-    """What was seen so far."""
+    """Results so far."""
 
     checks: list[GpuCheck] = field(default_factory=list)
     events: list[ProbeEvent] = field(default_factory=list)
@@ -120,12 +126,11 @@ def scan(
     host_of: Callable[[int | None], HostTeller] | None = None,
     policy: HealthPolicy = DEFAULT_POLICY.health,
 ) -> ScanReport:
-    """``listen_s``: how far the two looks lie apart; 0: one look. NVML does not tell XIDs of the past, ``logged`` does.
+    """Scan the host. ``listen_s``: the time between the two checks; 0: one check. Raises ProbeError.
 
-    ``logged`` gives None where the log cannot be read. ``host_of``: who tells of the host, by how many GPUs were found,
-    None where nobody knows; None: nobody tells of it.
-
-    Raises ProbeError.
+    NVML does not report XIDs of the past, ``logged`` does; it returns None where the log cannot be read. ``host_of``
+    returns the reporter of the host for the number of GPUs found, None where that is unknown; None: the host is not
+    reported.
     """
     inventory = probe.identify()
     looks, gpus = _Looks(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
@@ -155,7 +160,7 @@ def scan_without_driver(
     host_of: Callable[[int | None], HostTeller],
     policy: HealthPolicy = DEFAULT_POLICY.health,
 ) -> ScanReport:
-    """What a host tells of itself where no driver answers: its kernel log, ports, disks, pressure."""
+    """Return the report of a host without an answering driver: its kernel log, ports, disks, pressure."""
     nothing, looks = HostInventory(), _Looks()
     began_s = time.monotonic()
     first = last = _Moment(now_ms, began_s, 0.0)
@@ -184,7 +189,7 @@ def _sample(probe: Probe, gpus: GpuTeller, looks: _Looks, at_ms: int) -> None:
 
 
 def _listen(probe: Probe, gpus: GpuTeller, looks: _Looks, first: _Moment, listen_s: float) -> _Moment:
-    """Until the last look is due. Whoever cannot wait for events is not asked in a spin."""
+    """Listen until the last check is due. A probe that cannot wait for events is not asked in a spin."""
     every_s = min(_SLOWEST_SAMPLE_S, max(SAMPLE_S, listen_s / _SAMPLES))
     until_s, next_s = first.now_s + listen_s, first.now_s + every_s
     while (now_s := time.monotonic()) < until_s:
@@ -208,14 +213,14 @@ def _after(first: _Moment) -> _Moment:
 def _told_by(
     host: HostTeller | None, moment: _Moment, differing: Mapping[str, float] = NOTHING_DIFFERS
 ) -> tuple[ProbeEvent, ...]:
-    """``differing``: GPUs that are set up otherwise than most of their model."""
+    """Return the host's events. ``differing``: how many GPUs differ from most of their model."""
     if host is None:
         return ()
     return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s, differing))
 
 
 def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeEvent]:
-    """What is counted in a board's life: an agent tells it as it rises, a scan whenever there is some."""
+    """Yield the totals of a board's life: an agent reports them as they rise, a scan whenever there are any."""
     naming = Naming("totals")
     for found in inspections:
         totals = {name: total for name, total in found.beside.items() if name.endswith("_total") and total > 0}

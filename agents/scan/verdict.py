@@ -1,9 +1,9 @@
-"""What a scan found, judged as the server judges it: the same detectors, the same policy, one fault one evidence.
+"""The verdict on a scan, by the server's rules: the same detectors, the same policy, one fault one evidence.
 
-What was seen is played to ``health.replay.replay`` in the order of its times, and the evidence at the end is the
-verdict: of faults that weigh now, and of those that weigh only if they last, or for a reason never. Three things are
-taken for granted that a server knows better: volatile counters began at zero when the driver was loaded, nobody has
-dismissed or repaired anything since the boot, and the board was seen before, so that what its life shows is no news.
+The scan's data is replayed by ``health.replay.replay`` in the order of its times, and the evidence at the end is the
+verdict: faults that weigh now, and faults that weigh only if they last, or never for a reason. Three assumptions are
+made that a server does not need: volatile counters began at zero when the driver was loaded; no person has dismissed or
+repaired anything since the boot; and the board was seen before, so that the totals of its life are no news.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,14 +29,17 @@ from muster.domain.states import Standing
 
 THIS_HOST: Final = NodeId("this host")
 NO_ANSWER: Final = "no_answer"
-"""In the place of a detector: a GPU of which nobody can say anything, since it did not answer in time."""
+"""In the place of a detector: a GPU whose state is unknown, since it did not answer in time."""
 _VOLATILE: Final = "ecc_uncorrected_volatile"
 _AT: Final = "pci:"
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why a finding does not count. ``until_ms``: when it will if it still stands then; None: it never will."""
+    """The reason why a finding does not count.
+
+    ``until_ms``: when it will if it still stands then; None: it never will.
+    """
 
     why: str
     until_ms: int | None
@@ -44,10 +47,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class ScanFinding:
-    """One fault. ``pci``: of a GPU that the driver does not name, which the kernel log told of.
+    """One fault. ``pci``: of a GPU that the driver does not name, and that the kernel log reports.
 
-    ``action``: what it asks for (NVML's word, then XID 154's, then the catalogue's), None where nobody has a word for
-    it. ``waits`` None: it counts now.
+    ``action``: the requested action (NVML's, then XID 154's, then the catalogue's), None where no source names one.
+    ``waits`` None: it counts now.
     """
 
     detector: str
@@ -68,7 +71,7 @@ class ScanFinding:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a scan saw. ``checks``: in the order in which they were made. ``models``: where they are known."""
+    """All data of a scan. ``checks``: in the order in which they were made. ``models``: where they are known."""
 
     checks: tuple[GpuCheck, ...]
     events: tuple[ProbeEvent, ...]
@@ -79,12 +82,12 @@ class Seen:
 
 
 def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
-    """Faults first, then what waits; each by its severity and time."""
+    """Return faults first, then findings that wait; each by its severity and time."""
     signals = tuple(signal_of(event, seen.driver_version) for event in seen.events)
     world = Replay(policy)
     for given in (*_inputs(seen, signals), Passed(seen.ended_ms)):
         for _ in world.take(given):
-            pass  # how it came to be so is told by `muster health replay`; here the end counts
+            pass  # `muster health replay` shows the steps; here the end counts
     known = world.evidence()
     found = [
         _finding(each, known, seen)
@@ -111,7 +114,7 @@ def signal_of(event: ProbeEvent, driver_version: str | None = None) -> GpuSignal
 
 
 def _inputs(seen: Seen, signals: Iterable[GpuSignal]) -> list[Placed | Sampled | GpuSignal]:
-    """States before the readings of the same moment: a GPU's own maxima are known by then."""
+    """Return inputs with states before the readings of the same moment: a GPU's own maxima are known by then."""
     told: list[Sampled | GpuSignal] = [*signals, *(Sampled(THIS_HOST, check.sample()) for check in seen.checks)]
     given = sorted(told, key=lambda each: (each.at_ms, isinstance(each, Sampled)))
     first_ms = min((each.at_ms for each in given), default=seen.began_ms)
@@ -122,14 +125,17 @@ def _inputs(seen: Seen, signals: Iterable[GpuSignal]) -> list[Placed | Sampled |
 
 
 def _as_loaded(uuid: GpuUuid, at_ms: int) -> GpuSample:
-    """What a GPU's volatile counters were when the driver was loaded, and nothing else."""
+    """Return a sample of the volatile counters at the driver's load, with nothing else."""
     values: list[float | None] = [None] * NUM_METRICS
     values[INDEX[_VOLATILE]] = 0.0
     return GpuSample(uuid, at_ms - 1, tuple(values))
 
 
 def _is_told(evidence: Evidence, now_ms: int) -> bool:
-    """Not what the kernel log's words stand for, nor what waited and was over, nor what has decayed."""
+    """Return whether to report it.
+
+    Evidence is left out if the kernel log's text replaced it, if it ended while pending, or if it decayed.
+    """
     if evidence.suppressed_by:
         return Suppression.SUPERSEDED not in evidence.suppressed_by
     if is_weightless(evidence):
@@ -160,7 +166,7 @@ def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanF
 
 
 def _is_of_the_load(evidence: Evidence, seen: Seen) -> bool:
-    """Whether the first reading showed it, so that nobody knows when it came."""
+    """Return whether the first reading showed it, so that its time is unknown."""
     return evidence.detector == ecc_uncorrected.NAME and evidence.onset_ms == seen.began_ms
 
 

@@ -1,4 +1,4 @@
-"""What waits in the spool, in memory: where each report lies, by identity and, per priority, by age."""
+"""Waiting reports of the spool, in memory: the place of each, by identity and, per priority, by age."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ Identity = tuple[str, int]
 """(boot_id, seq)."""
 
 OLDEST_FIRST_OUT: Final[tuple[Priority, ...]] = ("metrics", "health", "events")
-"""In which order space is made."""
+"""In which order space is freed."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A report that waits. ``content``: it stands in memory alone, because the disk took nothing."""
+    """A waiting report. ``content``: it stands in memory alone, because the disk took nothing."""
 
     priority: Priority
     boot_id: str
@@ -33,7 +33,7 @@ class Entry:
         return self.boot_id, self.seq
 
     def record(self) -> Record | None:
-        """None: damaged on disk."""
+        """Return the record, None: damaged on disk."""
         if self.content is not None:
             return Record(self.priority, self.boot_id, self.seq, self.at_ms, self.content)
         found = None if self.segment is None else self.segment.read(self.offset, self.length)
@@ -44,7 +44,7 @@ class Entries:
     def __init__(self) -> None:
         self._by_priority: dict[Priority, OrderedDict[Identity, Entry]] = {name: OrderedDict() for name in PRIORITIES}
         self.memory_bytes = 0
-        """Of what stands in memory alone."""
+        """Bytes of reports that are in memory alone."""
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._by_priority.values())
@@ -71,7 +71,10 @@ class Entries:
         return next(reversed(self._by_priority[priority].values()), None)
 
     def oldest_after(self, priority: Priority, boot_id: str, seq: int) -> Entry | None:
-        """Looks from the newest backwards, so that a long backlog costs nothing."""
+        """Return the oldest report after that number.
+
+        It is searched from the newest backwards, so a long backlog costs nothing.
+        """
         found = None
         for entry in reversed(self._by_priority[priority].values()):
             if entry.boot_id != boot_id or entry.seq <= seq:
@@ -83,7 +86,7 @@ class Entries:
         return [entry for entry in self._by_priority[segment.priority].values() if entry.segment is segment]
 
     def in_memory(self) -> list[Entry]:
-        """In the order in which they would be given up."""
+        """Return the reports in memory alone, in the order in which they would be dropped."""
         return [
             entry
             for priority in OLDEST_FIRST_OUT

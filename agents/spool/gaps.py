@@ -1,7 +1,8 @@
-"""What was given up, counted, until the server has taken note (I14): a marker per boot, priority and reason.
+"""Gap markers: counts of dropped reports, kept until the server has acknowledged them (I14).
 
-A marker names reports by the sequence numbers of one boot, so it travels in a report of that boot, under a number that
-no other report uses: ordinary reports number in steps of ``SEQ_STEP``, gap reports in between.
+There is a marker per boot, priority and reason. It names reports by the sequence numbers of one boot, so it is sent in
+a report of that boot, under a number that no other report uses: ordinary reports number in steps of ``SEQ_STEP``, gap
+reports in between.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One report, or what of it was given up."""
+    """One report, or the part of it that was dropped."""
 
     boot_id: str
     priority: Priority
@@ -33,7 +34,10 @@ class Loss:
 
 
 class _Book(msgspec.Struct):
-    """``sending``: reports whose content no longer changes, until each is acknowledged. ``open``: still counting."""
+    """The stored book.
+
+    ``sending``: reports whose content is fixed until each is acknowledged. ``open``: still counting.
+    """
 
     serial: int = 0
     sending: list[Report] = msgspec.field(default_factory=list)
@@ -41,7 +45,7 @@ class _Book(msgspec.Struct):
 
 
 class GapBook:
-    """Kept in one small file, written before what it counts is deleted: a loss is never silent."""
+    """The book in one small file, written before the counted reports are deleted: a loss is never silent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +74,7 @@ class GapBook:
             self.save()
 
     def note_damage(self, loss: Loss, *, last_seq: int, until_ms: int) -> None:
-        """A record that cannot be read: one report somewhere between its neighbours."""
+        """Count a record that cannot be read: one report somewhere between its neighbours."""
         self._count(loss, first_seq=loss.seq, last_seq=last_seq, until_ms=until_ms)
 
     def _count(self, loss: Loss, *, first_seq: int, until_ms: int, last_seq: int | None = None) -> None:
@@ -91,7 +95,7 @@ class GapBook:
         markers.append(fresh)
 
     def save(self) -> None:
-        """On a disk that takes nothing the book stays in memory, and is written at the next chance."""
+        """Write the book. On a full disk it stays in memory, and is written at the next opportunity."""
         try:
             write_durably(self._path, msgspec.json.encode(self._book))
             self._is_unsaved = False
@@ -103,7 +107,7 @@ class GapBook:
             self.save()
 
     def next_report(self, now_ms: int) -> Report | None:
-        """A gap report to send; the same one until it is acknowledged. None: nothing is open."""
+        """Return the gap report to send, the same one until it is acknowledged. None: nothing is open."""
         if not self._book.sending and self._book.open:
             self._close_open(now_ms)
         return self._book.sending[0] if self._book.sending else None
@@ -130,7 +134,7 @@ class GapBook:
         self.save()
 
     def acknowledge(self, boot_id: str, seq: int) -> bool:
-        """Whether it was a gap report of ours."""
+        """Return whether it was one of the book's own gap reports."""
         kept = [report for report in self._book.sending if (report.boot_id, report.seq) != (boot_id, seq)]
         is_ours = len(kept) < len(self._book.sending)
         if is_ours:

@@ -1,4 +1,4 @@
-"""What an earlier life of the agent left in the spool, damage and all."""
+"""Loading of the spool that the agent's former process left, damage included."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Loaded:
 
 
 def load(folder: Path, entries: Entries, gaps: GapBook) -> Loaded:
-    """Fills ``entries``; counts damage that no earlier life has counted. Raises OSError: the folder cannot be read."""
+    """Fill ``entries``; count damage that is not counted yet. Raises OSError: the folder cannot be read."""
     loaded = Loaded()
     for segment in found_segments(folder):
         loaded.next_number = max(loaded.next_number, segment.number + 1)
@@ -65,7 +65,7 @@ def _load_segment(segment: Segment, entries: Entries, gaps: GapBook) -> int:
 def _count(
     segment: Segment, damages: Sequence[Damage], before: Record | None, after: Record | None, gaps: GapBook
 ) -> None:
-    """At least one report for each damaged place, somewhere between its whole neighbours."""
+    """Count at least one report for each damaged place, somewhere between its whole neighbours."""
     neighbour = before or after
     for damage in damages:
         _log.error("spool_record_damaged", path=str(segment.path), offset=damage.offset, num_bytes=damage.length)

@@ -1,4 +1,4 @@
-"""How the spool's records lie in a file: a frame with a CRC each, so that damage costs the record it hit and no other.
+"""Layout of the spool's records in a file: a frame with a CRC each, so that damage costs its own record and no other.
 
 A frame is magic, priority, lengths, seq, time, CRC, then boot id and report. The CRC is zlib's CRC-32 over all of the
 frame but itself (the standard library has it; CRC-32C would need a library and detects no more at these lengths). The
@@ -60,13 +60,13 @@ def encode(record: Record) -> bytes:
 
 
 def decode(frame: bytes) -> Record | None:
-    """The record that ``frame`` begins with, or None: damaged, or cut short."""
+    """Return the record that ``frame`` begins with, or None: damaged, or cut short."""
     found = _at(memoryview(frame), 0)
     return None if found is None else found.record
 
 
 def scan(content: bytes) -> Iterator[Found | Damage]:
-    """Every whole record of a file in order, and every stretch between them that is none."""
+    """Yield every whole record of a file in order, and every stretch between them that is none."""
     view = memoryview(content)
     offset = 0
     while offset < len(content):
@@ -81,7 +81,7 @@ def scan(content: bytes) -> Iterator[Found | Damage]:
 
 
 def _next_record(content: bytes, view: memoryview, start: int) -> int:
-    """Where the next whole record begins; the end of the file where there is none."""
+    """Return the offset of the next whole record; the end of the file where there is none."""
     while (start := content.find(_MAGIC, start)) != -1:
         if _at(view, start) is not None:
             return start

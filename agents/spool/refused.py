@@ -1,4 +1,4 @@
-"""Reports that the server refused for good: kept for whoever wants to know why, a bounded number of them."""
+"""Reports that the server refused permanently: a bounded number of them, kept for people who investigate the cause."""
 
 from pathlib import Path
 from typing import Final
@@ -15,14 +15,14 @@ _log = structlog.get_logger(__name__)
 
 
 class RefusedReports:
-    """Each in a file of its own, named so that the oldest is the first."""
+    """A folder with a file for each report, named so that the oldest is the first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.num_refused = 0
 
     def keep(self, identity: Identity, content: bytes, reason: str) -> None:
-        """Raises nothing: on a disk that takes nothing the count and the log remain."""
+        """Keep a report. Raises nothing: on a full disk the count and the log remain."""
         self.num_refused += 1
         boot_id, seq = identity
         _log.error("report_refused", boot_id=boot_id, seq=seq, reason=reason)

@@ -1,7 +1,8 @@
 """The spool's files: segments of one priority each, to which records are only appended.
 
-Beside a segment lies its ``.done`` file: the offsets of records that are delivered or given up. It is never flushed:
-what it loses is sent again, and the server takes each (boot_id, seq) once. A segment goes when nothing in it lives.
+Next to a segment is its ``.done`` file: the offsets of records that are delivered or dropped. It is never flushed: a
+record whose offset was lost is sent again, and the server takes each (boot_id, seq) once. A segment is deleted when it
+has no live record.
 """
 
 import os
@@ -22,7 +23,7 @@ _DONE: Final = struct.Struct("<II")
 
 
 class Segment:
-    """One file. ``size`` counts the bytes of whole records; ``num_live`` those that still wait."""
+    """One file. ``size`` counts the bytes of whole records; ``num_live`` the records that still wait."""
 
     def __init__(self, folder: Path, number: int, priority: Priority) -> None:
         self.number = number
@@ -40,12 +41,12 @@ class Segment:
         return self._descriptor is not None
 
     def create(self) -> None:
-        """Raises OSError: no folder, no space, no right."""
+        """Create the file. Raises OSError: no folder, no space, no right."""
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         sync_folder(self.path.parent)
 
     def append(self, record: Record) -> tuple[int, int]:
-        """Offset and length. Raises OSError, and then the file takes no more."""
+        """Append a record, and return offset and length. Raises OSError, and then the file takes no more."""
         if self._descriptor is None:
             raise OSError(f"{self.path} is closed")
         frame = encode(record)
@@ -60,7 +61,7 @@ class Segment:
         return offset, len(frame)
 
     def _cut(self) -> None:
-        """Without the torn end, and closed: the next segment may find a place where this one found none."""
+        """Cut the torn end off and close: the next segment may find space where this one found none."""
         try:
             if self._descriptor is not None:
                 os.ftruncate(self._descriptor, self.size)
@@ -70,13 +71,13 @@ class Segment:
             self.close()
 
     def sync(self) -> None:
-        """What was appended survives a loss of power. Raises OSError."""
+        """Flush, so that appended records survive a loss of power. Raises OSError."""
         if self.is_dirty and self._descriptor is not None:
             os.fdatasync(self._descriptor)
         self.is_dirty = False
 
     def read(self, offset: int, length: int) -> Record | None:
-        """None: damaged, or gone."""
+        """Return the record, None: damaged, or deleted."""
         try:
             with self.path.open("rb") as file:
                 file.seek(offset)
@@ -85,7 +86,10 @@ class Segment:
             return None
 
     def mark_done(self, offset: int) -> None:
-        """Delivered or given up. What cannot be noted is sent again after a restart, and has no effect then."""
+        """Mark a record as delivered or dropped.
+
+        A lost mark means that it is sent again after a restart, without effect.
+        """
         packed = struct.pack("<I", offset)
         try:
             if self._done is None:
@@ -96,7 +100,7 @@ class Segment:
             return
 
     def load(self) -> Iterator[Found | Damage]:
-        """What lives in the file, and damage that was not counted before. Raises OSError."""
+        """Yield the live records of the file, and damage that was not counted before. Raises OSError."""
         content = self.path.read_bytes()
         self.size = len(content)
         done = self._read_done()
@@ -115,7 +119,7 @@ class Segment:
         }
 
     def rewrite(self, records: list[Record]) -> list[tuple[int, int]]:
-        """Only ``records`` instead, whole or not at all. Offsets and lengths. Raises OSError."""
+        """Replace the content by ``records``, whole or not at all. Return offsets and lengths. Raises OSError."""
         self.close()
         draft = self.path.with_suffix(_DRAFT_SUFFIX)
         frames = [encode(record) for record in records]
@@ -125,7 +129,7 @@ class Segment:
                 file.writelines(frames)
                 file.flush()
                 os.fsync(file.fileno())
-            # Its offsets are other ones: the old marks go first, so that none is taken for a new record's.
+            # Its offsets are other ones: the old marks are deleted first, so that none applies to a new record.
             self.path.with_suffix(_DONE_SUFFIX).unlink(missing_ok=True)
             draft.replace(self.path)
         except OSError:
@@ -140,7 +144,7 @@ class Segment:
         return places
 
     def close(self) -> None:
-        """No more appends. Raises nothing: what cannot be flushed any more is on its way to the disk."""
+        """Close the file for appends. Raises nothing: the system writes what cannot be flushed any more."""
         for descriptor in (self._descriptor, self._done):
             if descriptor is not None:
                 _flush_and_close(descriptor, is_dirty=self.is_dirty and descriptor == self._descriptor)
@@ -158,7 +162,7 @@ class Segment:
 
 
 def found_segments(folder: Path) -> list[Segment]:
-    """What an earlier life left, oldest first; drafts go. Raises OSError."""
+    """Return the segments that a former process left, oldest first; delete drafts. Raises OSError."""
     segments = []
     for path in sorted(folder.iterdir()):
         if path.suffix == _DRAFT_SUFFIX:

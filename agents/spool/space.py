@@ -1,6 +1,7 @@
-"""How the spool makes space: metrics to one a minute, then to the node's own state, then gone; events last of all.
+"""Freeing of space in the spool: metrics are thinned to one a minute, then to the node's own state, then dropped.
 
-Every loss is in the gap book, and the book on the disk, before the file that held it goes.
+Events are dropped last. Every loss is in the gap book, and the book on the disk, before the file with the reports is
+deleted.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +21,11 @@ DROPPED: Final = "dropped for space"
 AGED: Final = "too old"
 MEMORY_FULL: Final = "memory full"
 _EMPTY_BYTES: Final = 64 << 10
-"""A segment that is still written to goes once it is empty and this long."""
+"""A segment that is still written to is deleted once it is empty and this long."""
 
 
 class SpaceMaker:
-    """Works on the spool's own entries and segments, under its lock."""
+    """Changes the spool's own entries and segments, under its lock."""
 
     def __init__(self, entries: Entries, segments: list[Segment], gaps: GapBook, thin_to_ms: int) -> None:
         self._entries = entries
@@ -33,7 +34,7 @@ class SpaceMaker:
         self._thin_to_ms = thin_to_ms
 
     def release(self, entry: Entry) -> None:
-        """It is delivered, or counted as lost."""
+        """Remove an entry that is delivered, or counted as lost."""
         self._entries.remove(entry)
         segment = entry.segment
         if segment is not None:
@@ -53,11 +54,11 @@ class SpaceMaker:
             segment.delete()
 
     def drop_before(self, moment_ms: int) -> None:
-        """What the age cap no longer keeps."""
+        """Drop the reports past the age cap."""
         self.give_up([entry for entry in self._entries if entry.at_ms < moment_ms], why=AGED)
 
     def fit_memory(self, max_bytes: int) -> None:
-        """Give up the least important, oldest first, of what stands in memory alone."""
+        """Drop the least important, oldest first, of the reports in memory alone."""
         total = self._entries.memory_bytes
         given_up = []
         for entry in self._entries.in_memory() if total > max_bytes else ():
@@ -68,7 +69,7 @@ class SpaceMaker:
         self.give_up(given_up, why=MEMORY_FULL)
 
     def make_some(self, keep: Callable[[Record], None]) -> bool:
-        """One step that gives something up. False: nothing is left to give up.
+        """Drop something in one step, and return whether there was anything to drop.
 
         ``keep`` stores the node state that remains of a sample.
         """
@@ -83,7 +84,7 @@ class SpaceMaker:
         return self.drop_oldest(OLDEST_FIRST_OUT, why=DROPPED)
 
     def drop_oldest(self, priorities: Sequence[Priority], *, why: str) -> bool:
-        """A whole segment of the first of ``priorities`` that has one."""
+        """Drop a whole segment of the first of ``priorities`` that has one."""
         segment = next((found for name in priorities if (found := self._oldest_segment(name))), None)
         if segment is None:
             return False
@@ -106,7 +107,7 @@ class SpaceMaker:
         self.forget_if_empty(segment)
 
     def _thin(self, segment: Segment) -> None:
-        """One sample of each minute stays."""
+        """Keep one sample of each minute."""
         segment.close()
         segment.is_thin = True
         kept: dict[tuple[str, int], Entry] = {}
@@ -139,7 +140,7 @@ class SpaceMaker:
         self.forget_if_empty(segment)
 
     def _strip(self, segment: Segment, keep: Callable[[Record], None]) -> None:
-        """The node's own state of each sample stays, under its number."""
+        """Keep the node's own state of each sample, under its number."""
         segment.close()
         entries = self._entries.of_segment(segment)
         states = [state for entry in entries if (state := _node_state(entry.record())) is not None]

@@ -1,9 +1,9 @@
 """The spool: every report waits here, on disk, until the server has acknowledged it.
 
-Events (P0) are flushed before ``append`` returns, the rest within half a second. Past the caps metrics (P2) go first:
-from each sample to one a minute, then to the node's own state (P1), then altogether; events go when nothing else is
-left. Each loss is counted in a gap marker that reaches the server. A full or unwritable disk does not stop the agent:
-it keeps a bounded number of reports in memory, says so, and writes again as soon as it can.
+Events (P0) are flushed before ``append`` returns, the rest within half a second. Past the caps metrics (P2) are reduced
+first: from each sample to one a minute, then to the node's own state (P1), then to nothing; events are dropped when
+nothing else is left. Each loss is counted in a gap marker that reaches the server. A full or unwritable disk does not
+stop the agent: it keeps a bounded number of reports in memory, logs that, and writes again as soon as it can.
 """
 
 import errno
@@ -38,7 +38,7 @@ class SpoolInUseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """``memory_bytes``: what may wait in memory while the disk takes nothing."""
+    """Limits of the spool. ``memory_bytes``: of reports that wait in memory while the disk takes nothing."""
 
     max_bytes: int = 256 << 20
     max_age_ms: int = 24 * 3_600_000
@@ -50,7 +50,10 @@ class SpoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class SpoolState:
-    """``fault``: why reports wait in memory alone. ``num_lost``: counted, and not yet told the server."""
+    """State of the spool. ``fault``: why reports wait in memory alone.
+
+    ``num_lost``: counted, and not yet acknowledged by the server.
+    """
 
     num_reports: int
     num_bytes: int
@@ -61,7 +64,7 @@ class SpoolState:
 
 
 class Spool:
-    """One process at a time holds ``folder``. ``monotonic_ms`` times the flushes, nothing else.
+    """Reports in ``folder``, which one process holds at a time. ``monotonic_ms`` times the flushes, nothing else.
 
     Raises:
         SpoolInUseError: another process holds it.
@@ -112,7 +115,7 @@ class Spool:
         self._next_number = loaded.next_number
         self._num_damaged = loaded.num_damaged
 
-    # --- what comes in
+    # --- incoming reports
 
     def append(self, report: Report, priority: Priority) -> None:
         """Keep ``report``. Events are on the disk when this returns, where there is one that takes them."""
@@ -148,7 +151,7 @@ class Spool:
         return Entry(record.priority, record.boot_id, record.seq, record.at_ms, segment, offset, length)
 
     def _write_after_sacrifice(self, record: Record) -> Entry | None:
-        """An event on a full disk is worth the oldest metrics."""
+        """Write an event to a full disk at the cost of the oldest metrics."""
         while self._space.drop_oldest(("metrics", "health"), why="disk full"):
             try:
                 return self._write(record)
@@ -182,7 +185,7 @@ class Spool:
     # --- flushing
 
     def sync(self) -> None:
-        """Flush: called after a burst, whose last reports may be waiting for it. A fault is said."""
+        """Flush. It is called after a burst, whose last reports may be waiting for it. A fault is logged."""
         with self._lock:
             self._sync_due_ms = self._monotonic_ms() + self._limits.sync_within_ms
             for segment in self._active.values():
@@ -191,25 +194,25 @@ class Spool:
                 except OSError as error:
                     self._say_fault(error)
 
-    # --- what goes out
+    # --- outgoing reports
 
     def newest_state(self) -> Entry | None:
-        """The newest sample that waits, or where there is none the newest node state."""
+        """Return the newest sample that waits, or where there is none the newest node state."""
         with self._lock:
             return self._entries.newest("metrics") or self._entries.newest("health")
 
     def next_event(self, boot_id: str, after_seq: int) -> Entry | None:
-        """The oldest event that waits and is newer than ``after_seq`` of this boot."""
+        """Return the oldest event that waits and is newer than ``after_seq`` of this boot."""
         with self._lock:
             return self._entries.oldest_after("events", boot_id, after_seq)
 
     def oldest(self, *priorities: Priority) -> Entry | None:
-        """The oldest that waits, of the first of ``priorities`` (all by default) that has any."""
+        """Return the oldest that waits, of the first of ``priorities`` (all by default) that has any."""
         with self._lock:
             return next((entry for name in priorities or PRIORITIES if (entry := self._entries.oldest(name))), None)
 
     def content_of(self, entry: Entry) -> bytes | None:
-        """The report as JSON. None: it cannot be read, which is now counted, and it waits no more."""
+        """Return the report as JSON. None: it cannot be read, which is now counted, and it no longer waits."""
         with self._lock:
             record = entry.record()
             if record is None and self._entries.find(entry.identity) is entry:
@@ -222,7 +225,7 @@ class Spool:
             return self._gaps.next_report(now_ms)
 
     def acknowledge(self, identity: Identity) -> None:
-        """The server has it: it is forgotten. What is not known is no fault."""
+        """Forget a report that the server has. An unknown one is no fault."""
         with self._lock:
             if self._gaps.acknowledge(*identity):
                 return
@@ -231,7 +234,7 @@ class Spool:
                 self._space.release(entry)
 
     def set_aside(self, identity: Identity, content: bytes, reason: str) -> None:
-        """The server refuses it for good: kept apart with the reason, counted, and no longer in the way."""
+        """Set aside a report that the server refuses permanently: it is kept apart with the reason, and counted."""
         with self._lock:
             self._refused.keep(identity, content, reason)
             entry = self._entries.find(identity)
@@ -240,14 +243,14 @@ class Spool:
             else:
                 self._gaps.acknowledge(*identity)
 
-    # --- what it says of itself
+    # --- its own state
 
     @property
     def num_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
     def newest_seq(self, boot_id: str) -> int:
-        """The greatest that is kept of this boot; 0 where there is none."""
+        """Return the greatest number that is kept of this boot; 0 where there is none."""
         with self._lock:
             return max((entry.seq for entry in self._entries if entry.boot_id == boot_id), default=0)
 
@@ -288,7 +291,7 @@ def _in_memory(record: Record) -> Entry:
 
 
 def _open_lock(path: Path) -> int:
-    """On a disk that has become read-only, what an earlier life left is still delivered. Raises OSError."""
+    """Open the lock. On a disk that has become read-only, waiting reports are still delivered. Raises OSError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -1,1 +1,1 @@
-"""Judgement played again over recorded reports."""
+"""Replay of the judgement over recorded reports."""

@@ -1,1 +1,1 @@
-"""The standing of a GPU: moves, breaker, admission, and what persons set."""
+"""The standing of a GPU: moves, breaker, admission, and overrides by persons."""

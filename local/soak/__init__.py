@@ -1,4 +1,4 @@
-"""The soak: a gang trains for long, something dies each minute, and the books are made at the end."""
+"""The soak: a gang trains for long, a process dies each minute, and the time is accounted at the end."""
 
 import threading
 from functools import partial
@@ -12,7 +12,7 @@ from local.tour.opening import opened
 
 
 def soak(minutes: float, seed: int) -> Lead:
-    """What ``run_stack`` leads; its figures lie in ``soak.json`` of the state folder."""
+    """Return the work for ``run_stack``; its figures are stored in ``soak.json`` of the state folder."""
     return partial(_run, Soak(minutes, seed))
 
 

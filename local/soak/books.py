@@ -1,4 +1,4 @@
-"""The books of a soak: how much of the time was training that counted, and what was left behind."""
+"""Accounts of a soak: how much of the time was training that counted, and what was left behind."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _ATTEMPT: Final = b"MUSTER_ATTEMPT_ID="
 
 
 def effective_ratio(steps: Sequence[Document], *, submitted_s: float, ended_s: float) -> float:
-    """ETTR: the time of the steps that counted, each once, over all of the time from submission to end.
+    """Return the ETTR: the time of the steps that counted, each once, over the time from submission to end.
 
     Queueing, starts, saves and steps that had to be trained again count as lost (Kokolis et al. 2024, section II).
     """
@@ -32,12 +32,15 @@ def effective_ratio(steps: Sequence[Document], *, submitted_s: float, ended_s: f
 
 
 class Leftovers:
-    """What a job's attempts left on this machine since this was made: looked for once the job has ended."""
+    """Remains of a job's attempts on this machine since this was made, searched once the job has ended."""
 
     def __init__(
         self, world: World, *, shared_memory: Path = SHARED_MEMORY, groups_below: Sequence[Path] | None = None
     ) -> None:
-        """``groups_below``: where attempts' groups of the kernel's are made; None: where this machine lets us."""
+        """Note the present state.
+
+        ``groups_below``: the folders of attempts' cgroups; None: where this machine allows them.
+        """
         self._world = world
         self._shared_memory = shared_memory
         self._groups_below = list(find_place().folders.values()) if groups_below is None else groups_below
@@ -46,7 +49,7 @@ class Leftovers:
         self._segments_before = set(shared_memory.iterdir())
 
     def found(self) -> dict[str, list[str]]:
-        """Kind → which, of every kind: empty where nothing is left."""
+        """Return kind → remains, of every kind: empty where nothing is left."""
         return {
             PROCESSES: [str(pid) for pid in self._programs()],
             PORTS: [str(port) for port in sorted(self._listening() - self._ports)],
@@ -68,7 +71,7 @@ class Leftovers:
         return found
 
     def _listening(self) -> set[int]:
-        """Ports on which the stack's processes listen."""
+        """Return ports on which the stack's processes listen."""
         ports: set[int] = set()
         for process in processes_of(self._world.state_dir):
             try:
@@ -79,12 +82,15 @@ class Leftovers:
         return ports
 
     def _folders(self) -> list[Path]:
-        """Of attempts that hosts should have forgotten, and of saves that nobody ended."""
+        """Return folders of attempts that hosts should have forgotten, and of unfinished saves."""
         of_attempts = [path for host in self._world.hosts for path in (host.folder / "attempts").glob("att_*")]
         return of_attempts + list((self._world.state_dir / "checkpoints").rglob(".gen-*.partial"))
 
     def _descriptors(self) -> list[str]:
-        """By which a process of the stack still holds what was an attempt's, and keeps its room on the disk."""
+        """Return descriptors by which a process of the stack still holds an attempt's file.
+
+        Such a file keeps its space on the disk.
+        """
         found = []
         for process in processes_of(self._world.state_dir):
             held = sorted(str(path) for path in files_of(int(process.name)) if _OF_ATTEMPTS in str(path))
@@ -92,17 +98,17 @@ class Leftovers:
         return found
 
     def _groups(self) -> set[Path]:
-        """Anybody's: one in which somebody lives is none of a job that has ended."""
+        """Return all attempts' cgroups. One with a process in it does not belong to a job that has ended."""
         return {path for folder in self._groups_below for path in folder.glob("muster-att_*")}
 
     def _segments(self) -> list[Path]:
-        """Newer than the beginning, and no living process has them open or mapped."""
+        """Return segments newer than the beginning that no living process has open or mapped."""
         new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
         return sorted(new - files_in_use()) if new else []
 
 
 def words_of(found: Mapping[str, Sequence[str]]) -> str:
-    """What is left, a few of each kind."""
+    """Return the remains as text, a few of each kind."""
     few = (f"{kind}: {', '.join(which[:_SHOWN])}" for kind, which in found.items() if which)
     return "; ".join(few) or "no process, port, folder, shared memory, descriptor or group"
 
@@ -115,14 +121,14 @@ def _is_empty(group: Path) -> bool:
 
 
 def files_in_use() -> set[Path]:
-    """Of all processes that we may look at."""
+    """Return the files of all processes that we may read."""
     return {path for pid in psutil.pids() for path in files_of(pid)}
 
 
 def files_of(pid: int) -> set[Path]:
-    """Open or mapped; of one that has just ended none.
+    """Return files that the process has open or mapped; none for one that has just ended.
 
-    By the map alone: psutil reads ``smaps``, for which the kernel walks through all of a process's pages.
+    It reads the map alone: psutil reads ``smaps``, for which the kernel walks through all of a process's pages.
     """
     process = Path(f"/proc/{pid}")
     try:

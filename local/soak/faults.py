@@ -1,4 +1,4 @@
-"""What dies in a soak, in an order that a seed gives, and what is awaited after each."""
+"""Kills of a soak, in an order that a seed gives, and the expected recovery after each."""
 
 import os
 import random
@@ -19,7 +19,7 @@ OF_THE_JOB: Final[dict[str, Callable[[World, Document], str]]] = {
     "supervisor": victims.kill_supervisor,
     "host": victims.kill_host,
 }
-"""Each ends the attempt: the next one goes on from the newest checkpoint."""
+"""Each ends the attempt: the next one continues from the newest checkpoint."""
 DAEMONS: Final = ("api", "scheduler", "worker-control", "worker-host", "agent", BROKER, DATABASE)
 """Each comes back by itself, and training takes no notice."""
 STANDSTILL: Final = "standstill"
@@ -28,21 +28,24 @@ KINDS: Final = (*OF_THE_JOB, *DAEMONS, STANDSTILL)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """``seconds``: from the fault until a step was trained after it."""
+    """One recovery. ``seconds``: from the fault until a step was trained after it."""
 
     kind: str
     seconds: float
 
 
 def in_turn(seed: int) -> Iterator[str]:
-    """Every kind once a round, each round in an order of its own."""
+    """Yield every kind once a round, each round in an order of its own."""
     chance = random.Random(seed)  # noqa: S311  # a soak must repeat
     while True:
         yield from chance.sample(KINDS, len(KINDS))
 
 
 def strike(world: World, job: Document, kind: str) -> Recovery:
-    """Returns when the job trains again. Raises NotHeldError where it does not, or was disturbed for nothing."""
+    """Inject a fault and wait until the job trains again.
+
+    Raises NotHeldError where it does not, or its attempt changed.
+    """
     attempt = job["attempts"][-1]
     began = time.monotonic()
     if kind in OF_THE_JOB:
@@ -71,7 +74,7 @@ def _stand_still(world: World, attempt: Document) -> None:
 
 
 def _trains_anew(world: World, job_id: str, before: Document) -> None:
-    """The next attempt has trained a step."""
+    """Wait until the next attempt has trained a step."""
     world.until(
         "the next attempt trains",
         lambda: first_rank(world, job_id),
@@ -82,7 +85,7 @@ def _trains_anew(world: World, job_id: str, before: Document) -> None:
 
 
 def _goes_on(world: World, job_id: str, attempt: Document) -> None:
-    """The same attempt has trained a step since."""
+    """Wait until the same attempt has trained a step since."""
     since = world.until("the control plane answers", lambda: first_rank(world, job_id), bool, seen=str, log="api")
     rank = world.until(
         "training goes on",
@@ -96,5 +99,5 @@ def _goes_on(world: World, job_id: str, attempt: Document) -> None:
 
 
 def first_rank(world: World, job_id: str) -> Document:
-    """As it told of itself last; ``step`` None: it has told nothing."""
+    """Return the first rank's last report; ``step`` None: it has reported nothing."""
     return next(iter(world.tenant.ranks(job_id)), {"attempt_id": None, "step": None})

@@ -1,4 +1,4 @@
-"""Leads a soak: trains, strikes once a minute, compares with an undisturbed run, and sums up."""
+"""The run of a soak: train, inject a fault once a minute, compare with an undisturbed run, and sum up."""
 
 import json
 import statistics
@@ -17,12 +17,12 @@ from local.tour.world import Document, World, has_held, seconds_of, training
 FIGURES: Final = "soak.json"
 EVERY_S: Final = 60.0
 STEP_SLEEP_S: Final = 0.3
-"""A rank waits as it would for its GPU, so that two cores can bear the ranks, and what is measured is recovery."""
+"""A rank waits as it would for its GPU, so that two cores can bear the ranks, and recovery is what is measured."""
 USUAL_STEP_S: Final = 0.33
-"""The sleep and what two ranks compute on an idle machine: a longer step only makes the soak longer."""
+"""The sleep and the computation of two ranks on an idle machine: a longer step only makes the soak longer."""
 ETTR_BAR: Final = 0.8
 LEAST_LEFT_STEPS: Final = 60
-"""A fault close to the end would meet a job that has just left."""
+"""A fault close to the end would meet a job that has just ended."""
 GONE_WITHIN_S: Final = 60.0
 LOOK_S: Final = 1.0
 Found = dict[str, list[str]]
@@ -30,9 +30,10 @@ Found = dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """``gpus_per_node``: of each of the gang's ``nodes``. No fault comes with fewer than ``least_left_steps`` left.
+    """Parameters of a soak. ``gpus_per_node``: of each of the gang's ``nodes``.
 
-    ``is_struck``: by a fault a minute; else the gang trains undisturbed.
+    No fault comes with fewer than ``least_left_steps`` left. ``is_struck``: by a fault a minute; else the gang trains
+    undisturbed.
     """
 
     minutes: float
@@ -44,12 +45,12 @@ class Soak:
 
     @property
     def steps(self) -> int:
-        """As many as an undisturbed gang needs for all of the time: with faults it lasts no shorter than was asked."""
+        """Return as many steps as an undisturbed gang needs for all of the time: faults make it no shorter."""
         return max(2 * self.least_left_steps, int(60 * self.minutes / USUAL_STEP_S))
 
 
 def lead(world: World, asked: Soak) -> bool:
-    """Whether all of it held."""
+    """Run the soak and return whether all of it held."""
     teller = world.teller
     teller.console.print(
         f"[bold]The soak[/]  {asked.steps} steps, a fault a minute, seed {asked.seed}. The GPUs are [bold]simulated[/],"
@@ -70,7 +71,7 @@ def lead(world: World, asked: Soak) -> bool:
 
 
 def _steps(world: World, asked: Soak) -> tuple[Document, Found]:
-    """The job that was struck, and what is left of all."""
+    """Run the steps; return the job with its faults, and the remains of all attempts."""
     proving.prove(world)
     leftovers = Leftovers(world)
     job = _train(world, asked)
@@ -79,7 +80,7 @@ def _steps(world: World, asked: Soak) -> tuple[Document, Found]:
 
 
 def _train(world: World, asked: Soak) -> Document:
-    """The job once it has SUCCEEDED."""
+    """Return the job once it has SUCCEEDED."""
     world.teller.stage(2, "A gang trains, and something dies each minute", "each kind once a round, in a seeded order")
     job_id = _submit(world, "soak", asked, STEP_SLEEP_S)
     recoveries: list[Recovery] = []
@@ -93,7 +94,7 @@ def _train(world: World, asked: Soak) -> Document:
 
 
 def _due(world: World, job_id: str, asked: Soak) -> Iterator[int]:
-    """Once a minute from the first step on, as long as enough steps are left."""
+    """Yield once a minute from the first step on, as long as enough steps are left."""
     _wait_for_step(world, job_id)
     if not asked.is_struck:
         return
@@ -151,7 +152,7 @@ def _curve(world: World, job_id: str) -> dict[int, float | None]:
 
 
 def what_is_left(world: World, leftovers: Leftovers) -> Found:
-    """Of every kind, once all had its time to go."""
+    """Return the remains of every kind, after the time that each may take to disappear."""
     world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory, descriptors, groups")
     deadline_s = time.monotonic() + GONE_WITHIN_S
     while any((found := leftovers.found()).values()) and time.monotonic() < deadline_s:

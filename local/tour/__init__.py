@@ -1,4 +1,4 @@
-"""The tour: the main job of Muster on one machine, told as it happens, with what was expected and what was seen."""
+"""The tour: the main job of Muster on one machine, shown as it happens, each step with expected and seen result."""
 
 import threading
 
@@ -10,6 +10,6 @@ from local.tour.opening import opened
 
 
 def run_tour(console: Console, stack: LocalStack, stop: threading.Event) -> bool:
-    """Whether every step and every bar held. Ends early, as not held, when ``stop`` is set."""
+    """Return whether every step and every bar held. It ends early, as not held, when ``stop`` is set."""
     with opened(console, stack, stop) as world:
         return lead(world, stack.plan.policy_name)

@@ -1,4 +1,4 @@
-"""Step 7: the books. After all that was killed and broken, nothing is missing and nothing is held."""
+"""Step 7: the accounts. After all kills and faults, nothing is missing and no GPU is held."""
 
 import time
 from typing import Final
@@ -24,7 +24,7 @@ def account(world: World) -> None:
 
 
 def _telemetry(world: World) -> None:
-    """Of one GPU a host: a host's reports hold all of its GPUs."""
+    """Check one GPU of each host: a host's reports hold all of its GPUs."""
     first_of = {gpu["node_id"]: gpu["uuid"] for gpu in reversed(world.operator.gpus())}
     world.until(
         "every host's newest readings are young",
@@ -53,7 +53,7 @@ def _events(world: World) -> None:
 
 
 def _audit(world: World) -> None:
-    """As ``muster audit verify``: it reads the database itself."""
+    """Verify the chain as ``muster audit verify`` does: it reads the database itself."""
     engine = make_engine((world.state_dir / "database.url").read_text(encoding="utf-8"))
     try:
         units = UnitOfWorkFactory(engine)

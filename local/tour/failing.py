@@ -1,4 +1,4 @@
-"""Steps 2 and 3: a gang trains, loses a GPU under it, and goes on from before the fault."""
+"""Steps 2 and 3: a gang trains, loses a GPU, and continues from before the fault."""
 
 import time
 from typing import Final
@@ -14,7 +14,7 @@ QUARANTINE_BAR_S: Final = 2.0
 
 
 def train(world: World, step_sleep_s: float) -> Document:
-    """Returns the job, running and with a loss that falls."""
+    """Return the job, running and with a falling loss."""
     world.teller.stage(
         2,
         "A tenant's job is placed as a whole gang and trains",
@@ -76,7 +76,7 @@ def _require_one_place(world: World, attempt: Document) -> None:
 
 
 def fail(world: World, job: Document) -> Document:
-    """Returns the job after it SUCCEEDED."""
+    """Return the job after it SUCCEEDED."""
     world.teller.stage(
         3,
         f"One of its GPUs breaks: XID {XID}, an uncontained memory error",
@@ -158,7 +158,10 @@ def _recovered(world: World, job_id: str, bad: str, injected_s: float) -> None:
 
 
 def _require_clean_resume(world: World, job_id: str, before_id: str, resumed_at: int, injected_s: float) -> None:
-    """The newest verified generation before the fault's onset minus the margin; the later ones stand TAINTED."""
+    """Check that the job resumed from the newest verified generation before the fault's onset minus the margin.
+
+    The later ones stand TAINTED.
+    """
     of_before = [one for one in world.saved(job_id) if one["attempt_id"] == before_id]
     kept = [one for one in of_before if one["status"] != "EXPIRED"]
     clean = [one for one in kept if seconds_of(one["committed_at"]) < injected_s - world.taint_margin_s]

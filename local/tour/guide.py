@@ -1,4 +1,4 @@
-"""Leads through the steps, puts right what an earlier tour left, and sums up."""
+"""The run of the tour: the steps in order, after the remains of an earlier tour are removed, and the summary."""
 
 import json
 import time
@@ -15,17 +15,17 @@ GOAL: Final = (
     " capacity back by contract, and brings jobs through whatever fails. Here is that, end to end, on this machine."
 )
 FIGURES: Final = "tour.json"
-"""What the last tour measured, in the state folder."""
+"""Figures of the last tour, in the state folder."""
 TOUR_BAR_S: Final = 240.0
 MEMORY_BAR_GIB: Final = 4.0
 LEAST_STEP_SLEEP_S: Final = 0.05
 SLEEP_FOR_BUSYNESS_S: Final = 0.5
 USUALLY_PROVED_AFTER_S: Final = 30.0
-"""On two cores with nothing beside it."""
+"""On two cores without other load."""
 
 
 def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None) -> bool:
-    """Whether every step and every bar held. ``steps``: instead of the whole tour's."""
+    """Run the steps and return whether each of them and every bar held. ``steps``: instead of the whole tour's."""
     teller = world.teller
     teller.console.print(f"[bold]The tour[/]  {GOAL}", soft_wrap=True)
     teller.console.print(
@@ -59,8 +59,9 @@ def _steps(world: World) -> None:
 
 
 def _step_sleep_s(proved_after_s: float) -> float:
-    """How long a rank rests after a step, so that training lasts while a busy machine kills and sees: the slower it was
-    to prove its GPUs, the longer.
+    """Return the pause of a rank after a step: the slower the machine proved its GPUs, the longer.
+
+    So training lasts while a busy machine kills and observes.
     """
     return LEAST_STEP_SLEEP_S + SLEEP_FOR_BUSYNESS_S * max(0.0, proved_after_s / USUALLY_PROVED_AFTER_S - 1)
 
@@ -75,7 +76,7 @@ def _summed_up(world: World) -> bool:
 
 
 def _put_right(world: World) -> None:
-    """What a tour before this one left: its jobs, its faults, its broken GPUs."""
+    """Remove an earlier tour's jobs, faults and broken GPUs."""
     for job in world.operator.jobs():
         if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
             world.operator.cancel_job(job["id"], reason="a new tour begins")

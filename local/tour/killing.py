@@ -1,5 +1,7 @@
-"""What dies beside and under the tour's job: daemons and the broker, of which training takes no notice; then a rank, a
-torchrun and a whole host, and the job goes on each time.
+"""Kills of processes around and under the tour's job.
+
+First daemons and the broker, of which training takes no notice; then a rank, a torchrun and a whole host, and the job
+continues each time.
 """
 
 import time
@@ -13,17 +15,17 @@ RESTARTS: Final = 3
 KILLS: Final = (("rank", victims.kill_rank), ("torchrun", victims.kill_torchrun), ("host", victims.kill_host))
 CONTROL_WORKER: Final = "worker-control"
 TRAINED_STEPS: Final = 2
-"""Of an attempt, before the next kill."""
+"""Steps of an attempt before the next kill."""
 _VERIFIED: Final = frozenset({"VERIFIED", "GOOD"})
 _REFUSED: Final = frozenset({"TAINTED", "REJECTED"})
 
 
 def kill_beside(world: World, attempt: Document) -> float:
-    """An agent, the control worker, the broker and a host worker, each once the one before runs again.
+    """Kill an agent, the control worker, the broker and a host worker, each once the one before runs again.
 
-    Who tells of faults and who judges them dies first: a process is back before it works, and a fault comes soon.
-    Returns when the last was back, in seconds since 1970, for ``require_undisturbed``. A broker that is not ours is let
-    live.
+    The agent that reports faults and the worker that judges them die first: a process is back before it works, and a
+    fault comes soon. Returns when the last was back, in seconds since 1970, for ``require_undisturbed``. A broker that
+    is not our own is spared.
     """
     first, second = (host["node_name"] for host in attempt["hosts"])
     for name in (f"agent {second}", CONTROL_WORKER, BROKER, f"worker-host {first}"):
@@ -33,7 +35,7 @@ def kill_beside(world: World, attempt: Document) -> float:
 
 
 def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
-    """Of what ``kill_beside`` did: one attempt, each step once, and checkpoints that are stored and verified again."""
+    """Check the state after ``kill_beside``: one attempt, each step once, and checkpoints stored and verified again."""
     log = log_of(world.tenant.job(job_id)["attempts"][-1])
     verified = world.until(
         "a checkpoint that was made since is verified",
@@ -64,7 +66,7 @@ def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
 
 
 def kill_in_turn(world: World, job_id: str) -> None:
-    """Ends with the job training again after the last."""
+    """Kill each in turn; end with the job training again after the last."""
     world.teller.say("what else may die: a rank, the torchrun above it, a host with all that runs there")
     before: Document = {}
     for name, kill in KILLS:
@@ -73,7 +75,10 @@ def kill_in_turn(world: World, job_id: str) -> None:
 
 
 def _require_host_back(world: World, job_id: str, before: Document) -> None:
-    """Its daemons are started as by a boot; what ran there is proved gone before anybody else has its GPUs."""
+    """Check that the host is back, and its part proved clean.
+
+    Its daemons are started as by a boot; its programs are proved to have ended before another job has its GPUs.
+    """
     host = before["hosts"][victims.HOST_PART]
     name, index = host["node_name"], before["number"] - 1
 
@@ -100,7 +105,7 @@ def _require_host_back(world: World, job_id: str, before: Document) -> None:
 
 
 def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Document], str]) -> Document:
-    """Returns the attempt that lost it."""
+    """Return the attempt that lost it."""
     before = _training_attempt(world, job_id)
     least = max((one["step"] for one in world.saved(job_id) if one["status"] in _VERIFIED), default=0)
     what = kill(world, before)
@@ -125,7 +130,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
 
 
 def _training_attempt(world: World, job_id: str) -> Document:
-    """The newest attempt, once it has trained some steps."""
+    """Return the newest attempt, once it has trained some steps."""
 
     def trained() -> tuple[Document, int]:
         newest = world.tenant.job(job_id)["attempts"][-1]

@@ -1,4 +1,4 @@
-"""What all processes of a stack hold in memory, the jobs' too: the most that was seen."""
+"""Memory of all processes of a stack, the jobs' too: the highest amount that was seen."""
 
 import threading
 from pathlib import Path
@@ -11,7 +11,7 @@ _KIB_PER_GIB: Final = 1 << 20
 
 
 class MemoryWatch:
-    """Looks every few seconds, until closed, at the processes that work in ``folder`` or name it."""
+    """A check every few seconds, until closed, of the processes that work in ``folder`` or name it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -23,7 +23,7 @@ class MemoryWatch:
         self._thread.start()
 
     def close(self) -> float:
-        """The most that was seen, in GiB; pages that processes share count once."""
+        """End the checks; return the highest amount in GiB. Pages that processes share count once."""
         self._ending.set()
         self._thread.join()
         return self._most_kib / _KIB_PER_GIB
@@ -34,7 +34,7 @@ class MemoryWatch:
 
 
 def _held_kib(process: Path) -> int:
-    """Proportional set size: a page that several processes map counts for each in part."""
+    """Return the proportional set size: a page that several processes map counts for each in part."""
     try:
         lines = (process / "smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:

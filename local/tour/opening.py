@@ -1,4 +1,4 @@
-"""A world over a running stack: who leads through it sees by REST, and kills by pid."""
+"""A world over a running stack: a guide reads by REST, and kills by pid."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from muster.client.rest import RestClient
 
 @contextmanager
 def opened(console: Console, stack: LocalStack, stop: threading.Event) -> Iterator[World]:
-    """Its waits end as soon as ``stop`` is set."""
+    """Yield a world. Its waits end as soon as ``stop`` is set."""
     keys = stack.identities
     with (
         RestClient(stack.api_url, keys.operator_key_file.read_text(encoding="ascii").strip()) as operator,

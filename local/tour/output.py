@@ -1,4 +1,4 @@
-"""What the tour says: headings, lines as things happen, a living line in a terminal, and the summary."""
+"""Output of the tour: headings, lines as things happen, a live line in a terminal, and the summary."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 class NotHeldError(Exception):
-    """What was expected did not come about. ``log``: where to read why."""
+    """An expected result did not come. ``log``: where to read why."""
 
     def __init__(self, expected: str, seen: str, log: Path) -> None:
         self.expected = expected
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What was measured on the way. ``bar``: its limit; ``is_promise``: to be kept on any machine, however busy."""
+    """One measurement. ``bar``: its limit; ``is_promise``: to be kept on any machine, however busy."""
 
     name: str
     value: float
@@ -50,7 +50,7 @@ class Measure:
 
 
 class Teller:
-    """Prints to ``console``; a line that changes in place only where somebody watches."""
+    """The printer to ``console``; a line that changes in place is shown only in a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -80,7 +80,7 @@ class Teller:
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
-        """A line that lives while something is waited for; elsewhere than in a terminal it is not shown."""
+        """Yield a function for the text of a live line during a wait; without a terminal the line is not shown."""
         if not self.console.is_terminal:
             yield lambda _: None
             return
@@ -88,7 +88,7 @@ class Teller:
             yield lambda more: status.update(f"   {words}  [dim]{escape(more)}[/]")
 
     def summary(self) -> bool:
-        """The tables. Returns whether every promise held."""
+        """Print the tables. Return whether every guaranteed time held."""
         proved = Table(title="what held", title_justify="left", title_style="bold")
         for column in ("", "expected", "seen"):
             proved.add_column(column, overflow="fold")

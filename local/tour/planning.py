@@ -1,4 +1,4 @@
-"""A job's plan, asked before it is submitted, and what became of the job held against it."""
+"""A job's plan, requested before it is submitted, and compared with the placed job."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,10 @@ from local.tour.world import Document, World
 
 
 def asked(world: World, spec: Document) -> Document:
-    """As ``muster job plan`` asks, said as it would be typed. An operator asks for the tenant, and so is told hosts."""
+    """Return the plan, requested as by ``muster job plan``, and print the command.
+
+    An operator requests it for the tenant, and so the plan has hosts.
+    """
     say(world, spec)
     plans: list[Document] = []
 
@@ -38,7 +41,7 @@ def _options(spec: Document) -> str:
 
 
 def gpus_of(hosts: Sequence[Document]) -> list[list[str]]:
-    """Host by host in the order of ranks, of a plan or of an attempt."""
+    """Return the GPUs host by host in the order of ranks, of a plan or of an attempt."""
     return [host["gpus"] for host in sorted(hosts, key=lambda host: host["node_rank"])]
 
 
@@ -47,7 +50,7 @@ def names_of(hosts: Sequence[Document]) -> str:
 
 
 def require_as_planned(world: World, plan: Document, attempt: Document) -> None:
-    """Each rank on the very GPU that the plan named."""
+    """Check that each rank is on the very GPU that the plan named."""
     planned, placed = gpus_of(plan["hosts"]), gpus_of(attempt["hosts"])
     num_gpus = sum(len(gpus) for gpus in placed)
     world.require(

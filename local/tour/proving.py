@@ -58,7 +58,7 @@ def _burn_in(world: World, num_gpus: int) -> None:
 
 
 def _figures(done: Sequence[Document]) -> str:
-    """How fast each model's GPUs multiply."""
+    """Return as text how fast each model's GPUs multiply."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for one in done:
         rates[one["model"]].append(one["rates"]["gemm_bf16_tflops"])

@@ -1,4 +1,4 @@
-"""Step 4: a reserved job takes capacity back from a spot job: notice, checkpoint, release; and the spot job returns."""
+"""Step 4: a reserved job reclaims capacity from a spot job: notice, checkpoint, release; and the spot job returns."""
 
 from pathlib import Path
 from typing import Final
@@ -10,15 +10,15 @@ from local.tour.world import BROKER, TERMINAL, Document, World, log_of, seconds_
 SPOT_STEPS: Final = 50
 WHOLE_HOST: Final = 8
 RESERVED_GPUS: Final = 7
-"""Of each host, so that there are two places to take back: the spot job's, and its rival's."""
+"""GPUs of each host, so that there are two places to reclaim: the spot job's, and its rival's."""
 RIVAL: Final = "tour-rival"
 _LOST: Final = "a GPU, a rank, a torchrun, a host, workers and the broker"
 
 
 def reclaim(world: World, interrupted: Document, step_sleep_s: float) -> str:
-    """``interrupted``: the job of the steps before, whose loss curve an undisturbed run must equal.
+    """Run the step. ``interrupted``: the job of the steps before, whose loss curve an undisturbed run must equal.
 
-    Returns the spot job's id, which is on its way back, for ``require_returned``.
+    Returns the id of the spot job, which is placed again, for ``require_returned``.
     """
     world.teller.stage(
         4,
@@ -73,7 +73,10 @@ def _placed_again(world: World, spot_id: str) -> str:
 
 
 def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, Path]:
-    """On all GPUs of one model; beside it, on the other model's, a rival that saves nothing; and what ends that one."""
+    """Start the spot job on all GPUs of one model, and a rival on the other model's that saves nothing.
+
+    Returns both jobs, and the file that ends the rival.
+    """
     spec = training(
         "spot-run",
         steps=SPOT_STEPS,
@@ -106,7 +109,7 @@ def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, 
 
 
 def _start_rival(world: World) -> tuple[Document, Path]:
-    """Another tenant's, since of one tenant a rule takes no more at once than its smallest job holds."""
+    """Start another tenant's job: a rule reclaims no more from one tenant at once than its smallest job holds."""
     named = {tenant["name"]: tenant["id"] for tenant in world.operator.tenants()}
     tenant_id = named.get(RIVAL) or world.operator.create_tenant(RIVAL)["id"]
     spec, door = waiting.until_opened(world, "sweep", nodes=2, topology={"required": "rack"}, tenant_id=tenant_id)
@@ -122,7 +125,7 @@ def _start_rival(world: World) -> tuple[Document, Path]:
 
 
 def _planned(world: World, spec: Document, spot: Document) -> Document:
-    """Once the rival has more to lose, which it has after some seconds."""
+    """Return the plan once the rival has more to lose, which it has after some seconds."""
     planning.say(world, spec)
     plan: Document = world.until(
         "who has the least to lose would give way",
@@ -194,7 +197,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
 
 
 def _settled(world: World, reclaimed: Document) -> None:
-    """The contract's end: its outcome, and what was lost after all."""
+    """Check the contract's end: its outcome, and the actual loss."""
     done = world.until(
         "the reclaim is settled",
         lambda: world.operator.reclaim(reclaimed["id"]),

@@ -30,7 +30,7 @@ def repair(world: World) -> None:
 
 
 def _require_a_way_back(world: World, uuid: str) -> None:
-    """The server tells what would bring it back before anybody does it; the repair that follows does it."""
+    """Check that the server shows what would return the GPU to service; the repair that follows does it."""
     tiers = world.operator.gpu_health(uuid)["admission"]
     ways = [[way["conditions"] for way in tier["ways_back"]] for tier in tiers]
     proved = [[way for way in each if "burn_in" in {condition["kind"] for condition in way}] for each in ways]
@@ -50,7 +50,7 @@ def _require_admission(world: World, uuid: str) -> None:
 
 
 def return_to_service(world: World) -> None:
-    """Whatever stands QUARANTINED or in REPAIR: the fault is cleared beneath the probe, then the repair is told."""
+    """Repair each GPU that is QUARANTINED or in REPAIR: clear the fault beneath the probe, then report the repair."""
     world.clear_faults()
     for gpu in world.operator.gpus():
         if gpu["standing"] == "QUARANTINED":

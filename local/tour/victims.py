@@ -1,4 +1,4 @@
-"""What may die under a training job, found by what its hosts wrote down. Each kill says what it was."""
+"""Kills under a training job, found by files of its hosts. Each kill returns what it killed."""
 
 import contextlib
 import json
@@ -11,19 +11,19 @@ from local.tour.output import NotHeldError
 from local.tour.world import Document, World, log_of
 
 HOST_PART: Final = 1
-"""Of an attempt: whose host dies."""
+"""The part of an attempt whose host dies."""
 
 
 def kill_rank(world: World, attempt: Document) -> str:
     folder = _folder_on(world, attempt, 1)
     rank, about = max(_ranks(folder).items())
-    with contextlib.suppress(ProcessLookupError):  # then it has ended by itself, and what follows says so
+    with contextlib.suppress(ProcessLookupError):  # then it has ended by itself, and the next step shows it
         os.kill(about["pid"], signal.SIGKILL)
     return f"rank {rank} (pid {about['pid']})"
 
 
 def a_rank(world: World, attempt: Document) -> int:
-    """The pid of its first program."""
+    """Return the pid of its first program."""
     return int(min(_ranks(_folder_on(world, attempt, 0)).items())[1]["pid"])
 
 
@@ -35,7 +35,7 @@ def kill_torchrun(world: World, attempt: Document) -> str:
 
 
 def kill_host(world: World, attempt: Document) -> str:
-    """Everything that runs there at once, as when its power fails; what is kept comes back as after a boot."""
+    """Kill all processes on the host at once, as when its power fails; its files are there again as after a boot."""
     name = attempt["hosts"][HOST_PART]["node_name"]
     folder = _folder_on(world, attempt, HOST_PART)
     daemons = [child.pid for child in (world.children[f"worker-host {name}"], world.children[f"agent {name}"])]
@@ -49,7 +49,7 @@ def kill_host(world: World, attempt: Document) -> str:
 
 
 def kill_supervisor(world: World, attempt: Document) -> str:
-    """What it ran it cannot end any more: its launcher does, and proves it."""
+    """Kill the supervisor. It cannot end its programs any more: its launcher does, and proves it."""
     pid = _supervisor(_folder_on(world, attempt, 0))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -61,20 +61,20 @@ def _supervisor(folder: Path) -> int:
 
 
 def _folder_on(world: World, attempt: Document, part: int) -> Path:
-    """Where that host keeps its part of the attempt."""
+    """Return the folder of that host's part of the attempt."""
     name = attempt["hosts"][part]["node_name"]
     host = next(host for host in world.hosts if host.name == name)
     return host.folder / "attempts" / str(attempt["id"])
 
 
 def _ranks(folder: Path) -> dict[int, dict[str, Any]]:
-    """Number → what its entry wrote down: its own pid, and the program's."""
+    """Return number → the entry's record: its own pid, and the program's."""
     paths = [path for path in (folder / "ranks").glob("*.json") if path.stem.isdigit()]
     return {int(path.stem): json.loads(path.read_bytes()) for path in paths}
 
 
 def _torchrun_above(world: World, attempt: Document, entry_pid: int) -> int:
-    """The parent of a rank's entry. Raises NotHeldError where that is another by now: the rank has just ended."""
+    """Return the parent of a rank's entry. Raises NotHeldError where it has another parent: the rank has just ended."""
     try:
         status = Path(f"/proc/{entry_pid}/stat").read_text(encoding="utf-8", errors="replace")
         pid = int(status.rpartition(")")[2].split()[1])

@@ -1,4 +1,4 @@
-"""Step 5: a gang waits and its place is held; who ends in time runs there meanwhile, who does not is told so."""
+"""Step 5: a gang waits with a hold. A job that ends in time runs on it meanwhile; another one learns why it waits."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -7,16 +7,16 @@ from local.tour import planning
 from local.tour.world import LABEL, TERMINAL, Document, World, seconds_of
 
 GPUS: Final = 7
-"""Of each host, since one of the hosts has lost a GPU."""
+"""GPUs of each host, since one of the hosts has lost a GPU."""
 EVALUATION_S: Final = 240.0
 GANG_S: Final = 30.0
-"""Of two jobs that wait the shorter one comes first."""
+"""Of two pending jobs the shorter one is first."""
 _UNTIL_THERE: Final = 'until test -e "$1"; do sleep 0.1; done'
 _DONE: Final = ["/bin/sleep", "1"]
 
 
 def wait(world: World) -> None:
-    """On two hosts of one rack that are idle, whatever the others do."""
+    """Run the step on two hosts of one rack that are idle, whatever the others do."""
     world.teller.stage(
         5,
         "A gang waits: its place is held, and who ends in time runs there meanwhile",
@@ -34,7 +34,7 @@ def wait(world: World) -> None:
 
 
 def until_opened(world: World, name: str, **more: Any) -> tuple[Document, Path]:
-    """A job that saves nothing and ends well as soon as somebody makes the file."""
+    """Return a job that saves nothing and ends well as soon as a file is made, and that file."""
     door = world.state_dir / f"tour-{name}.open"
     door.unlink(missing_ok=True)
     return _spec(name, ["/bin/sh", "-c", _UNTIL_THERE, "sh", str(door)], **more), door
@@ -56,7 +56,7 @@ def submitted(world: World, spec: Document) -> Document:
 
 
 def placed(world: World, spec: Document) -> Document:
-    """The job, once it runs."""
+    """Return the job, once it runs."""
     job_id = world.submit(world.tenant, spec)["id"]
     return world.until(
         f"{spec['name']} runs",
@@ -68,7 +68,7 @@ def placed(world: World, spec: Document) -> Document:
 
 
 def _held(world: World) -> Document:
-    """The gang's explanation, with the place that is held for it; ``id``: the job's."""
+    """Return the gang's explanation, with its hold; ``id``: the job's."""
     spec = _spec("gang", _DONE, nodes=2, topology={"required": "rack"}, wall_time_s=GANG_S)
     plan = planning.asked(world, spec)
     gang = submitted(world, spec)
@@ -90,7 +90,7 @@ def _held(world: World) -> Document:
 
 
 def _explained(world: World, long: Document) -> float:
-    """Returns the wall time with which the job would start at once."""
+    """Return the wall time with which the job would start at once."""
     told = world.until(
         "the long job is told what would let it start",
         lambda: world.tenant.explain_job(long["id"]),
@@ -119,7 +119,7 @@ def _explained(world: World, long: Document) -> float:
 
 
 def _passed(world: World, gang: Document, long: Document, advised_s: float) -> None:
-    """The same job with the wall time that was advised."""
+    """Submit the same job with the advised wall time."""
     world.teller.say(f"the same once more, with the wall time that would do: {advised_s:.0f} s")
     short = submitted(world, _spec("short-run", _DONE, wall_time_s=advised_s))
     done = world.until(

@@ -1,4 +1,4 @@
-"""What the tour's steps see and touch: the API as operator and tenant, the stack's processes, the driver's faults."""
+"""World of the tour's steps: the API as operator and tenant, the stack's processes, the driver's faults."""
 
 import math
 import os
@@ -46,7 +46,10 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``taint_margin_s``: by policy. ``servers``: database and broker, where they are ours to kill; 0: it is away."""
+    """Access to the stack. ``taint_margin_s``: by policy.
+
+    ``servers``: database and broker, where they are the stack's own; 0: not running.
+    """
 
     operator: RestClient
     tenant: RestClient
@@ -73,10 +76,10 @@ class World:
         log: str,
         patience_s: float = PATIENCE_S,
     ) -> Found:
-        """What ``look`` finds, once it is so. A control plane that is away for a moment is asked again.
+        """Return the result of ``look``, once it is as expected. A control plane that does not answer is asked again.
 
         Raises:
-            NotHeldError: it did not come about in time.
+            NotHeldError: it did not come in time.
             InterruptedTourError: the user asked to stop.
         """
         deadline_s = time.monotonic() + patience_s
@@ -97,13 +100,13 @@ class World:
         raise NotHeldError(f"{expected} within {patience_s:.0f} s", words, self.log(log))
 
     def require(self, expected: str, seen: str, log: str, *, is_so: bool) -> None:
-        """Raises NotHeldError where it is not so; else says that it held."""
+        """Print that the expectation held. Raises NotHeldError where it did not."""
         if not is_so:
             raise NotHeldError(expected, seen, self.log(log))
         self.teller.held(expected, seen)
 
     def submit(self, client: RestClient, spec: Document) -> Document:
-        """Under one key until it is answered: a repetition makes no second job."""
+        """Submit under one key until it is answered: a repetition makes no second job."""
         key = f"tour-{spec['name']}-{time.time_ns()}"
         answers: list[Document] = []
 
@@ -114,7 +117,7 @@ class World:
         return self.until("the job is accepted", look, bool, seen=str, log="api")[-1]
 
     def wait_for_end(self, job_id: str, name: str, *, patience_s: float = PATIENCE_S) -> Document:
-        """The job once it has ended well."""
+        """Return the job once it has ended well."""
         job = self.until(
             f"{name} ends",
             lambda: self.tenant.job(job_id),
@@ -140,11 +143,11 @@ class World:
         return f"{job['state']}: step {first['step']}{loss}"
 
     def saved(self, job_id: str) -> list[Document]:
-        """Its checkpoints that were committed, whatever became of them since."""
+        """Return its checkpoints that were committed, whatever their state is now."""
         return [one for one in self.tenant.checkpoints(job_id) if one["committed_at"] is not None]
 
     def inject(self, gpu: str, xid: int) -> float:
-        """A driver's fault, as ``muster sim inject`` writes it. Returns when, in seconds since 1970."""
+        """Inject a driver's fault, as ``muster sim inject`` does. Return when, in seconds since 1970."""
         write_fault(self.faults, Fault(gpu=gpu, kind="xid", code=xid, is_in_kernel_log=True))
         return time.time()
 
@@ -152,7 +155,7 @@ class World:
         clear_faults(self.faults)
 
     def kill(self, name: str) -> int:
-        """SIGKILL. Returns the pid that died, for ``came_back``."""
+        """Send SIGKILL. Return the pid that died, for ``came_back``."""
         pid = self.until(f"{name} runs", lambda: self.pid(name), bool, seen=str, log=name.replace(" ", "-"))
         os.kill(pid, signal.SIGKILL)
         self.teller.say(f"[bold]kill -9[/] {name} (pid {pid})")
@@ -168,7 +171,7 @@ class World:
         )
 
     def pid(self, name: str) -> int:
-        """Of one of the stack's processes; 0: it does not run just now."""
+        """Return the pid of one of the stack's processes; 0: it does not run at present."""
         if name in self.servers:
             return self.servers[name]()
         child = self.children[name]
@@ -176,7 +179,10 @@ class World:
 
 
 def has_held(world: World, steps: Callable[[], None], name: str) -> bool:
-    """Whether ``steps`` came to their end; else what did not hold is told, or that ``name`` was interrupted."""
+    """Run ``steps`` and return whether they came to their end.
+
+    Otherwise it prints what did not hold, or that ``name`` was interrupted.
+    """
     try:
         steps()
     except NotHeldError as fault:
@@ -191,19 +197,19 @@ def has_held(world: World, steps: Callable[[], None], name: str) -> bool:
 
 
 def seconds_of(text: str | None) -> float:
-    """RFC 3339 → seconds since 1970; what has not happened is infinitely late."""
+    """Return RFC 3339 as seconds since 1970; a time that has not come is infinite."""
     if text is None:
         return math.inf
     return datetime.fromisoformat(text).timestamp()
 
 
 def log_of(attempt: Document) -> str:
-    """Of the host worker that runs its first ranks."""
+    """Return the log of the host worker that runs its first ranks."""
     return f"worker-host-{attempt['hosts'][0]['node_name']}"
 
 
 def training(name: str, *, steps: int, nodes: int, gpus_per_node: int, ranks_per_node: int, **more: Any) -> Document:
-    """The example's transformer as a job; ``more`` goes into the spec."""
+    """Return the example's transformer as a job; ``more`` goes into the spec."""
     sleep_s = more.pop("step_sleep_s", 0.05)
     every = more.pop("checkpoint_every", 10)
     args = ["--steps", str(steps), "--checkpoint-every", str(every), "--step-sleep", str(sleep_s)]

@@ -1,1 +1,4 @@
-"""What computes: runs in a process of its own, under any interpreter with torch, on the standard library and torch."""
+"""The computing part of a burn-in: a process of its own, under any interpreter with torch, without other packages.
+
+It uses the standard library and torch alone.
+"""

@@ -42,14 +42,14 @@ def factors(band: Band, edge: int, inner: int) -> tuple[Tensor, Tensor]:
 def digest(
     band: Band, pair: tuple[Tensor, Tensor], device: torch.device, multiply: Multiply, rounds: int
 ) -> tuple[str, Sum]:
-    """SHA-256 of the result's bits, and in how many rounds they were those of the first."""
+    """Return the SHA-256 of the result's bits, and in how many rounds they equalled the first round's."""
     left, right = pair[0].to(device), pair[1].to(device)
     found = [_sha256(multiply(left, right)) for _ in range(rounds)]
     return found[0], (f"{band.name} repeats", rounds, found.count(found[0]))
 
 
 def _random(chance: torch.Generator, shape: tuple[int, int], band: Band) -> Tensor:
-    """Rounding to the band's dtype is exact arithmetic, and the same everywhere."""
+    """Return a random matrix of the band. Rounding to its dtype is exact arithmetic, and the same everywhere."""
     fraction = torch.randint(-(1 << 23), 1 << 23, shape, generator=chance).double() / (1 << 23)
     low = band.exponent - SPREAD // 2
     powers = torch.randint(low, low + SPREAD + 1, shape, generator=chance)

@@ -1,7 +1,7 @@
 """The process that computes: one request on stdin, one JSON line a GPU on stdout as soon as it is done.
 
-Request: ``{"device": "cpu" | "cuda", "deadline_s": 900, "gpus": [{"uuid": "GPU-…", "is_wrong": false}]}``.
-Line: the GPU's uuid with its figures, or with ``fault``: why there are none.
+Request: ``{"device": "cpu" | "cuda", "deadline_s": 900, "gpus": [{"uuid": "GPU-…", "is_wrong": false}]}``. Line: the
+GPU's uuid with its figures, or with ``fault``: why there are none.
 """
 
 import ctypes
@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 
 def main() -> None:
-    """A library that prints must not spoil the lines: what it says goes to stderr."""
+    """Run the request. The output of a library that prints goes to stderr, since it must not spoil the lines."""
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     _end_with_the_agent(request["deadline_s"])
     if request["device"] == "cpu":
-        os.nice(5)  # a simulated GPU takes nothing from what runs on this machine
+        os.nice(5)  # a simulated GPU takes nothing from other programs on this machine
         os.environ["OMP_NUM_THREADS"] = "1"
     else:
         # cuBLAS repeats its bits only with a workspace of fixed size.
@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def _end_with_the_agent(deadline_s: float) -> None:
-    """Also where it was killed and can end nobody: by the kernel, and at the latest a while after the deadline."""
+    """End this process when the agent ends, even if it was killed, and at the latest a while after the deadline."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     signal.alarm(int(deadline_s) + 30)
 
 
 def _measured(device: Any, gpu: dict[str, Any]) -> dict[str, Any]:
-    """A driver's error on one GPU is its own, not the others'."""
+    """Return the GPU's figures or its fault: a driver's error on one GPU concerns no other."""
     try:
         figures: dict[str, Any] = device.burn_in(is_wrong=gpu.get("is_wrong", False))
     except RuntimeError as error:

@@ -17,10 +17,10 @@ WORD_BYTES: Final = 8
 
 
 def check(device: torch.device, num_bytes: int, chunk_bytes: int) -> list[Sum]:
-    """How many words of each pattern read back right; last, each word holding its own address.
+    """Return how many words of each pattern read back right; last, each word holding its own address.
 
     Raises:
-        RuntimeError: that much memory is not to be had. A test of less would pass for one of all.
+        RuntimeError: that much memory is not available. A test of less would pass for one of all.
     """
     chunks = [
         torch.empty(min(chunk_bytes, num_bytes - start) // WORD_BYTES, dtype=torch.int64, device=device)
@@ -38,7 +38,7 @@ def check(device: torch.device, num_bytes: int, chunk_bytes: int) -> list[Sum]:
 
 
 def _addresses(chunks: list[torch.Tensor]) -> int:
-    """A decoder's fault writes one word's value to another's place."""
+    """Return how many words hold their own address: a decoder's fault writes one word's value to another's place."""
     starts = [0]
     for chunk in chunks:
         starts.append(starts[-1] + chunk.numel())

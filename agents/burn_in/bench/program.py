@@ -17,7 +17,10 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``edge``: of the matrices. ``memory_share``: of what is free, at most ``memory_max_bytes``."""
+    """Sizes of a burn-in.
+
+    ``edge``: of the matrices. ``memory_share``: of the free memory, at most ``memory_max_bytes``.
+    """
 
     edge: int
     band_inner: int
@@ -41,7 +44,7 @@ SMALL: Final = Sizes(
     copy_bytes=4 * MIB,
     rate_rounds=2,
 )
-"""For simulated GPUs: the same checks, on a CPU, in some tens of milliseconds."""
+"""Sizes for simulated GPUs: the same checks, on a CPU, in some tens of milliseconds."""
 FULL: Final = Sizes(
     edge=4096,
     band_inner=4096,
@@ -56,7 +59,7 @@ FULL: Final = Sizes(
 
 
 def open_device(name: str) -> "Device":
-    """Raises RuntimeError: there is no such device."""
+    """Return the device. Raises RuntimeError: there is no such device."""
     if name == "cpu":
         torch.set_num_threads(1)
         return Device(torch.device("cpu"), SMALL, _cpu_library(), exact.CPU_KINDS)
@@ -70,7 +73,7 @@ def open_device(name: str) -> "Device":
 
 
 class Device:
-    """``library``: what ran the GEMMs, so that only GPUs of equal kind are compared."""
+    """One device with its prepared problems. ``library``: what ran the GEMMs, so that only equal kinds are compared."""
 
     def __init__(self, device: torch.device, sizes: Sizes, library: str, kinds: tuple[exact.Kind, ...]) -> None:
         self._device = device
@@ -86,7 +89,10 @@ class Device:
 
     @torch.inference_mode()
     def burn_in(self, *, is_wrong: bool = False) -> dict[str, Any]:
-        """``is_wrong``: the simulated fault of a GPU that computes wrong."""
+        """Run the burn-in and return its figures.
+
+        ``is_wrong``: the simulated fault of a GPU that computes wrong results.
+        """
         began = time.monotonic()
         sizes, multiply = self._sizes, _wrong_mm if is_wrong else torch.mm
         sums: list[exact.Sum] = []
@@ -124,7 +130,7 @@ class Device:
 
 
 def _wrong_mm(left: Tensor, right: Tensor) -> Tensor:
-    """One sign bit, of the greatest number: a silent fault."""
+    """Multiply with one flipped sign bit, of the greatest number: a silent fault."""
     result = torch.mm(left, right)
     flat = result.view(-1)
     worst = flat.abs().argmax()
@@ -133,7 +139,7 @@ def _wrong_mm(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _cpu_library() -> str:
-    """A CPU's kernels depend on what it is: equal bits are promised between equal CPUs only."""
+    """Return the name of the library with the CPU's model: equal bits are guaranteed between equal CPUs only."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""How fast it is: GEMM in TFLOP/s by dtype, copies in GB/s. The best of a few rounds, since noise only slows."""
+"""Rates of a GPU: GEMM in TFLOP/s by dtype, copies in GB/s. The best of a few rounds, since noise only slows."""
 
 import time
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """A GPU that is not registered with its NVLink fabric. Source: ``nvmlGpuFabricInfo``.
 
-Registration takes its time after a boot: it weighs once it has outlasted ``health.warm_up.outlast_s``. A GPU without a
-fabric says 0, unsupported.
+Registration takes time after a boot: the fault weighs once it has outlasted ``health.warm_up.outlast_s``. A GPU without
+a fabric reports 0, unsupported.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""A PCIe link that is slower or narrower under load than GPU and slot can do. Source: DCGM's diagnosis.
+"""A PCIe link that is slower or narrower under load than GPU and slot allow. Source: DCGM's diagnosis.
 
-Idle cards slow their link down by themselves, so only what was read under load counts, once it has lasted: a card that
+Idle cards slow their link down by themselves, so only readings under load count, once the fault has lasted: a card that
 wakes up is slow for a moment.
 """
 

@@ -1,8 +1,8 @@
 """Pages of memory taken out of use, on boards from before Ampere. Source: DCGM.
 
-63 in all use a board up. More than 15 after double-bit errors do, too, where more than one of them came within a week:
-each number of such pages is kept as evidence that weighs nothing, and the oldest of the week is what it is compared
-with (``repeats``).
+63 pages in total use a board up. So do more than 15 after double-bit errors, where more than one of them came within a
+week: each number of such pages is kept as evidence that weighs nothing, and is compared with the oldest of the week
+(``repeats``).
 """
 
 from typing import Final
@@ -44,7 +44,10 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:
-    """``WEEK``, which comes of repetitions, is over only for a board without any such page: the others stay retired."""
+    """Return the fault keys.
+
+    ``WEEK``, of repetitions, is over only for a board without any such page: the others stay.
+    """
     told = (USED_UP,) if has(signal, "retired_pages_double_bit", "retired_pages_single_bit") else ()
     week = (WEEK,) if signal.values.get("retired_pages_double_bit") == 0 else ()
     return (*told, *week, PENDING) if has(signal, "retired_pages_pending") else (*told, *week)

@@ -1,4 +1,7 @@
-"""Memory that the driver calls unrepairable: like a remap that failed, the board is to be replaced. Source: NVML."""
+"""Memory that the driver reports as unrepairable: the board is to be replaced, as after a failed remap.
+
+Source: NVML.
+"""
 
 from typing import Final
 

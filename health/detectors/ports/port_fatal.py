@@ -1,4 +1,4 @@
-"""A port's counter that rose and never should. Source: NVSentinel's NIC monitor."""
+"""A rise of a port's counter that should never rise. Source: NVSentinel's NIC monitor."""
 
 from typing import Final
 

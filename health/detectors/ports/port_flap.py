@@ -1,4 +1,4 @@
-"""A port that was down for a while and is back. ``port_flaps`` counts them. Source: gpud (25 s)."""
+"""A port that was down for a while and is back. ``port_flaps`` counts such findings. Source: gpud (25 s)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""XID 79, or a lost GPU, again: the board is to be held, it comes back. Source: NVIDIA's catalogue."""
+"""XID 79, or a lost GPU, again: the board has to be held, since the fault recurs. Source: NVIDIA's catalogue."""
 
 from typing import Final
 

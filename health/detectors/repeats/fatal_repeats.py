@@ -1,4 +1,4 @@
-"""Bursts of XIDs that condemn, 5 in a day: the board is to be held. Source: NVSentinel's analyzer."""
+"""Bursts of XIDs that condemn, 5 in a day: the board has to be held. Source: NVSentinel's analyzer."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""XIDs that a program brings about at will, on one GPU and on no other of its node: the GPU is to be diagnosed.
+"""XIDs that a program causes at will, on one GPU and on no other of its node: the GPU is to be diagnosed.
 
-On several GPUs of a node it is the program. On one it may be: no job that crashes on and on moves a GPU.
+On several GPUs of a node the program is the cause. On one it may be: no job that crashes repeatedly moves a GPU.
 """
 
 from collections.abc import Collection

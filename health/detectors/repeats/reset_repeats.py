@@ -1,4 +1,4 @@
-"""XID 136 or 143 again: the board is to be held, it comes back. Source: NVIDIA's catalogue."""
+"""XID 136 or 143 again: the board has to be held, since the fault recurs. Source: NVIDIA's catalogue."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the database itself refuses: unlisted edges, changed history, numbers that go back (I2, I21)."""
+"""Refusals of the database itself: unlisted edges, changed history, numbers that go back (I2, I21)."""
 
 from typing import Final
 

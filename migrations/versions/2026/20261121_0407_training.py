@@ -1,4 +1,4 @@
-"""What ranks report of their training; generations of checkpoints as the runtime names them."""
+"""Ranks' reports of their training; generations of checkpoints as the runtime names them."""
 
 from typing import Final
 

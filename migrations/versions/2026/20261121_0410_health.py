@@ -1,4 +1,4 @@
-"""Evidence, the breaker's memory, incidents; what each move of a standing was decided on."""
+"""Evidence, the breaker's memory, incidents; and the grounds of each move of a standing."""
 
 from typing import Final
 

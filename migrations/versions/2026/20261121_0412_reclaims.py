@@ -99,7 +99,7 @@ WORKLOAD: Final = """
 CREATE INDEX ix_allocations_released_at ON allocations (released_at);
 CREATE INDEX ix_checkpoints_durable ON checkpoints (job_id, committed_at) WHERE status IN ('VERIFIED', 'GOOD');
 """
-"""For what a tenant held at most in its cap's window, and since when each running job's work is saved."""
+"""For a tenant's highest use within its cap's window, and since when each running job's work is saved."""
 
 DOWN: Final = """
 DROP INDEX ix_checkpoints_durable;

@@ -1,4 +1,4 @@
-"""Samples are judged: what judgement remembers of a node's GPUs, what could not be judged, repairs."""
+"""Samples are judged: the judgement's memory of a node's GPUs, signals that could not be judged, repairs."""
 
 from typing import Final
 

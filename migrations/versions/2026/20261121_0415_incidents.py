@@ -1,4 +1,4 @@
-"""What an incident is about, and why it was closed."""
+"""Subject of an incident, and the reason why it was closed."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Who had a GPU, the newest first; also for the taint, which asks who was on it when a fault began."""
+"""Index of the allocations of a GPU, the newest first; the taint also needs the job on it when a fault began."""
 
 from typing import Final
 

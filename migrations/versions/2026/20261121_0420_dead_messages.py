@@ -1,4 +1,4 @@
-"""The messages that were given up: few among all that were sent, and counted whenever somebody looks."""
+"""Index of the messages that were abandoned: few among all that were sent, and counted at every view of them."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Of each rank its steps so far, thinned: what a page draws rank by rank."""
+"""Thinned steps of each rank so far: a page draws them rank by rank."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Where the time of a job's steps goes: of each rank the newest word, of rank 0 all of them. And its warnings."""
+"""Time of a job's steps by part: the newest report of each rank, all of rank 0's. And its warnings."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Whether an attempt's known cause is only what a part says when another one failed."""
+"""Mark of an attempt whose known cause is only a part's reaction to the failure of another one."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How often a job's accumulation has doubled because its program ran out of GPU memory."""
+"""Number of times that a job's accumulation has doubled because its program ran out of GPU memory."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many hosts an attempt has: of an elastic job each may have another number."""
+"""Number of hosts of an attempt: each attempt of an elastic job may have another number."""
 
 from typing import Final
 

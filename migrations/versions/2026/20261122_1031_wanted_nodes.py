@@ -1,4 +1,4 @@
-"""How many hosts were asked for of an elastic job since it was submitted."""
+"""Number of hosts that was requested for an elastic job after it was submitted."""
 
 from typing import Final
 

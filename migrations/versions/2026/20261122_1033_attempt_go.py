@@ -1,4 +1,4 @@
-"""When all hosts of a gang were ready, so that those that wait may start."""
+"""Time at which all hosts of a gang were ready, so that waiting hosts may start."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which host of an attempt waits for its go, since when it is ready, and whether the attempt ended by its fault."""
+"""Hosts of an attempt that wait for its go, since when each is ready, and whether the attempt ended by its fault."""
 
 from typing import Final
 

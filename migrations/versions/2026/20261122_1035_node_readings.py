@@ -1,7 +1,7 @@
 """The newest readings of a node's GPUs in the node's own row, in place of a row a GPU.
 
-Packed as ``control.telemetry.node_readings`` says. The table ``gpu_latest`` is emptied into it and dropped
-here, since nothing has been released yet. Going down makes it again, from what is packed.
+Packed as in ``control.telemetry.node_readings``. The table ``gpu_latest`` is emptied into it and dropped here, since
+nothing has been released yet. The downgrade makes it again, from the packed readings.
 """
 
 import struct
@@ -15,8 +15,8 @@ down_revision = "20261122_1034"
 branch_labels = None
 depends_on = None
 
-# A page holds one node's row and has room for its next versions, which then touch no index; and a row of eight GPUs
-# lies in the page itself, uncompressed.
+# A page holds one node's row and has room for its next versions, which then touch no index; and a row of eight GPUs is
+# in the page itself, uncompressed.
 ADD: Final = """
 ALTER TABLE node_latest
     ADD COLUMN gpus_behind jsonb,
@@ -64,7 +64,7 @@ CREATE TABLE gpu_latest (
 ) WITH (fillfactor = 60);
 """
 PACKED: Final = "SELECT node_id, gpu_readings FROM node_latest WHERE gpu_readings <> ''"
-# Its own report is told by the row, or by what stands beside it in ``gpus_behind``.
+# Its own report is stated by the row, or by the entries in ``gpus_behind``.
 UNPACK: Final = """
 INSERT INTO gpu_latest
 SELECT gpus.uuid, node.node_id, coalesce(gpus_behind -> uuid ->> 0, boot_id),

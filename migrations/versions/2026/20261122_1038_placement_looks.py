@@ -1,4 +1,4 @@
-"""Before a job takes GPUs one host looks whether what it needs is there: which host, until when, and what it found."""
+"""Preflight before a job takes GPUs: the host that checks its needs, until when, and the result."""
 
 from typing import Final
 

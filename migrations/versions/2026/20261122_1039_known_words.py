@@ -1,4 +1,4 @@
-"""What each host's worker knows beyond the first release, as its last heartbeat said."""
+"""Features that each host's worker knows beyond the first release, as of its last heartbeat."""
 
 from typing import Final
 

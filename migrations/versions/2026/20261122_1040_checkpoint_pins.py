@@ -1,4 +1,4 @@
-"""Checkpoints that somebody wants kept, and when one was last read again."""
+"""Pins of checkpoints, and the time of the last scrub of each."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ ALTER TABLE checkpoints
     ADD COLUMN pin_held_at timestamptz,
     ADD COLUMN scrubbed_at timestamptz;
 """
-# Few are pinned of many: each batch of a job's words asks which.
+# Few of many are pinned, and each batch of a job's reports looks them up.
 INDEX: Final = "CREATE INDEX ix_checkpoints_pinned ON checkpoints (job_id) WHERE pinned_at IS NOT NULL;"
 REMOVE: Final = """
 ALTER TABLE checkpoints

@@ -1,4 +1,4 @@
-"""Where checkpoints could not be saved: by place, host and job, until saves succeed there again."""
+"""Failures to save checkpoints: by place, host and job, until saves succeed there again."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What energy an attempt took, once it has ended: read from the counters' history once, and not for each who asks."""
+"""Energy of an ended attempt: read from the counters' history once, and not for each query."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the hosts of a gang told as they met in pairs before its start: a restart of ours goes on with it."""
+"""Results of a gang's pairwise check before its start: a restarted control plane continues it."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What would condemn keeps its GPU out of placements from the moment at which it is stored, not only once judged."""
+"""Mark of a signal that would condemn: its GPU gets no placement from the time it is stored, before it is judged."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Since when a GPU stands as it does: the first part of a probation is for reclaimable tiers alone."""
+"""Start of a GPU's present standing: the first part of a probation is for reclaimable tiers alone."""
 
 from typing import Final
 

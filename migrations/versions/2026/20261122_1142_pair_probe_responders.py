@@ -1,4 +1,4 @@
-"""Whose agent answers probes of other hosts, and at which port."""
+"""Agents that answer probes of other hosts, and their ports."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Repairs that the agent of a host does: which verb, when it was given, and what keeps the node free meanwhile."""
+"""Repairs that the agent of a host does: the verb, the time of its order, and the cordon that keeps the node free."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What agents tell of their GPUs beyond enrolment: firmware, CUDA, links, network, NVLink domain."""
+"""Attributes of GPUs that agents report beyond enrolment: firmware, CUDA, links, network, NVLink domain."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Since when an attempt's program trains, and whether the cause of its end is the program's word alone."""
+"""Start of training of an attempt's program, and whether its cause of end is the program's report alone."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""From which generation each attempt went on; of jobs that run, as its word says that was heard before."""
+"""Generation from which each attempt resumed; for running jobs by the report received before."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""An allocation is released, never deleted or renamed: its GPUs may look it up once instead of by a key."""
+"""An allocation is released, never deleted or renamed: its GPUs may check it once instead of by a key."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""What a placement holds is checked a statement at a time: three foreign keys a GPU were half of a large one's commit.
+"""One check a statement for a placement's GPUs: three foreign keys a GPU were half of a large placement's commit.
 
-The GPU is there and on its node, the allocation is there. Neither is ever deleted, so that looking once is enough: no
-key has to be locked. The primary key also finds who had a GPU, so that its own index goes.
+The GPU exists and is on its node, and the allocation exists. None of these rows is ever deleted, so one check is
+enough: no key has to be locked. The primary key also finds a GPU's holders, so its own index is dropped.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""In which boot a host's agent said that it answers probes: one that rebooted since may answer none."""
+"""Boot in which a host's agent reported that it answers probes: after a reboot it may answer none."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Tenants under tenants: a team is under its department, and has a weight among those beside it."""
+"""Tenants under tenants: a team is under its department, and has a weight among its siblings."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""A quota also guarantees, and limits what is borrowed; it need not have a ceiling."""
+"""A quota also guarantees GPUs, and limits borrowed ones; it need not have a ceiling."""
 
 from typing import Final
 

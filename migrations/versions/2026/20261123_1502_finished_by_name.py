@@ -1,4 +1,4 @@
-"""How long a tenant's jobs of one name took is looked up for each that waits without a wall time."""
+"""Index of a tenant's past run times by job name, looked up for each pending job without a wall time."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""An elastic victim may give some of its hosts and go on with the others: which GPUs those are stands in its notice."""
+"""An elastic victim may release some of its hosts and continue with the others: its notice names their GPUs."""
 
 from typing import Final
 

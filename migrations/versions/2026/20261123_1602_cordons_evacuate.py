@@ -1,4 +1,4 @@
-"""A maintenance window may be evacuated before it starts: from when on who runs on the node is told."""
+"""A maintenance window may be evacuated before it starts: the time from which the node's jobs get notice."""
 
 from typing import Final
 

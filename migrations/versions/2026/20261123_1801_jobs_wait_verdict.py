@@ -1,4 +1,4 @@
-"""Why a waiting job waits, as tokens with counts, beside the sentence that tells it."""
+"""Reason why a pending job waits, as tokens with counts, in addition to the sentence for people."""
 
 from alembic import op
 

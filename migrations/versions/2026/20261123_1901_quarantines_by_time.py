@@ -1,4 +1,4 @@
-"""How often a board was quarantined of late is asked in each of the scheduler's cycles."""
+"""Index of a board's recent quarantines, which each of the scheduler's cycles counts."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Events of a kind that a release did not know are found by the one that does."""
+"""Index of events of a kind that a release did not know, for the release that does."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many GPUs an allocation has, so that what a tenant holds is a sum over its gangs and not over their GPUs."""
+"""Number of GPUs of an allocation, so that a tenant's GPUs are a sum over its gangs and not over their GPUs."""
 
 from typing import Final
 

@@ -1,9 +1,9 @@
 """The key of an allocation's GPUs is their place in it: a placement writes them in that order, at one end of an index.
 
-The key by GPU was as long as all history and met at a page of its own for each GPU, which was a third of a large
-placement's commit. What is over is found by an index that the commit leaves alone. A GPU stands once in an allocation:
-among what is held by ``uq_allocation_gpus_taken``, among what is over by the index here. What is held on a node is
-found by the node's GPUs.
+The key by GPU was as long as all history and touched a page of its own for each GPU, which was a third of a large
+placement's commit. Released GPUs are found by an index that the commit leaves alone. A GPU stands once in an
+allocation: among assigned GPUs by ``uq_allocation_gpus_taken``, among released ones by the index here. The assigned
+GPUs of a node are found by the node's GPUs.
 """
 
 from typing import Final

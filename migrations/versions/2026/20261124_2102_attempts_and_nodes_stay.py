@@ -1,4 +1,4 @@
-"""Attempts and nodes are never deleted, nor is a node renamed: the parts of hosts may look them up once.
+"""Attempts and nodes are never deleted, nor is a node renamed: the parts of hosts may check them once.
 
 An attempt's id is kept by ``identity_stays`` already.
 """

@@ -1,4 +1,4 @@
-"""The hosts of an attempt are checked a statement at a time: two foreign keys a host were two thirds of writing them.
+"""The hosts of an attempt are checked a statement at a time: two foreign keys a host were two thirds of their write.
 
 The key to a node also wrote into the node's row, which its heartbeats write all the time.
 """

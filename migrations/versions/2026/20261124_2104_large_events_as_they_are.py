@@ -1,4 +1,4 @@
-"""What an event says is kept as it is, however long: to compress the 4,096 GPUs of a gang took 5 ms of its commit.
+"""Events without compression, however long: to compress the 4,096 GPUs of a gang took 5 ms of its commit.
 
 They are random digits, of which compression saves little; an event below 2 kB was never compressed.
 """

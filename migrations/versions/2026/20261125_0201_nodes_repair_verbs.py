@@ -1,4 +1,4 @@
-"""A node keeps what its agent may do to mend its GPUs, as the agent last told."""
+"""A node keeps the repair verbs that its agent may do, as the agent last reported them."""
 
 from typing import Final
 

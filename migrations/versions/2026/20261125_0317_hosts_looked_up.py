@@ -1,6 +1,6 @@
-"""The hosts of an attempt are looked up, not compared with a list: of 512 that was most of what checking them cost.
+"""The hosts of an attempt are looked up, not compared with a list: for 512 hosts that was most of the check's cost.
 
-PostgreSQL goes through an array that a statement computes from one end for each row that it is asked of.
+PostgreSQL scans an array that a statement computes from its beginning for each row.
 """
 
 from typing import Final
