@@ -1,4 +1,4 @@
-"""The ``muster`` command. Each command loads only its own room."""
+"""The ``muster`` command. Each command imports only its own modules."""
 
 import os
 import signal
@@ -11,9 +11,11 @@ INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """The entry point. Ctrl-C ends it without a trace at any moment, also while modules are still being loaded."""
+    """Run the command line. Ctrl-C ends it without a traceback at any moment, also while modules are still being
+    imported.
+    """
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_ours:  # a script's background command ignores it, and so do we
+    if is_ours:  # a script's background command ignores it, and so does this one
         signal.signal(signal.SIGINT, _leave)
     from muster.cli.framework.app import run
 
@@ -26,7 +28,7 @@ def main() -> None:
 
 
 def _caught(run: Callable[[], int]) -> int:
-    """``run`` says its own faults; what is left is a second Ctrl-C while it did so."""
+    """Return the exit code of ``run``, which reports its own faults; a second Ctrl-C meanwhile is caught here."""
     try:
         return run()
     except KeyboardInterrupt:

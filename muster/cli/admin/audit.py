@@ -1,4 +1,4 @@
-"""``muster audit``: whether anybody has touched the past."""
+"""``muster audit`` lists changes with their actors, and verifies that no entry was changed."""
 
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from muster.cli.framework.tables import Column
 if TYPE_CHECKING:
     from control.core.sealer import AuditVerification
 
-app = typer.Typer(help="The audit: who changed what, and whether it was touched.", no_args_is_help=True)
+app = typer.Typer(help="The audit: list changes, and verify the record.", no_args_is_help=True)
 COLUMNS: Final = (
     Column("POSITION", lambda item: item["position"]),
     Column("AGE", lambda item: age(item["at"]), wide=lambda item: item["at"]),
@@ -30,7 +30,7 @@ StateDir = Annotated[Path, typer.Option(help="The local stack's state, where MUS
 
 @changes(app, "verify", example="muster audit verify --json")
 def verify(state_dir: StateDir = Path(".muster")) -> Page:
-    """Walk the whole chain in the database; exit code 1 when it does not hold."""
+    """Verify the whole chain in the database. The exit code is 1 if it is broken."""
     from control.core.sealer import verify_audit
     from control.core.unit_of_work import UnitOfWorkFactory
     from muster.db.engine import NO_LIMITS, make_engine
@@ -45,12 +45,12 @@ def verify(state_dir: StateDir = Path(".muster")) -> Page:
 
 @reads(app, "list", example="muster audit list --action gpu.retire --limit 50")
 def list_entries(
-    actor: Annotated[str | None, typer.Option(help="The whole name of who did it.")] = None,
+    actor: Annotated[str | None, typer.Option(help="The actor's whole name.")] = None,
     action: Annotated[list[str] | None, typer.Option(help="Such as job.cancel; may be repeated.")] = None,
     about: Annotated[str | None, typer.Option(help="The id of what was changed, in full.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
 ) -> Listing:
-    """Who changed what, the newest first."""
+    """List changes with their actors, the newest first."""
     with open_client(as_operator=True) as client:
         entries = client.audit_entries(actor=actor, action=action, subject=about, limit=min(limit, 200))
         found = list(islice(entries, limit))

@@ -1,4 +1,4 @@
-"""``muster bootstrap``: the first operator's key of a new control plane, which nobody is there to make by the API."""
+"""``muster bootstrap`` makes the first operator's key of a new control plane, before any key for the API exists."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +14,8 @@ def bootstrap(
 ) -> None:
     """Make the first operator's key of a new control plane.
 
-    Or one more, where every other was lost: whoever holds MUSTER_DATABASE_URL may, and the audit says it. Everything
-    else is made with that key.
+    It also makes another one if all others were lost: MUSTER_DATABASE_URL is enough for it, and the audit records it.
+    Everything else is made with that key.
     """
     from control.core.unit_of_work import UnitOfWorkFactory
     from local.bootstrap import BOOTSTRAP

@@ -21,7 +21,7 @@ def create(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Let one host enrol, once. The token is shown once; one that was lost ends by itself."""
+    """Let one host enrol, once. The token is shown once; a lost one expires by itself."""
     expires_in_s = round(seconds_of(expires, "--expires") or 0)
     wanted: NewJoinToken = {"host_name": host_name.lower(), "expires_in_s": expires_in_s}
     if address is not None:

@@ -48,7 +48,7 @@ def create(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Make a key. Its token is shown once, so it is never asked for twice."""
+    """Make a key. Its token is shown once, so the request is never repeated."""
     seconds = seconds_of(expires, "--expires")
     with open_client(as_operator=True) as client:
         wanted: NewKey = {
@@ -62,7 +62,7 @@ def create(
         try:
             key = client.create_key(wanted, dry_run=dry_run)
         except KeyboardInterrupt:
-            words = "Interrupted: the key may have been made, and nobody has its token."
+            words = "Interrupted: the key may have been made, and its token is lost."
             typer.echo(f"{words} `muster key list` shows it, `muster key revoke` closes it.", err=True)
             raise
     if dry_run:
@@ -73,14 +73,14 @@ def create(
 
 @reads(app, "list", example="muster key list --wide")
 def list_keys() -> Listing:
-    """Keys, the newest first; never their tokens."""
+    """List keys, the newest first; never their tokens."""
     with open_client(as_operator=True) as client:
         return Listing(client.keys(), COLUMNS, "No keys.")
 
 
 @reads(app, "show", example="muster key show key_…")
 def show(key_id: KeyId) -> Page:
-    """One key: whose it is, what it opens, when it was last used."""
+    """Show one key: its owner, its rights, and its last use."""
     with open_client(as_operator=True) as client:
         key = client.key(key_id)
     whose = key["tenant_id"] or key["node_id"] or "the whole fleet"
@@ -95,7 +95,7 @@ def show(key_id: KeyId) -> Page:
 
 @changes(app, "revoke", example="muster key revoke key_…")
 def revoke(key_id: KeyId, *, dry_run: DryRun = False) -> Done:
-    """From now on it opens nothing."""
+    """Revoke a key: from now on it opens nothing."""
     with open_client(as_operator=True) as client:
         key = client.revoke_key(key_id, dry_run=dry_run)
     return Done(key, f"{key['id']} is revoked")

@@ -23,9 +23,9 @@ COLUMNS: Final = (
 
 @reads(app, "list", example="muster person list")
 def list_persons() -> Listing:
-    """Everybody who may sign in, and who might once."""
+    """List all persons with an account, also disabled ones."""
     with open_client(as_operator=True) as client:
-        return Listing(client.persons(), COLUMNS, "Nobody signs in. `muster person create NAME` lets somebody.")
+        return Listing(client.persons(), COLUMNS, "There are no persons. `muster person create NAME` adds one.")
 
 
 @changes(app, "create", example="muster person create ann --role operator")
@@ -36,7 +36,7 @@ def create(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Let somebody sign in to the console. The password is shown once, so it is never asked for twice."""
+    """Add a person who may sign in to the console. The password is shown once, so the request is never repeated."""
     with open_client(as_operator=True) as client:
         wanted: NewPerson = {"name": name, "role": role}
         if tenant is not None:
@@ -47,7 +47,7 @@ def create(
 
 @changes(app, "reset-password", example="muster person reset-password ann")
 def reset_password(person: PersonName, *, dry_run: DryRun = False) -> Done:
-    """A new password, shown once; every session of theirs ends."""
+    """Set a new password, shown once, and end every session of the person."""
     with open_client(as_operator=True) as client:
         made = client.reset_password(person_named(client, person), dry_run=dry_run)
     return _with_password(made, dry_run=dry_run)
@@ -55,7 +55,7 @@ def reset_password(person: PersonName, *, dry_run: DryRun = False) -> Done:
 
 @changes(app, "disable", example="muster person disable ann")
 def disable(person: PersonName, *, dry_run: DryRun = False) -> Done:
-    """They sign in no more, and every session of theirs ends."""
+    """Disable a person: they cannot sign in any more, and every session ends."""
     with open_client(as_operator=True) as client:
         found = client.disable_person(person_named(client, person), dry_run=dry_run)
     return Done(found, f"{found['name']} signs in no more")

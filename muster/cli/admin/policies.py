@@ -33,7 +33,7 @@ DIFFERENCES: Final = (
 
 @reads(app, "list", example="muster policy list")
 def list_versions() -> Listing:
-    """Every version, the newest first."""
+    """List every version, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(client.policies())
     return Listing(found, COLUMNS, "No policy was stored: the built-in one is in force. `muster policy show` shows it.")
@@ -43,7 +43,7 @@ def list_versions() -> Listing:
 def show(
     version: Annotated[int | None, typer.Argument(min=1, help="By default what is active.")] = None,
 ) -> Page:
-    """The policy with every default filled in, as YAML that `muster policy check` takes."""
+    """Show the policy with every default filled in, as YAML that `muster policy check` accepts."""
     with open_client(as_operator=True) as client:
         found = client.policy() if version is None else client.policy_version(version)
     if found["version"] is None:
@@ -61,12 +61,12 @@ def check(
     file: File,
     *,
     offline: Annotated[
-        bool, typer.Option("--offline", help="By this release alone, beside the built-in policy: no server is asked.")
+        bool, typer.Option("--offline", help="Without a server: by this release, against the built-in policy.")
     ] = False,
 ) -> Page:
-    """Whether a file is a policy, field by field, and what it would change. Exit code 6: it is none.
+    """Check a file field by field, and show what it would change. Exit code 6: it is no policy.
 
-    Where no control plane is named it is checked as with --offline.
+    If no control plane is named, it is checked as with --offline.
     """
     if offline:
         return _checked_here(file)
@@ -80,7 +80,7 @@ def check(
         said: list[str | Table] = [f"{file} is no policy:", *_said(found["errors"])]
         return Page(found, said, Exit.INVALID, is_one_line=True)
     obstacles, differences = found["obstacles"], found["differences"]
-    said = [f"{file} is a policy; beside what is active {_changes(differences)}"]
+    said = [f"{file} is a policy; compared with the active policy, {_changes(differences)}"]
     if differences:
         said.append(Table(DIFFERENCES, differences))
     if obstacles:
@@ -96,7 +96,7 @@ def activate(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Make a file the active policy. What it leaves out has its default, not what is active now."""
+    """Make a file the active policy. A field that it leaves out gets its default, not its active value."""
     body = {"document": document_of(file), "reason": reason}
     with open_client(as_operator=True) as client:
 
@@ -116,7 +116,7 @@ def _checked_here(file: Path) -> Page:
     changes_: list[dict[str, Any]] = [
         {"path": each.path, "from": each.before, "to": each.after} for each in differences(DEFAULT_POLICY, policy)
     ]
-    said = [f"{file} is a policy; beside the built-in one {_changes(changes_)}"]
+    said = [f"{file} is a policy; compared with the built-in policy, {_changes(changes_)}"]
     if changes_:
         said.append(Table(DIFFERENCES, changes_))
     return Page({"is_valid": True, "errors": [], "differences": changes_}, said, is_one_line=True)

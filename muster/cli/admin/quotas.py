@@ -34,7 +34,7 @@ def set_quota(
     reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")],
     ceiling: Annotated[
         int | None,
-        typer.Argument(min=0, help="The most GPUs; one below what is held stops nothing. Left out: no limit."),
+        typer.Argument(min=0, help="The most GPUs. A lower limit than in use stops no job. Left out: no limit."),
     ] = None,
     *,
     guaranteed: Annotated[int, typer.Option(min=0, help="GPUs that its jobs come first for.")] = 0,
@@ -43,7 +43,7 @@ def set_quota(
     ] = None,
     dry_run: DryRun = False,
 ) -> Done:
-    """Set all three numbers, of the tenant and all below it; from now on no placement passes a limit."""
+    """Set all three numbers of a tenant with all below it; from now on no placement passes a limit."""
     with open_client(as_operator=True) as client:
         quota = client.set_quota(
             tenant_named(client, tenant),
@@ -69,6 +69,6 @@ def _said(quota: Mapping[str, Any]) -> str:
 
 @reads(app, "list", example="muster tenant quota list acme")
 def list_quotas(tenant: TenantName) -> Listing:
-    """A tenant's quotas; a tier that is not listed has none. `-`: no limit. HELD: with all below it, now."""
+    """List a tenant's quotas; a tier that is not listed has none. `-`: no limit. HELD: with all below it, now."""
     with open_client(as_operator=True) as client:
         return Listing(client.quotas(tenant_named(client, tenant)), COLUMNS, "No quotas are set.")

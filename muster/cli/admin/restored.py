@@ -1,4 +1,4 @@
-"""``muster restored``: said once after the database came back from a backup, by whoever holds its address."""
+"""``muster restored`` is run once after a restore of the database from a backup, with the database's address."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +20,8 @@ def restored(
 ) -> int:
     """Say that the database came back from a backup, before the control plane is started again.
 
-    Every attempt from now on is above those that the backup does not know of, so that hosts and checkpoints tell them
-    apart. Starts that no host had claimed are given up; their jobs wait again at no cost. It asks for
+    Every attempt from now on is above all attempts that the backup does not know, so that hosts and checkpoints can
+    distinguish them. Starts that no host had claimed are given up; their jobs wait again at no cost. It needs
     MUSTER_DATABASE_URL, like `muster bootstrap`, and refuses while an API runs.
     """
     from control.core.unit_of_work import UnitOfWorkFactory, retrying
@@ -47,7 +47,7 @@ def restored(
 def _page(found: "restores.Restored") -> Page:
     document = {"epoch_before": found.epoch_before, "epoch": found.epoch, "given_up": list(found.given_up)}
     said = [
-        f"epoch {found.epoch_before} → {found.epoch}: every later attempt is above those of before",
+        f"epoch {found.epoch_before} → {found.epoch}: every later attempt is above all earlier ones",
         f"{len(found.given_up)} starts that no host had claimed are given up; their jobs wait again",
         "",
         "Not in the backup, and so undone: keys, persons and join tokens made or REVOKED since it was taken",

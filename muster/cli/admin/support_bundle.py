@@ -1,4 +1,4 @@
-"""``muster support-bundle``: one zip file with what support asks for, and no secret of this machine."""
+"""``muster support-bundle`` writes one zip file with all that support needs, and no secret of this machine."""
 
 import json
 import os
@@ -45,7 +45,7 @@ _PACKAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of the bundle: its name, and what makes its content (a document, or text)."""
+    """One file of the bundle: its name, and the function that makes its content (a document, or text)."""
 
     name: str
     make: Callable[[], Any]
@@ -64,7 +64,7 @@ def support_bundle(
     """Everything that support asks for, without secrets.
 
     Versions, settings, the doctor's findings, the fleet, recent events, figures and the tails of logs. Keys, tokens and
-    passwords are struck out, by their shape and by what stands in this machine's own secret files.
+    passwords are struck out, by their shape and by the content of this machine's own secret files.
     """
     path = output or Path(f"muster-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
     if path.exists():
@@ -80,7 +80,10 @@ def support_bundle(
 
 
 def _write(path: Path, parts: list[Part], redaction: Redaction) -> dict[str, str]:
-    """Name → why it is not in it. A bundle that is not whole yet has another name, and is gone after a fault."""
+    """Write the bundle and return, by name, why a part is missing.
+
+    An incomplete bundle has another name, and is removed after a fault.
+    """
     draft = path.with_name(path.name + ".part")
     missing: dict[str, str] = {}
     try:
@@ -94,7 +97,7 @@ def _write(path: Path, parts: list[Part], redaction: Redaction) -> dict[str, str
                 bar.tell(part.name, number, len(parts))
                 try:
                     bundle.writestr(part.name, _content(part.make(), redaction))
-                except Exception as fault:  # noqa: BLE001  # a part that cannot be had is said, and the rest is there
+                except Exception as fault:  # noqa: BLE001  # a part that fails is named in missing.json, and the rest is there
                     missing[part.name] = redaction.text(exit_of(fault)[1])
             bundle.writestr("missing.json", _content(missing, redaction))
         draft.replace(path)
@@ -165,7 +168,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _settings() -> dict[str, Any]:
-    """As this command read them, and which variables of ours stand in the environment: their names alone."""
+    """Return the settings as this command read them, and the names of Muster's variables in the environment."""
     from muster.settings import PREFIX, load_settings
 
     values = load_settings().model_dump(mode="json")
@@ -173,7 +176,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _tail(path: Path) -> str:
-    """Whole lines of its end: half a secret would be struck out by nothing."""
+    """Return whole lines of a file's end: no rule would strike out half a secret."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
@@ -182,7 +185,7 @@ def _tail(path: Path) -> str:
 
 
 def _profile() -> Profile | None:
-    """None where no control plane is named: a bundle of this machine alone is of use too."""
+    """Return the profile, or None if no control plane is named: a bundle of this machine alone is useful too."""
     try:
         return find_profile()
     except CommandError:
@@ -190,7 +193,7 @@ def _profile() -> Profile | None:
 
 
 def _secrets(profile: Profile | None, folder: Path | None) -> Iterator[str]:
-    """Every secret that this machine knows of."""
+    """Yield every secret that this machine knows of."""
     for path in (None, None) if profile is None else (profile.key_file, profile.operator_key_file):
         if path is not None:
             yield from secrets_of_file(path)

@@ -26,7 +26,7 @@ COLUMNS: Final = (
 def create(
     name: Annotated[str, typer.Argument(help="Small letters, digits and . _ -.")], *, dry_run: DryRun = False
 ) -> Done:
-    """A new tenant."""
+    """Create a tenant."""
     with open_client(as_operator=True) as client:
         if dry_run:
             return Done(client.create_tenant(name, dry_run=True), "")
@@ -54,12 +54,12 @@ def place(
         placed = client.place_tenant(
             tenant_named(client, tenant), parent_id=parent_id, weight=weight, reason=reason, dry_run=dry_run
         )
-    where = f"under {placed['parent_id']}" if placed["parent_id"] else "under nobody"
+    where = f"under {placed['parent_id']}" if placed["parent_id"] else "under no tenant"
     return Done(placed, f"{placed['id']}: {where}, of weight {placed['weight']:g}")
 
 
 @reads(app, "list", example="muster tenant list")
 def list_tenants() -> Listing:
-    """The tenants that this key sees."""
+    """List the tenants that this key sees."""
     with open_client(as_operator=True) as client:
         return Listing(client.tenants(), COLUMNS, "No tenants. `muster tenant create NAME` makes one.")

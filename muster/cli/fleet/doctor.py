@@ -1,4 +1,4 @@
-"""``muster doctor``: what would keep a first run from working, one line each, with what to do."""
+"""``muster doctor`` checks what would keep a first run from working, one line each, with what to do."""
 
 import os
 import ssl
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 )
 MAX_SKEW_S: Final = 30.0
 STATED_TO_S: Final = 3.0
-"""The server states its time in whole seconds, read once a second: less than this is no difference."""
+"""Smallest difference of clocks that counts: the server states its time in whole seconds, read once a second."""
 
 
 def doctor(
@@ -61,7 +61,7 @@ def findings(state_dir: Path) -> Iterator[Finding]:
 def _checked(name: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(name, "ok", check())
-    except Exception as fault:  # noqa: BLE001  # whatever it is, it is the finding
+    except Exception as fault:  # noqa: BLE001  # any fault is the finding
         _, words, suggestion = exit_of(fault)
         return Finding(name, "fail", f"{words} {suggestion}".strip())
 
@@ -107,7 +107,7 @@ def _control_plane() -> Iterator[Finding]:
 
 
 def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """The profile's certificates, as every other command trusts them; without any, the system's."""
+    """Return the profile's certificates, which every other command trusts too; without any, the system's."""
     return True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
 
 

@@ -27,13 +27,13 @@ def list_events(
     about: Annotated[str | None, typer.Option(help="The id of a job, GPU, node, … in full.")] = None,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Go on with what happens next, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Continue with new events, until Ctrl-C.")
     ] = False,
     is_wide: Wide = False,
     as_json: AsJson = False,
     as_yaml: AsYaml = False,
 ) -> int:
-    """Events that this key sees, the oldest first; in a local stack those of GPUs and hosts too."""
+    """List the events that this key sees, the oldest first; in a local stack also events of GPUs and hosts."""
     if as_json and as_yaml:
         raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
 
@@ -71,7 +71,9 @@ def _tell_all(
     is_wanted: Callable[[Document], bool],
     tell: Callable[[Document], None],
 ) -> int | None:
-    """Where to go on: behind the last of them, or at ``position``; None is what happens from now on."""
+    """Show events and return the position to continue from: the last event's, or ``position``; None: only
+    new events.
+    """
     for event in events:
         position = event["position"]
         if is_wanted(event):
@@ -80,7 +82,7 @@ def _tell_all(
 
 
 def _lines(event: Document, *, is_wide: bool, as_json: bool, as_yaml: bool) -> Iterator[str]:
-    """An object a line, a document each, or words: the position, when, what, and about what."""
+    """Yield an event as one JSON object, as a YAML document, or as text: position, time, kind and subject."""
     if as_json:
         yield json_of(event)
         return

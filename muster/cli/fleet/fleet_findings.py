@@ -1,4 +1,6 @@
-"""What the doctor says of a fleet: hosts, GPUs, incidents, breakers, messages that wait. Nothing of it is a failure."""
+"""Findings of the doctor about a fleet: hosts, GPUs, incidents, breakers, unsent messages. None of them is a
+failure.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +24,13 @@ class Finding:
 
 
 def fleet_findings() -> Iterator[Finding]:
-    """None where the key may not look at the fleet."""
+    """Yield the findings; none if the key may not read the fleet."""
     try:
         with open_client(as_operator=True) as client:
             figures, breakers = _figures(client.figures()), client.breakers()
-    except Exception as fault:  # noqa: BLE001  # whatever it is, it is the finding
+    except Exception as fault:  # noqa: BLE001  # any fault is the finding
         if not (isinstance(fault, Problem) and fault.status == 403):
-            yield Finding("fleet", "warn", f"cannot be looked at: {exit_of(fault)[1]}")
+            yield Finding("fleet", "warn", f"cannot be read: {exit_of(fault)[1]}")
         return
     yield _hosts(figures.get("muster_nodes", {}))
     yield _gpus(figures.get("muster_gpus", {}))
@@ -38,7 +40,7 @@ def fleet_findings() -> Iterator[Finding]:
 
 
 def _figures(text: str) -> dict[str, dict[str, float]]:
-    """Name → the value of its label → number; a figure without labels has the one label ''."""
+    """Return name → the value of its label → number; a figure without labels has the one label ''."""
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[str, dict[str, float]] = {}

@@ -10,7 +10,7 @@ from muster.cli.framework.output import Done, DryRun, Listing, Page, age, change
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 
-app = typer.Typer(help="Incidents: what wants a person.", no_args_is_help=True)
+app = typer.Typer(help="Incidents: what needs attention.", no_args_is_help=True)
 
 State = Literal["open", "closed", "all"]
 SUBJECT_WIDTH: Final = 18
@@ -30,7 +30,7 @@ def list_incidents(
     about: Annotated[str | None, typer.Option(help="The id of a GPU, job, tenant, … in full.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
 ) -> Listing:
-    """The newest first."""
+    """List incidents, the newest first."""
     wanted = None if state == "all" else state
     with open_client(as_operator=True) as client:
         found = list(islice(client.incidents(state=wanted, kind=kind, subject=about, limit=min(limit, 200)), limit))
@@ -39,7 +39,7 @@ def list_incidents(
 
 @reads(app, "show", example="muster incident show inc_…")
 def show(incident_id: IncidentId) -> Page:
-    """What happened, and how it closes."""
+    """Show what happened, and how the incident closes."""
     with open_client(as_operator=True) as client:
         item = client.incident(incident_id)
     said = [
@@ -63,7 +63,7 @@ def close(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Say that it is seen to. What a rule closes is refused, with the way to close it."""
+    """Close an incident that a person has handled. One that a rule closes is refused, with the way to close it."""
     with open_client(as_operator=True) as client:
         item = client.close_incident(incident_id, reason, dry_run=dry_run)
     return Done(item, f"{item['id']} is closed")
@@ -74,5 +74,5 @@ def _is_open(item: Document) -> bool:
 
 
 def _short(subject_id: str) -> str:
-    """What fits beside the rest in 80 columns; ``show`` and ``--wide`` name it in full."""
+    """Return a subject shortened to fit into 80 columns; ``show`` and ``--wide`` print it in full."""
     return subject_id if len(subject_id) <= SUBJECT_WIDTH else f"{subject_id[:12]}..{subject_id[-4:]}"

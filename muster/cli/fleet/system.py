@@ -23,7 +23,7 @@ def system(
     is_watched: Watch = False,
     every: Every = "2s",
 ) -> int:
-    """What waits in the control plane, and for how long."""
+    """Show what is pending in the control plane, and for how long."""
     shape = Format(as_json, as_yaml, is_wide)
     if is_watched:
         from muster.cli.framework.watch import watch
@@ -53,7 +53,7 @@ def _parts(found: Document) -> Iterator[str | Table]:
     if not found["scheduler"]["is_active"]:
         yield "  NO SCHEDULER RUNS: nothing new is placed; start `muster scheduler`"
     if found["accepting_since"] is not None:
-        yield f"  heartbeats are taken for {age(found['accepting_since'])}"
+        yield f"  heartbeats have been accepted for {age(found['accepting_since'])}"
     yield Table(WAITING, list(_waiting(found)), indent="")
     open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
     yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"

@@ -1,1 +1,1 @@
-"""What every command shares: the command tree, output, options, exit codes, profiles."""
+"""Parts that every command shares: the command tree, output, options, exit codes, profiles."""

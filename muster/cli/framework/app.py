@@ -1,4 +1,4 @@
-"""The root of the command, and its edge: every fault leaves as a sentence and an exit code."""
+"""The root of the command, and its edge: every fault ends as a sentence and an exit code."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from muster.cli.framework.exits import Exit, close_quietly, say_fault
 from muster.cli.framework.tree import LazyGroup
 
 COMPLETE: Final = "_MUSTER_COMPLETE"
-"""Set by the shell's completion script: the words so far are to be completed."""
+"""Variable that the shell's completion script sets to request a completion of the words so far."""
 
 
 class Root(LazyGroup):
@@ -56,7 +56,7 @@ def root(
 
 
 def run() -> int:
-    """The exit code. A token never belongs in an argument: process lists show it."""
+    """Run the command and return its exit code. A token in an argument is refused: process lists show arguments."""
     if any(argument.startswith("mst_") or "=mst_" in argument for argument in sys.argv[1:]):
         typer.echo("error: a token stands in the arguments, where every process list shows it", err=True)
         typer.echo("Put it into a file, mode 0600, and name the file in MUSTER_API_KEY_FILE.", err=True)

@@ -1,11 +1,11 @@
-"""What YAML can hold and JSON cannot, named by its place: dates, binary, sets."""
+"""Values that YAML can hold and JSON cannot, named by their place: dates, binary, sets."""
 
 from collections.abc import Iterator
 from datetime import date
 
 
 def unsaid_by_json(value: object, place: str = "") -> Iterator[str]:
-    """What YAML holds that JSON has no word for: where it is, what, and how to write it. None of it within itself."""
+    """Yield each value that JSON cannot hold: its place, its kind, and how to write it. No value contains itself."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key is not None and not isinstance(key, str | int | float):

@@ -1,4 +1,4 @@
-"""Every command of the root: where it lives, what it is in a line, and under which heading it stands."""
+"""Every command of the root: its module, its description in a line, and its heading."""
 
 from typing import Final
 
@@ -21,14 +21,14 @@ def _alone(room: str, words: str, panel: str, example: str) -> Branch:
 
 BRANCHES: Final = {
     "job": _group("job.jobs", "Jobs: submit, watch, cancel.", WORK),
-    "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for whom and until when.", WORK),
+    "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
     "ckpt": _group(
         "job.checkpoint_folders", "Checkpoints: which there are, whether they are whole, and which stay.", WORK
     ),
     "data": _group("job.datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK),
     "mfu": _alone(
         "job.mfu:mfu",
-        "What share of its GPUs' peak a training run reaches.",
+        "Compute the share of its GPUs' peak that a training run reaches.",
         WORK,
         "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
         "--sequence 8192",
@@ -39,13 +39,16 @@ BRANCHES: Final = {
     "cohort": _group("gpu.cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),
     "cordon": _group("node.cordons", "Cordons: keep a node or GPU out of new placements.", FLEET),
     "burnin": _group("gpu.burn_ins", "Burn-ins: proofs that a GPU computes right.", FLEET),
-    "incident": _group("fleet.incidents", "Incidents: what wants a person.", FLEET),
+    "incident": _group("fleet.incidents", "Incidents: what needs attention.", FLEET),
     "breaker": _group("gpu.breakers", "The circuit breaker: how much rules have taken out.", FLEET),
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
-    "audit": _group("admin.audit", "The audit: who changed what, and whether it was touched.", RULES),
+    "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
     "system": _alone(
-        "fleet.system:system", "What waits in the control plane, and for how long.", RULES, "muster system"
+        "fleet.system:system",
+        "Show what is pending in the control plane, and for how long.",
+        RULES,
+        "muster system",
     ),
     "tenant": _group("admin.tenants", "Tenants and their quotas.", RULES),
     "person": _group("admin.persons", "Persons, who sign in to the console.", RULES),
@@ -58,9 +61,7 @@ BRANCHES: Final = {
         "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
     ),
     "dcgm": _group("gpu.dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
-    "xid": _alone(
-        "gpu.xid:xid", "What an XID is, or which ones the lines of a kernel log hold.", HERE, "muster xid 95"
-    ),
+    "xid": _alone("gpu.xid:xid", "Explain an XID, or the XIDs in the lines of a kernel log.", HERE, "muster xid 95"),
     "simulate": _alone(
         "sim.simulate:simulate",
         "Play a trace of jobs on a simulated fleet, under a rule of the queue.",
@@ -85,10 +86,10 @@ BRANCHES: Final = {
         HERE,
         'eval "$(muster completion bash)"',
     ),
-    "exit-codes": _alone("framework.exit_codes:exit_codes", "What each exit code means.", HERE, "muster exit-codes"),
-    "api": _alone("host.processes:api", "The REST API, and the console at /console.", PROCESSES, "muster api"),
+    "exit-codes": _alone("framework.exit_codes:exit_codes", "List the exit codes.", HERE, "muster exit-codes"),
+    "api": _alone("host.processes:api", "Serve the REST API, and the console at /console.", PROCESSES, "muster api"),
     "scheduler": _alone(
-        "host.processes:scheduler", "The scheduler: one active, others stand by.", PROCESSES, "muster scheduler"
+        "host.processes:scheduler", "Run the scheduler: one is active, others stand by.", PROCESSES, "muster scheduler"
     ),
     "worker": Branch("muster.cli.host.processes:worker", "Workers: of the control plane, of a GPU host.", PROCESSES),
     "agent": _group("host.agent_group", "The agent of a GPU host: what its GPUs say.", PROCESSES),
@@ -107,7 +108,5 @@ BRANCHES: Final = {
         PROCESSES,
         "muster restored --reason 'disk lost, backup of 04:00'",
     ),
-    "health": _group(
-        "host.health", "Whether the processes here do their work; and the judgement, played again.", PROCESSES
-    ),
+    "health": _group("host.health", "Check the processes of this machine; replay the judgement.", PROCESSES),
 }

@@ -7,12 +7,12 @@ from muster.cli.framework.options import unfit
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 LONGEST_S: Final = 100 * 365 * 86_400
-"""A hundred years: beyond, a slip of the hand."""
+"""A hundred years: a longer duration is a typing error."""
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 
 def seconds_of(text: str | None, option: str) -> float | None:
-    """Raises ``typer.BadParameter``, which names the option, for anything else."""
+    """Return the seconds of a duration. Raises ``typer.BadParameter``, which names the option, for any other text."""
     if text is None:
         return None
     match = _DURATION.fullmatch(text.strip())

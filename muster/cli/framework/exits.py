@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Exit(IntEnum):
-    """What scripts may rely on."""
+    """Exit codes that scripts may rely on."""
 
     OK = 0
     FAILED = 1
@@ -36,7 +36,7 @@ _BY_STATUS: Final = {
 
 
 class CommandError(Exception):
-    """A fault that a command itself finds: words, what to do, exit code."""
+    """A fault that a command itself finds: its text, what to do, and the exit code."""
 
     def __init__(self, words: str, suggestion: str = "", code: Exit = Exit.FAILED) -> None:
         self.suggestion = suggestion
@@ -45,7 +45,7 @@ class CommandError(Exception):
 
 
 def exit_of(fault: BaseException) -> tuple[Exit, str, str]:
-    """(exit code, what went wrong, what to do)."""
+    """Return the exit code, the cause, and what to do."""
     if isinstance(fault, CommandError):
         return fault.code, str(fault), fault.suggestion
     if isinstance(fault, KeyboardInterrupt):
@@ -54,7 +54,7 @@ def exit_of(fault: BaseException) -> tuple[Exit, str, str]:
     if found is not None:
         return found
     words = f"{type(fault).__name__}: {fault}"
-    return Exit.FAILED, words, "This is a fault of ours; MUSTER_DEBUG=1 shows the trace."
+    return Exit.FAILED, words, "This is a fault in Muster; MUSTER_DEBUG=1 shows the trace."
 
 
 def _of_the_api(fault: BaseException) -> tuple[Exit, str, str] | None:
@@ -94,11 +94,13 @@ def say_fault(fault: BaseException) -> Exit:
 
 
 def _visible(words: str) -> str:
-    """What a fault quotes, such as a key of a file, does not drive the terminal: control characters are escaped."""
+    """Escape control characters: a text that a fault quotes, such as a key of a file, must not control the terminal."""
     return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in words)
 
 
 def close_quietly() -> None:
-    """A reader that went away (``| head``) is no fault: point stdout elsewhere so that the last flush is silent."""
+    """Point stdout elsewhere after its reader has ended (``| head``), which is no fault: the last flush is
+    then silent.
+    """
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())

@@ -1,5 +1,6 @@
-"""What a person types for an object: its id, a node's or tenant's name, a part of a GPU's UUID; and how a shell
-completes it.
+"""Names that a person types for an object, and their completion in a shell.
+
+An object has its id; a node or tenant has its name, and a GPU a part of its UUID.
 """
 
 import re
@@ -19,7 +20,7 @@ _UUID_PART: Final = re.compile(r"[!-~]{1,128}")
 
 
 def _completing(find: "Callable[[RestClient], Iterable[tuple[str, str]]]") -> Callable[[str], list[tuple[str, str]]]:
-    """Completion by asking the control plane; what cannot be asked completes to nothing."""
+    """Complete words by queries to the control plane; a query that fails completes nothing."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         from muster.cli.framework.profile import open_client
@@ -102,19 +103,19 @@ JobOption = Annotated[str | None, typer.Option(help="job_…", autocompletion=_c
 
 
 def node_named(client: "RestClient", text: str) -> str:
-    """The id of the node of that id or name. Raises ``Problem`` when there is none."""
+    """Return the id of the node of that id or name. Raises ``Problem`` if there is none."""
     return text if text.startswith("node_") else str(client.node(text)["id"])
 
 
 def tenant_named(client: "RestClient", text: str) -> str:
-    """The id of the tenant of that id or name. Raises ``CommandError``."""
+    """Return the id of the tenant of that id or name. Raises ``CommandError``."""
     if text.startswith("ten_"):
         return text
     return _named("tenant", text, [(str(each["id"]), str(each["name"])) for each in client.tenants()])
 
 
 def person_named(client: "RestClient", text: str) -> str:
-    """The id of the person of that id or name. Raises ``CommandError``."""
+    """Return the id of the person of that id or name. Raises ``CommandError``."""
     if text.startswith("prs_"):
         return text
     return _named("person", text, [(str(each["id"]), str(each["name"])) for each in client.persons()])
@@ -130,7 +131,7 @@ def _named(noun: str, text: str, known: list[tuple[str, str]]) -> str:
 
 
 def gpu_named(client: "RestClient", text: str) -> str:
-    """The UUID that ``text`` begins, ends or shortens, where it is one GPU's alone. Raises ``CommandError``."""
+    """Return the UUID that ``text`` begins, ends or shortens, if it is one GPU's alone. Raises ``CommandError``."""
     uuids = [str(gpu["uuid"]) for gpu in client.gpus(uuid=text)] if _UUID_PART.fullmatch(text) else []
     if text in uuids:
         return text
@@ -148,9 +149,9 @@ def gpu_named(client: "RestClient", text: str) -> str:
 
 
 def shortened(uuids: list[str], *, is_whole_fleet: bool = True) -> dict[str, str]:
-    """UUID → its beginning, or its beginning and end, where that tells all of them apart; else as it is.
+    """Return UUID → its beginning, or its beginning and end, if all differ in it; else the whole.
 
-    Where they are not the whole fleet, as much stays as tells them from the others too.
+    If they are not the whole fleet, more digits stay, to distinguish them from other GPUs too.
     """
     lengths = ((12, 0), (12, 4), (17, 4), (17, 8))
     for head, tail in lengths if is_whole_fleet else lengths[2:]:

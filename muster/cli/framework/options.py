@@ -1,4 +1,4 @@
-"""A value of an option that cannot be read, by the option's name."""
+"""Errors about an option's value that cannot be read, with the option's name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +7,13 @@ import typer
 
 
 def unfit(option: str, words: str) -> typer.BadParameter:
-    """``words``: its fault, and what is accepted."""
+    """Return the error. ``words``: the fault, and what is accepted."""
     return typer.BadParameter(words, param_hint=f"'{option}'")
 
 
 @contextmanager
 def value_of(option: str) -> Iterator[None]:
-    """A ``ValueError`` within is one of this option's value."""
+    """Turn a ``ValueError`` in the block into an error about this option's value."""
     try:
         yield
     except ValueError as fault:

@@ -1,4 +1,4 @@
-"""The one way in which commands answer. A command returns what it found or did; how that is shown is decided here.
+"""Output of commands. A command returns its result, and this module decides how it is shown.
 
 ``@reads`` gives a list or show its ``--json --yaml --wide --watch``; ``@changes`` gives a verb its ``--json --yaml``.
 """
@@ -39,22 +39,22 @@ class Format:
 
 
 class Answer(Protocol):
-    """What a command returns."""
+    """Result that a command returns."""
 
     @property
     def code(self) -> int: ...
 
     def documents(self) -> Sequence[object]:
-        """The objects of which it is made: for a watch, what may change one by one."""
+        """Return the objects of the answer, which a watch compares one by one."""
 
     def lines(self, shape: Format) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Objects of one kind. ``empty`` is what to say, and what to do, when there is none; ``notes`` follow the table.
+    """Objects of one kind. ``empty`` is shown if there is none, with what to do; ``notes`` follow the table.
 
-    ``is_streamed``: as JSON one object a line, as tools of a host speak that no API is behind.
+    ``is_streamed``: as JSON one object a line, as tools of a host print that have no API.
     """
 
     found: Sequence[Any]
@@ -83,9 +83,9 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One object, said in lines; a part of them may be a table. ``is_verbatim``: no line is folded.
+    """One object as lines, some of which may be a table. ``is_verbatim``: no line is folded.
 
-    ``is_one_line``: as JSON it is, as of the commands that need no server.
+    ``is_one_line``: its JSON is one line, as for commands that need no server.
     """
 
     found: Any
@@ -112,7 +112,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Inside a page."""
+    """Table inside a page."""
 
     columns: Sequence[Column]
     rows: Sequence[Document]
@@ -128,9 +128,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a change made. ``note`` goes to the error stream: for people, beside what a program reads.
+    """Result of a change. ``note`` goes to the error stream: for people, separate from what a program reads.
 
-    ``then``: what goes on once this was said, such as following logs; its exit code.
+    ``then``: a function to run after the output, such as following logs; its exit code is the command's.
     """
 
     found: Document
@@ -154,7 +154,7 @@ class Done:
 
 
 def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work]:
-    """Register a list or show, which returns an ``Answer`` and changes nothing, so that it may be asked again."""
+    """Register a list or show, which returns an ``Answer`` and changes nothing, so that a watch may repeat it."""
 
     def registered(work: Work) -> Work:
         def command(**given: Any) -> int:
@@ -201,7 +201,7 @@ def _answer_of(found: Answer) -> Answer:
 def _with_options(
     command: Callable[..., int], work: Callable[..., Any], added: Mapping[str, tuple[Any, Any]]
 ) -> Callable[..., int]:
-    """``command`` with the parameters of ``work`` and those added, as Typer reads them."""
+    """Return ``command`` with the parameters of ``work`` and the added ones, as Typer reads them."""
     own = inspect.signature(work, eval_str=True)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -215,7 +215,7 @@ def _with_options(
 
 
 def show(answer: Answer, shape: Format) -> int:
-    """Print it; its exit code."""
+    """Print an answer and return its exit code."""
     for line in answer.lines(shape):
         say(line)
     if not isinstance(answer, Done):
@@ -226,7 +226,7 @@ def show(answer: Answer, shape: Format) -> int:
 
 
 def say(line: str) -> None:
-    """To stdout at once, whatever its encoding can hold."""
+    """Print a line to stdout at once; a character that its encoding cannot hold is replaced."""
     if _is_utf8():
         sys.stdout.write(line + "\n")
     else:
@@ -240,7 +240,7 @@ def json_of(document: object, *, indent: int | None = None) -> str:
 
 
 def wrote_json(document: object, path: Path | None) -> bool:
-    """``--json OUT``: to a file, or with ``-`` to stdout; whether that is all that was asked for.
+    """Write ``--json OUT`` to a file, or with ``-`` to stdout, and return whether that is the whole output.
 
     Raises:
         CommandError: the file cannot be written.
@@ -258,10 +258,10 @@ def wrote_json(document: object, path: Path | None) -> bool:
 
 
 def require_place(path: Path | None, *inputs: Path | None) -> None:
-    """Of ``--json OUT``, before the work is done: its folder is there, and it is none of the ``inputs``.
+    """Require before the work that ``--json OUT`` can be written: its folder exists, and it is none of the ``inputs``.
 
     Raises:
-        CommandError: it cannot be written, or what is read would be overwritten.
+        CommandError: it cannot be written, or an input would be overwritten.
     """
     if path is None or str(path) == "-":
         return
@@ -273,7 +273,7 @@ def require_place(path: Path | None, *inputs: Path | None) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """What was there stays until all is written; a device or a pipe is written as it is."""
+    """Write a file so that the old content stays until all is written; a device or a pipe is written directly."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
     else:
@@ -287,7 +287,7 @@ def yaml_of(document: object) -> str:
 
 
 def _json_array(documents: Iterable[object]) -> Iterator[str]:
-    """One array for a parser, one object a line for ``grep``."""
+    """Yield one array for a parser, with one object a line for ``grep``."""
     lines = [json_of(document) for document in documents]
     yield "[" + (",\n ".join(lines)) + "]"
 
@@ -297,12 +297,12 @@ def _is_utf8() -> bool:
 
 
 def moment_of(told: str) -> str:
-    """In UTC, to the second: what the API tells has its microseconds."""
+    """Return a time in UTC to the second; the API's times have microseconds."""
     return datetime.fromisoformat(told).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(moment: str | None) -> str:
-    """How long ago, in one unit."""
+    """Return how long ago a time was, in one unit."""
     if moment is None:
         return "never"
     return age_of((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
@@ -317,7 +317,7 @@ def age_of(passed_s: float) -> str:
 
 
 def until(moment: str) -> str:
-    """When, from now, in one unit."""
+    """Return how far ahead a time is, in one unit."""
     seconds = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
     if seconds <= 0:
         return "now"

@@ -1,8 +1,8 @@
-"""Changes that were asked and not yet answered. Each has a file that holds its idempotency key, written before the
-request is sent and removed with the answer.
+"""Changes that were requested and not yet answered.
 
-The process that asks holds the file's lock. A repetition of the same words finds a file whose owner is gone and asks
-under its key, so that it is one change; beside an owner that lives it is a change of its own.
+Each has a file with its idempotency key, written before the request is sent and removed with the answer. The requesting
+process holds the file's lock. A repetition of the same command finds a file whose owner has ended and uses its key, so
+that it is one change. If the owner still runs, the repetition is a change of its own.
 """
 
 import fcntl
@@ -25,12 +25,14 @@ from muster.cli.framework.profile import find_profile
 Body = TypeVar("Body", bound=Mapping[str, Any])
 Found = TypeVar("Found", bound=Mapping[str, Any])
 MAX_AGE_S: Final = 23 * 3600
-"""Less than the 24 h for which the server keeps a key."""
+"""Age limit of a key, less than the 24 h for which the server stores it."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """``asked_at``: when an interrupted command first asked this; None where nothing was interrupted."""
+    """Unanswered change. ``asked_at``: time of the first request of an interrupted command; None: none was
+    interrupted.
+    """
 
     key: str
     body: Any
@@ -40,10 +42,10 @@ class Pending:
 
 
 def once(asked: object, body: Body, send: Callable[[Body, str], Found], *, what: str) -> Found:
-    """What ``send(body, idempotency key)`` answers. Interrupted, it says how to learn what became of it.
+    """Return the answer of ``send(body, idempotency key)``. If interrupted, show how to find out its outcome.
 
-    ``asked`` is what makes this change this change, as it was typed; of a repetition the first ``body`` is sent again,
-    since a moment in it (``--for 2h``) has moved on. ``what`` names it in words: "the job".
+    ``asked`` identifies the change, as it was typed. A repetition sends the first ``body`` again, since a time in it
+    (``--for 2h``) has moved on. ``what`` names the change in messages: "the job".
     """
     with _pending(_digest([find_profile().api_url, asked]), body) as pending:
         if pending.asked_at is not None:
@@ -64,7 +66,9 @@ def once(asked: object, body: Body, send: Callable[[Body, str], Found], *, what:
 
 
 def _is_answered(fault: Exception) -> bool:
-    """A refusal is an answer; silence, or a fault of the server's, leaves open what became of it."""
+    """Return whether the server answered: a refusal is an answer; silence or a server's fault leaves the
+    outcome open.
+    """
     status = getattr(fault, "status", None)
     return isinstance(status, int) and 400 <= status < 500 and status not in {408, 425, 429}
 
@@ -80,7 +84,7 @@ def folder() -> Path:
 
 @contextmanager
 def _pending(digest: str, body: object) -> Iterator[Pending]:
-    """Best effort: without a writable home, a repetition after an interruption may be a second change."""
+    """Yield the pending change, on a best effort: without a writable home, a repetition may be a second change."""
     try:
         folder().mkdir(parents=True, exist_ok=True, mode=0o700)
         pending = _adopted(digest) or _begun(digest, body)
@@ -94,7 +98,7 @@ def _pending(digest: str, body: object) -> Iterator[Pending]:
 
 
 def _adopted(digest: str) -> Pending | None:
-    """The newest one whose owner is gone; what is too old is removed on the way."""
+    """Return the newest change whose owner has ended; files that are too old are removed meanwhile."""
     for path in sorted(folder().glob("*.json"), key=lambda path: path.name):
         with suppress(OSError, ValueError, KeyError, TypeError):
             file = path.open("r+", encoding="utf-8")

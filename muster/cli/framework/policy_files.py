@@ -1,4 +1,4 @@
-"""A policy in a file, read and validated without a server: all that is wrong with it at once."""
+"""A policy in a file, read and validated without a server, with all its faults at once."""
 
 import json
 from itertools import islice
@@ -16,7 +16,7 @@ MOST_FAULTS: Final = 10
 
 
 def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `muster policy show`.") -> dict[str, Any]:
-    """Raises ``CommandError`` with ``code`` and ``hint`` for what is no mapping in YAML."""
+    """Return a file's mapping. Raises ``CommandError`` with ``code`` and ``hint`` if it is no mapping in YAML."""
     import yaml
 
     from muster.cli.framework.yaml_loading import load_yaml
@@ -25,7 +25,7 @@ def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `must
         document = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
+        raise CommandError(f"{path}: cannot be read as YAML ({words})", "Fix it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", hint, code)
     _require_json(path, document, hint, code)
@@ -47,7 +47,7 @@ def _require_json(path: Path, document: dict[str, Any], hint: str, code: Exit) -
 
 
 def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
-    """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
+    """Return the policy, or None with every fault: its place (a JSON pointer) and its text, as in the API."""
     try:
         return validated_at_once(Policy, document), []
     except ValidationFailedError as refused:
@@ -55,7 +55,7 @@ def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, s
 
 
 def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:
-    """Raises ``CommandError`` with ``code`` and every fault."""
+    """Return a file's policy. Raises ``CommandError`` with ``code`` and every fault."""
     policy, faults = validated(document_of(path, code))
     if policy is None:
         said = "; ".join(fault_words(each) for each in faults)
@@ -64,10 +64,10 @@ def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:
 
 
 def fault_words(fault: Any) -> str:
-    """``fault``: a pointer and a detail."""
+    """Return a fault, which has a pointer and a detail, as text."""
     return f"{place_words(fault['pointer'], 'the whole')}: {fault['detail']}"
 
 
 def place_words(pointer: str, whole: str) -> str:
-    """As people write a path of keys; ``whole``: of the document itself."""
+    """Return a pointer as people write a path of keys; ``whole``: text for the document itself."""
     return pointer.lstrip("/").replace("/", ".") or whole

@@ -1,7 +1,7 @@
-"""Which control plane, and with which key.
+"""Choice of the control plane and the key.
 
-In this order: ``--profile`` or ``MUSTER_PROFILE``; ``MUSTER_API_URL`` with ``MUSTER_API_KEY_FILE``; what
-``muster profile use`` chose; the local stack found upward from this folder.
+In this order: ``--profile`` or ``MUSTER_PROFILE``; ``MUSTER_API_URL`` with ``MUSTER_API_KEY_FILE``; the choice of
+``muster profile use``; the local stack found upward from this folder.
 """
 
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 LOCAL: Final = "local"
-"""The name of the local stack's profile, which nobody adds."""
+"""The name of the local stack's profile, which exists without being added."""
 LOCAL_FILE: Final = Path(".muster") / "cli.json"
 _BY_VARIABLES: Final = "environment"
 _chosen: str | None = None
@@ -24,7 +24,9 @@ _chosen: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``operator_key_file``: for fleet-wide commands, where it is another than the tenant's. ``chosen_by``: words."""
+    """Control plane and keys. ``operator_key_file``: for fleet-wide commands, if it is another key. ``chosen_by``:
+    text.
+    """
 
     api_url: str
     key_file: Path
@@ -38,17 +40,17 @@ class Profile:
 
 
 class NothingNamedError(CommandError):
-    """No control plane is named; whoever needs none may go on without."""
+    """No control plane is named; a command that needs none may continue without one."""
 
 
 def choose(name: str | None) -> None:
-    """What ``--profile`` or ``MUSTER_PROFILE`` said, for this process."""
+    """Store the name from ``--profile`` or ``MUSTER_PROFILE`` for this process."""
     global _chosen  # noqa: PLW0603  # an option of the root, which every command below reads
     _chosen = name or None
 
 
 def find_profile() -> Profile:
-    """Raises ``CommandError`` when nothing says where to go, or what was named does not exist."""
+    """Return the profile. Raises ``CommandError`` if no control plane is named, or the named one does not exist."""
     if _chosen is not None:
         return replace(named_profile(_chosen), chosen_by="--profile or MUSTER_PROFILE")
     given = _by_variables()
@@ -66,7 +68,7 @@ def find_profile() -> Profile:
 
 
 def _by_variables() -> Profile | None:
-    """Both together, or none: the key of one control plane is never sent to another."""
+    """Return the profile of both variables together, or None: the key of one control plane is never sent to another."""
     api_url, key_file = os.environ.get("MUSTER_API_URL"), os.environ.get("MUSTER_API_KEY_FILE")
     if not api_url and not key_file:
         return None
@@ -85,7 +87,7 @@ def _by_variables() -> Profile | None:
 
 
 def local_profile() -> Profile | None:
-    """Of the stack that ``muster up`` keeps in this folder or one above it."""
+    """Return the profile of the stack that ``muster up`` runs in this folder or one above it."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         document = _mapping_in(folder / LOCAL_FILE)
         if document is not None:
@@ -95,7 +97,7 @@ def local_profile() -> Profile | None:
 
 
 def named_profile(name: str) -> Profile:
-    """Raises ``CommandError`` naming the profiles that there are."""
+    """Return a profile. Raises ``CommandError`` naming the existing profiles."""
     if name == LOCAL:
         local = local_profile()
         if local is None:
@@ -122,10 +124,10 @@ def file() -> Path:
 
 
 def stored() -> dict[str, Any]:
-    """``current`` and ``profiles``: name → document.
+    """Return ``current`` and ``profiles``: name → document.
 
     Raises:
-        CommandError: the file is there and is not ours.
+        CommandError: the file exists and is not a file of profiles.
     """
     path = file()
     if not path.exists():
@@ -137,7 +139,7 @@ def stored() -> dict[str, Any]:
         or not isinstance(profiles, dict)
         or not all(isinstance(each, dict) for each in profiles.values())
     ):
-        raise CommandError(f"{path} cannot be read as profiles", "Mend or remove it.", Exit.USAGE)
+        raise CommandError(f"{path} cannot be read as profiles", "Correct or remove it.", Exit.USAGE)
     return {"current": (document or {}).get("current") or LOCAL, "profiles": profiles}
 
 
@@ -150,10 +152,10 @@ def _mapping_in(path: Path) -> dict[str, Any] | None:
 
 
 def _profile_of(name: str, document: dict[str, Any], state_dir: Path | None) -> Profile:
-    """Raises ``CommandError`` where it lacks the address or the key's file."""
+    """Return the profile of a document. Raises ``CommandError`` if it lacks the address or the key's file."""
     if not document.get("api_url") or not document.get("key_file"):
         raise CommandError(
-            f"the profile {name!r} lacks api_url or key_file", "Add it again, or mend its file.", Exit.USAGE
+            f"the profile {name!r} lacks api_url or key_file", "Add it again, or correct its file.", Exit.USAGE
         )
 
     def path(key: str) -> Path | None:
@@ -172,7 +174,7 @@ def _profile_of(name: str, document: dict[str, Any], state_dir: Path | None) -> 
 
 
 def open_client(*, as_operator: bool = False) -> "RestClient":
-    """A client with the profile's key, or with its operator key for fleet-wide commands."""
+    """Return a client with the profile's key, or with its operator key for fleet-wide commands."""
     from muster.client.rest import RestClient
 
     profile = find_profile()
@@ -181,7 +183,7 @@ def open_client(*, as_operator: bool = False) -> "RestClient":
 
 
 def read_key(path: Path) -> str:
-    """Raises ``CommandError`` for a file that cannot be read or holds no key."""
+    """Return the key in a file. Raises ``CommandError`` if it cannot be read or is empty."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -36,7 +36,7 @@ COLUMNS: Final = (
 
 @reads(app, "list", example="muster profile list")
 def list_profiles() -> Listing:
-    """Every profile, and which one commands use here."""
+    """List every profile, and show which one commands use here."""
     found = [] if profile.local_profile() is None else [profile.named_profile(LOCAL)]
     found += [profile.named_profile(name) for name in sorted(profile.stored()["profiles"])]
     used = _used()
@@ -51,7 +51,7 @@ def list_profiles() -> Listing:
 
 @reads(app, "show", example="muster profile show prod")
 def show(name: Annotated[str | None, typer.Argument(help="By default the one in use.")] = None) -> Page:
-    """One profile and, where its control plane answers, whose key it holds."""
+    """Show one profile and, if its control plane answers, whose key it holds."""
     found = profile.find_profile() if name is None else profile.named_profile(name)
     document = _document(found, is_in_use=_is_used(found))
     lines = [f"{found.name}  {found.api_url}", f"  key {found.key_file}"]
@@ -66,7 +66,7 @@ def show(name: Annotated[str | None, typer.Argument(help="By default the one in 
 
 @changes(app, "use", example="muster profile use prod")
 def use(name: Name) -> Done:
-    """From now on commands go there; ``local`` is the stack of the folder one is in."""
+    """Use a control plane from now on; ``local`` is the stack of the current folder."""
     if name != LOCAL:
         profile.named_profile(name)
     _store(profile.stored() | {"current": name})
@@ -107,10 +107,10 @@ def add(
 
 @changes(app, "remove", example="muster profile remove prod")
 def remove(name: Name) -> Done:
-    """Forget it. Its key stays open: `muster key revoke` closes it."""
+    """Remove a profile. Its key stays open: `muster key revoke` closes it."""
     profile.named_profile(name)
     if name == LOCAL:
-        raise CommandError("the local stack's profile lies in its folder", "It goes with .muster/.", Exit.USAGE)
+        raise CommandError("the local stack's profile is in its folder", "Remove .muster/ to remove it.", Exit.USAGE)
     known = profile.stored()
     del known["profiles"][name]
     _kept_key_file(name).unlink(missing_ok=True)

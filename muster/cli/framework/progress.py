@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
 class Progress(Protocol):
     def tell(self, words: str, done: float | None = None, total: float | None = None) -> None:
-        """Where the work is; without ``total`` nobody knows how much it is."""
+        """Show the current step; without ``total`` the amount of work is unknown."""
 
 
 @contextmanager
 def progress(what: str, *, has_lines: bool = True) -> Iterator[Progress]:
-    """``what`` stands before the bar. ``has_lines=False``: of short work, of which a log needs no line."""
+    """Yield a display of progress. ``what`` stands before the bar. ``has_lines=False``: for short work, without log
+    lines.
+    """
     if not sys.stderr.isatty() or "TERM" not in os.environ or os.environ["TERM"] == "dumb":
         yield _Lines(what, is_silent=not has_lines)
         return

@@ -1,7 +1,7 @@
-"""What may leave a machine: no key, no token, no password, whatever file or answer it stood in.
+"""Redaction of texts and documents that leave a machine: no key, token or password from any file or answer.
 
-Two ways at once: by shape (our tokens, passwords in addresses, members named like secrets), and by value: whatever
-stands in this machine's own secret files and settings is struck out wherever it turns up, also encoded.
+It works in two ways at once: by shape (our tokens, passwords in addresses, members named like secrets), and by value:
+the values in this machine's own secret files and settings are struck out wherever they appear, also encoded.
 """
 
 import base64
@@ -14,9 +14,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 STRUCK: Final = "[struck out]"
 LEAST_SECRET: Final = 8
-"""Shorter values would strike out plain words."""
+"""Length below which a value is no secret, since it would strike out plain words."""
 _NO_SECRETS: Final = frozenset({"postgres", "broker", "spool", "logs", "checkpoints", "attempts"})
-"""Folders of a state folder that hold much, and no file that is a secret."""
+"""Folders of a state folder that are large, and hold no secret file."""
 _SECRET_SUFFIXES: Final = frozenset({".key", ".token", ".url", ".pem", ".password"})
 _NAMED: Final = re.compile(r"(?i)(secret|token|password|passphrase|authorization|cookie|api_?key|private_?key|dsn)")
 _NOT_SECRET: Final = re.compile(r"(?i)(_file|_path|_id|_prefix|tokens?_per_\w+)$")
@@ -31,7 +31,7 @@ _PEM: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*
 
 
 class Redaction:
-    """Strikes out of texts and documents what must not leave."""
+    """Replacement of secrets in texts and documents that must not leave this machine."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret) if len(form) >= LEAST_SECRET}
@@ -48,7 +48,7 @@ class Redaction:
         return _ASSIGNED.sub(self._struck_assignment, words)
 
     def document(self, value: Any) -> Any:
-        """The same document, in which members named like secrets have no value."""
+        """Return the same document, in which members named like secrets have no value."""
         if isinstance(value, Mapping):
             return {
                 self.text(str(name)): STRUCK if _is_secret(str(name), each) else self.document(each)
@@ -69,7 +69,7 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """As it stands, and as it would stand in an address, in base64, as hexadecimal digits."""
+    """Yield a secret as it is, and as it would be in an address, in base64, and as hexadecimal digits."""
     yield secret
     yield quote(secret, safe="")
     yield unquote(secret)
@@ -78,7 +78,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def secrets_in(folder: Path) -> Iterator[str]:
-    """The values of secret files under a state folder: keys, tokens, addresses with passwords, private keys."""
+    """Yield the values of secret files under a state folder: keys, tokens, addresses with passwords, private keys."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _NO_SECRETS)
         for name in sorted(files):
@@ -88,7 +88,7 @@ def secrets_in(folder: Path) -> Iterator[str]:
 
 
 def secrets_of_file(path: Path) -> Iterator[str]:
-    """Each line of it, of an address the password; nothing of a file that cannot be read or is no text."""
+    """Yield each line of a file, or the password of an address; none if it cannot be read or is no text."""
     try:
         if not path.is_file() or path.stat().st_size > 64 * 1024:
             return

@@ -13,7 +13,7 @@ _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT]i?B)")
 
 
 def bytes_of(text: str | None, option: str) -> int | None:
-    """Raises ``typer.BadParameter``, which names the option, for anything else."""
+    """Return the bytes of a size. Raises ``typer.BadParameter``, which names the option, for any other text."""
     if text is None:
         return None
     match = _SIZE.fullmatch(text.strip())
@@ -23,7 +23,7 @@ def bytes_of(text: str | None, option: str) -> int | None:
 
 
 def size_in_words(num_bytes: int | None) -> str:
-    """In whole units of 1,000, as disks are sold by."""
+    """Return a size as text, in units of powers of 1,000, as disks are sold by."""
     if num_bytes is None:
         return "–"
     value = float(num_bytes)

@@ -1,4 +1,4 @@
-"""Tables on a terminal: what the next command is typed with stays whole, free text is folded, nothing is cut."""
+"""Tables on a terminal: ids and other arguments of commands stay whole, free text is folded, and nothing is cut."""
 
 import os
 import re
@@ -15,10 +15,10 @@ Document = Mapping[str, Any]
 NARROW: Final = 80
 GAP: Final = "  "
 LEAST_TEXT: Final = 16
-"""Columns that folded text keeps, however little room is left."""
+"""Least width of folded text, however little space is left."""
 _COMMAND: Final = re.compile(r"`[^`]+`")
 _KEPT: Final = "\x00"
-"""A space at which no line ends; ``printable`` has left no other."""
+"""Stand-in for a space at which no line may break; ``printable`` removes every other one."""
 _STYLES: Final = {
     "SUCCEEDED": "32",
     "HEALTHY": "32",
@@ -48,9 +48,9 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``cell`` is what stands in it; ``wide`` what stands there with ``--wide``, where that is more.
+    """Column of a table. ``cell`` gives its text; ``wide`` gives a longer text for ``--wide``.
 
-    ``is_text``: free words, which may be folded over several lines; all else stays whole.
+    ``is_text``: free text, which may be folded over several lines; all else stays whole.
     """
 
     name: str
@@ -61,19 +61,19 @@ class Column:
 
 
 def has_colour() -> bool:
-    """Colour helps on a terminal and never says what words do not."""
+    """Return whether to use colour: on a terminal only. Colour never adds information that the text lacks."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def width() -> int:
-    """Of the terminal; ``COLUMNS``, else 80, where there is none."""
+    """Return the terminal's width; without a terminal, ``COLUMNS`` or 80."""
     return max(20, shutil.get_terminal_size((NARROW, 24)).columns)
 
 
 def table_lines(
     columns: Sequence[Column], documents: Sequence[Any], *, is_wide: bool, has_header: bool = True, indent: int = 0
 ) -> Iterator[str]:
-    """Of the terminal's width less ``indent``, or as wide as the values are."""
+    """Yield a table's lines within the terminal's width less ``indent``, or as wide as the values are."""
     shown = [column for column in columns if is_wide or not column.only_wide]
     rows = [[_words(column, document, is_wide=is_wide) for column in shown] for document in documents]
     heads = [column.name if has_header else "" for column in shown]
@@ -92,12 +92,12 @@ def _words(column: Column, document: Document, *, is_wide: bool) -> str:
 
 
 def printable(words: str) -> str:
-    """On one line, and without what would steer a terminal: others wrote these words."""
+    """Return text on one line, without characters that would control a terminal: others wrote it."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in words)
 
 
 def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
-    """Free text shares what the others leave; the narrow ones of it keep their own width."""
+    """Return widths: free text shares the width that the other columns leave; a narrow one keeps its own."""
     texts = [at for at, column in enumerate(columns) if column.is_text]
     left = room - len(GAP) * (len(columns) - 1) - sum(each for at, each in enumerate(widths) if at not in texts)
     fitted = list(widths)
@@ -126,7 +126,7 @@ def _painted(words: str, style: str) -> str:
 
 
 def paragraphs(lines: Sequence[str], *, is_wide: bool) -> Iterator[str]:
-    """Each line within the terminal's width, its rest under its own indent; an id is never broken."""
+    """Yield each line folded to the terminal's width, under its own indent; an id is never broken."""
     for line in map(_kept_indent, lines):
         indent = line[: len(line) - len(line.lstrip())]
         if is_wide or cell_len(line) <= width():
@@ -136,7 +136,7 @@ def paragraphs(lines: Sequence[str], *, is_wide: bool) -> Iterator[str]:
 
 
 def _folded(words: str, room: int, *, first: str = "", rest: str = "", breaks_words: bool = True) -> list[str]:
-    """A command in backticks stays on one line, so that it can be copied."""
+    """Fold text; a command in backticks stays on one line, so that it can be copied."""
     kept = _COMMAND.sub(lambda found: found[0].replace(" ", _KEPT), words)
     lines = textwrap.wrap(
         kept,

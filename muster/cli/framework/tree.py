@@ -1,4 +1,4 @@
-"""The command's tree, of which each branch is imported when it is asked for: ``muster --help`` imports none."""
+"""The command's tree, each branch of which is imported on its first use: ``muster --help`` imports none."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,11 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """``room``: module and name of a Typer application or function, such as ``muster.cli.job.jobs:app``.
+    """Branch of the tree. ``room``: module and name of a Typer application or function, such as
+    ``muster.cli.job.jobs:app``.
 
-    ``words`` stand in the root's help; the branch itself says the same (held by a test). ``example``: of a function,
-    which has no group to name it.
+    ``words`` stand in the root's help; the branch itself has the same text (held by a test). ``example``: of a
+    function, which has no group to name it.
     """
 
     room: str
@@ -26,7 +27,7 @@ class Branch:
 
 
 class Nouns(TyperGroup):
-    """A group that says which commands it has to whoever names another."""
+    """A group that lists its commands if an unknown one is named."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
@@ -75,7 +76,7 @@ class LazyGroup(TyperGroup):
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Names and words suffice: load nothing."""
+        """Use the branches' names and descriptions alone, and import nothing."""
         self._is_naming = True
         try:
             yield

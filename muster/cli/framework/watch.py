@@ -1,4 +1,4 @@
-"""``--watch``: the same answer again when something happened, at the latest after an interval, until Ctrl-C."""
+"""The option ``--watch`` shows an answer again after an event, at the latest after an interval, until Ctrl-C."""
 
 import shutil
 import sys
@@ -16,13 +16,15 @@ from muster.cli.framework.tables import width
 
 LEAST_S: Final = 0.2
 GATHER_S: Final = 0.2
-"""After an event, others follow: one look for all of them."""
+"""Wait after an event for others that follow it, so that one query covers them."""
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
 def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
-    """The first look's faults are raised; later ones are said, and looked past."""
+    """Show the answer until Ctrl-C. The first query's faults are raised; later ones are shown, and the watch
+    continues.
+    """
     interval_s = seconds_of(every, "--every") or 0.0
     if interval_s < LEAST_S:
         raise CommandError(f"--every {every} is too often", "Write 0.2s or more.", Exit.USAGE)
@@ -55,7 +57,7 @@ def _looked_again(look: Callable[[], Answer], last: Answer, screen: "_Display", 
 
 
 class _Woken:
-    """By the stream of events where this key may follow it; else by time alone."""
+    """Wait for events, by their stream if this key may follow it; else by time alone."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -85,15 +87,15 @@ class _Display(ABC):
 
     @abstractmethod
     def draw(self, answer: Answer, shape: Format, fault: str) -> None:
-        """The newest answer, and what is wrong with it, if anything."""
+        """Show the newest answer, and its fault if there is one."""
 
     def left(self) -> Sequence[str]:
-        """What is left when Ctrl-C ends it."""
+        """Return the lines that stay when Ctrl-C ends the watch."""
         return ()
 
 
 class _Screen(_Display):
-    """A terminal, drawn over; its last picture stays."""
+    """Display on a terminal, drawn over; its last picture stays."""
 
     def __init__(self) -> None:
         self._last: list[str] = []
@@ -124,7 +126,7 @@ class _Screen(_Display):
 
 
 class _Pages(_Display):
-    """A pipe or file: each picture under its time, when it differs from the one before."""
+    """Display on a pipe or file: each picture under its time, if it differs from the one before."""
 
     def __init__(self) -> None:
         self._last: list[str] = []
@@ -139,7 +141,7 @@ class _Pages(_Display):
 
 
 class _Objects(_Display):
-    """For programs: each object when it is new or has changed, one a line (JSON) or one a document (YAML)."""
+    """Display for programs: each object when it is new or has changed, one a line (JSON) or one a document (YAML)."""
 
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()

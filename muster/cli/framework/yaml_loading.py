@@ -1,4 +1,4 @@
-"""YAML as people write it by hand: a key that stands twice in one mapping is a mistake, not the last word."""
+"""YAML as people write it by hand: a key that stands twice in one mapping is an error, and the last does not win."""
 
 from typing import Any, Final
 
@@ -7,12 +7,14 @@ from yaml.constructor import ConstructorError
 
 _MERGE = "tag:yaml.org,2002:merge"
 MOST_VALUES: Final = 1_000_000
-"""With each alias counted as all that it stands for: a kilobyte of them can stand for a billion."""
+"""Most values, with each alias counted as all its values: a kilobyte of aliases can stand for a billion."""
 
 
 class _EachKeyOnce(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Before merge keys (``<<``) are filled in: what stands in a mapping itself may override what they bring."""
+        """Refuse a duplicate key before merge keys (``<<``) are filled in, since a mapping's own keys may override
+        merged ones.
+        """
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen = set[tuple[str, str]]()
         for key, _ in node.value:
@@ -25,7 +27,10 @@ class _EachKeyOnce(yaml.SafeLoader):
 
 
 def load_yaml(text: str) -> Any:
-    """Raises ``yaml.YAMLError``: it is none, has a key twice, or is more than ``MOST_VALUES``; says line and column."""
+    """Return the document. Raises ``yaml.YAMLError``, with line and column, if the text is not valid.
+
+    It is not valid if it is no YAML, has a key twice, or holds more than ``MOST_VALUES`` values.
+    """
     loader = _EachKeyOnce(text)
     try:
         node = loader.get_single_node()
@@ -41,7 +46,9 @@ def load_yaml(text: str) -> Any:
 
 
 def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
-    """Of this node and all below it. One that is within itself counts once there: who reads it refuses it."""
+    """Return the values of this node and all below it. One within itself counts once there: the constructor
+    refuses it.
+    """
     if id(node) not in known:
         known[id(node)] = 1
         if isinstance(node, yaml.SequenceNode):

@@ -1,1 +1,1 @@
-"""Commands on GPUs and on what their health is judged by."""
+"""Commands on GPUs and on the data by which their health is judged."""

@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 @reads(app, "list", example="muster breaker list")
 def list_breakers() -> Listing:
-    """Its scopes: open ones first, then the fullest."""
+    """List the breaker's scopes: open ones first, then the fullest."""
     with open_client(as_operator=True) as client:
         found = client.breakers()
     scopes = [{"breaker": breaker["name"], **scope} for breaker in found for scope in breaker["scopes"]]
@@ -38,14 +38,16 @@ def close(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Let rules act in a scope again. Moves that waited for it are made within a minute."""
+    """Let rules act in a scope again. Transitions that waited for it are applied within a minute."""
     with open_client(as_operator=True) as client:
         found = client.close_breaker(breaker, _named(client, breaker, scope), reason, dry_run=dry_run)
     return Done(found, f"{breaker} is closed in {scope}")
 
 
 def _named(client: "RestClient", breaker: str, text: str) -> str:
-    """The scope of that name, or the open one that ``text`` begins; else ``text``: the API says what is wrong."""
+    """Return the scope of that name, or the open one that ``text`` begins; else ``text``, which the API then
+    refuses.
+    """
     scopes = [scope for each in client.breakers() if each["name"] == breaker for scope in each["scopes"]]
     if text in {scope["scope"] for scope in scopes}:
         return text

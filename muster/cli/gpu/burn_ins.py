@@ -31,7 +31,7 @@ def list_burn_ins(
     outcome: Annotated[list[str] | None, typer.Option(help="passed or failed.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
 ) -> Listing:
-    """The newest order first."""
+    """List burn-ins, the newest order first."""
     with open_client(as_operator=True) as client:
         found = client.burn_ins(
             gpu=None if gpu is None else gpu_named(client, gpu),
@@ -54,7 +54,7 @@ def list_burn_ins(
 
 @reads(app, "show", example="muster burnin show bi_…")
 def show(burn_in_id: Annotated[str, typer.Argument(metavar="BURN-IN", help="bi_…")]) -> Page:
-    """One with its figures."""
+    """Show one burn-in with its figures."""
     with open_client(as_operator=True) as client:
         return _page(client.burn_in(burn_in_id))
 
@@ -68,7 +68,7 @@ def run(
     must_wait: Annotated[bool, typer.Option("--wait", help="Until its verdict; exit code 1 unless it passed.")] = False,
     dry_run: DryRun = False,
 ) -> Done | Page:
-    """Order one; it runs as soon as nothing holds the GPU."""
+    """Order a burn-in; it runs as soon as no job or repair uses the GPU."""
     wait_s = seconds_of(timeout, "--timeout") or 0.0
     with open_client(as_operator=True) as client:
         uuid = gpu_named(client, gpu)
@@ -92,7 +92,7 @@ def _waited(client: "RestClient", item: Document, timeout_s: float) -> Document:
         while item["state"] not in {"JUDGED", "ABANDONED"}:
             bar.tell(item["state"], _STEPS.index(item["state"]), len(_STEPS) - 1)
             if time.monotonic() > deadline:
-                advice = f"It goes on; see `muster burnin show {item['id']}`."
+                advice = f"It continues; see `muster burnin show {item['id']}`."
                 raise CommandError(f"{item['id']} is still {item['state']}", advice)
             time.sleep(LOOK_S)
             item = client.burn_in(item["id"])
@@ -123,7 +123,7 @@ def verdict_words(item: Document) -> str:
 
 
 def figure_rows(figures: Document) -> list[tuple[str, str]]:
-    """What a person reads of them: right sums, grown counters, rates."""
+    """Return a burn-in's figures for people: right sums, grown counters, rates."""
     sums = figures["partial_sums"]
     right = sum(1 for each in sums if each["golden"] == each["measured"])
     grown = {name: delta for name, delta in figures["counter_deltas"].items() if delta}

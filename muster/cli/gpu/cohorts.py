@@ -23,7 +23,7 @@ MEASURES: Final = (
 
 @reads(app, "list", example="muster cohort list")
 def list_cohorts() -> Listing:
-    """Each with what tells it from the others, and its GPUs counted by standing."""
+    """List cohorts, each with its distinguishing attributes, and its GPUs counted by standing."""
     with open_client(as_operator=True) as client:
         found = client.cohorts()
     told = _told_apart_by(found)
@@ -39,7 +39,10 @@ def list_cohorts() -> Listing:
 
 
 def _told_apart_by(cohorts: Sequence[Document]) -> list[str]:
-    """The attributes in which they differ; of a single one the model. A name comes before a number of its own."""
+    """Return the attributes in which the cohorts differ; for a single one, the model.
+
+    The model comes first, and other attributes follow only if the model does not distinguish all.
+    """
     names = list(cohorts[0]["attributes"]) if cohorts else []
     telling = [name for name in names if len({each["attributes"].get(name) for each in cohorts}) > 1]
     if "model" in names:
@@ -51,7 +54,7 @@ def _told_apart_by(cohorts: Sequence[Document]) -> list[str]:
 
 @reads(app, "show", example="muster cohort show H100")
 def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it that no other has.")]) -> Page:
-    """What is equal of its GPUs, where they stand, and what their burn-ins measured."""
+    """Show what all GPUs of a cohort have in common, their standings, and the results of their burn-ins."""
     with open_client(as_operator=True) as client:
         found = client.cohort(_named([str(each["key"]) for each in client.cohorts()], cohort))
     said: list[str | Table] = [
@@ -73,20 +76,22 @@ def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it th
 def drift(
     *, nodes: Annotated[bool, typer.Option("--nodes", help="Name the nodes that differ, the first hundred.")] = False
 ) -> Page:
-    """Who differs from most GPUs of its model, and in what; what keeps the most GPUs out of a gang first."""
+    """List the differences from most GPUs of a model; the difference that keeps the most GPUs out of a gang comes
+    first.
+    """
     with open_client(as_operator=True) as client:
         found = client.cohort_drift()
     lines = [line for each in found for line in _drift_lines(each, with_nodes=nodes)]
-    return Page(found, lines or ["All GPUs of a model are alike in what their agents tell."])
+    return Page(found, lines or ["All GPUs of a model are alike in what their agents report."])
 
 
 def _drift_lines(drift: Document, *, with_nodes: bool) -> Iterator[str]:
     # A node whose GPUs differ among each other is counted with each of their values.
     differing = min(drift["num_nodes"], sum(other["num_nodes"] for other in drift["others"]))
     cost = f"keeps {_counted(drift['num_kept_out'], 'GPU')} out of a gang with the rest"
-    # A server of the release before knows no tiers apart.
+    # A server of the release before does not distinguish tiers.
     if drift["num_kept_out"] and drift.get("mixed_in"):
-        cost += f", but for the tiers {', '.join(drift['mixed_in'])}"
+        cost += f", except for the tiers {', '.join(drift['mixed_in'])}"
     yield f"{drift['model']}: {differing} of {_counted(drift['num_nodes'], 'node')} on another {drift['attribute']}"
     yield f"  most: {drift['majority']}; {cost if drift['num_kept_out'] else 'the policy lets them be mixed'}"
     for other in drift["others"]:
@@ -97,7 +102,7 @@ def _drift_lines(drift: Document, *, with_nodes: bool) -> Iterator[str]:
 
 
 def _named(keys: list[str], text: str) -> str:
-    """Raises ``CommandError`` unless it is one cohort's alone."""
+    """Return the one cohort that ``text`` names. Raises ``CommandError`` if it names none or several."""
     found = [text] if text in keys else [key for key in keys if text.lower() in key.lower()]
     if len(found) == 1:
         return found[0]

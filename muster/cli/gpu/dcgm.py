@@ -1,4 +1,4 @@
-"""``muster dcgm``: what DCGM wrote, read without a server, a GPU or DCGM."""
+"""``muster dcgm`` reads files that DCGM wrote, without a server, a GPU or DCGM."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,9 @@ GPUS: Final = (
 
 @reads(parse, "diag", example="muster dcgm parse diag diag.json")
 def diag(file: File) -> Listing:
-    """The results of `dcgmi diag -r N -j`, a row a test and GPU; as JSON an object a line. Ends with 1 if one fails."""
+    """List the results of `dcgmi diag -r N -j`, a row a test and GPU; as JSON an object a line. Exit code 1 if a test
+    failed.
+    """
     try:
         found = parse_diagnosis(_read(file))
     except DiagnosisError as fault:
@@ -49,7 +51,7 @@ def diag(file: File) -> Listing:
 
 @reads(parse, "metrics", example="muster dcgm parse metrics metrics.txt")
 def metrics(file: File) -> Listing:
-    """A dcgm-exporter's text as readings of ours, a row a GPU; as JSON an object a line."""
+    """List a dcgm-exporter's text as Muster's readings, a row a GPU; as JSON an object a line."""
     found = parse_metrics(_read(file).splitlines())
     if not found.gpus:
         advice = "Wanted is the text of a dcgm-exporter, such as of `curl localhost:9400/metrics`."

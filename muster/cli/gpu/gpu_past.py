@@ -1,4 +1,4 @@
-"""``muster gpu jobs|moves|burn-ins|evidence|latest|history``: what a GPU is telling and has been through."""
+"""``muster gpu jobs|moves|burn-ins|evidence|latest|history`` show a GPU's readings and its past."""
 
 from itertools import islice
 from typing import Annotated, Final
@@ -30,7 +30,7 @@ MOVES: Final = (
 
 
 def _beside(item: Document) -> str:
-    """Its figures with the cohort's median; what lies beyond the tolerance is said first."""
+    """Return a burn-in's figures with the cohort's median; figures beyond the tolerance come first."""
     rates = sorted(item["compared"], key=lambda rate: not rate["is_outlier"])
     return "; ".join(_rate(rate) for rate in rates)
 
@@ -44,7 +44,7 @@ BURN_INS: Final = (
     Column("BURN-IN", lambda item: item["id"]),
     Column("VERDICT", verdict_words),
     Column("AGE", lambda item: age(item["ordered_at"])),
-    Column("BESIDE THE COHORT", _beside, is_text=True),
+    Column("AGAINST THE COHORT", _beside, is_text=True),
 )
 EVIDENCE: Final = (
     Column("EVIDENCE", lambda item: item["id"]),
@@ -75,35 +75,35 @@ def register(app: typer.Typer) -> None:
 
 
 def jobs(gpu: GpuName, limit: Limit = 20) -> Listing:
-    """Every attempt that had it, the newest first, with why it ended."""
+    """List every attempt that had the GPU, the newest first, with the cause of its end."""
     with open_client(as_operator=True) as client:
         found = list(islice(client.gpu_jobs(gpu_named(client, gpu), limit=limit), limit))
     return Listing(found, JOBS, "No job ever had it.")
 
 
 def moves(gpu: GpuName, limit: Limit = 20) -> Listing:
-    """Every move of its standing, the newest first."""
+    """List every transition of its standing, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(islice(client.gpu_standings(gpu_named(client, gpu), limit=limit), limit))
     return Listing(found, MOVES, "It has not moved since it was enrolled.")
 
 
 def burn_ins(gpu: GpuName, limit: Limit = 20) -> Listing:
-    """Its burn-ins, the newest first, each figure beside the newest ones of its cohort."""
+    """List its burn-ins, the newest first, each figure with the newest ones of its cohort."""
     with open_client(as_operator=True) as client:
         found = list(islice(client.gpu_burn_ins(gpu_named(client, gpu), limit=limit), limit))
     return Listing(found, BURN_INS, "It has had no burn-in. `muster burnin run` orders one.")
 
 
 def evidence(gpu: GpuName, limit: Limit = 50) -> Listing:
-    """All that was ever found about it, the newest first."""
+    """List all evidence about it, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(islice(client.evidence(gpu_named(client, gpu), limit=limit), limit))
     return Listing(found, EVIDENCE, "Nothing was ever found about it.")
 
 
 def latest(gpu: GpuName) -> Page:
-    """Its newest readings."""
+    """Show its newest readings."""
     with open_client(as_operator=True) as client:
         found = client.latest(gpu_named(client, gpu))
     return _latest_page(found)
@@ -116,7 +116,7 @@ def history(
     until: Annotated[str | None, typer.Option(help="RFC 3339; default: now.")] = None,
     step: Annotated[float | None, typer.Option(help="Seconds between two points.")] = None,
 ) -> Page:
-    """Its readings over time, and what its agent counted as lost."""
+    """Show its readings over time, and the loss that its agent counted."""
     with open_client(as_operator=True) as client:
         found = client.history(gpu_named(client, gpu), metric=metric, since=since, until=until, step=step)
     return _history_page(found)
@@ -130,7 +130,7 @@ def _latest_page(found: Document) -> Page:
 
 
 def _history_page(found: Document) -> Page:
-    """One line a metric: from, least, greatest, newest; every point is in ``--json``."""
+    """Return one line a metric: from, least, greatest, newest; every point is in ``--json``."""
     rows = []
     for series in found["series"]:
         values = [value for value in series["values"] if value is not None]

@@ -1,4 +1,4 @@
-"""One GPU in words that fit 80 columns."""
+"""One GPU as text that fits 80 columns."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ MOVES_SAID: Final = 5
 
 
 def standing_words(gpu: Document) -> str:
-    """A person's override stands beside what the evidence says, and never hides it."""
+    """Return the standing, with a person's override after it: an override never hides the standing."""
     return f"{gpu['standing']}, set {gpu['override']}" if gpu["override"] else str(gpu["standing"])
 
 
@@ -25,13 +25,13 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
     for each in gpu["overrides"]:
         yield f"  set {each['standing']} by {each['actor']} until {moment_of(each['until'])}: {each['reason']}"
-    admissions = gpu.get("admission", [])  # a server of the release before tells none
+    admissions = gpu.get("admission", [])  # a server of the release before sends none
     yield from _section("which tiers take it", [_admission(each) for each in admissions])
     yield from _section("what would bring it back", list(_ways_back(admissions)))
     yield from _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
     yield from _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
     yield from _section("repairs", [_repair(each) for each in gpu["repairs"]])
-    told = gpu.get("attributes", {})  # a server of the release before tells none
+    told = gpu.get("attributes", {})  # a server of the release before sends none
     yield from _section("set up as", [f"{name.replace('_', ' ')}: {told[name]}" for name in sorted(told)])
     yield from _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SAID]])
 
@@ -46,7 +46,7 @@ def _outlook(gpu: Document) -> Iterator[str]:
 
 
 def _remedy(gpu: Document) -> Iterator[str]:
-    remedy = gpu.get("remedy")  # a server of the release before tells none
+    remedy = gpu.get("remedy")  # a server of the release before sends none
     if remedy is None:
         return
     yield f"  Remedy due: {remedy['words']}"
@@ -57,11 +57,11 @@ def _remedy(gpu: Document) -> Iterator[str]:
     then = f", then {', '.join(map(_plain, remedy['then']))}" if remedy["then"] else ""
     yield f"    {attempt}{then}"
     if gpu["standing"] != "QUARANTINED":
-        yield "    quarantine it first: what runs on it leaves, and no repair begins before"
+        yield "    quarantine it first: its jobs are moved away, and no repair begins before"
 
 
 def started_words(gpu: Document, asked: str | None) -> str:
-    """What a repair that was started does; where nobody named it, that it was the one that is due."""
+    """Return the action of a repair that was started; if none was named, that it was the due remedy."""
     begun = next((each for each in gpu["repairs"] if each["ended_at"] is None), None)
     if begun is None:
         return "no repair is open"
@@ -82,7 +82,7 @@ def _admission(admission: Document) -> str:
 
 
 def _ways_back(admissions: list[Document]) -> Iterator[str]:
-    """Tiers with the same ways back are told together."""
+    """Yield the ways of return to service; tiers with the same ways stand together."""
     tiers: dict[str, list[Document]] = {}
     for each in admissions:
         if each["ways_back"]:
@@ -102,7 +102,7 @@ def _condition(condition: Document) -> str:
 def _evidence(found: Document) -> list[str]:
     weight = f"-{found['points']:.1f}" if found["points"] else "0"
     state = "dismissed" if found["dismissed_at"] else "suspended" if found["is_suspended"] else found["severity"]
-    why = found.get("why_no_points")  # a server of the release before tells none
+    why = found.get("why_no_points")  # a server of the release before sends none
     told = ", ".join(found["sources"]) + ("" if found["trust"] == "measured" else f" ({found['trust']})")
     lines = [
         f"{found['id']}  {state}  {weight}  {age(found['last_seen_at'])} ago  {told}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="GPUs: what is known of each, and what to do about it.", no_args_is_help=True)
 
-Reason = Annotated[str, typer.Option(help="Why; whoever looks at the GPU later finds it.")]
+Reason = Annotated[str, typer.Option(help="Why; it is stored with the GPU's history.")]
 Step = Literal["start", "finish", "fail"]
 Action = Literal["reset", "driver_reload", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
 
@@ -35,7 +35,7 @@ def list_gpus(
     model: Annotated[str | None, typer.Option(help="A part of its model's name.")] = None,
     below: Annotated[float | None, typer.Option(help="Only scores under this.", min=0, max=101)] = None,
 ) -> Listing:
-    """Every GPU with its standing and score."""
+    """List every GPU with its standing and score."""
     standings = [name.upper() for name in standing or []] or None
     with open_client(as_operator=True) as client:
         node_id = None if node is None else node_named(client, node)
@@ -58,7 +58,7 @@ def list_gpus(
 
 @reads(app, "show", example="muster gpu show GPU-51300000")
 def show(gpu: GpuName) -> Page:
-    """One GPU: score, evidence, what would bring it back, cordons, who holds it."""
+    """Show one GPU: score, evidence, what would return it to service, cordons, and its job."""
     with open_client(as_operator=True) as client:
         found = client.gpu(gpu_named(client, gpu))
     return Page(found, list(gpu_lines(found)))
@@ -72,7 +72,7 @@ def dismiss(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Take evidence out of the judgement; a quarantine that stood on it alone ends."""
+    """Remove evidence from the judgement; a quarantine that depended on it alone ends."""
     return _do(gpu, lambda client, uuid: client.dismiss_evidence(uuid, evidence, reason, dry_run=dry_run))
 
 
@@ -82,23 +82,23 @@ def repair(
     step: Annotated[Step, typer.Argument(help="start, finish or fail.")],
     reason: Reason,
     action: Annotated[
-        Action | None, typer.Option(help="What is done, at the start; where not said, the remedy that is due.")
+        Action | None, typer.Option(help="With start: the action. Default: the remedy that is due.")
     ] = None,
     fault_group: Annotated[
-        str | None, typer.Option("--for", help="What it is for, such as memory; by its evidence where not said.")
+        str | None, typer.Option("--for", help="The fault group, such as memory. Default: by its evidence.")
     ] = None,
     by: Annotated[
-        By, typer.Option(help="Who does it: a person, or the agent of its host, which tells its end.")
+        By, typer.Option(help="A person repairs it, or the agent of its host, which reports the end.")
     ] = "person",
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Tell that a repair begins, is done, or failed. Once done, a burn-in follows.
+    """Report that a repair begins, is done, or failed. A burn-in follows a repair that is done.
 
     `muster gpu show` says which remedy is due.
     """
     if step != "start" and by == "agent":
-        advice = "An agent tells the end of its repair itself; leave --by out to end it in its stead."
+        advice = "An agent reports the end of its repair itself; leave --by out to end it yourself."
         raise CommandError(f"--by agent goes with start, not with {step}", advice, Exit.INVALID)
 
     def tell(client: "RestClient", uuid: str) -> Document:
@@ -113,7 +113,7 @@ def repair(
 
 @changes(app, "retire", example="muster gpu retire GPU-… --reason 'sent back'")
 def retire(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False) -> Done:
-    """Take it out of service; what runs on it is evacuated."""
+    """Take it out of service; its jobs are evacuated."""
     return _do(gpu, lambda client, uuid: client.retire_gpu(uuid, reason, dry_run=dry_run))
 
 
@@ -131,7 +131,7 @@ def quarantine(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Take it out by your word, whatever its evidence says; what runs on it leaves. `release` ends it."""
+    """Quarantine it by your decision, whatever its evidence; its jobs are moved away. `release` ends it."""
     return _override(gpu, "QUARANTINED", reason, for_, dry_run=dry_run)
 
 
@@ -144,7 +144,7 @@ def override(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """A standing over its own for a while; the evidence goes on to be judged, and nothing of it is hidden."""
+    """Set a standing over its own for a limited time; evidence is still judged, and none of it is hidden."""
     return _override(gpu, standing.upper(), reason, for_, dry_run=dry_run)
 
 

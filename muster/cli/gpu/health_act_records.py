@@ -1,4 +1,4 @@
-"""Records of what persons did, and of evidence that was there or was found elsewhere, as the judge takes them."""
+"""Records of persons' actions, and of evidence that existed or was found elsewhere, as the judge takes them."""
 
 from typing import Final
 
@@ -13,11 +13,11 @@ MOVES: Final = (Standing.RETIRED, Standing.UNPROVEN, Standing.QUARANTINED)
 
 
 class ActError(Exception):
-    """A field of the record is none of those that are accepted; the message says which are."""
+    """A field of the record has a value that is not accepted; the message names the accepted ones."""
 
 
 def act_of(told: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Moving | wire.Override) -> Input:
-    """Raises ActError."""
+    """Return the judge's input for a person's action. Raises ActError."""
     if not told.reason.strip() or not told.by.strip():
         raise ActError("reason and by: wanted is a text that is not blank")
     about = (told.at_ms, GpuUuid(told.gpu_uuid), NodeId(told.node_id), told.reason, told.by)
@@ -37,7 +37,7 @@ def act_of(told: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Mov
 
 
 def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
-    """Raises ActError."""
+    """Return the judge's input for known evidence. Raises ActError."""
     if not told.sources:
         raise ActError("sources: wanted is at least one")
     evidence = Evidence(
@@ -68,7 +68,7 @@ def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
 
 
 def finding_input(told: wire.Finding) -> Found:
-    """Raises ActError."""
+    """Return the judge's input for a finding. Raises ActError."""
     finding = Finding(
         detector=told.detector,
         version=told.version,

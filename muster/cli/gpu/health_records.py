@@ -1,4 +1,4 @@
-"""The records that ``muster health replay`` reads: what each line may hold, and what it becomes for the judge."""
+"""The records that ``muster health replay`` reads: the fields of each line, and the judge's input that it becomes."""
 
 import json
 import math
@@ -19,11 +19,11 @@ from muster.wire.telemetry import EventReport, GpuReport, Report
 
 
 class RecordError(Exception):
-    """The record is none. The message names the field, its fault and what is accepted."""
+    """A line is no record. The message names the field, its fault and what is accepted."""
 
 
 def inputs_of(record: object, line: int) -> tuple[Input, ...]:
-    """Of one line; ``line`` names an event without an id. Raises RecordError."""
+    """Return the inputs of one record; ``line`` names an event without an id. Raises RecordError."""
     if not isinstance(record, dict):
         raise RecordError(f"wanted is an object: a report, an event, or one with a type ({', '.join(TYPES)})")
     _require_text(record)
@@ -40,7 +40,7 @@ def inputs_of(record: object, line: int) -> tuple[Input, ...]:
 
 
 def _require_text(record: dict[str, Any]) -> None:
-    """JSON can name half a character, which no output can hold."""
+    """Refuse half a character, which JSON can name and no output can hold."""
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -48,7 +48,9 @@ def _require_text(record: dict[str, Any]) -> None:
 
 
 def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
-    """As agents send it, with ``node_id`` beside. Samples first: an event may be about what they show."""
+    """Return the inputs of an agent's report with ``node_id``. Samples come first: an event may be about what they
+    show.
+    """
     rest.pop("type", None)
     node_id = NodeId(_node_of(rest))
     report = msgspec.convert(rest, Report, strict=True)
@@ -114,7 +116,7 @@ def _of_place(
             return Fleet(told.at_ms, told.num_gpus, told.racks, told.cohorts)
         case wire.BurnIn():
             if told.ended_ms < told.began_ms:
-                raise RecordError(f"ended_ms: {told.ended_ms} lies before began_ms")
+                raise RecordError(f"ended_ms: {told.ended_ms} is before began_ms")
             result = BurnInResult(told.began_ms, told.ended_ms, told.has_passed)
             return Burned(GpuUuid(told.gpu_uuid), result, node_id, told.reasons, told.is_wrong)
         case wire.Maintenance():

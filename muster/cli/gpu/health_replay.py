@@ -1,4 +1,4 @@
-"""``muster health replay``: recorded reports and events judged again by the rules, and what they would have done."""
+"""``muster health replay`` judges recorded reports and events again by the rules, and shows the results."""
 
 import json
 import sys
@@ -39,11 +39,11 @@ def replay(
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Reports and events in, evidence, scores and moves out: by the rules of production, without a server.
+    """Replay reports and events into evidence, scores and transitions: by the rules of production, without a server.
 
-    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as
-    `muster node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside
-    and counted. Other bad input ends with the number of its line; what came before is told.
+    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as `muster
+    node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside and counted.
+    Other bad input ends the replay with the number of its line; the results before it are shown.
     """
     world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
     extra_ms = int((seconds_of(until, "--until") or 0) * 1000)
@@ -67,7 +67,7 @@ def replay(
 
 
 def _records(file: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the line, what it holds). Raises CommandError."""
+    """Yield each line's number and its object. Raises CommandError."""
     try:
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
@@ -91,7 +91,7 @@ def _tell(found: Iterator[Output], *, as_json: bool) -> None:
 
 
 def document_of(output: Output) -> dict[str, Any]:
-    """``type`` is evidence, score, move, breaker, node_hold, unmet or override."""
+    """Return an output as a document. Its ``type`` is evidence, score, move, breaker, node_hold, unmet or override."""
     at = {"at_ms": output.at_ms, "at": _when(output.at_ms)}
     match output:
         case Told():

@@ -1,4 +1,4 @@
-"""Readings in records that are no numbers: set aside as a server does it, counted, and told at the end."""
+"""Readings in records that are no numbers: set aside as a server does it, counted, and reported at the end."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +16,7 @@ class OddReadings:
     lines: list[int] = field(default_factory=list)
 
     def take_out_of(self, record: Any, line: int) -> bool:
-        """Takes them out of ``record``, which is changed. Whether nothing of it is left."""
+        """Remove them from ``record``, which is changed, and return whether nothing of it is left."""
         if not isinstance(record, dict):
             return False
         is_sample = record.get("type") == "sample"
@@ -30,7 +30,7 @@ class OddReadings:
         return is_sample
 
     def tell(self, *, as_json: bool) -> None:
-        """Nothing, where there were none."""
+        """Report the counts, if there were any."""
         if not self.lines:
             return
         named = self.lines[:LINES_NAMED]

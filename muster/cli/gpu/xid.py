@@ -1,4 +1,4 @@
-"""``muster xid``: what an XID is, or which XIDs and SXids the lines of a kernel log hold. No server, no GPU."""
+"""``muster xid`` explains an XID, or the XIDs and SXids in the lines of a kernel log. It needs no server and no GPU."""
 
 import sys
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ def xid(
     *,
     as_json: AsJson = False,
 ) -> int:
-    """What an XID is, or which ones the lines of a kernel log hold.
+    """Explain an XID, or the XIDs in the lines of a kernel log.
 
     With --json one object a line, SXids of NVSwitches too: `dmesg | muster xid --json`. Lines without one give nothing.
-    An XID's own words, NVLink registers and units among them, come before its row in the catalogue. What nobody knows
+    An XID's own text, with NVLink registers and units, takes precedence over its row in the catalogue. An unknown XID
     is watched: it never asks for a reset or a reboot.
     """
     if code is not None:
@@ -51,7 +51,7 @@ def xid(
 
 
 def _read_stdin(driver: int | None) -> "Iterator[tuple[LogFault, ErrorReading]]":
-    """Line by line, so that it follows ``dmesg --follow``; a line longer than 4 MiB is read in pieces."""
+    """Yield faults line by line, to follow ``dmesg --follow``; a line longer than 4 MiB is read in pieces."""
     from health.xid.kernel_log import KernelLogReader
     from health.xid.reading import read_fault
 
@@ -85,7 +85,7 @@ def _document(code: int, reading: "ErrorReading", fault: "LogFault | None" = Non
 
 
 def _row_of(code: int) -> dict[str, Any]:
-    """What the catalogue knows beyond the error's class."""
+    """Return the catalogue's facts beyond the error's class."""
     from health.xid.catalogue import entry_of
 
     entry = entry_of(code)

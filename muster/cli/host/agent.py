@@ -1,4 +1,4 @@
-"""``muster agent``: what runs on a GPU host beside its jobs."""
+"""``muster agent`` runs the agent of a GPU host, which works in addition to its jobs."""
 
 from contextlib import closing
 from enum import StrEnum
@@ -43,7 +43,7 @@ def scan(
     faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
     listen: Annotated[float, typer.Option(min=0, max=3600, help="Seconds between the two looks.")] = 1.0,
     dcgm_exporter: Annotated[
-        str | None, typer.Option(metavar="URL", help="A dcgm-exporter that fills what NVML does not tell.")
+        str | None, typer.Option(metavar="URL", help="A dcgm-exporter for readings that NVML lacks.")
     ] = None,
     host_root: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="Where this host's /proc and /sys are.")
@@ -52,11 +52,11 @@ def scan(
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Look twice at every GPU of this host, at the host itself, and at what its kernel has logged since the boot.
+    """Check every GPU of this host twice, the host itself, and its kernel log since the boot.
 
-    It is judged by the server's detectors. What only counts if it lasts is told as waiting and decides nothing. With
-    --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver to ask, or it lists no GPU
-    (what the host tells without one is shown all the same).
+    The server's detectors judge the result. A finding that only counts if it lasts is shown as waiting and decides
+    nothing. With --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver, or it lists
+    no GPU (readings of the host itself are shown all the same).
     """
     if simulated is None and (faults is not None or gpus is not None):
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
@@ -88,7 +88,7 @@ def scan(
 
 
 def _rules(policy: Path | None) -> "HealthPolicy":
-    """Of a policy's document, or the built-in ones. Raises CommandError with every fault."""
+    """Return the rules of a policy's document, or the built-in ones. Raises CommandError with every fault."""
     if policy is None:
         from muster.domain.policy.document import DEFAULT_POLICY
 
@@ -99,7 +99,7 @@ def _rules(policy: Path | None) -> "HealthPolicy":
 
 
 def _opened(num_simulated: int | None, model: SimulatedModel, faults: Path | None, exporter: str | None) -> "Probe":
-    """Raises ProbeError: no driver answers."""
+    """Return the probe. Raises ProbeError: no driver answers."""
     if num_simulated is not None:
         probe = _open_simulated(model, num_simulated, faults, 0)
     else:
@@ -112,7 +112,7 @@ def _opened(num_simulated: int | None, model: SimulatedModel, faults: Path | Non
 def _looked(
     opened: "Callable[[], Probe]", listen_s: float, rules: "HealthPolicy", settings: Settings, host_root: Path | None
 ) -> "ScanReport":
-    """``host_root`` None: no kernel log knows of these GPUs, and there is no host beneath them."""
+    """Return the scan's report. ``host_root`` None: these GPUs have no kernel log and no host."""
     from agents.host_facts import current_boot_id, wall_ms
     from agents.kernel_log.kernel_log import logged_until_now
     from agents.probes.interface import ProbeError
@@ -140,7 +140,9 @@ def _looked(
 
 
 def _host_teller(settings: Settings, num_gpus: int | None, root: Path) -> "HostTeller":
-    """Who may not read the agent's state learns all but with what GPUs and ports the host enrolled."""
+    """Return the reader of the host. Without access to the agent's state it lacks the GPUs and ports that were
+    enrolled.
+    """
     from agents.events.naming import Naming
     from agents.host.events import HostPlaces, HostTeller
     from agents.identity import IdentityError, enrolled_gpus, enrolled_ports
@@ -154,7 +156,7 @@ def _host_teller(settings: Settings, num_gpus: int | None, root: Path) -> "HostT
         enrolled, ports = None, frozenset()
     if enrolled is not None:
         counts["expected_gpus"] = float(enrolled)
-    folders = (next(each for each in (folder, *folder.parents) if each.exists()),)  # what it would be written to
+    folders = (next(each for each in (folder, *folder.parents) if each.exists()),)  # where it would be made
     places = HostPlaces(root=root, folders=folders, enrolled_ports=ports)
     return HostTeller(Naming("host"), places, gpus=lambda: counts)
 
@@ -166,7 +168,7 @@ def open_probe(
     faults: Path | None = None,
     seed: int = 0,
 ) -> "Probe":
-    """This host's GPUs, or so many simulated ones. Raises CommandError with words and advice."""
+    """Return a probe of this host's GPUs, or of simulated ones. Raises CommandError with text and advice."""
     if num_simulated is not None:
         return _open_simulated(model, num_simulated, faults, seed)
     from agents.probes.interface import ProbeError
@@ -179,7 +181,7 @@ def open_probe(
 
 
 def http_address(option: str, text: str) -> str:
-    """Raises CommandError: it is none."""
+    """Return the address. Raises CommandError if it is no HTTP address."""
     from urllib.parse import urlsplit
 
     try:
@@ -193,7 +195,7 @@ def http_address(option: str, text: str) -> str:
 
 
 def with_dcgm(probe: "Probe", url: str) -> "Probe":
-    """``url``: of a dcgm-exporter's metrics."""
+    """Return the probe with a dcgm-exporter's readings. ``url``: of the exporter's metrics."""
     from agents.dcgm.exporter import Exporter, ProbeWithDcgm
 
     return ProbeWithDcgm(probe, Exporter(url))

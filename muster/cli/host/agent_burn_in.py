@@ -1,4 +1,4 @@
-"""``muster agent burn-in``: this host's GPUs, once, with no server. ``agent_group`` registers it."""
+"""``muster agent burn-in`` tests this host's GPUs, once, without a server. ``agent_group`` registers it."""
 
 import sys
 import threading
@@ -84,7 +84,7 @@ def _measure(probe: "Probe", python: str, deadline_s: float, dcgm_level: int | N
 
 
 def _verdicts(found: "dict[GpuUuid, Figures | str]") -> "dict[GpuUuid, Verdict]":
-    """Each beside the others of its kind on this host."""
+    """Return each GPU's verdict, compared with the others of its kind on this host."""
     from health.burn_in import verdict_of
     from muster.domain.policy.document import DEFAULT_POLICY
 

@@ -1,4 +1,4 @@
-"""``muster agent``, put together."""
+"""The group ``muster agent`` with all its commands."""
 
 from muster.cli.host import agent_pairwise
 from muster.cli.host.agent import app

@@ -1,4 +1,4 @@
-"""``muster agent pairwise``: a gang of hosts, once, with no server. ``agent_group`` registers it."""
+"""``muster agent pairwise`` checks a gang of hosts, once, without a server. ``agent_group`` registers it."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ COLUMNS: Final = (
     Column("VERDICT", lambda row: row["verdict"]),
     Column("WHY", lambda row: row["why"], is_text=True),
 )
-Run = Annotated[str | None, typer.Option("--run", help="The check's own word, 4 to 64 of A-Z a-z 0-9 _ -.")]
+Run = Annotated[str | None, typer.Option("--run", help="The check's name, 4 to 64 of A-Z a-z 0-9 _ -.")]
 
 
 class Device(StrEnum):
@@ -50,12 +50,12 @@ _DEVICES: Final[dict[Device, Literal["cpu", "cuda"] | None]] = {
 
 @app.callback()
 def root() -> None:
-    """One leads, each host joins."""
+    """Check hosts in pairs: one leads, each host joins."""
 
 
 @app.command("lead", epilog="Example: `muster agent pairwise lead --hosts gpu-01,gpu-02,gpu-03 --run tuesday`")
 def lead(
-    hosts: Annotated[str, typer.Option(help="All of them, by commas, neighbours beside each other.")],
+    hosts: Annotated[str, typer.Option(help="All of them, by commas, neighbours next to each other.")],
     run: Run = None,
     listen: Annotated[str, typer.Option(help="ADDRESS:PORT that all hosts reach.")] = f"0.0.0.0:{PORT}",
     device: Annotated[Device, typer.Option(help="auto: GPUs by NCCL where all hosts have some.")] = Device.AUTO,
@@ -97,11 +97,11 @@ def lead(
 
 @app.command("join", epilog="Example: `muster agent pairwise join login-1:29400 --run tuesday`, on each host")
 def join(
-    leader: Annotated[str, typer.Argument(metavar="LEAD", help="ADDRESS:PORT of who leads.")],
-    run: Annotated[str, typer.Option("--run", help="The word that the lead was given, or said.")],
+    leader: Annotated[str, typer.Argument(metavar="LEAD", help="ADDRESS:PORT of the lead.")],
+    run: Annotated[str, typer.Option("--run", help="The check's name, as the lead was given it or printed it.")],
     name: Annotated[str | None, typer.Option(help="As the lead names this host. Default: its host name.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Where the others reach this host. Default: where the lead hears it from.")
+        str | None, typer.Option(help="This host's address for the others. Default: the one that the lead sees.")
     ] = None,
     wait: Annotated[str, typer.Option(help="For the lead to be there.")] = "2m",
 ) -> int:
@@ -158,7 +158,7 @@ def _hosts_of(text: str) -> tuple[str, ...]:
     if twice:
         raise CommandError(f"--hosts: {', '.join(twice)} is named twice", "Name each host once.", Exit.USAGE)
     if len(names) < 2:
-        raise CommandError("--hosts: a check takes two hosts at least", "Three or more can tell which.", Exit.USAGE)
+        raise CommandError("--hosts: a check takes two hosts at least", "Three or more show which is bad.", Exit.USAGE)
     return names
 
 

@@ -40,7 +40,7 @@ def run(
     dcgm_exporter: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="A dcgm-exporter that fills what NVML does not tell: http://127.0.0.1:9400/metrics."
+            metavar="URL", help="A dcgm-exporter for readings that NVML lacks: http://127.0.0.1:9400/metrics."
         ),
     ] = None,
     dcgm_diag: DcgmLevel = None,
@@ -87,7 +87,7 @@ def run(
 
 
 def _hands_for(probe: "Probe", faults: Path | None) -> "Hands":
-    """What does the repairs of these GPUs."""
+    """Return the object that carries out repairs of these GPUs."""
     from agents.probes.nvml import NvmlProbe
     from agents.repairs.hands import HostHands
     from agents.repairs.simulated import SimulatedHands

@@ -1,6 +1,6 @@
-"""``muster health``: whether one process of ours on this machine does its work, for whatever watches containers.
+"""``muster health`` checks whether one of Muster's processes on this machine works, for a container's health check.
 
-Beside it stands the judgement played again over recorded reports (``health_replay``).
+It also has the replay of the judgement over recorded reports (``health_replay``).
 """
 
 import socket
@@ -17,7 +17,7 @@ from muster.settings import Settings, load_settings
 
 LATE_S: Final = 60.0
 TOKEN_LIFE_S: Final = 3600.0
-"""An agent renews its token well before that; an older one says that it has not reached the control plane."""
+"""Life of an agent's token, which it renews well before: with an older one it has not reached the control plane."""
 
 
 class Part(StrEnum):
@@ -28,24 +28,22 @@ class Part(StrEnum):
     WORKER_HOST = "worker-host"
 
 
-app = typer.Typer(
-    help="Whether the processes here do their work; and the judgement, played again.", no_args_is_help=True
-)
+app = typer.Typer(help="Check the processes of this machine; replay the judgement.", no_args_is_help=True)
 
 
 def _command(part: Part) -> Callable[[], None]:
     def check() -> None:
         typer.echo(f"{part.value}: {_CHECKS[part](load_settings())}")
 
-    check.__doc__ = f"""Whether this machine's {part.value} does its work.
+    check.__doc__ = f"""Check whether this machine's {part.value} works.
 
-    By the settings that the process itself has. Exit code 0: it does; 1: it does not.
+    It uses the settings that the process itself has. Exit code 0: it works; 1: it does not.
     """
     return check
 
 
 def _api(settings: Settings) -> str:
-    """Asked at its own port: TLS proves nothing to itself, and the certificate bears another name than loopback."""
+    """Query the API at its own port, without a check of the certificate, which has another name than loopback."""
     import httpx
 
     scheme = "http" if settings.api_tls_certificate is None else "https"
@@ -72,7 +70,7 @@ def _worker_control(settings: Settings) -> str:
 
 
 def _require_connection(settings: Settings, application_name: str) -> float:
-    """How long the oldest event waits. Raises CommandError: no such process of this machine is connected."""
+    """Return the age of the oldest event. Raises CommandError: no such process of this machine is connected."""
     from control.core.unit_of_work import UnitOfWorkFactory
     from muster.db.engine import make_engine
     from muster.db.queries.liveness import is_connected, oldest_unsequenced_s
@@ -104,7 +102,7 @@ def _worker_host(settings: Settings) -> str:
     bell = settings.state_dir.absolute() / "bell.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         try:
-            line.connect(str(bell))  # nothing is said: only a living launcher holds the other end
+            line.connect(str(bell))  # nothing is sent: only a living launcher has the other end open
         except OSError as error:
             raise CommandError(f"no launcher listens at {bell} ({error})") from error
     return f"listens at {bell}"

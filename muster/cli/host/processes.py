@@ -19,7 +19,7 @@ def _settings(component: str) -> Settings:
 
 
 def api() -> None:
-    """The REST API, and the console at /console."""
+    """Serve the REST API, and the console at /console."""
     import console.app
     from api import serve
 
@@ -29,7 +29,7 @@ def api() -> None:
 
 
 def scheduler() -> None:
-    """The scheduler: one active, others stand by."""
+    """Run the scheduler: one is active, others stand by."""
     from workers.control import scheduler_loop
 
     settings = _settings("scheduler")
@@ -39,7 +39,7 @@ def scheduler() -> None:
 
 @worker.command("control", epilog="Example: `muster worker control`")
 def control() -> None:
-    """Sequencer, sealer, relay, reconciler."""
+    """Run sequencer, sealer, relay and reconciler."""
     from workers.control import main
 
     settings = _settings("worker-control")
@@ -51,7 +51,7 @@ def control() -> None:
 def host(
     node_id: Annotated[str | None, typer.Option(help="Its id, node_…; by default as its agent enrolled.")] = None,
 ) -> None:
-    """A GPU host's launcher."""
+    """Run a GPU host's launcher."""
     from workers.host import main
     from workers.host.ledger_file import LauncherIsRunningError
 

@@ -1,4 +1,4 @@
-"""A scan as people read it: one row a GPU within 80 columns, then what is wrong, then what is unsupported."""
+"""A scan as people read it: one row a GPU within 80 columns, then the faults, then the unsupported readings."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def print_report(report: ScanReport) -> None:
 
 
 def short_uuid(uuid: str) -> str:
-    """First and last four digits: enough to tell the GPUs of one host apart. Plain ASCII, for any terminal."""
+    """Return the first and last four digits, which distinguish the GPUs of one host. Plain ASCII, for any terminal."""
     return uuid if len(uuid) <= 14 else f"{uuid[:8]}..{uuid[-4:]}"
 
 
@@ -84,11 +84,13 @@ def _findings(report: ScanReport) -> Iterable[str]:
     for found in () if report.host is None else report.host.findings:
         yield _words(found, "this host" if found.pci is None else f"GPU at {found.pci}")
     for nameless in report.inventory.nameless:
-        yield f"fault: slot {nameless.index} does not tell who it is: {nameless.fault}"
+        yield f"fault: the GPU in slot {nameless.index} does not report its identity: {nameless.fault}"
 
 
 def _words(found: ScanFinding, whom: str) -> str:
-    """What counts is a fault; what does not yet, or never will, waits and says why."""
+    """Return a finding as text: one that counts is a fault; one that does not yet, or never will, waits with the
+    reason.
+    """
     told = f"{whom}: {found.summary}"
     if Source.KERNEL_LOG in found.sources:
         told += f", in the kernel log at {_when(found.onset_ms)} UTC"
@@ -106,9 +108,9 @@ def _when(at_ms: int) -> str:
 
 
 def _unread(report: ScanReport) -> Iterable[str]:
-    """What is unsupported, GPUs of one answer together, and what failed.
+    """Yield the unsupported readings, GPUs with the same ones together, and the failed ones.
 
-    What is told seldom and unsupported (no GPU of today retires pages) only the JSON names.
+    Only the JSON names rare readings that are unsupported, such as retired pages, which no GPU of today has.
     """
     silent: dict[tuple[str, ...], list[int]] = {}
     for gpu in report.gpus:
@@ -127,7 +129,7 @@ def _unread(report: ScanReport) -> Iterable[str]:
 
 
 def _host(report: ScanReport) -> Iterable[str]:
-    """Its ports, then what else is known of it, a line each."""
+    """Yield the host's ports, then its other facts, a line each."""
     if report.host is None:
         return
     if report.host.ports:
@@ -144,14 +146,14 @@ def _port(name: str, values: Mapping[str, float]) -> str:
 
 
 def _ranges(slots: list[int]) -> str:
-    """``0-7`` for eight slots in a row, else each one."""
+    """Return ``0-7`` for eight slots in a row, else each one."""
     if len(slots) > 2 and slots == list(range(slots[0], slots[-1] + 1)):
         return f"{slots[0]}-{slots[-1]}"
     return ", ".join(map(str, slots))
 
 
 def _not_judged(report: ScanReport) -> Iterable[str]:
-    """Names alone: why each was not, --json says."""
+    """Yield the names alone of readings that were not judged; --json has the reasons."""
     if report.not_judged:
         yield f"not judged in {report.listened_s:.0f} s (--json says why): {', '.join(report.not_judged)}"
 

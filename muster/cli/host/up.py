@@ -1,4 +1,4 @@
-"""``muster up``: the whole stack on this machine."""
+"""``muster up`` runs the whole stack on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -64,14 +64,14 @@ def up(
 
 
 def _quiet(settings: Settings) -> Settings:
-    """A person watches: what goes well needs no line of a log, unless somebody asked for it."""
+    """Raise the log level for a person who watches, unless a level was set: success needs no log line."""
     if "log_level" in settings.model_fields_set:
         return settings
     return settings.model_copy(update={"log_level": "warning"})
 
 
 def _lead(asked: bool | None, soak: float | None, seed: int, *, is_whole: bool, must_exit: bool) -> "Lead | None":  # noqa: FBT001  # an option's value
-    """By default the tour, where the hosts are those that it is about."""
+    """Return the tour or the soak to run. The default is the tour, if the hosts are the ones that it is about."""
     if not is_whole and (asked or soak is not None):
         named = "tour" if soak is None else "soak"
         raise CommandError(f"the {named} is about {HOSTS} with {GPUS} GPUs each", f"Leave out --{named}.", Exit.USAGE)
@@ -108,7 +108,7 @@ def _simulated_hosts(text: str, num_gpus: int, state_dir: Path) -> "tuple[LocalH
 
 
 def _real_host(state_dir: Path) -> "tuple[LocalHost, ...]":
-    """Refused at once where there is no driver to ask."""
+    """Return this machine as a host; refuse at once if it has no driver."""
     from agents.host_facts import host_name
     from local.hosts import real_host
     from muster.cli.host.agent import open_probe

@@ -1,5 +1,6 @@
-"""``muster ckpt``: checkpoints as they lie on a disk or in an object store. It asks no server of ours, needs no torch,
-no key, and unpickles nothing.
+"""``muster ckpt`` works on checkpoints on a disk or in an object store.
+
+It needs no server, no torch and no key, and it unpickles nothing.
 """
 
 import threading
@@ -61,9 +62,10 @@ def list_generations(
     *,
     is_fast: Annotated[bool, typer.Option("--fast", help="By the sizes of its files alone, the newest too.")] = False,
 ) -> Listing:
-    """Every generation, the newest first: that one is read back and compared, older ones by the sizes of their files.
+    """List every generation, the newest first: that one is read back and compared, older ones by the sizes of their
+    files.
 
-    Ends with 0 only if the newest is as it was saved; with --fast, if its files have their sizes.
+    Exit code 0 only if the newest is as it was saved; with --fast, if its files have their sizes.
     """
     there = _opened(location)
     num_read = 0 if is_fast else 1
@@ -83,7 +85,7 @@ def verify(
 ) -> Listing:
     """Read back every byte and compare it: the newest, then older ones until one is as it was saved.
 
-    Ends with 0 only if the newest is.
+    Exit code 0 only if the newest is.
     """
     there = _opened(location)
     found: list[Document] = []
@@ -99,7 +101,9 @@ def show(
     location: Location,
     step: Annotated[int | None, typer.Option(min=0, help="Of this step; else the newest.")] = None,
 ) -> Page:
-    """One generation: where training stood, by whom it was saved, and each rank's file. Ends with 0 if it is whole."""
+    """Show one generation: the state of training, the attempt that saved it, and each rank's file. Exit code 0 if
+    whole.
+    """
     there = _opened(location)
     chosen = _chosen(there, step)
     found = _read_back(there, chosen)
@@ -126,9 +130,9 @@ def scrub(
     location: Location,
     rate: Annotated[str, typer.Option(help="At most so much a second is read, such as 200MB.")] = "50MB",
 ) -> Listing:
-    """Read every generation again, slowly, beside whatever else uses the disk, and compare it.
+    """Read every generation again and compare it, slowly, so that other work can use the disk.
 
-    Ends with 0 only if all of them are as they were saved.
+    Exit code 0 only if all of them are as they were saved.
     """
     there = _opened(location)
     throttle = Throttle(_rate_of(rate), threading.Event(), lambda: False)
@@ -151,7 +155,7 @@ Step = Annotated[int, typer.Option(min=0, help="Of this step; of several the new
 
 @changes(app, "pin", example="muster ckpt pin /mnt/checkpoints/pretrain --step 400")
 def pin(location: Location, step: Step) -> Done:
-    """Mark a generation where it lies: retention never removes it, with a server or without."""
+    """Mark a generation in its store: retention never removes it, with a server or without."""
     there = _opened(location)
     chosen = _chosen(there, step)
     if _manifest(there.store, chosen) is None:
@@ -162,7 +166,7 @@ def pin(location: Location, step: Step) -> Done:
 
 @changes(app, "unpin", example="muster ckpt unpin /mnt/checkpoints/pretrain --step 400")
 def unpin(location: Location, step: Step) -> Done:
-    """Take the mark away: retention may remove it once newer ones are whole. The control plane's own mark stays."""
+    """Remove the mark: retention may remove it after newer ones are whole. The control plane's own mark stays."""
     there = _opened(location)
     chosen = _chosen(there, step)
     _carry(there.store.unpin, chosen, PINNED)
@@ -196,7 +200,7 @@ class _There:
 
 
 def _opened(location: str) -> _There:
-    """Raises ``CommandError`` where it holds nothing."""
+    """Return the location's content. Raises ``CommandError`` if it holds no checkpoint."""
     store = _store(location)
     try:
         pinned = frozenset[str]().union(*(store.pinned_ones(mark) for mark in PINS))
@@ -205,8 +209,8 @@ def _opened(location: str) -> _There:
         why = fault.strerror or str(fault)
         raise CommandError(f"{store} cannot be read: {why}", code=Exit.DENIED) from fault
     if not there.generations:
-        advice = "A generation lies in a folder such as step-00000040/gen-3 of it."
-        raise CommandError(f"{store} holds no checkpoint of ours", advice, Exit.NOT_FOUND)
+        advice = "A generation is a folder in it, such as step-00000040/gen-3."
+        raise CommandError(f"{store} holds no checkpoint of muster.train", advice, Exit.NOT_FOUND)
     return there
 
 
@@ -221,14 +225,14 @@ def _store(location: str) -> Store:
     except ValueError as fault:
         raise CommandError(str(fault), code=Exit.USAGE) from fault
     except MissingExtraError as fault:
-        advice = "Install it beside muster: pip install 'boto3>=1.40,<2'."
+        advice = "Install it in muster's environment: pip install 'boto3>=1.40,<2'."
         raise CommandError(f"{location} needs boto3, which is not installed here", advice, Exit.USAGE) from fault
     except OSError as fault:
         raise CommandError(f"{location} cannot be asked: {fault}", code=Exit.DENIED) from fault
 
 
 def _read_back(there: _There, generation: Generation, pace: Callable[[int], None] | None = None) -> Document:
-    """Every byte of it, with its progress where somebody watches. ``pace`` is told of each piece, and may wait."""
+    """Read every byte of a generation, with progress on a terminal. ``pace`` is called for each piece, and may wait."""
     about = _manifest(there.store, generation)
     num_bytes, num_read = 0 if about is None else about.num_bytes, 0
     with progress(f"reading {generation.name}", has_lines=False) as shown:
@@ -264,10 +268,10 @@ def _fence_words(store: Store) -> str:
     try:
         fence = store.highest_fence()
     except OSError as fault:
-        return f"The fence cannot be told: {fault}"
+        return f"The fence cannot be read: {fault}"
     if fence == 0:
         return "No attempt has begun under a fence here."
-    return f"Fence {fence} has begun: whoever has a lower one commits nothing here any more."
+    return f"Fence {fence} has begun: an attempt with a lower one commits nothing here any more."
 
 
 def _resume_words(found: Sequence[Document]) -> str:
@@ -277,12 +281,12 @@ def _resume_words(found: Sequence[Document]) -> str:
     if good is None and num_unreadable:
         return f"None of {len(found)} was verified; {num_unreadable} cannot be read here and now, and may be whole."
     if good is None:
-        return f"None of {len(found)} is as it was saved; training would begin anew."
+        return f"None of {len(found)} is as it was saved; training would begin at step 0."
     if found[0]["state"] == UNREADABLE:
         return f"The newest cannot be read here and now, and may be whole; that of step {good['step']} was verified."
     if good is not found[0]:
-        return f"The newest is not as it was saved: a resume goes on after step {good['step']}."
-    return f"A resume goes on after step {good['step']}." if last is good else f"{len(found)} were read back."
+        return f"The newest is not as it was saved: a resume continues after step {good['step']}."
+    return f"A resume continues after step {good['step']}." if last is good else f"{len(found)} were read back."
 
 
 def _exit_of(newest: Sequence[Document]) -> int:

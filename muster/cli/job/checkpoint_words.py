@@ -1,4 +1,4 @@
-"""What ``muster ckpt`` says of a generation."""
+"""Texts of ``muster ckpt`` about a generation."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,12 +9,12 @@ from muster.train.checkpoint.manifest import Manifest
 
 HALF: Final = "half written"
 _RNG_WORDS: Final = {
-    "seeded": "seeded by the program's seed and the rank, as training began anew",
+    "seeded": "seeded by the program's seed and the rank, as training began at step 0",
     "saved": "each rank's own, as saved by as many ranks",
-    "saved_by_more": "each rank's own, as saved; those of ranks that were no more were let go of",
+    "saved_by_more": "each rank's own, as saved; states of ranks that no longer exist were dropped",
     "saved_by_fewer": "of the first ranks their own, as saved; of the others seeded by step and rank",
 }
-"""Of an attempt, by ``muster.train.runtime.rng.policy``, which needs torch."""
+"""Texts for the policies of ``muster.train.runtime.rng.policy``, which needs torch."""
 
 
 def document(
@@ -56,7 +56,7 @@ def half_document(step: int, fence: int) -> Document:
 
 def lineage_words(lineage: dict[str, Any] | None) -> list[str]:
     if lineage is None:
-        return ["  of what it was made is not told: an older runtime saved it"]
+        return ["  its origin is not known: an older runtime saved it"]
     changed = {"True": ", with changes", "False": ", unchanged"}.get(str(lineage.get("git_is_dirty")), "")
     commit = "" if lineage.get("git_commit") is None else f", git {lineage['git_commit']}{changed}"
     said = [

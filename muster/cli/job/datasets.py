@@ -1,4 +1,4 @@
-"""``muster data``: datasets as they lie on a disk. It asks no server, needs no torch and unpickles nothing."""
+"""``muster data`` works on datasets on a disk. It needs no server and no torch, and it unpickles nothing."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -29,7 +29,7 @@ def write_manifest(
         str | None, typer.Option(help="In files like this, such as *.jsonl, each line is a sample.")
     ] = None,
 ) -> Done:
-    """Read every file of a folder and write what is in it: paths, sizes, SHA-256, and the dataset's own."""
+    """Read every file of a folder and write its manifest: paths, sizes, SHA-256, and the dataset's own."""
     try:
         manifest = manifests.describe(folder, lines=lines)
     except DatasetError as fault:
@@ -56,7 +56,7 @@ def verify(
     folder: Folder,
     manifest: Annotated[Path | None, typer.Option(help=f"Instead of DIR/{DATASET}.")] = None,
 ) -> Listing:
-    """Read every file back and name each that is damaged, missing or not in the manifest. Ends with 0 if none is."""
+    """Read every file back and name each that is damaged, missing or not in the manifest. Exit code 0 if none is."""
     try:
         expected = manifests.read(folder, manifest)
         found = manifests.differences(folder, expected)

@@ -1,4 +1,4 @@
-"""In what a program runs, as a person types it: a virtual environment, or a container with its mounts."""
+"""Environment of a program, as a person types it: a virtual environment, or a container with its mounts."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ User = Annotated[str | None, typer.Option("--user", help="UID:GID in the contain
 def environment_of(
     venv: Path | None, image: str | None, engine: str | None, mounts: list[str] | None, user: str | None
 ) -> dict[str, Any]:
-    """The program's fields that say it; none where nothing is said."""
+    """Return the specification's fields for it; none if no option is given."""
     said: dict[str, Any] = {} if venv is None else {"venv": os.path.normpath(venv.absolute())}
     if image is None:
         if engine is not None or mounts or user is not None:

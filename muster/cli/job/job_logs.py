@@ -26,9 +26,9 @@ def logs(
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="In that search.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """What the ranks print; several ranks are told apart by a prefix."""
+    """Show the ranks' output; a prefix distinguishes several ranks."""
     if search is not None and is_followed:
-        raise CommandError("a search looks at what was printed so far", "Leave out --follow or --search.", Exit.USAGE)
+        raise CommandError("a search reads the output so far", "Leave out --follow or --search.", Exit.USAGE)
     if search is not None:
         return _search(job_id, search, rank, attempt, ignore_case=ignore_case, as_json=as_json)
     if is_followed:
@@ -40,7 +40,7 @@ def logs(
 
 
 def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ignore_case: bool, as_json: bool) -> int:
-    """As grep: exit code 0 if a line was found."""
+    """Search the logs. As for grep, the exit code is 0 if a line was found."""
     if not text:
         raise CommandError("--search is empty", "Give the text as it stands in the line.", Exit.USAGE)
     stream = None if rank is None else str(rank)
@@ -57,7 +57,7 @@ def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ig
 
 
 def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, as_json: bool = False) -> int:
-    """The exit code is the job's."""
+    """Follow a job's logs to its end, and return the job's exit code."""
     stream = None if rank is None else str(rank)
     with open_client() as client:
         with _waits_told(job_id):
@@ -70,7 +70,7 @@ def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, 
 
 @contextmanager
 def _waits_told(job_id: str) -> Iterator[None]:
-    """While logs are followed: why the job waits, on the error stream, since its programs cannot say it."""
+    """Show on the error stream, while logs are followed, why the job waits: its programs cannot report that."""
     is_over = threading.Event()
     teller = threading.Thread(target=_tell_waits, args=(job_id, is_over), daemon=True)
     teller.start()
@@ -90,11 +90,11 @@ def _tell_waits(job_id: str, is_over: threading.Event) -> None:
             try:
                 said = say_wait(client.job(job_id), said)
             except (Problem, UnreachableError):
-                continue  # the stream beside it says so, or comes back
+                continue  # the followed stream reports it, or connects again
 
 
 def _say_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
-    """Whole lines, each with its stream's name; a stream's last line may lack its end."""
+    """Print whole lines, each with its stream's name; a stream's last line may lack its end."""
     rests: dict[str, str] = {}
     for piece in pieces:
         if as_json:

@@ -1,4 +1,4 @@
-"""What a submission says about a job's size, time and limits, and a plan of some of them: options by name."""
+"""Options of a submission for a job's size, time and limits, some of which a plan has too."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ Name = Annotated[str | None, typer.Option(help="Default: the script's name.")]
 Nodes = Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")]
 MinNodes = Annotated[
-    int | None, typer.Option(min=1, help="Elastic: it starts, and goes on, with so few hosts. Default: as --nodes.")
+    int | None, typer.Option(min=1, help="Elastic: it starts, and continues, with so few hosts. Default: as --nodes.")
 ]
 MaxNodes = Annotated[
     int | None, typer.Option(min=1, help="Elastic: it grows to so many where GPUs are idle. Default: as --nodes.")
@@ -25,7 +25,8 @@ Grace = Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, su
 Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
 OomDoublings = Annotated[
-    int, typer.Option(min=0, max=10, help="Out of GPU memory, go on with twice the accumulation, so often at most.")
+    int,
+    typer.Option(min=0, max=10, help="How often to double the accumulation after a lack of GPU memory, at most."),
 ]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]

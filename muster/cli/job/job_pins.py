@@ -1,4 +1,4 @@
-"""``muster job pin`` and ``unpin``: which of a job's checkpoints its program is to leave."""
+"""``muster job pin`` and ``unpin`` choose the checkpoints that a job's program must not remove."""
 
 from typing import Annotated
 
@@ -18,17 +18,19 @@ Which = Annotated[
 
 
 def pin(job_id: JobId, checkpoint: Which, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
-    """Retention never removes it. The running program marks it where it lies, so that it stays without a server too."""
+    """Pin a checkpoint: retention never removes it. The running program marks it in its store, so it stays without a
+    server.
+    """
     with open_client() as client:
         found = client.pin_checkpoint(job_id, _id_of(client, job_id, checkpoint), reason, dry_run=dry_run)
     said = [f"{found['generation']}  pinned" + ("" if found["pin_held_at"] else "; its program has yet to mark it")]
     if found["status"] == "TAINTED":
-        said.append(f"Warning: it is TAINTED, and no training goes on from it: {found['reason']}")
+        said.append(f"Warning: it is TAINTED, and no training continues from it: {found['reason']}")
     return Done(found, "\n".join(said))
 
 
 def unpin(job_id: JobId, checkpoint: Which, *, dry_run: DryRun = False) -> Done:
-    """Retention may remove it again, once newer ones are whole."""
+    """Unpin a checkpoint: retention may remove it again, after newer ones are whole."""
     with open_client() as client:
         found = client.unpin_checkpoint(job_id, _id_of(client, job_id, checkpoint), dry_run=dry_run)
     return Done(
@@ -37,7 +39,9 @@ def unpin(job_id: JobId, checkpoint: Which, *, dry_run: DryRun = False) -> Done:
 
 
 def _id_of(client: RestClient, job_id: str, checkpoint: str) -> str:
-    """Of a step, the newest of its generations that is neither gone nor damaged, where there is one."""
+    """Return a checkpoint's id; for a step, the newest of its generations that is neither expired nor
+    damaged, if any.
+    """
     if checkpoint.startswith("ckpt_"):
         return checkpoint
     found = [each for each in client.checkpoints(job_id) if checkpoint in {each["generation"], str(each["step"])}]

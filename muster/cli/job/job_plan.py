@@ -1,4 +1,4 @@
-"""``muster job plan`` and ``muster job explain``: what would become of a job, and why one waits."""
+"""``muster job plan`` shows the outcome of a job before its submission, ``muster job explain`` why one waits."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
@@ -52,7 +52,7 @@ def plan(
     tier: Tier = "on_demand",
     wall_time: WallTime = None,
     name: Annotated[
-        str | None, typer.Option(help="Without a wall time: it is believed to take what jobs of this name took.")
+        str | None, typer.Option(help="Without a wall time: expect the time that jobs of this name took.")
     ] = None,
     within: Within = None,
     near: Near = None,
@@ -65,7 +65,7 @@ def plan(
     *,
     tp_across_nodes: TpAcross = False,
 ) -> Page:
-    """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
+    """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
     wall_time_s = seconds_of(wall_time, "--wall-time")
@@ -80,10 +80,10 @@ def plan(
 
 
 def explain(job_id: JobId) -> Page:
-    """Ask why a job waits: what binds, who is before it, when it may start, and what would let it start at once."""
+    """Show why a job waits: what binds, the jobs before it, its start forecast, and what would let it start at once."""
     with open_client() as client:
         found = client.explain_job(job_id)
-    first, *others = lines_of(found, Mood.ASKED if found["victims"] else Mood.DONE)  # who has had notice is no victim
+    first, *others = lines_of(found, Mood.ASKED if found["victims"] else Mood.DONE)  # a notified job is no victim
     return Page(found, [f"{job_id}: {first}", *others])
 
 
@@ -101,7 +101,7 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     lines += _before(found)
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
-        lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
+        lines.append(f"  expected to take {took}, as others of its name and shape did; this is no limit")
     lines += _start_range(found, "would start" if mood is Mood.ASKED else "starts")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     standing = alignment_words(
@@ -110,9 +110,9 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     lines += [f"  {line}" for line in standing]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
-        kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
+        kept = f", continues with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
         lines.append(
-            f"  would give way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of "
+            f"  would be reclaimed: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of "
             f"notice, {victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
         )
     lines += [f"  it would start at once {change_words(item)}" for item in found["changes"]]
@@ -120,18 +120,18 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
 
 
 def _start_range(found: Mapping[str, Any], starts: str) -> Iterator[str]:
-    """Nothing where nobody knows; an older server does not say."""
+    """Yield the start forecast if it is known; an older server does not send it."""
     if not found.get("earliest_at"):
         return
     earliest, latest = moment_of(found["earliest_at"]), found["latest_at"]
     if latest:
         yield f"  {starts} between {earliest} and {moment_of(latest)}, in about 8 of 10 cases"
     else:
-        yield f"  {starts} at {earliest} at the earliest; nobody knows the latest"
+        yield f"  {starts} at {earliest} at the earliest; the latest is not known"
 
 
 def _before(found: Mapping[str, Any]) -> Iterator[str]:
-    """The first of those before it; an older server names none."""
+    """Yield the first jobs before this one; an older server names none."""
     shown = found.get("ahead", ())[:AHEAD_SHOWN]
     for one in shown:
         yield f"    before it: {one['job_id'] or 'another tenant'} ({one['tier']}, {one['num_gpus']} GPUs)"
@@ -141,7 +141,7 @@ def _before(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def reasons(found: Mapping[str, Any]) -> Iterator[str]:
-    """An older server tells none."""
+    """Yield the reasons; an older server sends none."""
     for reason in found.get("reasons", ()):
         counted = "" if reason["num_gpus"] is None else f"{reason['num_gpus']} GPUs "
         mark = "→" if reason["token"] == found["binding"] else " "
@@ -149,7 +149,7 @@ def reasons(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def change_words(change: Mapping[str, Any]) -> str:
-    """A newer server may tell of one that has no words here."""
+    """Return a change as text; a newer server may send a field without text here."""
     field, value = change["field"], change["value"]
     if field == "topology.required" and value == FLEET_LEVEL:
         return "without --within"

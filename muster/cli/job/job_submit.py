@@ -127,7 +127,7 @@ def submit(
 
 
 def _if_said(**fields: Any) -> dict[str, Any]:
-    """A server that knows of none of these takes the jobs without them."""
+    """Return the fields with a value: a server that knows none of them then still accepts the job."""
     return {name: value for name, value in fields.items() if value}
 
 
@@ -151,7 +151,7 @@ def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
 def limits_of(
     memory: str | None, pids: int | None, cpus: float | None, disk_reads: str | None, disk_writes: str | None
 ) -> dict[str, Any]:
-    """Those that are said."""
+    """Return the limits that were given."""
     said = {
         "memory_bytes": bytes_of(memory, "--memory"),
         "pids": pids,
@@ -176,7 +176,9 @@ def program_of(
     *,
     is_command: bool,
 ) -> dict[str, Any]:
-    """``around``: its virtual environment or container, whose paths are not completed from here."""
+    """Return the program's fields. ``around``: its virtual environment or container, whose paths are not completed
+    here.
+    """
     is_contained = "container" in around
     shared = {
         "env": dict(pair_of(item) for item in env),
@@ -197,7 +199,7 @@ def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
 
 
 def dataset_of(words: str) -> dict[str, Any]:
-    """A path with a comma in it can be named through the API alone."""
+    """Return a dataset's fields. A path with a comma can be named through the API alone."""
     name, separator, rest = words.partition("=")
     path, *more = rest.split(",")
     said = dict(field.partition("=")[::2] for field in more)

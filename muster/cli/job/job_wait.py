@@ -1,4 +1,4 @@
-"""Waiting for a job: what it waits for itself, how far it is, how it ended."""
+"""Waiting for a job: why it waits itself, its progress, its end."""
 
 import time
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ _WAITS: Final = ("QUEUED", "HELD")
 
 
 def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
-    """Raises ``CommandError`` when the time is up."""
+    """Wait for a job's end and return its exit code. Raises ``CommandError`` after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     said = ""
     with open_client() as client, progress(job_id) as bar:
@@ -31,7 +31,7 @@ def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
                 said = say_wait(job, said)
             if time.monotonic() > deadline:
                 words = f"{job_id} is still {job['state']}: {job['state_reason']}"
-                raise CommandError(words, "It goes on: the time that --timeout gave is over.")
+                raise CommandError(words, "It continues; --timeout is over.")
             _tell(client, job, bar)
             time.sleep(LOOK_S)
     typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
@@ -39,7 +39,7 @@ def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
 
 
 def say_wait(job: Document, said: str) -> str:
-    """Why it waits, on the error stream; each reason once: what was said last."""
+    """Show on the error stream why a job waits, each reason once, and return the last text."""
     words = f"{job['id']}  {job['state']}: {job['state_reason']}"
     if job["state"] not in _WAITS or words == said:
         return said
@@ -50,7 +50,7 @@ def say_wait(job: Document, said: str) -> str:
 
 
 def _tell(client: "RestClient", job: Document, bar: Progress) -> None:
-    """Its step, where its program tells one; how many there are only the program knows."""
+    """Show the job's step, if its program reports one; only the program knows the number of steps."""
     if job["state"] == "HELD":
         return
     steps = [rank["step"] for rank in client.ranks(job["id"]) if rank["step"] is not None]

@@ -25,7 +25,7 @@ Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's ti
 
 
 def _status_of(item: Document) -> str:
-    """With its pin, where somebody wants it kept; ``pin asked``: its program has yet to mark it."""
+    """Return the status with the pin, if it is pinned; ``pin asked``: its program has yet to mark it."""
     status = str(item["status"])
     if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_held_at")):
         return status
@@ -33,19 +33,19 @@ def _status_of(item: Document) -> str:
 
 
 def _made_of(item: Document, name: str) -> str | None:
-    """The beginning of a hash of a checkpoint's lineage, from a server that tells one."""
+    """Return the beginning of a hash of a checkpoint's lineage, if the server sends one."""
     value = (item.get("lineage") or {}).get(name)
     return None if value is None else str(value)[:12]
 
 
 def _num_gpus(job: Document) -> int:
-    """What it wishes for; an older server does not say what was asked for since."""
+    """Return the requested number of GPUs; an older server does not send a later request."""
     shape = job["spec"]["shape"]
     return int((job.get("wanted_nodes") or shape["nodes"]) * shape["gpus_per_node"])
 
 
 def _size(job: Document) -> str:
-    """Such as ``4 × 8 GPUs``, and what an elastic one takes."""
+    """Return a size such as ``4 × 8 GPUs``, with the range of an elastic job."""
     shape = job["spec"]["shape"]
     nodes = job.get("wanted_nodes") or shape["nodes"]
     fewest, most = shape.get("min_nodes") or shape["nodes"], job.get("wanted_nodes") or shape.get("max_nodes") or nodes
@@ -79,7 +79,7 @@ CHECKPOINTS: Final = (
 
 
 def _told(item: Document, name: str, form: str) -> str | None:
-    """Of the pace that a rank or step may have told, to a server that asks for it."""
+    """Return a figure of the pace of a rank or step, if the program and the server have one."""
     value = (item.get("pace") or {}).get(name)
     return None if value is None else form.format(value)
 
@@ -149,7 +149,7 @@ def list_jobs(
     tenant: TenantOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
 ) -> Listing:
-    """The newest jobs first."""
+    """List jobs, the newest first."""
     with open_client() as client:
         states = [each.upper() for each in state or []] or None
         tenant_id = None if tenant is None else tenant_named(client, tenant)
@@ -162,7 +162,7 @@ def list_jobs(
 
 @reads(app, "show", example="muster job show job_… --watch")
 def show(job_id: JobId) -> Page:
-    """One job with the timeline of its attempts."""
+    """Show one job with the timeline of its attempts."""
     with open_client() as client:
         job = client.job(job_id)
     return Page(job, list(_lines(job)))
@@ -191,7 +191,7 @@ def _lines(job: Document) -> Iterator[str]:
 
 
 def _asked_for(job: Document) -> Iterator[str]:
-    """What it is and has, whatever its attempts do."""
+    """Yield the job's own facts, whatever its attempts do."""
     yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
     for dataset in job["spec"].get("datasets", ()):
         yield f"  dataset {dataset['name']}: {dataset['path']}"
@@ -202,7 +202,7 @@ def _asked_for(job: Document) -> Iterator[str]:
 
 
 def _readiness(host: Document) -> str:
-    """Of a host that starts together with others; an older server does not say."""
+    """Return the readiness of a host that starts together with others; an older server does not send it."""
     if host.get("is_at_fault"):
         return "; at fault, so that the job avoids it"
     if host["state"] != "CLAIMED" or not host.get("awaits_go"):
@@ -211,7 +211,7 @@ def _readiness(host: Document) -> str:
 
 
 def _hosts(job: Document, attempt: Document) -> str:
-    """Of an elastic job: how many this attempt has."""
+    """Return an elastic job's number of hosts in this attempt."""
     fewest, most = (job["spec"]["shape"].get(name) for name in ("min_nodes", "max_nodes"))
     num_hosts = len(attempt["hosts"])
     return "" if fewest is None and most is None else f"  {num_hosts} host{'' if num_hosts == 1 else 's'}"
@@ -219,14 +219,14 @@ def _hosts(job: Document, attempt: Document) -> str:
 
 @reads(app, "checkpoints", example="muster job checkpoints job_…")
 def checkpoints(job_id: JobId) -> Listing:
-    """Every generation with its status, and why one is never resumed from."""
+    """List every generation with its status, and why one is never resumed from."""
     with open_client() as client:
         return Listing(client.checkpoints(job_id), CHECKPOINTS, "No checkpoint was committed.")
 
 
 @reads(app, "energy", example="muster job energy job_…")
 def energy(job_id: JobId) -> Page:
-    """What energy the job's attempts took, by the counters of their GPUs."""
+    """Show the energy that the job's attempts used, by the counters of their GPUs."""
     with open_client() as client:
         found = client.job_energy(job_id)
     total = "not known" if found["energy_j"] is None else f"{found['energy_kwh']:.4g} kWh ({found['energy_j']:,.0f} J)"
@@ -237,10 +237,10 @@ def energy(job_id: JobId) -> Page:
 
 @reads(app, "ranks", example="muster job ranks job_… --watch")
 def ranks(job_id: JobId) -> Listing:
-    """What each rank told last: step, loss, seconds a step; and how evenly they share the data."""
+    """List the newest report of each rank: step, loss, seconds a step; and how evenly they share the data."""
     with open_client() as client:
         found = client.ranks(job_id)
-    empty = "No rank has told anything: the program does not use muster.train."
+    empty = "No rank has reported: the program does not use muster.train."
     return Listing(found, RANKS, empty, list(_shares(found)))
 
 
@@ -259,29 +259,29 @@ def _shares(found: Sequence[Document]) -> Iterator[str]:
 
 @reads(app, "steps", example="muster job steps job_… --json")
 def steps(job_id: JobId, last: Annotated[int, typer.Option(min=1, help="Only so many, the newest.")] = 20) -> Listing:
-    """The loss, step by step."""
+    """List the loss, step by step."""
     with open_client() as client:
-        return Listing(list(client.steps(job_id))[-last:], STEPS, "No step was told.")
+        return Listing(list(client.steps(job_id))[-last:], STEPS, "No step was reported.")
 
 
 @reads(app, "events", example="muster job events job_…")
 def events(job_id: JobId) -> Listing:
-    """What happened to the job, in order."""
+    """List the job's events, in order."""
     with open_client() as client:
         return Listing(list(client.job_events(job_id)), EVENTS, "Nothing has happened to it yet.")
 
 
 @changes(app, "cancel", example="muster job cancel job_… --reason 'wrong data'")
 def cancel(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
-    """Cancel: at once while it waits, else when its programs have stopped."""
+    """Cancel a job: at once while it waits, else after its programs have stopped."""
     with open_client() as client:
         job = client.cancel_job(job_id, reason, dry_run=dry_run)
     return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
 
 
-@changes(app, "release", example="muster job release job_… --reason 'the data is mended'")
+@changes(app, "release", example="muster job release job_… --reason 'the data is repaired'")
 def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
-    """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
+    """Release a job from HELD into the queue; only an operator may release a suspect program."""
     with open_client() as client:
         job = client.release_job(job_id, reason, dry_run=dry_run)
     return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
@@ -290,12 +290,12 @@ def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) ->
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")
 def resize(
     job_id: JobId,
-    nodes: Annotated[int, typer.Option(min=1, help="How many hosts: what it wishes for, and no more.")],
+    nodes: Annotated[int, typer.Option(min=1, help="How many hosts it requests, at most.")],
     reason: Reason = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """An elastic job goes on with another number of hosts, from its own checkpoint, and is charged nothing."""
+    """Continue an elastic job with another number of hosts, from its own checkpoint, without a charge."""
     with open_client() as client:
         job = client.resize_job(job_id, nodes, reason, dry_run=dry_run)
     return Done(job, f"{job['id']}  {job['state']}: {nodes} hosts at most from now on")
@@ -303,7 +303,7 @@ def resize(
 
 @app.command("wait", epilog="Example: `muster job wait job_… --timeout 2h && echo trained`")
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
-    """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
+    """Wait until a job has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
     return wait_for_end(job_id, seconds_of(timeout, "--timeout") or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""``muster mfu``: what share of its GPUs' peak a training run reaches, told with the convention it was counted by."""
+"""``muster mfu`` computes the share of its GPUs' peak that a training run reaches, with the convention of counting."""
 
 import math
 from typing import Annotated, Final
@@ -65,7 +65,7 @@ def mfu(
     as_yaml: AsYaml = False,
     is_wide: Wide = False,
 ) -> int:
-    """What share of its GPUs' peak a training run reaches.
+    """Compute the share of its GPUs' peak that a training run reaches.
 
     MFU and HFU, model and hardware FLOP utilisation: tokens/s × FLOPs a token ÷ (GPUs × dense peak).
     """
@@ -115,7 +115,7 @@ def _params(params: float, expert_params: float | None, num_experts: int | None,
     if expert_params is None and num_experts is None and top_k is None:
         return params
     if expert_params is None or num_experts is None or top_k is None:
-        advice = "--expert-params 45.1e9 --experts 8 --top-k 2, beside --params of what each token meets."
+        advice = "--expert-params 45.1e9 --experts 8 --top-k 2, and --params for the parameters that each token meets."
         raise CommandError("a mixture of experts takes --expert-params, --experts and --top-k", advice, Exit.USAGE)
     try:
         return active_params(params, expert_params, num_experts=num_experts, top_k=top_k)
@@ -124,7 +124,7 @@ def _params(params: float, expert_params: float | None, num_experts: int | None,
 
 
 def _sequence(sequence: int | None, lengths: str | None) -> float:
-    """T. Raises ``CommandError``."""
+    """Return T. Raises ``CommandError``."""
     if (sequence is None) == (lengths is None):
         advice = "Such as --sequence 8192, or of packed ones --lengths 4096,3072,1024."
         raise CommandError("name either --sequence or --lengths", advice, Exit.USAGE)
@@ -139,7 +139,7 @@ def _sequence(sequence: int | None, lengths: str | None) -> float:
 
 
 def _peak(model: str | None, peak_tflops: float | None, dtype: Dtype | None) -> tuple[float, str]:
-    """(TFLOP/s, whence). Raises ``CommandError``: it is not known, and none is made up."""
+    """Return TFLOP/s and their source. Raises ``CommandError`` if the peak is not known, since none is made up."""
     if (model is None) == (peak_tflops is None):
         raise CommandError(
             "name either --model or --peak-tflops", "Such as --model 'NVIDIA H100 80GB HBM3'.", Exit.USAGE

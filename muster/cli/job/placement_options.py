@@ -1,4 +1,4 @@
-"""What a submission and a plan say about a job's place: options, and the parts of a specification that they mean."""
+"""Options of a submission and a plan for a job's place, and the parts of a specification that they set."""
 
 from typing import Annotated, Any
 
@@ -38,7 +38,7 @@ def place_of(
     *,
     tp_across_nodes: bool,
 ) -> dict[str, Any]:
-    """Those that are said: a server that knows of none of these takes jobs without them."""
+    """Return the fields that were given: a server that knows none of them then still accepts the job."""
     with value_of("--slice"):
         topology = {"required": within, "preferred": near, "balance": balance, "slices": slices_of(slices or [])}
     with value_of("--on-label"):
@@ -46,7 +46,7 @@ def place_of(
     with value_of("--not-on-label"):
         labels["forbidden"] = labels_of(not_on_labels or [])
     if layout is None and tp_across_nodes:
-        raise unfit("--tp-across-nodes", "it is said of a --layout, which is missing")
+        raise unfit("--tp-across-nodes", "it needs a --layout, which is missing")
     said = {
         "topology": {name: value for name, value in topology.items() if value},
         "node_labels": {name: value for name, value in labels.items() if value},
@@ -56,7 +56,7 @@ def place_of(
 
 
 def shape_of(nodes: int | None, gpus: int | None, total: int | None, **more: int | None) -> dict[str, Any]:
-    """``more``: what is left out where it is None."""
+    """Return the shape's fields. ``more``: fields that are left out if they are None."""
     said = {name: value for name, value in more.items() if value is not None}
     if total is None:
         return {"nodes": nodes or 1, "gpus_per_node": gpus or 1, **said}

@@ -10,11 +10,11 @@ from muster.cli.framework.output import Listing, Page, age, moment_of, reads, un
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 
-app = typer.Typer(help="Reclaims: GPUs taken back with notice, for whom and until when.", no_args_is_help=True)
+app = typer.Typer(help="Reclaims: GPUs taken back with notice, for which job and until when.", no_args_is_help=True)
 
 
 def _due(item: Document) -> str:
-    """While it runs, how long is left."""
+    """Return the time left while the reclaim runs, else its deadline."""
     return until(item["deadline_at"]) if item["state"] == "NOTIFIED" else str(item["deadline_at"])[11:19]
 
 
@@ -36,7 +36,7 @@ def list_reclaims(
     job: JobOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
 ) -> Listing:
-    """The newest first."""
+    """List reclaims, the newest first."""
     states = [name.upper() for name in state or []] or None
     with open_client() as client:
         found = list(islice(client.reclaims(state=states, job_id=job, limit=min(limit, 200)), limit))
@@ -45,7 +45,7 @@ def list_reclaims(
 
 @reads(app, "show", example="muster reclaim show rcl_…")
 def show(reclaim_id: ReclaimId) -> Page:
-    """One reclaim: reason, deadline, and what became of the work."""
+    """Show one reclaim: reason, deadline, and the outcome of the work."""
     with open_client() as client:
         item = client.reclaim(reclaim_id)
     due = moment_of(item["deadline_at"])
@@ -65,12 +65,12 @@ def show(reclaim_id: ReclaimId) -> Page:
 
 
 def _choice(item: Document) -> list[str]:
-    """What it was chosen by, as far as this key may know it. An older server tells less."""
+    """Yield the reasons for the choice, as far as this key may see them. An older server sends fewer."""
     said = []
     if item.get("num_kept_gpus"):
-        said.append(f"  elastic: it goes on with {item['num_kept_gpus']} of its GPUs")
+        said.append(f"  elastic: it continues with {item['num_kept_gpus']} of its GPUs")
     if item.get("cost_gpu_s") is not None:
-        said.append(f"  reckoned to lose {item['cost_gpu_s']:,.0f} GPU-seconds")
+        said.append(f"  estimated to lose {item['cost_gpu_s']:,.0f} GPU-seconds")
     best = item.get("runner_up")
     if best is not None:
         said.append(f"  next best: {best['cost_gpu_s']:,.0f} GPU-seconds of {', '.join(best['victims'])}")
@@ -78,5 +78,5 @@ def _choice(item: Document) -> list[str]:
 
 
 def _side(item: Document, side: str) -> str:
-    """The job where this key may know it, else its tier."""
+    """Return the job if this key may see it, else its tier."""
     return str(item[f"{side}_job_id"] or f"a {item[f'{side}_tier']} job")

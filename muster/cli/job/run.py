@@ -1,4 +1,4 @@
-"""``muster run``: a program supervised on this machine, without a control plane."""
+"""``muster run`` supervises a program on this machine, without a control plane."""
 
 import contextlib
 import os
@@ -69,8 +69,8 @@ def run(
 ) -> int:
     """Run a program on this machine, supervised, without a control plane.
 
-    Restarted with its causes told, resumed where it was. The same command again goes on where the last one stopped.
-    Ctrl-C lets it save and leave, a second one kills it.
+    It is restarted with the cause shown, and resumes from its checkpoint. The same command again continues where the
+    last one stopped. Ctrl-C lets it save and leave, a second one kills it.
     Exit codes: 0, 20 failed, 130 interrupted.
     """
     uuids = gpus_here(gpus)
@@ -91,10 +91,10 @@ def run(
 
 
 def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
-    """Run it to its end, told as it goes. Returns the exit code.
+    """Run it to its end, with its progress shown. Returns the exit code.
 
     Raises:
-        CommandError: what it names is not there.
+        CommandError: a path or tool that it names does not exist.
         ConflictError: another run works in the folder, or the folder holds another program's.
     """
     from workers.local.local_run import Ask, LocalRun
@@ -112,18 +112,18 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
         finally:
             place.close()
     except OSError as fault:
-        raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or make room.") from fault
+        raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or free space.") from fault
     if as_json:
         say(json_of(ended, indent=2))
     _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
     saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
     if saved and ended["state"] != "SUCCEEDED":
-        _told(f"the same command goes on behind step {max(saved)}")
+        _told(f"the same command continues after step {max(saved)}")
     return _CODES[ended["state"]]
 
 
 def checked_spec(document: dict[str, Any]) -> "JobSpec":
-    """As the control plane would take it. Raises CommandError naming the fields."""
+    """Return the specification as the control plane would take it. Raises CommandError naming the fields."""
     from muster.domain.job.spec import JobSpec
 
     try:
@@ -134,10 +134,10 @@ def checked_spec(document: dict[str, Any]) -> "JobSpec":
 
 
 def _require_startable(spec: "JobSpec") -> None:
-    """What is not there now is a slip of the hand, and no attempt's fault. Raises CommandError."""
+    """Raise CommandError if a path or tool does not exist: that is a typing error, and no attempt's fault."""
     program = spec.program
     if program.container is not None:
-        return  # its paths are the image's; what the host must have for it the attempt says
+        return  # its paths are the image's; the attempt reports what the host lacks
     if program.venv is not None and shutil.which(f"{program.venv}/bin/python") is None:
         raise CommandError(f"--venv {program.venv} has no bin/python that may be run", "", Exit.NOT_FOUND)
     folder = Path(program.working_dir or Path.cwd())
@@ -154,7 +154,7 @@ def _require_startable(spec: "JobSpec") -> None:
 def plan_of(
     spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None, variables: Mapping[str, str] | None = None
 ) -> "RunPlan":
-    """The built-in policy's numbers, since nobody else's are here."""
+    """Return the run's plan with the built-in policy's numbers, since there is no other policy here."""
     from muster.domain.lifecycle.model import Timers
     from muster.domain.policy.document import Policy
     from workers.local.plan import RunPlan
@@ -179,7 +179,7 @@ def plan_of(
 
 
 def gpus_here(wanted: int | None) -> tuple[str, ...]:
-    """Raises CommandError where there are fewer."""
+    """Return this machine's GPUs. Raises CommandError if there are fewer than ``wanted``."""
     found = _visible_gpus()
     if wanted is not None and wanted > len(found):
         words = f"--gpus {wanted}: this machine has {len(found)}"
@@ -188,11 +188,11 @@ def gpus_here(wanted: int | None) -> tuple[str, ...]:
 
 
 def _visible_gpus() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES leaves of them, where somebody has set it; else all that the driver has."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, if it is set; else all that the driver has."""
     set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
     if set_by_user is not None:
         named = (part.strip() for part in set_by_user.split(","))
-        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at what is none
+        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at any other entry
     from agents.probes.interface import ProbeError
     from agents.probes.nvml import open_nvml_probe
 
@@ -217,13 +217,13 @@ def _signals_heard(ask: "Ask") -> Iterator[None]:
 
 
 def _told(words: str) -> None:
-    """On the error stream; a run goes on when nobody is there to hear of it."""
+    """Print to the error stream; a run continues if nothing reads it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(f"muster: {words}", err=True)
 
 
 class _Shown:
-    """What the ranks print, until the reader goes away or can take no more: the run goes on without."""
+    """Output of the ranks, until the reader ends or accepts no more: the run continues without it."""
 
     def __init__(self, *, with_prefix: bool) -> None:
         self._with_prefix = with_prefix
@@ -237,12 +237,12 @@ class _Shown:
         except (OSError, ValueError, AttributeError) as fault:
             self._is_heard = False
             if isinstance(fault, OSError):
-                close_quietly()  # what is buffered would fail again at the end, and be the exit code
-            _told(f"nobody takes the output any more ({fault}); it is in the logs")
+                close_quietly()  # buffered output would fail again at the end, and set the exit code
+            _told(f"the output has no reader any more ({fault}); it is in the logs")
 
 
 def _nowhere(_stream: str, _line: str) -> None:
-    """With --json the logs stay in their files."""
+    """Drop a line: with --json the logs stay in their files."""
 
 
 def _so_many(ended: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``muster train``: what a tenant does about the training itself."""
+"""``muster train`` helps a tenant with the training itself."""
 
 from itertools import count
 from pathlib import Path
@@ -15,15 +15,15 @@ from muster.cli.job.run import FOLDER, checked_spec, gpus_here, plan_of, supervi
 
 app = typer.Typer(help="Trainings: look into one that fails.", no_args_is_help=True)
 LOUD: Final = {"NCCL_DEBUG": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"}
-"""Said to the program, where its own environment does not say otherwise. Not DETAIL: with it, wrapping a model in DDP
-over gloo ends by SIGSEGV in torch 2.13.0.
+"""Variables for the program, unless its own environment sets them. Not DETAIL: with it, wrapping a model in DDP over
+gloo ends by SIGSEGV in torch 2.13.0.
 """
 _SYNCHRONOUS: Final = {"MUSTER_TRAIN_SYNCHRONOUS": "1"}
 
 
 @app.callback()
 def root() -> None:
-    """Trainings."""
+    """Help with trainings."""
 
 
 @app.command("debug", epilog="Example: `muster train debug job_…`, on a machine that sees the job's files")
@@ -51,12 +51,12 @@ def debug(
 
 
 def _fresh_folder(job_id: str) -> Path:
-    """One for each time: it is to begin at the start."""
+    """Return a new folder for each run, so that it begins at the start."""
     return next(folder for number in count(1) if not (folder := FOLDER / f"debug-{job_id}" / str(number)).exists())
 
 
 def _small(spec: dict[str, Any], ranks: int, wall_time_s: float | None, env: dict[str, str]) -> dict[str, Any]:
-    """The job's program as it is, and nothing of where it ran or what it kept."""
+    """Return the job's program unchanged, without its place and its checkpoints."""
     program = {name: value for name, value in spec["program"].items() if value not in (None, [], {})}
     return {
         "name": spec["name"],

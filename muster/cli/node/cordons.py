@@ -22,14 +22,14 @@ app = typer.Typer(help="Cordons: keep a node or GPU out of new placements.", no_
 
 @changes(app, "create", example="muster cordon create --node h100-1 --reason 'a fan is loud' --for 2h")
 def create(
-    reason: Annotated[str, typer.Option(help="Why; whoever finds it asks.")],
+    reason: Annotated[str, typer.Option(help="Why; it is shown with the cordon.")],
     node: NodeOption = None,
     gpu: GpuOption = None,
     for_: Annotated[str | None, typer.Option("--for", help="Such as 2h; without it until released.")] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Nothing new is placed there; what runs, runs on."""
+    """Cordon a node or GPU: no new job is placed there, and running jobs continue."""
     if (node is None) == (gpu is None):
         raise CommandError("a cordon stands on one node or one GPU", "Give --node or --gpu.", Exit.INVALID)
     with open_client(as_operator=True) as client:
@@ -56,7 +56,7 @@ def _wanted(client: "RestClient", reason: str, node: str | None, gpu: str | None
 
 @reads(app, "list", example="muster cordon list --wide")
 def list_cordons() -> Listing:
-    """Those that stand now."""
+    """List the cordons that are in force."""
     with open_client(as_operator=True) as client:
         found = client.cordons()
         on_nodes = any(item["node_id"] for item in found)
@@ -84,7 +84,7 @@ def release(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """End it now."""
+    """End a cordon now."""
     with open_client(as_operator=True) as client:
         cordon = client.release_cordon(cordon_id, reason, dry_run=dry_run)
     return Done(cordon, f"{cordon['id']} is released")

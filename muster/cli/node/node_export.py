@@ -1,4 +1,4 @@
-"""``muster node export``: a node's history as records, for ``muster health replay``."""
+"""``muster node export`` writes a node's history as records, for ``muster health replay``."""
 
 import os
 import sys
@@ -26,10 +26,10 @@ def export(
     until: Annotated[str | None, typer.Option(help="Until so long ago, such as 1d; by default until now.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write, instead of stdout. It must not exist.")] = None,
 ) -> int:
-    """What a node told and what was done about it, one JSON object a line, for `muster health replay`.
+    """Write a node's reports and the actions on it, one JSON object a line, for `muster health replay`.
 
-    Samples as they are kept, events, burn-ins, dismissals, repairs, overrides, maintenance; first the fleet's size and
-    how the node's GPUs stood. The first line says what the records do not hold.
+    Samples as they are stored, events, burn-ins, dismissals, repairs, overrides, maintenance; first the fleet's size
+    and the standings of the node's GPUs. The first line states what the records do not hold.
     """
     now = datetime.now(UTC)
     begin, end = _ago(now, since, "--since"), _ago(now, until, "--until")
@@ -57,7 +57,7 @@ def _write(records: Iterable[Document], stream: TextIO) -> int:
 
 @contextmanager
 def _written_to(out: Path | None) -> Iterator[TextIO]:
-    """The file has its name only once it is whole: half a history would play as another one."""
+    """Yield the output. The file gets its name after it is whole: half a history would replay as another one."""
     if out is None:
         yield sys.stdout
         return

@@ -67,10 +67,10 @@ def list_rack_pairs(
     hours: Annotated[int, typer.Option(min=1, max=24, help="Of the last so many hours.")] = 1,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Only the worst so many.")] = 200,
 ) -> Listing:
-    """Latency and loss by pair of racks, as hosts that probe each other told them; the greatest loss first."""
+    """List latency and loss by pair of racks, as reported by hosts that probe each other; the greatest loss first."""
     with open_client(as_operator=True) as client:
         found = client.rack_pairs(hours=hours, limit=limit)
-    return Listing(found, RACK_PAIRS, "No host told of another. `pair_probe_port` in a host's settings lets it.")
+    return Listing(found, RACK_PAIRS, "No host reported another. Set `pair_probe_port` in the hosts' settings.")
 
 
 def _microseconds(value: float | None) -> str:
@@ -87,7 +87,7 @@ def list_nodes(
         bool | None, typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, or without one.")
     ] = None,
 ) -> Listing:
-    """Every host with its contact, by name."""
+    """List every host with its contact, by name."""
     contacts = [each.upper() for each in contact or []] or None
     with open_client(as_operator=True) as client:
         found = client.nodes(contact=contacts, name=name, rack=rack, cordoned=is_cordoned)
@@ -98,7 +98,7 @@ def list_nodes(
 
 @reads(app, "show", example="muster node show h100-1")
 def show(node: NodeName) -> Page:
-    """One node: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
+    """Show one node: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
     with open_client(as_operator=True) as client:
         found = client.node(node)
     return Page(found, list(_parts(found)))
@@ -110,18 +110,20 @@ app.command("export", epilog="Example: `muster node export h100-1 --since 7d --o
 @changes(app, "maintenance", example="muster node maintenance h100-1 --reason 'new optics' --in 2h --for 90m")
 def maintenance(
     node: NodeName,
-    reason: Annotated[str, typer.Option(help="Why; whoever finds the evidence reads it.")],
+    reason: Annotated[str, typer.Option(help="Why; it is shown with the evidence.")],
     for_: Annotated[str, typer.Option("--for", help="How long, such as 90m; 30d at most.")],
     in_: Annotated[str | None, typer.Option("--in", help="When it starts, such as 2h; by default now.")] = None,
     lead: Annotated[
-        str | None, typer.Option("--evacuate", help="Jobs there are told to leave so long before, such as 10m.")
+        str | None, typer.Option("--evacuate", help="Jobs there are stopped so long before it, such as 10m.")
     ] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Nothing new comes for that time, and no finding about the node or its GPUs weighs.
+    """Plan maintenance: no new job is placed there for that time, and findings about the node and its GPUs have no
+    weight.
 
-    With --evacuate nobody is there by then: who would still run goes elsewhere, who does run is told. Else it runs on.
+    With --evacuate no job runs there at its start: jobs that would not end before are placed elsewhere, and running
+    jobs get a stop request. Without it, running jobs continue.
     """
     wait_s, last_s = seconds_of(in_, "--in") or 0.0, seconds_of(for_, "--for") or 0.0
     begins = datetime.now(UTC) + timedelta(seconds=wait_s)
@@ -137,7 +139,7 @@ def maintenance(
             return client.maintain_node(name, idempotency_key=key, dry_run=dry_run, **body)
 
         cordon = send(body, None) if dry_run else once(asked, body, send, what="the maintenance window")
-    told = "" if lead is None else f", and jobs there are told {lead} before"
+    told = "" if lead is None else f", and jobs there are stopped {lead} before"
     words = f"{cordon['id']} stands {'' if in_ is None else 'from ' + until(cordon['starts_at']) + ' '}"
     return Done(cordon, f"{words}on {node}{told}; `muster cordon release` ends it")
 
@@ -145,7 +147,7 @@ def maintenance(
 @changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")
 def drain(
     node: NodeName,
-    reason: Annotated[str, typer.Option(help="Why; whoever has a job there reads it.")],
+    reason: Annotated[str, typer.Option(help="Why; owners of jobs there see it.")],
     deadline: Annotated[
         str | None, typer.Option(help="How long programs may take to save and leave; by default the policy's.")
     ] = None,
@@ -155,7 +157,7 @@ def drain(
     must_wait: Annotated[bool, typer.Option("--wait", help="Until no job has a GPU there.")] = False,
     dry_run: DryRun = False,
 ) -> Done:
-    """Nothing new comes, and what runs there is asked to leave. Releasing its cordon ends it."""
+    """Drain a node: no new job is placed there, and running jobs are asked to leave. Releasing its cordon ends it."""
     seconds, wait_s = seconds_of(for_, "--for"), seconds_of(timeout, "--timeout") or 0.0
     until = None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     with open_client(as_operator=True) as client:
@@ -180,7 +182,7 @@ def label(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Set and remove labels, by which jobs choose hosts, and which name its site or block. What runs there runs on."""
+    """Set and remove labels, by which jobs choose hosts, and which name its site or block. Running jobs continue."""
     pairs = [each.partition("=") for each in labels or []]
     unread = next(("".join(pair) for pair in pairs if not all(pair)), None)
     if unread is not None:
@@ -205,7 +207,7 @@ def _labels(node: Document) -> str:
 
 
 def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document:
-    """Raises ``CommandError`` when the time is up, or when somebody released its cordon meanwhile."""
+    """Wait for the drain. Raises ``CommandError`` after ``timeout_s``, or if its cordon was released meanwhile."""
     deadline = time.monotonic() + timeout_s
     most = len(node["jobs"])
     with progress(f"drain of {node['name']}") as bar:
@@ -214,7 +216,7 @@ def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document
             most = max(most, left)
             bar.tell(f"{left} jobs are still there", most - left, most)
             if time.monotonic() > deadline:
-                raise CommandError(f"{left} jobs are still on {node['name']}", "It goes on: `muster node show` tells.")
+                raise CommandError(f"{left} jobs are still on {node['name']}", "It continues; see `muster node show`.")
             time.sleep(LOOK_S)
             node = client.node(node["id"])
     if node["drain"] is None:

@@ -1,4 +1,4 @@
-"""What ``muster simulate`` is told to let fail, from its options."""
+"""Failures that ``muster simulate`` plays, from its options."""
 
 import math
 from typing import Final
@@ -7,13 +7,16 @@ from muster.cli.framework.exits import CommandError, Exit
 from simulator.traces.failing import NO_FAILURES, PUBLISHED_RATES, Checkpoints, Failures
 
 MOST_RATE: Final = 100_000.0
-"""Of 1,000 nodes a day: each fails a hundred times."""
+"""Most failures of 1,000 nodes a day: each node fails a hundred times."""
 
 
 def failures_asked(
     rate: str, *, every_s: float | None, stall_s: float | None, restart_s: float | None, repair_s: float | None
 ) -> Failures:
-    """What is not told is as ``Failures`` has it. Raises CommandError: a value is none, or tells of what is off."""
+    """Return the failures; an option that is not given has the default of ``Failures``.
+
+    Raises CommandError: a value is not accepted, or an option has no effect without failures.
+    """
     asked = {
         "--checkpoint-every": every_s,
         "--checkpoint-stall": stall_s,
@@ -45,7 +48,7 @@ def failures_asked(
 
 
 def told_of(failures: Failures) -> dict[str, float | None]:
-    """As a document tells it: null where nothing is saved, since nothing fails."""
+    """Return the failures for a document: null for saves if nothing is saved, since nothing fails."""
     saves = failures.checkpoints
     return {
         "per_1000_node_days": failures.per_1000_node_days,

@@ -1,4 +1,4 @@
-"""``muster simulate --scenario``: a situation in a file, and what the planner decides about it."""
+"""``muster simulate --scenario`` plays a situation from a file and shows the planner's decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HINT: Final = "docs/scenarios.md has the form."
 
 
 def decisions_of(path: Path) -> dict[str, Any]:
-    """What is written as JSON. Raises CommandError: the file cannot be read, or names what is wrong in it."""
+    """Return the decisions as a document. Raises CommandError: the file cannot be read, or has a fault that
+    it names.
+    """
     if not path.exists():
         raise CommandError(f"{path}: there is no such file", code=Exit.NOT_FOUND)
     document = document_of(path, hint=HINT)
@@ -38,7 +40,7 @@ def _words_of(faults: Sequence[FieldFault]) -> str:
 
 
 def tell(document: dict[str, Any], as_json: Path | None) -> None:
-    """A line a decision, or JSON where ``as_json`` says."""
+    """Print a line a decision, or write JSON to ``as_json``."""
     if wrote_json(document, as_json):
         return
     if document["about"]:
@@ -60,7 +62,7 @@ def tell(document: dict[str, Any], as_json: Path | None) -> None:
 
 
 def _range_words(starts: dict[str, float | None]) -> str:
-    """Earliest and latest as the planner believes; the latest may be known to nobody."""
+    """Return earliest and latest start as the planner expects them; the latest may be unknown."""
     earliest_s, latest_s = starts["earliest_s"], starts["latest_s"]
     if latest_s is None:
         return f"starting at {earliest_s:,.0f} s or later"

@@ -1,4 +1,4 @@
-"""``muster sim``: faults of the local stack's simulated GPUs, so that anyone can watch recovery happen."""
+"""``muster sim`` injects faults into the local stack's simulated GPUs, which shows how the stack recovers."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -66,7 +66,7 @@ def inject_gpu(
     ] = None,
     link: Annotated[int | None, typer.Option(min=0, max=63, help="Of a `rate`: the NVLink that counts.")] = None,
 ) -> Done:
-    """A fault beneath the probe, as a driver would tell it."""
+    """Inject a fault beneath the probe, as a driver would report it."""
     import msgspec
 
     from agents.probes.faults import Fault, write_fault
@@ -91,7 +91,7 @@ def inject_gpu(
 
 
 def _by_name(kind: str, values: list[str], link: int | None) -> dict[str, Any]:
-    """The values of a ``state`` or a ``rate``. Raises ``CommandError``."""
+    """Return the values of a ``state`` or a ``rate``. Raises ``CommandError``."""
     if kind not in BY_NAME:
         if values or link is not None:
             raise CommandError(f"--value and --link are for {' and '.join(BY_NAME)}, not for {kind}", code=Exit.USAGE)
@@ -109,7 +109,7 @@ def _by_name(kind: str, values: list[str], link: int | None) -> dict[str, Any]:
 
 
 def _in_range(kind: str, meaning: str | None, number: int) -> int:
-    """Raises ``CommandError`` naming what is accepted."""
+    """Return the number. Raises ``CommandError`` naming the accepted range."""
     if meaning is None:
         raise CommandError(f"{kind} takes no number", f"Leave out {number}.", Exit.USAGE)
     least, most = _range_of(meaning)
@@ -120,7 +120,7 @@ def _in_range(kind: str, meaning: str | None, number: int) -> int:
 
 
 def _range_of(field: str) -> tuple[float, float | None]:
-    """As the fault's own type bounds it."""
+    """Return the bounds of a field by the fault's own type."""
     import msgspec
 
     from agents.probes.faults import Fault
@@ -135,7 +135,7 @@ def _where_seen(gpu: str, kind: str) -> str:
     if kind in IN_BURN_IN:
         return f"only a burn-in can see it: `muster burnin run {gpu} --reason …`"
     if kind in BY_NAME:
-        return "its agent tells it within about a minute"
+        return "its agent reports it within about a minute"
     if kind in IN_SAMPLES:
         return "it stands in the samples; no detector judges it yet"
     return "see `muster event list -f`"
@@ -143,7 +143,7 @@ def _where_seen(gpu: str, kind: str) -> str:
 
 @reads(app, "list", example="muster sim list")
 def list_faults() -> Listing:
-    """What was injected and not cleared."""
+    """List the faults that were injected and not cleared."""
     import msgspec
 
     from agents.probes.faults import read_faults
@@ -153,14 +153,14 @@ def list_faults() -> Listing:
 
 @changes(app, "clear", example="muster sim clear GPU-…")
 def clear(gpu: Annotated[str | None, typer.Argument(help="This GPU alone; without it all.")] = None) -> Done:
-    """Take faults away. What was judged of them stays: evidence is never unmade."""
+    """Clear faults. Their evidence stays: it is never deleted."""
     from agents.probes.faults import clear_faults
     from muster.domain.ids import GpuUuid
 
     path = _faults_file()
     uuid = None if gpu is None else GpuUuid(_known_gpu(gpu))
     num_gone = clear_faults(path, uuid)
-    return Done({"cleared": num_gone, "gpu": uuid}, f"{num_gone} faults are gone")
+    return Done({"cleared": num_gone, "gpu": uuid}, f"{num_gone} faults are cleared")
 
 
 def _faults_file() -> Path:

@@ -1,4 +1,4 @@
-"""``muster simulate``: a trace of jobs played on a fleet that is made up, under a rule of the queue."""
+"""``muster simulate`` plays a trace of jobs on a simulated fleet, under a rule of the queue."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def simulate(
 ) -> int:
     """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
 
-    Of a trace nodes are equal, and jobs work as long as it says; nothing fails but by --failures (docs/traces.md).
-    A scenario says itself what there is.
+    For a trace, nodes are equal, and jobs work as long as it states; only --failures makes something fail
+    (docs/traces.md). A scenario defines its own fleet.
     """
     require_place(as_json, trace, scenario)
     if scenario is not None:
@@ -122,7 +122,7 @@ class _Asked:
 
 
 def _tell_trace(asked: _Asked, what_fails: Failures, plots: Path | None, as_json: Path | None) -> None:
-    """Play it; write what is asked for, and say the rest."""
+    """Play it; write the requested files, and print the rest."""
     fleet = asked.fleet
     jobs = _jobs_of(asked.trace, fleet.nodes, fleet.gpus_per_node, asked.arrivals)
     report, pace = _played(jobs, fleet, asked.policy, what_fails, error=asked.estimate_error, seed=asked.seed)
@@ -141,7 +141,7 @@ def _tell_trace(asked: _Asked, what_fails: Failures, plots: Path | None, as_json
 
 
 def _options_beside(context: typer.Context, *names: str) -> list[str]:
-    """Options that were given, by their words, but for those named."""
+    """Return the options that were given, by their text, except the named ones."""
     sources = {each: context.get_parameter_source(each) for each in context.params}
     given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     words = {each.name: each.opts[0] for each in context.command.params}
@@ -151,7 +151,7 @@ def _options_beside(context: typer.Context, *names: str) -> list[str]:
 def _played(
     jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, what_fails: Failures, *, error: float, seed: int
 ) -> tuple[Report, dict[str, Any]]:
-    """What came of it, beside what FIFO makes of the same; and how fast it was played."""
+    """Return the report, compared with FIFO on the same trace, and the speed of the simulation."""
     started_s = time.perf_counter()
     played_by = partial(
         play,
@@ -168,13 +168,13 @@ def _played(
         pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
         in_order = played_by(RULES["fifo"])
     except EndlessError as fault:
-        raise CommandError(f"no end is in sight: {fault}", code=Exit.INVALID) from None
+        raise CommandError(f"the simulation has no end: {fault}", code=Exit.INVALID) from None
     num_gpus = fleet.nodes * fleet.gpus_per_node
     return report_of(jobs, played, in_order, num_gpus=num_gpus, nodes_per_rack=fleet.nodes_per_rack), pace
 
 
 def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> list[TraceJob]:
-    """Raises CommandError: the file cannot be read, or names what is wrong in it."""
+    """Return the trace's jobs. Raises CommandError: the file cannot be read, or has a fault that it names."""
     try:
         with _rows_of(trace) as rows:
             try:
@@ -202,7 +202,7 @@ def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> li
 
 
 def _line_of(rows: csv.DictReader[str], row: Mapping[str, object]) -> int:
-    """As an editor counts, blank lines too; of a row with line breaks in quotes the first."""
+    """Return a row's line as an editor counts, with blank lines; for a row with line breaks in quotes, the first."""
     return rows.line_num - sum(value.count("\n") for value in row.values() if isinstance(value, str))
 
 

@@ -1,4 +1,4 @@
-"""What ``muster simulate`` is told: options by name."""
+"""Options of ``muster simulate`` by name."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -18,10 +18,10 @@ class QueueRule(StrEnum):
 
 Trace = Annotated[
     Path | None,
-    typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if told."),
+    typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if known."),
 ]
 ScenarioFile = Annotated[
-    Path | None, typer.Option(help="YAML: a fleet, what runs, waits and happens (docs/scenarios.md).")
+    Path | None, typer.Option(help="YAML: a fleet, its jobs and what happens (docs/scenarios.md).")
 ]
 Nodes = Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet, for a trace.")]
 GpusPerNode = Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")]
@@ -31,7 +31,7 @@ NodesPerRack = Annotated[
 ]
 Rule = Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")]
 EstimateError = Annotated[
-    float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
+    float, typer.Option(min=1, max=1000, help="A job is expected to take up to so many times more, or less.")
 ]
 Arrivals = Annotated[
     float, typer.Option(min=0.0001, max=10_000, help="Stretch the times of submission: 0.2 is five times denser.")

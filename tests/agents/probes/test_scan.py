@@ -274,7 +274,7 @@ def test_a_gpu_lost_before_the_scan_is_a_fault(hosts: Hosts, libraries: Librarie
     hosts.state(2).gpus[1].is_lost = 1
     answer = scan(LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
     assert answer.returncode == Exit.FAILED
-    assert "slot 1 does not tell who it is: GPU is lost" in answer.stdout
+    assert "the GPU in slot 1 does not report its identity: GPU is lost" in answer.stdout
 
 
 def test_a_driver_without_gpus_is_no_healthy_host(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_
     answer = muster.run("ckpt", "verify", str(folder))
     assert answer.returncode == Exit.FAILED
     assert "rank-00001.pt differs from what was saved" in " ".join(answer.stdout.split())
-    assert "a resume goes on after step 20" in " ".join(answer.stdout.split())
+    assert "a resume continues after step 20" in " ".join(answer.stdout.split())
     states = [(one["step"], one["state"]) for one in told(muster.run("ckpt", "verify", str(folder), "--json"))]
     assert states == [(30, "damaged"), (20, "verified")], "back to one that is good, and no further"
     whole = told(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
@@ -158,7 +158,7 @@ def test_it_needs_no_torch(muster: Command, folder: Path) -> None:
     ("words", "code", "said"),
     [
         (("ls", "nowhere"), Exit.USAGE, "nowhere is no folder"),
-        (("verify", "."), Exit.NOT_FOUND, "holds no checkpoint of ours"),
+        (("verify", "."), Exit.NOT_FOUND, "holds no checkpoint of muster.train"),
         (("show", "checkpoints", "--step", "7"), Exit.NOT_FOUND, "the newest are of 30, 20, 10"),
     ],
 )
@@ -181,7 +181,7 @@ def test_what_lies_in_an_object_store_is_told_by_the_same_words(muster: Command,
     prefix.flip(f"{newest.name}/rank-00001.pt")
     answer = muster.run("ckpt", "verify", str(prefix.place), **environment)
     assert answer.returncode == Exit.FAILED
-    assert "a resume goes on after step 10" in " ".join(answer.stdout.split())
+    assert "a resume continues after step 10" in " ".join(answer.stdout.split())
 
 
 def test_what_a_busy_store_does_not_give_is_not_called_damaged(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Com
             "s3://no-bucket/job cannot be read: list was refused: NoSuchBucket (HTTP 404)",
         ),
         ("s3://NONE", Exit.USAGE, "'s3://NONE' is no place in an object store"),
-        (f"{prefix.place}/empty", Exit.NOT_FOUND, "holds no checkpoint of ours"),
+        (f"{prefix.place}/empty", Exit.NOT_FOUND, "holds no checkpoint of muster.train"),
     ):
         answer = muster.run("ckpt", "ls", location, **environment)
         assert answer.returncode == code, answer.stderr

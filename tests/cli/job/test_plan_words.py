@@ -29,7 +29,7 @@ def test_who_gives_way_in_a_plan_would_give_way() -> None:
     lines = lines_of(answer(PlanOutcome.RECLAIMS, victims=[VICTIM]), Mood.ASKED)
     assert lines == [
         "GPUs would be reclaimed for it",
-        "  would give way: 8 GPUs (spot), 120 s of notice, 960 GPU-seconds lost",
+        "  would be reclaimed: 8 GPUs (spot), 120 s of notice, 960 GPU-seconds lost",
     ]
 
 

@@ -50,6 +50,6 @@ def test_an_operator_reads_what_it_was_chosen_by_and_what_the_victim_keeps(tmp_p
     chosen = {**RECLAIM, "num_kept_gpus": 24, "cost_gpu_s": 5760.0, "runner_up": best}
     with serving(lambda _asked, _number: Answer(200, chosen)) as server:
         shown = Command(tmp_path).run("reclaim", "show", "rcl_1", url=server.url)
-    assert "elastic: it goes on with 24 of its GPUs" in shown.stdout
-    assert "reckoned to lose 5,760 GPU-seconds" in shown.stdout
+    assert "elastic: it continues with 24 of its GPUs" in shown.stdout
+    assert "estimated to lose 5,760 GPU-seconds" in shown.stdout
     assert "next best: 4,000 GPU-seconds of att_1, att_2" in shown.stdout
