@@ -1,5 +1,6 @@
 """The hosts of a local stack: each has a real agent and host worker; only the driver beneath its probe is simulated."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE
 
 MODELS: Final = ("h100", "a100", "h200")
 ADDRESS: Final = "127.0.0.1"
+_JOB_PYTHON: Final = "MUSTER_JOB_PYTHON"
 _JOIN_TOKEN: Final = "join.token"  # noqa: S105  # a file's name
 
 
@@ -66,13 +68,18 @@ def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequ
 
 
 def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Path, state_dir: Path) -> list[Child]:
-    """Return agent and host worker. All hosts share a folder of checkpoints, as on a cloud's shared file system."""
+    """Return agent and host worker. All hosts share a folder of checkpoints, as on a cloud's shared file system.
+
+    ``MUSTER_JOB_PYTHON`` of this process is passed on: torch may be installed for another interpreter than ours.
+    """
     variables = child_environment(
         api_url=api_url,
         broker_url=broker_url,
         state_dir=host.folder,
         checkpoints_dir=state_dir / "checkpoints",
     )
+    if job_python := os.environ.get(_JOB_PYTHON):
+        variables[_JOB_PYTHON] = job_python
     logs = state_dir / "logs"
     agent = ["agent", "run", "--join-token-file", str(host.folder / _JOIN_TOKEN), "--host-name", host.name]
     if host.model is not None:

@@ -51,6 +51,15 @@ PARTS_OF_A_STACK = (
     "workers.control.main",
     "workers.host.main",
 )
+PARTS_OF_A_TRAINING = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.run",
+    "torch.utils.data",
+    "muster.train.parallel.pairwise",
+)
+"""Not the runtime itself, which hears a stop from its import on. An optimizer imports dynamo at its first step."""
 TEMPLATE_DATABASE = "muster_template"
 LONG_S = 600.0
 """Up to this timeout a test stays in its place."""
@@ -145,7 +154,7 @@ def short_folder() -> Iterator[Path]:
 def warm_python(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm"
     folder.mkdir()
-    with WarmPython(folder, "torch", "muster.train.parallel.pairwise") as warm:
+    with WarmPython(folder, *PARTS_OF_A_TRAINING) as warm:
         yield warm
 
 

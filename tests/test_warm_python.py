@@ -66,3 +66,28 @@ def test_killed_it_runs_no_longer(warm_python: WarmPython) -> None:
         pid = int(process.stdout.readline())
         process.kill()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_it_runs_a_script_with_its_arguments_its_own_folder_and_streams_that_keep_nothing_back(
+    warm_python: WarmPython, tmp_path: Path
+) -> None:
+    (tmp_path / "beside_it.py").write_text("WORD = 'found'\n")
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys\nfrom beside_it import WORD\nprint(__name__, sys.argv[1:], WORD)\nos._exit(0)\n")
+    ended = subprocess.run(
+        [str(warm_python.path), "-u", str(script), "-x"], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "__main__ ['-x'] found\n", ended.stderr
+
+
+def test_a_daemon_hears_a_signal_itself(warm_python: WarmPython, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal\nsignal.signal(signal.SIGUSR2, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()\n"
+        "raise SystemExit(5)\n"
+    )
+    with subprocess.Popen([str(warm_python.daemon), str(script)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGUSR2)
+        assert process.wait(60) == 5

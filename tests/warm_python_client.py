@@ -1,7 +1,6 @@
-"""``SOCKET [--forwards] [-I] -c CODE [ARGUMENT…]``, or ``-m MODULE``: what stands for ``warm_python`` as Python.
+"""``SOCKET [--forwards] [-I] [-u] SCRIPT [ARGUMENT…]``, or ``-c CODE``, ``-m MODULE``: stands for Python.
 
-With ``--forwards`` a signal that asks for an end goes on to the fork, which ends in its own time; by default it ends
-both at once.
+With ``--forwards`` a signal goes on to the fork, which ends in its own time; by default it ends both at once.
 """
 
 import ctypes
@@ -10,6 +9,8 @@ import os
 import signal
 import socket
 import sys
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
         socket.send_fds(channel, [json.dumps(order).encode()], given)
         fork = int(channel.recv(16))
         if forwards:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in FORWARDED:
                 signal.signal(number, lambda number, _frame: _send(fork, number))
         status = int(channel.recv(16))
     if status >= 0:

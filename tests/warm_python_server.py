@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -12,6 +13,8 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -34,12 +37,20 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
     os.umask(order["umask"])
-    arguments = [argument for argument in order["arguments"] if argument != "-I"]
-    is_module = arguments[0] == "-m"
-    assert is_module or arguments[0] == "-c", arguments
-    sys.argv = [arguments[0], *arguments[2:]]
-    as_main = _module_as_main if is_module else _as_main
-    os._exit(code_of(lambda: as_main(arguments[1])))
+    os._exit(code_of(main_of(order["arguments"])))
+
+
+def main_of(arguments: list[str]) -> Callable[[], object]:
+    """Return what the interpreter's arguments ask for: ``-c CODE``, ``-m MODULE`` or a script, each with its own."""
+    while arguments[0] in _FLAGS:
+        if arguments.pop(0) == "-u":
+            sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(end, "w"), write_through=True) for end in (1, 2))
+    if arguments[0] in _MAINS:
+        sys.argv = [arguments[0], *arguments[2:]]
+        return partial(_MAINS[arguments[0]], arguments[1])
+    sys.argv = arguments
+    sys.path[:2] = [str(Path(arguments[0]).resolve().parent)]  # in place of our own folders
+    return partial(runpy.run_path, arguments[0], run_name="__main__")
 
 
 def _as_main(program: str) -> None:
@@ -48,6 +59,10 @@ def _as_main(program: str) -> None:
 
 def _module_as_main(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+_FLAGS: Final = ("-I", "-u")
+_MAINS: Final[dict[str, Callable[[str], None]]] = {"-c": _as_main, "-m": _module_as_main}
 
 
 def place(came: list[int], wanted: list[int]) -> None:

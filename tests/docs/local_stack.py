@@ -1,5 +1,6 @@
 """The local stack on which documents are typed: ``muster up`` with the words that the page itself gives to it."""
 
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ from tests.warm_python import WarmPython
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
+JOB_PYTHON: Final = "MUSTER_JOB_PYTHON"
 START_S: Final = 300.0
 PAUSE_S: Final = 0.3
 PROVED: Final = Block("the start", 1, "sh", ("run", "wait"), None, "muster doctor | grep 'all HEALTHY'\n")
@@ -52,11 +54,11 @@ def words_of_up(page: str) -> list[str]:
 
 
 @contextmanager
-def local_stack(folder: Path, words: list[str], warm: WarmPython) -> Iterator[Reader]:
+def local_stack(folder: Path, words: list[str], warm: WarmPython, jobs: WarmPython) -> Iterator[Reader]:
     """Hold a stack up in ``folder``, which then stands for a checkout, and yield a reader whose shell begins there.
 
     The reader's ``muster`` is a fork of ``warm``: several hundred are typed, and the start of an interpreter costs more
-    than what it does.
+    than what it does. Bench, torchrun and ranks on the hosts are forks of ``jobs``, which has imported torch.
     """
     checkout = folder / "checkout"
     shutil.copytree(ROOT / "examples", checkout / "examples")
@@ -66,6 +68,7 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython) -> Iterator[Re
         up = subprocess.Popen(
             [sys.executable, "-m", "muster", "up", *words, "--port", str(port)],
             cwd=checkout,
+            env={**os.environ, JOB_PYTHON: str(jobs.daemon)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
@@ -76,7 +79,7 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython) -> Iterator[Re
         reader = Reader(
             checkout,
             places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
-            variables={"COLUMNS": "100"},
+            variables={"COLUMNS": "100", JOB_PYTHON: str(jobs.path)},
             path=(warm.command("muster"), BIN),
             pause_s=PAUSE_S,
         )

@@ -72,9 +72,11 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("group", GROUPS, ids=" and ".join)
-def test_the_pages_hold_as_they_are_typed(group: tuple[str, ...], server_folder: Path, warm_muster: WarmPython) -> None:
+def test_the_pages_hold_as_they_are_typed(
+    group: tuple[str, ...], server_folder: Path, warm_muster: WarmPython, warm_python: WarmPython
+) -> None:
     words = words_of_up(STARTS_THE_STACK.read_text(encoding="utf-8"))
-    with local_stack(own_folder(server_folder, "pages"), words, warm_muster) as reader:
+    with local_stack(own_folder(server_folder, "pages"), words, warm_muster, warm_python) as reader:
         reader.type(PROVED)
         for folder in group:
             reader.read(A_FAULT if folder == "api" else ())
