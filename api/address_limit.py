@@ -1,4 +1,4 @@
-"""A token bucket for each address, before routes that anyone may ask: nobody guesses there at leisure."""
+"""A token bucket for each address, before routes that need no key: it makes guessing there slow."""
 
 import ipaddress
 import math
@@ -15,13 +15,13 @@ from muster.domain.errors import RateLimitedError
 
 MAX_ADDRESSES: Final = 10_000
 _IPV6_PREFIX: Final = 64
-"""What one host of IPv6 commonly has to itself: all of it counts as one address."""
+"""Prefix that one host of IPv6 commonly has to itself: all of it counts as one address."""
 
 
 class AddressLimit:
-    """``burst`` requests at once from one address, then ``per_s``.
+    """Limit of ``burst`` requests at once from one address, then ``per_s``.
 
-    Of too many addresses the one that was unseen for longest is forgotten.
+    If there are too many addresses, the one without requests for longest is dropped.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AddressLimit:
         self._lock = threading.Lock()
 
     def take(self, address: str | None) -> None:
-        """Raises ``RateLimitedError``, which says when to come again."""
+        """Take one request. Raises ``RateLimitedError``, which states when to come again."""
         name = _name_of(address)
         now_s = self._clock_s()
         with self._lock:
@@ -56,7 +56,7 @@ class AddressLimit:
 
 
 def limited_by(name: str) -> Any:
-    """A route's dependency: takes from the limit that the application carries as ``app.state.<name>``."""
+    """Return a route's dependency that takes from the limit ``app.state.<name>`` of the application."""
 
     async def take(request: Request) -> None:
         limit: AddressLimit = getattr(request.app.state, name)

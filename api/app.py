@@ -1,4 +1,4 @@
-"""The application factory: routes, problems, documents; refused at start when a route declares no permission."""
+"""The application factory: routes, problems, documents; it refuses to start when a route declares no permission."""
 
 import functools
 import operator
@@ -58,10 +58,10 @@ Extension = Callable[[FastAPI], None]
 
 
 def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp:
-    """The whole API as one ASGI application; ``extensions`` add routes of their own, each with its permission.
+    """Return the whole API as one ASGI application; ``extensions`` add routes of their own, each with its permission.
 
     Raises:
-        UndeclaredRouteError: a route, websocket or mount says neither its permission nor why it needs none.
+        UndeclaredRouteError: a route, websocket or mount declares neither its permission nor why it needs none.
     """
     app = create_inner_app(dependencies, *extensions)
     intake = app.state.intake
@@ -76,7 +76,7 @@ def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp
 
 
 def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> FastAPI:
-    """The application without its outermost layer, for those who look at its routes."""
+    """Return the application without its outermost layer, for callers that inspect its routes."""
     app = FastAPI(
         title="Muster",
         version=__version__,
@@ -102,11 +102,11 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
 
 @functools.cache
 def _routes() -> Sequence[BaseRoute]:
-    """The same for every application: what a request needs beside its route, it finds in the application's state.
+    """Return the routes, the same for every application: a request finds all other state in the application's.
 
-    FastAPI works out parameters and answers anew for each application's, which takes about a second for ours. Each
-    stands for itself: a router within a router is looked through twice at each level, by every request. They are
-    looked at in turn, so what is read all the time comes first.
+    FastAPI computes parameters and answers again for each application's routes, which takes about a second for ours.
+    All routes are in one router: each request searches a router within a router twice at each level. The search is in
+    order, so the routes that are read most come first.
     """
     root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
     of_hosts = (enrolment, hosts, telemetry, host_repairs)

@@ -1,4 +1,4 @@
-"""From the Authorization header to the principal. One header, one scheme, one answer to every fault."""
+"""Authentication: from the Authorization header to the principal. One header, one scheme, one answer to every fault."""
 
 from typing import Final
 
@@ -13,14 +13,20 @@ _SCHEME: Final = "bearer "
 
 
 def authenticated(request: Request) -> Principal:
-    """Raises ``UnauthenticatedError``: no header, two of them, another scheme, or a token that opens nothing."""
+    """Return the principal. Raises ``UnauthenticatedError``.
+
+    No header, two of them, another scheme, and a token that opens nothing are all the same fault.
+    """
     principal = caller_of(request).principal()
     request.state.principal = principal
     return principal
 
 
 def caller_of(request: Request) -> Caller:
-    """Who comes with what reads like a token. Raises ``UnauthenticatedError``: nothing does; nobody was asked."""
+    """Return the caller of a well-formed token, without a query.
+
+    Raises ``UnauthenticatedError`` where there is none.
+    """
     headers = request.headers.getlist("authorization")
     if len(headers) != 1 or headers[0][: len(_SCHEME)].lower() != _SCHEME:
         raise UnauthenticatedError

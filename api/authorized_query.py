@@ -1,7 +1,7 @@
-"""Reads that ask who calls and what they want to know in one round trip, and answer in the bytes of one encoding.
+"""Authorized queries: the check of the caller's key and the rows in one round trip, answered in one encoding.
 
-For what is read all the time: whose key it is and the rows are one statement (``control.tenants.keys.Caller``), and the
-answer passes FastAPI by. The route declares its permission and the document of its answer as any other.
+For routes that are read often: the key's check and the rows are one statement (``control.tenants.keys.Caller``), and
+the answer bypasses FastAPI. The route declares its permission and the document of its answer as any other.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whoever comes with a token, for a route that needs ``permission``: whether they hold it is asked with the rows.
+    """A caller with a token, for a route that needs ``permission``, which is checked together with the query.
 
-    None: any valid key will do. All that a route can learn from the database passes by here, and nobody gets it
-    without that permission.
+    None: any valid key suffices. All data of such a route passes through here, and none is returned without that
+    permission.
     """
 
     request: Request
@@ -37,7 +37,7 @@ class Asker:
     permission: Permission | None
 
     def ask(self, question: Question[T], parameters: Mapping[str, Any]) -> Answered[T]:
-        """Raises ``UnauthenticatedError`` and ``ForbiddenError`` as ``requires`` does."""
+        """Return the answer. Raises ``UnauthenticatedError`` and ``ForbiddenError`` as ``requires`` does."""
         if self.permission is None:
             raise TypeError("a question needs a permission")
         answered = self.caller.ask(self.permission, question, parameters)
@@ -45,7 +45,7 @@ class Asker:
         return answered
 
     def principal(self) -> Principal:
-        """Who asks, where that is the question, or must be known before it. Raises as ``ask``."""
+        """Return the principal, where it is the answer, or must be known before the query. Raises as ``ask``."""
         principal = self.caller.principal()
         if self.permission is not None:
             principal.require(self.permission)
@@ -54,7 +54,7 @@ class Asker:
 
 
 def asks(permission: Permission | None) -> Any:
-    """An ``Asker`` for a route. It waits for nothing, so it costs no thread."""
+    """Return a route's dependency that gives an ``Asker``. It waits for nothing, so it costs no thread."""
     declared = "signed in" if permission is None else str(permission)
     refused = (ForbiddenError,) if permission is not None else ()
 

@@ -26,7 +26,7 @@ Message = TypeVar("Message", bound=WireMessage)
 
 
 async def raw_body(request: Request) -> bytes:
-    """The body's bytes; their size is bounded by the middleware.
+    """Return the body's bytes; the middleware limits their size.
 
     Raises:
         UnsupportedMediaTypeError: another type than application/json, or any encoding.
@@ -42,7 +42,7 @@ async def raw_body(request: Request) -> bytes:
 
 
 def json_body(model: type[Model]) -> Any:
-    """The body as ``model``, read off the event loop."""
+    """Return a dependency that gives the body as ``model``, read off the event loop."""
 
     async def read(request: Request, body: Annotated[bytes, Depends(raw_body)]) -> Model:
         depth = dependencies_of(request).limits.json_depth
@@ -52,7 +52,7 @@ def json_body(model: type[Model]) -> Any:
 
 
 def wire_body(message_type: type[Message]) -> Any:
-    """The body as a message of the host protocol."""
+    """Return a dependency that gives the body as a message of the host protocol."""
 
     async def read(body: Annotated[bytes, Depends(raw_body)]) -> Message:
         try:
@@ -71,14 +71,14 @@ def _message_fault(detail: str) -> ValidationFailedError:
 
 
 def described_by(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says of a body that a dependency reads."""
+    """Return OpenAPI's description of a body that a dependency reads."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = {**schema.pop("$defs", {}), model.__name__: schema}
     return {"x-muster-definitions": definitions, "requestBody": _required(_ref(model.__name__))}
 
 
 def described_by_wire(message_type: type[Message], answer_type: type[WireAnswer]) -> dict[str, Any]:
-    """The same of a message of the host protocol and its answer."""
+    """Return the same for a message of the host protocol and its answer."""
     (message, answer), definitions = msgspec.json.schema_components(
         [message_type, answer_type], ref_template="#/components/schemas/{name}"
     )

@@ -1,4 +1,4 @@
-"""Every change by REST: one unit of work, repeatable under an Idempotency-Key, and to be tried with ``?dry_run=true``.
+"""Changes by REST: one unit of work each, repeatable under an Idempotency-Key, and tried out with ``?dry_run=true``.
 
 The key's row is written in the transaction of the effect, so between them there is no gap: a repetition finds either
 nothing or the whole answer.
@@ -31,14 +31,17 @@ from muster.domain.principals import Principal
 
 MAX_KEY_LENGTH: Final = 255
 _VERSION: Final = re.compile(r'"v(?P<version>[0-9]{1,18})(\.[0-9]{1,18}){0,3}"')
-"""What follows the version in a job's ETag is what its attempts have come to and why it waits; a change hangs on the
-job alone."""
+"""Pattern of an ETag.
+
+A job's ETag has the state of its attempts and wait reasons after the version; a change depends on the job's version
+alone.
+"""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a change answers; ``etag`` is the version of the object in ``body``."""
+    """The answer to a change; ``etag`` is the version of the object in ``body``."""
 
     body: Mapping[str, Any]
     status: int = 200
@@ -57,13 +60,13 @@ class Change:
     body_sha256: bytes
 
     def without_key(self) -> Self:
-        """For an answer that must not be kept: a secret that is shown once."""
+        """Return the change without its key, for an answer that must not be stored: a secret that is shown once."""
         return replace(self, key=None)
 
     def run(
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
     ) -> JSONResponse:
-        """Do ``work`` once and answer; begun again when it met another unit on the same rows."""
+        """Do ``work`` once and answer; begin again where it met another unit on the same rows."""
         return retrying(lambda: self._once(principal, action, work, render))
 
     def _once(
@@ -109,7 +112,10 @@ def change_of(
     *,
     dry_run: Annotated[bool, Query(description="the same path, rolled back, with its consequences")] = False,
 ) -> Change:
-    """Raises ``InvalidIdempotencyKeyError`` for a key that is empty, too long or not visible ASCII."""
+    """Return the request's change. Raises ``InvalidIdempotencyKeyError``.
+
+    A key must be visible ASCII, neither empty nor too long.
+    """
     given = request.headers.getlist("idempotency-key")
     if len(given) > 1:
         raise InvalidIdempotencyKeyError
@@ -149,11 +155,11 @@ def etag_of(version: int) -> str:
 
 
 def version_in(if_match: str | None, *, is_required: bool) -> int | None:
-    """The version that an If-Match header names; None where it is absent or ``*``.
+    """Return the version that an If-Match header names; None where it is absent or ``*``.
 
     Raises:
         PreconditionRequiredError: absent where it is needed.
-        ValidationFailedError: not an ETag of ours.
+        ValidationFailedError: not an ETag of this API.
     """
     if if_match is None:
         if is_required:

@@ -1,4 +1,4 @@
-"""Opaque cursors: where the last page ended, for which filters, signed so that nobody makes their own."""
+"""Opaque cursors: the end of the last page and its filters, signed so that no client can make its own."""
 
 import base64
 import binascii
@@ -11,19 +11,19 @@ from muster.domain.errors import InvalidCursorError
 
 _TAG_BYTES: Final = 16
 _MAX_LENGTH: Final = 1024
-# Made once: each page that has a next one asks for both.
+# Made once: each page that has a next one needs both.
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
 
 def make_cursor(secret_key: bytes, filters: dict[str, Any], position: list[str]) -> str:
-    """The cursor behind ``position`` (the sort key's values) for a query with ``filters``."""
+    """Return the cursor after ``position`` (the sort key's values) for a query with ``filters``."""
     body = _encode({"f": _digest(filters), "p": position}).encode()
     return base64.urlsafe_b64encode(_tag(secret_key, body) + body).decode().rstrip("=")
 
 
 def read_cursor(secret_key: bytes, filters: dict[str, Any], cursor: str, *, length: int) -> list[str]:
-    """The position in a cursor of ours for the same ``filters``.
+    """Return the position in a cursor of this API for the same ``filters``.
 
     Raises:
         InvalidCursorError: tampered with, made elsewhere, or for other filters.

@@ -1,4 +1,4 @@
-"""What the routes stand on, made once at start and carried by the application."""
+"""Dependencies of the routes, made once at start and carried by the application."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
-    """``secret_key`` signs cursors; ``allowed_hosts``: the Host headers that are answered (empty: any well-formed).
+    """Parts of the application. ``secret_key`` signs cursors; ``allowed_hosts``: accepted Host headers (empty: any).
 
-    ``on_flushed`` is told of each group of telemetry reports once it is durable.
+    ``on_flushed`` is called with each group of telemetry reports once it is durable.
     """
 
     units: UnitOfWorkFactory

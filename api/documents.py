@@ -1,4 +1,4 @@
-"""What the API says about itself: OpenAPI with our problems in it, and a page of the operations."""
+"""Documents about the API itself: OpenAPI with our problems in it, and a page of the operations."""
 
 import base64
 import hashlib
@@ -83,7 +83,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _drop_titles(schema: Any) -> None:
-    """A field's title says its name once more; classes keep theirs."""
+    """Remove the fields' titles, which repeat their names; classes keep theirs."""
     if isinstance(schema, list):
         for each in schema:
             _drop_titles(each)
@@ -98,7 +98,7 @@ def _drop_titles(schema: Any) -> None:
 
 
 def _add_definitions(schemas: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Raises ``ValueError``: two different things have one name."""
+    """Add schemas. Raises ``ValueError`` where two different ones have one name."""
     for name, schema in definitions.items():
         if schemas.setdefault(name, schema) != schema:
             message = f"two schemas are named {name}: rename one of the classes"
@@ -106,7 +106,7 @@ def _add_definitions(schemas: dict[str, Any], definitions: dict[str, Any]) -> No
 
 
 def _add_dry_run(operation: dict[str, Any]) -> None:
-    """Where a change makes something, trying it makes nothing, and says so by its status."""
+    """Add the status of a dry run where a change makes an object: a dry run makes none, and answers 200."""
     responses = operation["responses"]
     if "201" in responses and any(parameter["name"] == "dry_run" for parameter in operation.get("parameters", ())):
         responses["200"] = {**responses["201"], "description": "What would be made, with `dry_run`"}
@@ -121,7 +121,7 @@ def _add_problems(operation: dict[str, Any], statuses: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``style_digest`` is the style's SHA-256 for the Content-Security-Policy."""
+    """The page of operations. ``style_digest`` is the style's SHA-256 for the Content-Security-Policy."""
 
     html: str
     style_digest: str

@@ -1,4 +1,4 @@
-"""Gauges that are counted when somebody looks: what waits where. Low cardinality: states and nothing else."""
+"""Gauges that are counted when they are read: lengths of queues, by state. Low cardinality: states and nothing else."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ class DatabaseFigures(Collector):
         self._units = units
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is counted at registration: the database may not be there yet."""
+        """Return nothing at registration: the database may not be there yet."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

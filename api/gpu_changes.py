@@ -1,4 +1,4 @@
-"""What every change of one GPU by a person has in common: who asks, of which GPU, at which version, and the answer."""
+"""Common part of every change of one GPU by a person: the caller, the GPU, its version, and the answer."""
 
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -19,7 +19,7 @@ from muster.domain.principals import Permission, Principal
 
 
 class Work(Protocol):
-    """A service's change of one GPU, with all but these given."""
+    """A service's change of one GPU, with all parameters bound except these."""
 
     def __call__(self, unit: UnitOfWork, uuid: GpuUuid, *, expected_version: int | None) -> None: ...
 
@@ -32,7 +32,7 @@ class GpuChange:
     version: int | None
 
     def run(self, action: str, work: Work) -> JSONResponse:
-        """Does it, and answers with the GPU as it then is."""
+        """Make the change, and answer with the GPU as it then is."""
 
         def do(unit: UnitOfWork) -> GpuDetail:
             work(unit, self.uuid, expected_version=self.version)
@@ -51,7 +51,7 @@ def _asked(
     change: Changing,
     if_match: Annotated[str | None, Header(description="the GPU's version, as its ETag")] = None,
 ) -> GpuChange:
-    """In this order: nobody's body is read before it is known who asks, and a change knows its body."""
+    """Return the change. The order counts: no body is read before the caller is known, and a change has its body."""
     return GpuChange(change, principal, require_gpu_uuid(uuid), version_in(if_match, is_required=False))
 
 

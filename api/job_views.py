@@ -88,8 +88,10 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
 
 
 def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
-    """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run; of who is
-    before it tier and size; which jobs they are where they are its own.
+    """Return the plan as ``principal`` may read it.
+
+    A tenant reads tier, size and cost of victims, and no hosts on which others still run; of jobs before it, it reads
+    tier and size. Ids are included where the jobs are its own.
     """
 
     def is_named(owner: TenantId) -> bool:

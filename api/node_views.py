@@ -10,7 +10,10 @@ from muster.documents import nodes as documents
 
 
 def node_view(found: ListedNode) -> documents.Node:
-    """``num_cordons``: the node's own that stand now. ``num_held_gpus``: until they are proved clean."""
+    """Return a node of a list. ``num_cordons``: the node's own that stand now.
+
+    ``num_held_gpus`` counts GPUs until they are proved clean.
+    """
     node = found.node
     return {
         "id": node.id,
@@ -30,7 +33,7 @@ def node_view(found: ListedNode) -> documents.Node:
 
 
 def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
-    """``path``: the node's place in the tree, widest first. ``agent``: None until its agent has reported."""
+    """Return one node. ``path``: its place in the tree, widest first. ``agent``: None until its agent has reported."""
     node = found.node
     return {
         **node_view(found.listed),
@@ -61,7 +64,10 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
 
 
 def _agent_view(latest: NodeLatestRecord) -> documents.NodeAgent:
-    """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
+    """Return the agent. ``clock_skew_s``: arrival of its newest report, less the agent's own time.
+
+    Readings are the host's own.
+    """
     readings = latest.readings or {}
     return {
         "version": readings.get("agent_version") or None,

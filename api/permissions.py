@@ -1,6 +1,6 @@
-"""Who may call what: each route declares a permission, or says why it needs none. Start-up refuses any other route.
+"""Permissions of routes: each declares one, or why it needs none. Start-up refuses any other route.
 
-Authorisation is a dependency of the route itself, never a rule about paths, so no spelling of a path can pass it by.
+Authorisation is a dependency of the route itself, never a rule about paths, so no spelling of a path can bypass it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,13 +23,13 @@ class UndeclaredRouteError(RuntimeError):
 
 
 def declaring(check: Callable[..., Any], declaration: str) -> Callable[..., Any]:
-    """``check`` as the one that says who may call the routes that depend on it."""
+    """Mark ``check`` as the dependency that declares the permission of routes that depend on it, and return it."""
     setattr(check, _DECLARES, declaration)
     return check
 
 
 def requires(permission: Permission) -> Any:
-    """The principal who calls, once it is known to hold ``permission``."""
+    """Return a dependency that gives the calling principal, after a check that it has ``permission``."""
 
     def check(request: Request) -> Principal:
         principal = authenticated(request)
@@ -40,7 +40,7 @@ def requires(permission: Permission) -> Any:
 
 
 def public(why: str) -> Any:
-    """No credential needed, and why."""
+    """Return a dependency which declares that no credential is needed, and why."""
 
     async def check() -> None:
         return None
@@ -49,7 +49,7 @@ def public(why: str) -> Any:
 
 
 def declared_routes(app: FastAPI) -> Iterator[tuple[str, str, str]]:
-    """(method, path, declaration) of each route.
+    """Yield (method, path, declaration) of each route.
 
     Raises:
         UndeclaredRouteError: a route, websocket or mount that declares nothing.

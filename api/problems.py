@@ -25,7 +25,7 @@ TYPE_PREFIX: Final = "/v1/problems/"
 
 
 def document_of(error: MusterError, *, instance: str, request_id: str | None) -> dict[str, Any]:
-    """The problem's members; ``extra`` members of the error stand beside them."""
+    """Return the problem's members, with the ``extra`` members of the error."""
     document: dict[str, Any] = {
         "type": f"{TYPE_PREFIX}{error.code}",
         "title": error.title,
@@ -61,8 +61,8 @@ def request_id_of(request: Request) -> str | None:
 
 
 def install(app: FastAPI) -> None:
-    """Every error of ours and of the framework leaves as a problem document."""
-    # The last one: the framework answers with it and raises on, to the outermost layer, which logs the trace.
+    """Let every error of ours and of the framework leave as a problem document."""
+    # The last one: the framework answers with it and raises again, to the outermost layer, which logs the trace.
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_fault)
 
@@ -76,7 +76,7 @@ def _printable(path: str) -> str:
 
 
 def error_of(fault: Exception) -> MusterError:
-    """The error of ours that stands for any fault that leaves a route."""
+    """Return the error of ours that stands for any fault that leaves a route."""
     if isinstance(fault, MusterError):
         return fault
     if isinstance(fault, RequestValidationError):
@@ -98,7 +98,10 @@ def _on_fault(request: Request, fault: Exception) -> JSONResponse:
 
 
 def _first(request: Request, fault: Exception) -> Exception:
-    """Who may not call hears that before any fault of parameters, also where the key is asked with the rows."""
+    """Return the refusal of the caller, if there is one, before any fault of parameters.
+
+    It is needed where the key is checked together with the rows.
+    """
     asker = getattr(request.state, "asker", None)
     if asker is None or not isinstance(fault, RequestValidationError):
         return fault
@@ -110,7 +113,7 @@ def _first(request: Request, fault: Exception) -> Exception:
 
 
 def _of_parameters(fault: RequestValidationError) -> ValidationFailedError:
-    """Query and path parameters; bodies are read by ``strict_json``."""
+    """Return the fault of query and path parameters; bodies are read by ``strict_json``."""
     faults = tuple(
         FieldFault("/".join(str(part) for part in found["loc"]), str(found["type"]), str(found["msg"]))
         for found in fault.errors()

@@ -14,7 +14,7 @@ from muster.domain.principals import Principal
 T = TypeVar("T")
 V = TypeVar("V")
 PRINTABLE: Final = r"^[!-~]+$"
-"""What a name in an address is written in: ASCII without blanks."""
+"""Characters of a name in an address: ASCII without blanks."""
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 
@@ -26,27 +26,27 @@ After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position behin
 
 
 def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]) -> T:
-    """``work`` in a unit that is rolled back whatever it does."""
+    """Return the result of ``work`` in a unit that is rolled back in any case."""
     with units.begin(principal, action, dry_run=True, quiet=True) as unit:
         return work(unit)
 
 
 class PageOf(TypedDict, Generic[V]):
-    """As ``documents.Page``, of any kind of item."""
+    """A page like ``documents.Page``, of any kind of item."""
 
     items: list[V]
     next_cursor: str | None
 
 
 def page_of(found: Sequence[T], limit: int, view: Callable[[T], V], cursor_behind: Callable[[T], str]) -> PageOf[V]:
-    """A page of at most ``limit``. ``found`` holds one more where there is a next page."""
+    """Return a page of at most ``limit``. ``found`` holds one more where there is a next page."""
     page = found[:limit]
     next_cursor = cursor_behind(page[-1]) if len(found) > limit else None
     return {"items": [view(each) for each in page], "next_cursor": next_cursor}
 
 
 def require_gpu_uuid(text: str) -> GpuUuid:
-    """As ``require_id``; a GPU's UUID is the driver's word."""
+    """Return the UUID as ``require_id`` does an id; a GPU's UUID is the driver's."""
     found = gpu_uuid_in(text)
     if found is None:
         raise NotFoundError
@@ -54,12 +54,12 @@ def require_gpu_uuid(text: str) -> GpuUuid:
 
 
 def gpu_uuid_in(text: str) -> GpuUuid | None:
-    """None for what cannot be one, which no row has: for a question that is asked before anything is refused."""
+    """Return the UUID, or None for a text that cannot be one and that no row has. For a query before any refusal."""
     return GpuUuid(text) if _GPU_UUID.fullmatch(text) else None
 
 
 def require_node(text: str) -> str:
-    """As ``require_id``; a path names a node by its id or its name."""
+    """Return the text as ``require_id`` does; a path names a node by its id or its name."""
     found = node_in(text)
     if found is None:
         raise NotFoundError
@@ -67,17 +67,17 @@ def require_node(text: str) -> str:
 
 
 def node_in(text: str) -> str | None:
-    """As ``gpu_uuid_in``."""
+    """Return the text, or None as ``gpu_uuid_in`` does."""
     return text if _NODE_NAME.fullmatch(text) else None
 
 
 def id_in(noun: str, text: str) -> str | None:
-    """As ``gpu_uuid_in``."""
+    """Return the id, or None as ``gpu_uuid_in`` does."""
     return text if is_id(noun, text) else None
 
 
 def require_id(noun: str, text: str) -> str:
-    """Raises ``NotFoundError`` for what cannot be an id: the same answer as for one that does not exist."""
+    """Return the id. Raises ``NotFoundError`` for a text that is no id: the same answer as for a missing one."""
     if not is_id(noun, text):
         raise NotFoundError
     return text

@@ -1,8 +1,7 @@
-"""What an operation may refuse with: each dependency of a route says it, and OpenAPI says the sum.
+"""Refusals of operations: each dependency of a route declares its own, and OpenAPI has the sum.
 
-What is read off the route itself needs no saying: a path names an object that may not be there, parameters may not be
-as they must be, a cursor or an If-Match header may not fit. A route adds by ``refusing_also`` what only its service
-knows.
+The rest is found from the route itself: a path may name a missing object, parameters, a cursor or an If-Match header
+may not fit. A route adds refusals of its service by ``refusing_also``.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,13 +29,13 @@ Kind = type[MusterError]
 
 
 def refusing(check: Callable[..., Any], *kinds: Kind) -> Callable[..., Any]:
-    """``check`` as one that may raise ``kinds``, so that every route which depends on it documents them."""
+    """Return ``check``, marked as one that may raise ``kinds``: every route which depends on it documents them."""
     setattr(check, _REFUSES, kinds)
     return check
 
 
 def refusing_also(*kinds: Kind) -> Any:
-    """For a route's ``dependencies``: what its service may raise beyond what its parameters say."""
+    """Return a dependency for errors that the route's service may raise beyond its parameters' faults."""
 
     async def check() -> None:
         return None
@@ -45,7 +44,7 @@ def refusing_also(*kinds: Kind) -> Any:
 
 
 def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
-    """(method, path) → the statuses of problems that the operation may answer with, in order."""
+    """Return (method, path) → the statuses of problems that the operation may answer with, in order."""
     found: dict[tuple[str, str], list[int]] = {}
     for route in iter_route_contexts(app.routes):
         dependant = getattr(route, "dependant", None)
@@ -58,7 +57,7 @@ def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
 
 
 def responses_of_problems() -> dict[str, dict[str, Any]]:
-    """The components that operations refer to: one a status, with the codes that may stand in its problem."""
+    """Return the components of problem responses: one a status, with the possible codes of its problem."""
     schema = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     responses: dict[str, dict[str, Any]] = {}
     every: tuple[Kind, ...] = (*REGISTRY.values(), InternalError)
@@ -73,7 +72,7 @@ def responses_of_problems() -> dict[str, dict[str, Any]]:
 
 
 def response_name(status: int) -> str:
-    """The component's name: the status in the words of HTTP, such as ``NotFound``."""
+    """Return the component's name: the status in the words of HTTP, such as ``NotFound``."""
     return "".join(word.capitalize() for word in HTTPStatus(status).phrase.replace("-", " ").split())
 
 

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, *extensions: Extension) -> None:
-    """Until SIGTERM or SIGINT.
+    """Serve the API until SIGTERM or SIGINT.
 
     Raises:
         SettingsError: no database, or no usable secret key.
@@ -44,7 +44,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
     stop = threading.Event()
     threading.Thread(target=_beat, args=(units, stop), name="api-beat", daemon=True).start()
     app = create_app(dependencies, *extensions)
-    # What the start has made is never garbage: left out of every later collection, which then costs a tenth.
+    # Objects made at the start are never garbage: left out of every later collection, which then costs a tenth.
     gc.collect()
     gc.freeze()
     has_tls = settings.api_tls_certificate is not None
@@ -72,14 +72,17 @@ def run(settings: Settings, *extensions: Extension) -> None:
 
 
 def _allowed_hosts(settings: Settings) -> frozenset[str]:
-    """On loopback only loopback's names, so that no web page can reach us by a name of its own (DNS rebinding)."""
+    """Return the accepted names.
+
+    On loopback only loopback's, so that no web page reaches us by its own (DNS rebinding).
+    """
     if is_loopback(settings.api_host):
         return frozenset({"localhost", "127.0.0.1", "[::1]", settings.api_host.lower()})
     return frozenset()
 
 
 def _beat(units: UnitOfWorkFactory, stop: threading.Event) -> None:
-    """Say that this API takes heartbeats: no lease ends soon after it did not (R15)."""
+    """Store periodically that this API takes heartbeats: no lease ends soon after it did not (R15)."""
     principal = system_principal("api")
     while True:
         try:

@@ -26,7 +26,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 def position_in(last_event_id: str | None, otherwise: Otherwise) -> int | Otherwise:
-    """What who lost its stream says it has read; ``otherwise`` where it says nothing that we have told it."""
+    """Return the position that a reconnecting client has read; ``otherwise`` where the header is none that we sent."""
     if last_event_id is None or not last_event_id.isascii() or not last_event_id.isdigit():
         return otherwise
     return min(int(last_event_id), _MOST)
@@ -43,7 +43,7 @@ class Broadcast:
         self._thread: threading.Thread | None = None
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something is new, or ``timeout_s`` have passed."""
+        """Wait until there is something new, or ``timeout_s`` have passed."""
         self._ensure_listening(asyncio.get_running_loop())
         woken = asyncio.Event()
         self._waiting.add(woken)
@@ -86,7 +86,7 @@ class Broadcast:
 
 
 def frame(data: Mapping[str, Any], *, event: str | None = None, position: int | None = None) -> bytes:
-    """One event. JSON holds no raw line break, so no text of a tenant can end the frame."""
+    """Return one event. JSON holds no raw line break, so no text of a tenant can end the frame."""
     lines = []
     if position is not None:
         lines.append(f"id: {position}")
@@ -108,12 +108,12 @@ def sse(frames: AsyncIterator[bytes]) -> EventStream:
 
 
 def streaming(words: str) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of a route that answers with a stream."""
+    """Return OpenAPI's description of a route that answers with a stream."""
     return {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "description": words}}}}}
 
 
 class Pulse:
-    """Says when a silent stream must send a comment, so that proxies and clients know it lives."""
+    """A timer for comments in a silent stream, so that proxies and clients know it lives."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

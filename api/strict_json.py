@@ -1,4 +1,4 @@
-"""Reading a JSON body so that nothing in it can surprise a database or a later reader."""
+"""Strict reading of a JSON body, so that nothing in it can surprise a database or a later reader."""
 
 import json
 import math
@@ -19,21 +19,21 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _UnfitNumberError(ValueError):
-    """A number that JSON can write and we cannot keep."""
+    """A number that JSON can write and that cannot be stored."""
 
 
 def read_model(body: bytes, model: type[Model], *, max_depth: int) -> Model:
-    """``body`` as ``model``.
+    """Return ``body`` as ``model``.
 
     Raises:
         MalformedRequestError: not one JSON object in UTF-8, a key twice, nested too deep.
-        ValidationFailedError: well-formed, but with fields or values that are not taken.
+        ValidationFailedError: well-formed, but with fields or values that are not accepted.
     """
     return validated(model, read_document(body, max_depth=max_depth))
 
 
 def read_document(body: bytes, *, max_depth: int) -> dict[str, Any]:
-    """The JSON object in ``body``; raises as ``read_model``."""
+    """Return the JSON object in ``body``; raises as ``read_model``."""
     if not body:
         raise MalformedRequestError("the body is empty; a JSON object is needed")
     if body.startswith(_BOM):
@@ -64,7 +64,7 @@ def read_document(body: bytes, *, max_depth: int) -> dict[str, Any]:
 
 
 def _require_shallow(body: bytes, max_depth: int) -> None:
-    """Stops at the first bracket too deep, so a hostile body costs no more than ``max_depth`` brackets."""
+    """Refuse at the first bracket too deep, so a hostile body costs no more than ``max_depth`` brackets."""
     if body.count(b"[") + body.count(b"{") <= max_depth:
         return
     depth = 0

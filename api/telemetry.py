@@ -1,6 +1,6 @@
-"""``POST /v1/telemetry``: plain ASGI before the router, since the framework costs more than the report itself.
+"""Route ``POST /v1/telemetry`` as plain ASGI before the router, since the framework costs more than the report itself.
 
-It is declared all the same: the permission is read out of the registry of routes, and without it nothing starts.
+It is declared all the same: the permission is read from the registry of routes, and without it nothing starts.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from muster.wire.telemetry import ReportAccepted
 PATH: Final = "/v1/telemetry"
 INTERVAL_S: Final = 10.0
 KNOWN_FOR_S: Final = 900.0
-"""How long a token's holder is remembered. Whether the key still opens anything is asked in each group commit."""
+"""How long a token's principal is cached. Each group commit checks that the key still opens anything."""
 SURE_FOR_S: Final = 5.0
-"""After this a refusal, which no group commit sees, asks for the key again: a revoked one hears of nothing else."""
+"""After this a refusal, which no group commit sees, checks the key again: a revoked one gets no other answer."""
 MAX_KNOWN: Final = 50_000
 BODY_PATIENCE_S: Final = 30.0
 _IN_THREAD_BYTES: Final = 256 << 10
@@ -45,7 +45,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class TelemetryRoute:
-    """Takes the one path, and hands every other request on.
+    """Application that takes the one path, and passes every other request on.
 
     Raises:
         UndeclaredRouteError: the path declares no permission.
@@ -127,7 +127,7 @@ class TelemetryRoute:
 
 
 def declared_permission(router: FastAPI) -> Permission:
-    """What the route at ``PATH`` declares. Raises ``UndeclaredRouteError``: nothing, or no permission."""
+    """Return the permission that the route at ``PATH`` declares. Raises ``UndeclaredRouteError`` where it has none."""
     words = next((words for method, path, words in declared_routes(router) if (method, path) == ("POST", PATH)), None)
     if words not in set(Permission):
         message = f"POST {PATH}: declare requires(Permission.…)"
@@ -162,7 +162,7 @@ async def _report_in(scope: Scope, receive: Receive, patience: BodyPatience) -> 
 
 
 class _Answers:
-    """Brings outcomes from the flusher's thread to the requests that wait: one call into the loop a group."""
+    """Delivery of outcomes from the flusher's thread to the waiting requests: one call into the loop a group."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -190,7 +190,7 @@ class _Answers:
 
 
 class TelemetryFigures(Collector):
-    """What the intake has done since this process began."""
+    """Figures of the intake since this process began."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake

@@ -21,9 +21,9 @@ from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report
 MAX_WIRE_BYTES: Final = 4 << 20
 MAX_INFLATED_BYTES: Final = 32 << 20
 MAX_RATIO: Final = 100
-"""Reports shrink to a fifth; what grows a hundredfold is a bomb."""
+"""Largest ratio of inflation. Reports shrink to a fifth; a body that grows a hundredfold is a bomb."""
 _FREE_BYTES: Final = 64 << 10
-"""Up to here the ratio does not matter."""
+"""Size up to which the ratio does not matter."""
 _GZIP: Final = 31
 _JSON: Final = b"application/json"
 _ESCAPED_CONTROL: Final = b"\\u00"
@@ -38,7 +38,7 @@ class _Versions(msgspec.Struct):
 
 
 class BodyReader:
-    """Takes the pieces of one body. The wire's own size is bounded by the middleware as well."""
+    """Reader of the pieces of one body. The middleware limits the size on the wire as well."""
 
     def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
         media_type, encoding = _described(headers)
@@ -54,7 +54,7 @@ class BodyReader:
         self._num_bytes = 0
 
     def feed(self, piece: bytes) -> None:
-        """Raises ``PayloadTooLargeError`` or ``MalformedRequestError`` as soon as it is known."""
+        """Take a piece. Raises ``PayloadTooLargeError`` or ``MalformedRequestError`` as early as possible."""
         self._num_wire += len(piece)
         if self._num_wire > MAX_WIRE_BYTES:
             raise PayloadTooLargeError(f"the body is larger than {MAX_WIRE_BYTES} bytes", limit_bytes=MAX_WIRE_BYTES)
@@ -82,7 +82,7 @@ class BodyReader:
             self._pieces.append(piece)
 
     def whole(self) -> bytes:
-        """Raises ``MalformedRequestError``: nothing came, or the gzip stream was cut short."""
+        """Return the whole body. Raises ``MalformedRequestError``: nothing came, or the gzip stream was cut short."""
         if self._inflater is not None and not self._inflater.eof:
             raise MalformedRequestError("the gzip body is cut short")
         if not self._num_bytes:
@@ -91,7 +91,7 @@ class BodyReader:
 
 
 def _described(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    """Its media type and its encoding, in one pass."""
+    """Return the body's media type and encoding, found in one pass."""
     media_type = encoding = None
     for name, value in headers:
         if name == b"content-type":
@@ -109,7 +109,10 @@ def _only(found: bytes | None, name: bytes, value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """``set_aside``: GPUs whose samples are no readings, by UUID. ``num_values``: values of its events likewise."""
+    """A report. ``set_aside``: UUIDs of GPUs whose samples are no readings.
+
+    ``num_values``: such values of its events.
+    """
 
     report: Report
     set_aside: tuple[str, ...] = ()
@@ -117,12 +120,12 @@ class ReadReport:
 
 
 def read_report(body: bytes) -> ReadReport:
-    """The report in ``body``. Strictly; where that fails, without the readings that are no numbers.
+    """Return the report in ``body``, read strictly, or else without the readings that are no numbers.
 
     Raises:
         MalformedRequestError: no JSON in UTF-8.
         ValidationFailedError: JSON, but no report: a field unknown, missing, of another type or out of its bounds.
-        UpgradeRequiredError: of a protocol or schema that is not spoken here.
+        UpgradeRequiredError: of a protocol or schema that this server does not support.
     """
     try:
         return ReadReport(_read_strictly(body))
@@ -149,7 +152,12 @@ def _read_strictly(body: bytes) -> Report:
 
 
 def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
-    """A later protocol may have other fields: then the version is the fault, and the agent keeps the report."""
+    """Refuse an invalid body.
+
+    A later protocol may have other fields: then the version is the fault, and the agent keeps
+
+    it.
+    """
     try:
         versions = msgspec.json.decode(body, type=_Versions)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -169,7 +177,7 @@ def _require_spoken(protocol: int, schema: int) -> None:
 
 
 def _require_clean(report: Report) -> None:
-    """Looks at every text; asked for only where an escape could have made such a character."""
+    """Check every text. Called only where an escape could have made such a character."""
     waiting: list[Any] = [msgspec.to_builtins(report)]
     while waiting:
         value = waiting.pop()

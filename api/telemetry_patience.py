@@ -1,4 +1,4 @@
-"""How long the bodies of telemetry may take: one timer for all that are under way.
+"""Time limit on the bodies of telemetry: one timer for all bodies in progress.
 
 A timer for each costs more than reading the body, which nearly always has come with its headers.
 """
@@ -13,7 +13,7 @@ _Task = asyncio.Task[Any]
 
 
 class BodyPatience:
-    """``with patience:`` around the reading of one body, in its request's task."""
+    """Time limit: ``with patience:`` around the reading of one body, in its request's task."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -35,7 +35,7 @@ class BodyPatience:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises ``MalformedRequestError``: it took too long."""
+        """End the limit. Raises ``MalformedRequestError`` where the body took too long."""
         task = asyncio.current_task()
         if task is None:
             return

@@ -1,4 +1,4 @@
-"""Rows as the JSON that callers see. Times are RFC 3339 in UTC; units stand in the names."""
+"""Rows as the JSON that callers see. Times are RFC 3339 in UTC; units are in the names."""
 
 from datetime import datetime
 from typing import cast, overload
@@ -26,7 +26,7 @@ def time_of(moment: datetime | None) -> str | None:
 
 
 def reclaim_view(view: ReclaimView) -> documents.Reclaim:
-    """The other tenant's job has no name here, only its tier; what the choice was made by is for operators."""
+    """Return the reclaim. The other tenant's job has only its tier here; data of the choice is for operators."""
     row = view.reclaim
     return {
         "id": row.id,
@@ -69,7 +69,7 @@ def quota_view(found: QuotaFound) -> documents.Quota:
 
 
 def event_view(event: EventRecord) -> documents.Event:
-    """Of an event that has its position; no other is read."""
+    """Return an event that has its position; no other is read."""
     return {
         "id": event.id,
         "position": cast("int", event.position),
@@ -84,7 +84,7 @@ def event_view(event: EventRecord) -> documents.Event:
 
 
 def stretch_of(events: list[documents.Event], after: int) -> documents.EventStretch:
-    """``events`` behind ``after``, and where to go on."""
+    """Return ``events`` after ``after``, and where to continue."""
     return {"items": events, "next_after": events[-1]["position"] if events else after}
 
 
@@ -132,7 +132,7 @@ def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:
 
 
 def burn_in_view(row: BurnIn) -> documents.BurnIn:
-    """All but the figures, of which there are many."""
+    """Return all but the figures, of which there are many."""
     figures = row.figures or {}
     return {
         "id": row.id,

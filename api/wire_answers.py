@@ -1,4 +1,4 @@
-"""How a daemon of a host is answered: one unit of work, tried again where transactions collide, as JSON of the wire."""
+"""Answers to a host's daemons: one unit of work, tried again where transactions collide, as JSON of the wire."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from muster.wire.messages import WireAnswer
 def answered(
     request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer], *, quiet: bool = False
 ) -> Response:
-    """``quiet``: leases and positions, which leave no trace (I18)."""
+    """Return the answer. ``quiet``: leases and positions, which leave no trace (I18)."""
     units = dependencies_of(request).units
 
     def once() -> WireAnswer:

@@ -1,1 +1,1 @@
-"""What operators and tenants see: pages rendered here, live by server-sent events, under the API's permissions."""
+"""Pages for operators and tenants: rendered here, live by server-sent events, under the API's permissions."""

@@ -1,4 +1,4 @@
-"""Every change that a page offers: shown first as what it would do, then done, in one unit of work of a service."""
+"""Changes that a page offers: each shows its effect first, then does it, in one unit of work of a service."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -27,10 +27,10 @@ def act(
     back_to: str,
     done: str,
 ) -> Response:
-    """With ``step=preview`` what ``work`` would leave, rolled back; else ``work``, and back with the word ``done``.
+    """Show the consequences of ``work``, rolled back, with ``step=preview``; else do it, and redirect with ``done``.
 
     Raises:
-        MusterError: as the service says; shown in the dialog that asked.
+        MusterError: as the service raises it; shown in the dialog of the change.
     """
     is_preview = fields.get("step") == PREVIEW
     units = dependencies_of(request).units
@@ -51,7 +51,7 @@ def act(
 
 
 def reason_in(fields: Mapping[str, str]) -> str:
-    """Raises ``ValidationFailedError``: no reason, or more than 500 characters."""
+    """Return the reason. Raises ``ValidationFailedError``: no reason, or more than 500 characters."""
     reason = fields.get("reason", "").strip()
     if not reason or len(reason) > MAX_REASON:
         raise ValidationFailedError.at("/reason", "needed", f"say why, in 1 to {MAX_REASON} characters")
@@ -59,7 +59,7 @@ def reason_in(fields: Mapping[str, str]) -> str:
 
 
 def require_typed_name(fields: Mapping[str, str], name: str) -> None:
-    """For what cannot be undone. Not asked of a preview.
+    """Check the typed name before a change that cannot be undone. A preview needs none.
 
     Raises:
         ValidationFailedError: the name that was typed is not the thing's own.

@@ -1,4 +1,4 @@
-"""Mounts the console in the API's application: its pages, its files, and its own faces for faults."""
+"""The console in the API's application: its pages, its files, and its own pages for faults."""
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ _ADVICE: Final[Mapping[type[MusterError], str]] = {
     NotFoundError: "Look for it by its name or id, in the field on top.",
     ValidationFailedError: "Change that and try again.",
 }
-"""What a person may do, where the API's own advice speaks of its documents."""
+"""Advice for a person, where the API's own advice is about its documents."""
 Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
 
 
@@ -89,7 +89,7 @@ def install(app: FastAPI) -> None:
 
 @functools.cache
 def _routes() -> Sequence[BaseRoute]:
-    """The same for every application: FastAPI takes long to work them out."""
+    """Return the routes, the same for every application: FastAPI needs long to compute them."""
     root = APIRouter()
     root.add_api_route(
         f"{PREFIX}/static/{{digest}}/{{name:path}}",
@@ -115,7 +115,7 @@ def _static(request: Request, digest: str, name: str) -> Response:
 
 
 def _faced(of_api: Any) -> Handler:
-    """Faults on a page are a page; every other fault stays the API's problem document."""
+    """Return a handler that renders faults on a page as a page; every other fault stays the API's problem document."""
 
     def handle(request: Request, fault: Exception) -> Any:
         if not request.url.path.startswith(PREFIX):

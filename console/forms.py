@@ -1,4 +1,4 @@
-"""HTML forms: small, urlencoded, each field once; and the token without which none is believed."""
+"""HTML forms: small, urlencoded, each field once; and the token without which no form is accepted."""
 
 import hashlib
 import hmac
@@ -18,7 +18,10 @@ _MASK_BYTES: Final = 16
 
 
 async def _form(request: Request) -> Mapping[str, str]:
-    """Raises ``MalformedRequestError``: no urlencoded UTF-8 form, a field twice, too many of them."""
+    """Return the form's fields. Raises ``MalformedRequestError``.
+
+    The body is no urlencoded UTF-8 form, has a field twice, or too many of them.
+    """
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     body = await request.body()
     if body and media_type != "application/x-www-form-urlencoded":
@@ -39,13 +42,16 @@ Form = Annotated[Mapping[str, str], Depends(_form)]
 
 
 def csrf_token(secret_key: bytes, session_id: str) -> str:
-    """Another text on each page, so that compression tells nothing of it; each good as long as the session."""
+    """Return a token.
+
+    It differs on each page, so that compression reveals nothing; each is valid as long as the session.
+    """
     mask = secrets.token_bytes(_MASK_BYTES)
     return (mask + _masked(_csrf_secret(secret_key, session_id), mask)).hex()
 
 
 def require_csrf(secret_key: bytes, session_id: str, request: Request, fields: Mapping[str, str]) -> None:
-    """Raises ``ForbiddenError``: the change was not asked for by a page of ours in this session."""
+    """Check the form's token. Raises ``ForbiddenError``: the change does not come from a page of this session."""
     site = request.headers.get("sec-fetch-site")
     given = fields.get(CSRF_FIELD) or request.headers.get(CSRF_HEADER, "")
     if site not in {None, "same-origin"} or not _opens(given, _csrf_secret(secret_key, session_id)):

@@ -37,7 +37,7 @@ _SHAPES: Final = {
 
 
 def icon(name: str) -> Markup:
-    """Raises ``KeyError``: there is no such icon."""
+    """Return the icon as SVG. Raises ``KeyError`` where there is none."""
     return Markup(  # noqa: S704  # our own constants alone
         '<svg class="icon" viewBox="0 0 16 16" width="16" height="16" fill="none" stroke="currentColor" '
         f'stroke-width="1.5" stroke-linecap="round" aria-hidden="true" focusable="false">{_SHAPES[name]}</svg>'

@@ -1,4 +1,4 @@
-"""A job's training as documents for the charts: a line an attempt, a bar a rank, marks where something changed."""
+"""A job's training as documents for the charts: a line an attempt, a bar a rank, marks at changes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -27,7 +27,7 @@ def charts_of(
     paces: Sequence[TrainingStep],
     checkpoints: Sequence[Checkpoint],
 ) -> dict[str, Any]:
-    """``charts``: what static/charts.js draws. ``refresh_s``: None once nothing will change any more."""
+    """Return ``charts``, which static/charts.js draws, and ``refresh_s``: None once nothing will change any more."""
     marks = [*_attempts(curves), *_checkpoints(curves, checkpoints)]
     charts = [
         {"title": "Loss", "unit": "", "x": "step", "lines": _lines(curves, "loss"), "marks": marks},
@@ -61,7 +61,7 @@ def _attempts(curves: Sequence[Curve]) -> list[dict[str, Any]]:
 
 
 def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
-    """All that must not be used, and the newest of the others. Where a curve was thinned, marks stand all the same."""
+    """Return marks of all checkpoints that must not be used, and the newest others, also where a curve was thinned."""
     if not curves:
         return []
     spoilt = [row for row in checkpoints if is_spoilt(row)]
@@ -77,7 +77,7 @@ def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[Checkpoint]) -> 
 
 
 def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
-    """A line a rank. Of many ranks the slowest, beside one bar for each as it is now."""
+    """Return a line a rank. Of many ranks the slowest are shown, with one bar for each rank as it is now."""
     shown = sorted(ranks, key=lambda row: (-(row.step_s or 0), row.rank))[:RANK_LINES]
     which = "each rank" if len(shown) == len(ranks) else f"the {len(shown)} slowest ranks"
     shown.sort(key=lambda row: row.rank)
@@ -93,7 +93,7 @@ def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
 
 
 def _of_pace(paces: Sequence[TrainingStep]) -> list[dict[str, Any]]:
-    """Of rank 0 and its newest attempt: the parts of a step, and what else it told."""
+    """Return the charts of rank 0 and its newest attempt: the parts of a step, and its other reported values."""
     parts = [(part, _told(paces, f"{part}_s")) for part in PARTS]
     charts: list[dict[str, Any]] = [
         {

@@ -1,4 +1,4 @@
-"""A job's life over time, as the parts of one drawn bar: where it waited, started, trained, was stopping."""
+"""A job's states over time, as the parts of one drawn bar: waiting, starting, training, stopping."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,17 @@ from muster.db.models import Attempt, Checkpoint
 from muster.domain.states import CheckpointStatus
 
 NARROWEST: Final = 0.25
-"""Per cent of the bar: a moment is seen too."""
+"""Least width in per cent of the bar, so that a moment is visible too."""
 MARKS: Final = 80
 NOT_TO_BE_USED: Final = (CheckpointStatus.TAINTED, CheckpointStatus.REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``left`` and ``width`` in per cent of the whole; ``state`` gives the tone, ``words`` say it."""
+    """One part of the bar.
+
+    ``left`` and ``width`` are per cent of the whole; ``state`` gives the tone, ``words`` the text.
+    """
 
     state: str
     left: float
@@ -37,7 +40,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """``labels``: where each attempt begins, with its number, as far as there is room for it."""
+    """The whole bar. ``labels``: where each attempt begins, with its number, as far as there is room for it."""
 
     parts: Sequence[Part]
     labels: Sequence[tuple[float, int]]
@@ -52,7 +55,7 @@ class Life:
 
 
 def life_of(detail: JobDetail, checkpoints: Sequence[Checkpoint], now: datetime) -> Life:
-    """From the job's submission, or the first attempt that is shown, until its end or ``now``."""
+    """Return the bar from the job's submission, or the first shown attempt, until its end or ``now``."""
     job, shown = detail.job, detail.attempts
     since = job.created_at if detail.num_attempts == len(shown) or not shown else shown[0].attempt.placed_at
     until = max(job.finished_at or now, since + timedelta(milliseconds=1))
@@ -98,7 +101,7 @@ def _parts(detail: JobDetail, scale: _Scale) -> Iterator[Part]:
 
 
 def _of_attempt(attempt: Attempt, each: AttemptDetail, scale: _Scale) -> Iterator[Part]:
-    """Starting until its ranks train, training, and stopping."""
+    """Yield its parts: starting until its ranks train, training, and stopping."""
     end = attempt.ended_at or scale.until
     stopping = attempt.stopping_at or end
     trains = each.resumed.at if each.resumed is not None else attempt.running_at
@@ -119,5 +122,5 @@ def _mark(row: Checkpoint, scale: _Scale) -> Mark:
 
 
 def is_spoilt(row: Checkpoint) -> bool:
-    """Never to be resumed from: TAINTED or REJECTED, also where it has expired since."""
+    """Return whether it is never to be resumed from: TAINTED or REJECTED, also where it has expired since."""
     return row.status in NOT_TO_BE_USED or (row.status is CheckpointStatus.EXPIRED and row.reason is not None)

@@ -1,4 +1,4 @@
-"""What a job asks of its place, in words, a line each."""
+"""A job's conditions on its place as text, a line each."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from muster.domain.job.spec import JobSpec
 
 
 def place_words(spec: JobSpec) -> Iterator[str]:
-    """Nothing of one that may stand anywhere."""
+    """Yield the conditions; none for a job that may be placed anywhere."""
     topology, layout = spec.topology, spec.layout
     if topology.required is not None:
         yield f"within one {topology.required}"

@@ -1,4 +1,4 @@
-"""A job's and an attempt's story in words: why it stands where it stands, what ended it, whom that is charged to."""
+"""Texts about jobs and attempts: why a job has its state, its cause of end, and the budget that is charged."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -95,7 +95,7 @@ _SAID: Final = (
 
 
 def state_of(cause: Cause) -> JobState:
-    """The state of a job whose tone and shape say how such an end is meant."""
+    """Return the state of a job whose tone and shape fit such an end."""
     rule = CAUSE_RULES[cause]
     if rule.onward is Onward.SUCCEED:
         return JobState.SUCCEEDED
@@ -105,14 +105,14 @@ def state_of(cause: Cause) -> JobState:
 
 
 def charged_to(cause: Cause) -> str:
-    """Whose restarts a cause uses up; empty where none is."""
+    """Return whose restarts a cause uses up; empty where none is."""
     budget = CAUSE_RULES[cause].budget
     words = {Budget.JOB: "the job's own restarts", Budget.INFRASTRUCTURE: "the infrastructure: no restart of the job"}
     return words.get(budget, "")
 
 
 def what_follows(cause: Cause) -> str:
-    """What the table of causes does next; empty where the job has ended by it."""
+    """Return what follows by the table of causes; empty where the job has ended by it."""
     rule = CAUSE_RULES[cause]
     return _ONWARD[rule.onward] + _AVOIDED.get(rule.avoid, "") if rule.onward in _ONWARD else ""
 
@@ -123,13 +123,13 @@ def training_ended(exit_word: str, step: int | None) -> str:
 
 
 def said_by(event: EventRecord) -> list[tuple[str, object]]:
-    """What an event of a job or an attempt says, in an order that reads."""
+    """Return the facts of an event of a job or an attempt, in an order that reads well."""
     told = [(key, event.payload.get(key)) for key in _SAID]
     return [(key.replace("_", " "), _in_words(value)) for key, value in told if value not in (None, "")]
 
 
 def _in_words(value: object) -> object:
-    """GPUs by host, as a placement tells them, are counted; each is on the job's page."""
+    """Return the value as text. GPUs by host, as in a placement's event, are counted; each is on the job's page."""
     if not isinstance(value, Mapping):
         return value
     counted = (Markup("{} on {}").format(plural(len(gpus), "GPU"), short(host)) for host, gpus in value.items())
@@ -143,7 +143,7 @@ def hosts_in_words(detail: AttemptDetail, num_hosts: int) -> str:
 
 
 def why(detail: JobDetail) -> str:
-    """One sentence: why the job stands where it stands."""
+    """Return one sentence: why the job has its state."""
     job = detail.job
     last = detail.attempts[-1] if detail.attempts else None
     if job.state is JobState.ACTIVE and last is not None:
@@ -174,12 +174,12 @@ def _sentence(text: str, *, is_capital: bool = True) -> str:
 
 
 def saves(attempt: Attempt) -> str:
-    """How often it saves; nothing where its program names a number of steps."""
+    """Return how often it saves; empty where its program names a number of steps."""
     return "" if attempt.checkpoint_interval is None else interval_in_words(attempt.checkpoint_interval)
 
 
 def made_of(checkpoint: Checkpoint) -> str:
-    """The beginnings of the hashes of its code, configuration and data; nothing where its runtime told none."""
+    """Return the beginnings of the hashes of its code, configuration and data; empty where none were reported."""
     lineage = checkpoint.manifest.get("lineage") or {}
     code = lineage.get("git_commit") or lineage.get("code_sha256")
     told = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
@@ -187,12 +187,12 @@ def made_of(checkpoint: Checkpoint) -> str:
 
 
 def pin_words(checkpoint: Checkpoint) -> str:
-    """Nothing where nobody pinned it."""
+    """Return the state of its pin; empty where it is not pinned."""
     return pins.pin_words(checkpoint)
 
 
 def energy(attempt: Attempt) -> str:
-    """Nothing until it has ended and its counters' readings are in."""
+    """Return its energy; empty until it has ended and its counters' readings have arrived."""
     if attempt.energy is None:
         return ""
     return energy_in_words(attempt_energy_view(AttemptEnergy.of_kept(attempt.energy))).removeprefix("energy: ")

@@ -1,6 +1,6 @@
-"""The map's bytes, and its changes as server-sent events: read once for all who watch, however many.
+"""The map's bytes, and its changes as server-sent events: read once for all viewers of a map.
 
-Steady traffic is held under a limit: a tick tells what is urgent first, and no more readings than fit.
+Steady traffic is kept under a limit: a tick sends urgent changes first, and no more readings than fit.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from muster.domain.principals import Principal
 
 TICK_S: Final = 1.0
 READ_SHARE: Final = 0.1
-"""A read that takes longer than this share of a tick stretches it: a huge fleet is looked at less often."""
+"""A read that takes longer than this share of a tick stretches it: a huge fleet is read less often."""
 MAX_CELLS: Final = 350
-"""A cell travels as 4 + 6 bytes, a third more in base64: under 5 KB a second."""
+"""A cell is sent as 4 + 6 bytes, a third more in base64: under 5 KB a second."""
 UNWATCHED_S: Final = 20.0
-"""How long a map that nobody watches is kept current: between a page and its stream, between two pages."""
+"""How long a map without viewers is kept current: between a page and its stream, between two pages."""
 REMEMBERED: Final = 60
 ANEW: Final = b"event: anew\ndata: {}\n\n"
 _MAGIC: Final = b"MAP1"
 
 
 def encoded(fleet: FleetMap, mark: str) -> bytes:
-    """``MAP1``, the length of the head, the head as JSON, then the columns one after the other, a byte a GPU."""
+    """Return ``MAP1``, the length of the head, the head as JSON, then the columns one after the other, a byte a GPU."""
     head = json.dumps({**_head(fleet), "mark": mark}, separators=(",", ":")).encode()
     return _MAGIC + struct.pack("<I", len(head)) + head + fleet.cells.tobytes()
 
@@ -53,7 +53,10 @@ def _head(fleet: FleetMap) -> dict[str, Any]:
 
 
 def delta(before: FleetMap, after: FleetMap) -> tuple[bytes, FleetMap]:
-    """The event that brings a viewer of ``before`` nearer to ``after``, and what they then see. Empty: nothing new."""
+    """Return the event that brings a viewer of ``before`` nearer to ``after``, and the map that it then sees.
+
+    The event is empty where there is no change.
+    """
     if before.layout != after.layout:
         return ANEW, after
     changed = changed_cells(before, after, MAX_CELLS)
@@ -72,7 +75,7 @@ def delta(before: FleetMap, after: FleetMap) -> tuple[bytes, FleetMap]:
 
 
 class _Watched:
-    """One map that somebody looks at: the whole fleet's, or one tenant's. ``serial`` numbers its changes."""
+    """One map with viewers: the whole fleet's, or one tenant's. ``serial`` numbers its changes."""
 
     def __init__(self, fleet: FleetMap) -> None:
         self.fleet = fleet
@@ -84,11 +87,11 @@ class _Watched:
 
     @property
     def mark(self) -> str:
-        """Where a viewer of ``fleet`` stands; a mark of another process or of long ago is not known again."""
+        """Position of a viewer of ``fleet``; a mark of another process or of long ago is unknown."""
         return f"{self.epoch}-{self.serial}"
 
     def since(self, mark: str) -> list[bytes] | None:
-        """What came after ``mark``; None where that is not known any more."""
+        """Return the events after ``mark``; None where these are not kept any more."""
         epoch, _, serial = mark.partition("-")
         if epoch != self.epoch or not serial.isascii() or not serial.isdigit() or len(serial) > 18:
             return None
@@ -111,19 +114,19 @@ class _Watched:
 
 
 class LiveMaps:
-    """Each map is read by one task as long as somebody watches it; all of its watchers hear the same bytes."""
+    """Maps with viewers. Each is read by one task as long as it has viewers; all of them receive the same bytes."""
 
     def __init__(self, units: UnitOfWorkFactory) -> None:
         self._units = units
         self._watched: dict[TenantId | None, _Watched] = {}
 
     async def current(self, principal: Principal) -> tuple[FleetMap, str]:
-        """The map as this process last read it, and the mark from which a stream goes on."""
+        """Return the map as this process last read it, and the mark from which a stream continues."""
         watched = await self._watch(principal)
         return watched.fleet, watched.mark
 
     async def stream(self, principal: Principal, mark: str) -> AsyncIterator[bytes]:
-        """What changes after ``mark``; ``anew`` where the map must be fetched again."""
+        """Yield the changes after ``mark``; ``anew`` where the map must be fetched again."""
         watched = await self._watch(principal)
         queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=REMEMBERED)
         missed = watched.since(mark)

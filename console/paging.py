@@ -1,4 +1,4 @@
-"""Pages of a list that is never shown whole: an opaque, signed place to go on from."""
+"""Pages of a list that is never shown whole: an opaque, signed place to continue from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """``older``: the address of the next page; None on the last."""
+    """One page. ``older``: the address of the next page; None on the last."""
 
     items: Sequence[T]
     older: str | None
 
 
 def place_in(secret_key: bytes, filters: Mapping[str, Any], cursor: str | None, *, length: int) -> list[str] | None:
-    """What the cursor holds. Raises ``InvalidCursorError``: not ours, or of other filters."""
+    """Return the cursor's place. Raises ``InvalidCursorError``: not of this server, or of other filters."""
     return None if cursor is None else list(read_cursor(secret_key, dict(filters), cursor, length=length))
 
 
@@ -32,7 +32,7 @@ def page_of(
     path: str,
     place: Callable[[T], list[str]],
 ) -> Page[T]:
-    """A page of ``size``; ``found`` holds one more where there is another."""
+    """Return a page of ``size``; ``found`` holds one more where there is another."""
     shown = found[:size]
     if len(found) <= size:
         return Page(shown, None)

@@ -24,7 +24,7 @@ Read = TypeVar("Read")
 
 
 class Asked(BaseModel):
-    """As it was typed. ``slices`` are words, and labels lines of ``on_labels`` and ``not_on_labels``."""
+    """Fields as typed. ``slices`` are words, and labels lines of ``on_labels`` and ``not_on_labels``."""
 
     nodes: Typed = ""
     gpus_per_node: Typed = ""
@@ -47,11 +47,11 @@ class Asked(BaseModel):
 
 SIZES: Final = frozenset({"nodes", "gpus_per_node", "gpus"})
 FOLDED: Final = ("near", "balance", "slices", "layout", "tp_across_nodes", "on_labels", "not_on_labels", "name")
-"""Fields that stand in the part that is folded while none of them is filled in."""
+"""Fields in the part that is folded while none of them is filled in."""
 
 
 class _Place(NamedTuple):
-    """``pointer``: of the question, that the field stands for."""
+    """A field's label, and the ``pointer`` to its part of the question."""
 
     label: str
     pointer: str
@@ -81,14 +81,14 @@ LABELS: Final[Mapping[str, str]] = {name: place.label for name, place in _PLACES
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``field``: None where it is of several together."""
+    """A fault. ``field``: None where it concerns several together."""
 
     field: str | None
     words: str
 
 
 def question_of(asked: Mapping[str, str]) -> JobQuestion:
-    """Raises ``ValidationFailedError``: fields cannot be read, or no job is like that."""
+    """Return the question. Raises ``ValidationFailedError``: fields cannot be read, or no job is like that."""
     faults: list[FieldFault] = []
 
     def read(name: str, reader: Callable[[str], Read]) -> Read | None:
@@ -137,7 +137,7 @@ def _layout(asked: Mapping[str, str], degrees: dict[str, int] | None, faults: li
 
 
 def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are left empty; a 0 is said."""
+    """Return the fields without empty ones; a 0 is kept."""
     return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
 
 
@@ -172,7 +172,7 @@ def faults_of(fault: ValidationFailedError) -> Sequence[Fault]:
 
 
 def _told(fault: FieldFault) -> Fault:
-    """By the label of its field; fields that it quotes by theirs."""
+    """Return the fault under the label of its field; fields that it quotes are named by their labels."""
     name = next((name for name, place in _PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
 
     def label(match: re.Match[str]) -> str:
@@ -189,7 +189,7 @@ def _is_of(pointer: str, of: str) -> bool:
 
 
 def options_of(asked: Mapping[str, str]) -> list[tuple[str, str | bool]]:
-    """As ``muster job plan`` takes the same. True: an option without a value."""
+    """Return the options of ``muster job plan`` for the same question. True: an option without a value."""
     minutes = asked["wall_minutes"]
     return [
         ("--nodes", asked["nodes"]),

@@ -1,4 +1,4 @@
-"""What would become of a job, or why one waits, as pages show it: no more than the API tells the same reader."""
+"""Plans and wait reasons as pages show them: no more than the API shows the same reader."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,9 +43,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PlanShown:
-    """``is_asked``: nothing of it is done. ``until``: when what is held or reclaimed is free. ``place``: of a held one
-    its GPUs on each host, with who runs there; a tenant is told of its own jobs there, without the hosts. ``passing``:
-    those who came after the job. ``standing``: how its ranks would stand, a line each.
+    """A plan as shown. ``is_asked``: nothing of it is done. ``until``: when held or reclaimed GPUs are free.
+
+    ``place``: for a hold its GPUs on each host, with the jobs that run there; a tenant sees its own jobs there, without
+    the hosts. ``passing``: jobs that came after this one. ``standing``: how its ranks would be placed, a line each.
     """
 
     outcome: PlanOutcome
@@ -67,7 +68,7 @@ class PlanShown:
 
 
 def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
-    """``since``: when the job was submitted, so that who came to its place later is told apart."""
+    """Return the plan as shown. ``since``: when the job was submitted, to mark jobs that came to its place later."""
     told = job_plan_view(plan, viewer.principal)
     return PlanShown(
         outcome=plan.outcome,
@@ -90,7 +91,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
 
 
 def place_of(plan: JobPlan) -> Sequence[GpuUuid]:
-    """The GPUs that are held for it; none where nothing is."""
+    """Return the GPUs that are held for it; none where there is no hold."""
     return [gpu for host in plan.hosts for gpu in host.gpus] if plan.outcome is PlanOutcome.HELD else []
 
 
@@ -123,5 +124,5 @@ def change_words(field: str, value: float | str) -> str:
 
 
 def token_words(token: WaitReason | None) -> str:
-    """For a table: what binds."""
+    """Return the binding reason for a table."""
     return "not looked at yet" if token is None else token.value.replace("_", " ")

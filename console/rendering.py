@@ -1,4 +1,4 @@
-"""Templates to pages: escaped, under one strict policy, with the words and times that every page shares."""
+"""Pages from templates: escaped, under one strict policy, with the texts and times that every page shares."""
 
 import gzip
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ WORTH_COMPRESSING_BYTES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One entry of the navigation; ``permission``: who sees it."""
+    """One entry of the navigation. A viewer with ``permission`` sees it."""
 
     key: str
     label: str
@@ -56,7 +56,7 @@ NAVIGATION: Final = (
 
 
 class Pages:
-    """Renders every page of the console."""
+    """Renderer of every page of the console."""
 
     def __init__(self, files: StaticFiles) -> None:
         self.files = files
@@ -83,7 +83,7 @@ class Pages:
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> Response:
-        """A whole page, or the template's part of it where HTMX asks for one."""
+        """Return a whole page, or the template's part of it where HTMX asks for one."""
         theme = request.cookies.get(THEME_COOKIE)
         places = [place for place in NAVIGATION if viewer is not None and viewer.may(place.permission)]
         text = self._environment.get_template(template).render(
@@ -99,7 +99,7 @@ class Pages:
 
 
 def html(request: Request, text: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Compressed where the browser takes it and it pays."""
+    """Return the answer, compressed where the browser accepts it and it pays."""
     content = text.encode()
     all_headers = {**HEADERS, **(headers or {})}
     if len(content) > WORTH_COMPRESSING_BYTES and takes_gzip(request):
@@ -113,7 +113,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 def is_fragment(request: Request) -> bool:
-    """HTMX asks for a part of the page, not a browser for the whole."""
+    """Return whether HTMX asks for a part of the page, not a browser for the whole."""
     return request.headers.get("hx-request") == "true"
 
 

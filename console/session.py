@@ -1,4 +1,4 @@
-"""Who looks at a page: the session's cookie, the permission that the page declares, the way to the sign-in page."""
+"""Viewers of pages: the session's cookie, the permission that the page declares, the redirect to the sign-in page."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -19,12 +19,12 @@ SIGN_IN: Final = "/console/sign-in"
 
 
 class SignInNeededError(UnauthenticatedError):
-    """Nobody is signed in: the browser is led to the sign-in page, and back."""
+    """No person is signed in: the browser is redirected to the sign-in page, and back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks, with what their forms must carry."""
+    """A signed-in person, with the token that their forms must carry."""
 
     signed_in: SignedIn
     secret_key: bytes
@@ -42,7 +42,7 @@ class Viewer:
 
 
 def viewer_of(request: Request) -> Viewer:
-    """Raises ``SignInNeededError``: no cookie, or one that opens nothing any more."""
+    """Return the viewer. Raises ``SignInNeededError``: no cookie, or one that opens nothing any more."""
     dependencies = dependencies_of(request)
     token = request.cookies.get(COOKIE)
     if token is None:
@@ -59,7 +59,7 @@ def viewer_of(request: Request) -> Viewer:
 
 
 def sees(permission: Permission) -> Any:
-    """The viewer of a page, once known to hold ``permission``."""
+    """Return a dependency that gives the viewer of a page, after a check of ``permission``."""
 
     def check(request: Request) -> Viewer:
         viewer = viewer_of(request)
@@ -70,7 +70,7 @@ def sees(permission: Permission) -> Any:
 
 
 def anyone_signed_in() -> Any:
-    """The viewer, of any role."""
+    """Return a dependency that gives the viewer, of any role."""
 
     def check(request: Request) -> Viewer:
         return viewer_of(request)
@@ -79,7 +79,7 @@ def anyone_signed_in() -> Any:
 
 
 def changes(permission: Permission) -> Any:
-    """The viewer of a change: as ``sees``, and the form carries the session's token."""
+    """Return a dependency that gives the viewer of a change: as ``sees``, and the form carries the session's token."""
 
     def check(request: Request, fields: Form) -> Viewer:
         viewer = viewer_of(request)
@@ -91,7 +91,7 @@ def changes(permission: Permission) -> Any:
 
 
 def leaves() -> Any:
-    """The viewer who signs out: any role, with the session's token."""
+    """Return a dependency that gives the viewer who signs out: any role, with the session's token."""
 
     def check(request: Request, fields: Form) -> Viewer:
         viewer = viewer_of(request)
@@ -105,7 +105,10 @@ SignedInViewer = Annotated[Viewer, anyone_signed_in()]
 
 
 def set_cookie(response: Response, token: str) -> None:
-    """``__Host-``: only over TLS or loopback, for this host alone, for every path; unseen by scripts."""
+    """Set the session's cookie.
+
+    ``__Host-``: only over TLS or loopback, for this host alone, for every path; invisible to scripts.
+    """
     response.set_cookie(
         COOKIE, token, max_age=int(LIFETIME.total_seconds()), path="/", secure=True, httponly=True, samesite="lax"
     )
@@ -116,7 +119,7 @@ def clear_cookie(response: Response) -> None:
 
 
 def way_to_sign_in(request: Request) -> str:
-    """With the page to come back to. Only a path of our own is ever named."""
+    """Return the sign-in page's address with the page to return to. Only a path of our own is ever named."""
     if request.method != "GET":
         return SIGN_IN
     query = f"?{request.url.query}" if request.url.query else ""
@@ -124,7 +127,7 @@ def way_to_sign_in(request: Request) -> str:
 
 
 def safe_next(text: str | None) -> str:
-    """Where to go after sign-in: a page of the console, never another site."""
+    """Return where to go after sign-in: a page of the console, never another site."""
     if text is None or not text.startswith("/console") or text.startswith("//") or "\\" in text or "\n" in text:
         return "/console"
     return text

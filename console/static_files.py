@@ -1,4 +1,4 @@
-"""Our static files and those that set-up fetched: read once, compressed once, served under their content's hash."""
+"""Static files, our own and fetched ones: read once, compressed once, served under their content's hash."""
 
 import functools
 import gzip
@@ -19,7 +19,7 @@ FONTS: Final = {"Inter": "vendor/inter.woff2", "JetBrains Mono": "vendor/jetbrai
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """``gzipped`` is None for what is compressed by its own format."""
+    """A file. ``gzipped`` is None where the content is compressed by its own format."""
 
     content: bytes
     gzipped: bytes | None
@@ -39,11 +39,11 @@ class StaticFiles:
         return name in self._files
 
     def url(self, name: str) -> str:
-        """Raises ``KeyError``: there is no such file."""
+        """Return the file's address. Raises ``KeyError`` where there is no such file."""
         return f"{PREFIX}/{self._files[name].digest}/{name}"
 
     def find(self, digest: str, name: str) -> StaticFile | None:
-        """None for another digest too: an old page must not get new code."""
+        """Return the file; None for another digest too: an old page must not get new code."""
         found = self._files.get(name)
         return found if found is not None and found.digest == digest else None
 
@@ -51,7 +51,7 @@ class StaticFiles:
         return list(self._files)
 
     def _faces(self) -> str:
-        """The fonts that set-up fetched, by their addresses; without them the system's own."""
+        """Return font faces of the fetched fonts; without them the system's own fonts are used."""
         return "".join(
             f'@font-face{{font-family:"{family}";src:url("{self.url(name)}") format("woff2");'
             f"font-weight:100 900;font-display:swap}}\n"
@@ -74,5 +74,5 @@ def _file(content: bytes, media_type: str) -> StaticFile:
 
 @functools.lru_cache(maxsize=64)
 def _gzipped(content: bytes) -> bytes:
-    """Compress each content once in a process, however many applications it makes."""
+    """Compress each content once in a process, for any number of applications."""
     return gzip.compress(content, 9, mtime=0)

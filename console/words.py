@@ -1,4 +1,4 @@
-"""How the console says times, sizes and states: short, exact on demand, never by colour alone."""
+"""Texts of times, sizes and states in the console: short, exact on demand, never by colour alone."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ TONES: Final[Mapping[str, tuple[str, str]]] = {
     "FORCED": ("bad", "cross"),
     "WITHDRAWN": ("quiet", "dash"),
     "OVERTAKEN": ("calm", "half"),
-    # what is left: burn-in and incident
+    # the others: burn-in and incident
     "ORDERED": ("quiet", "ring"),
     "PASSED": ("good", "dot"),
     "ABANDONED": ("bad", "cross"),
@@ -62,13 +62,13 @@ TONES: Final[Mapping[str, tuple[str, str]]] = {
     "critical": ("bad", "cross"),
     "fatal": ("bad", "cross"),
 }
-"""State → tone (a colour in the style sheet) and shape, so that none is known by its colour alone."""
+"""State → tone (a colour in the style sheet) and shape, so that none is shown by its colour alone."""
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def badge(state: object, label: str | None = None) -> Markup:
-    """The state's word with its shape and tone."""
+    """Return the state's word with its shape and tone."""
     text = str(state)
     tone, shape = TONES.get(text, ("quiet", "ring"))
     return Markup('<span class="badge badge--{}">{}<span>{}</span></span>').format(tone, icon(shape), label or text)
@@ -79,7 +79,10 @@ def tone(state: object) -> str:
 
 
 def when(moment: datetime | None) -> Markup:
-    """How long ago, or in how long; the exact time on hover and for machines. Kept true by the page's script."""
+    """Return the relative time; the exact time is shown on hover and for machines.
+
+    The page's script keeps it current.
+    """
     if moment is None:
         return Markup('<span class="none">–</span>')
     exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -88,7 +91,7 @@ def when(moment: datetime | None) -> Markup:
 
 
 def countdown(moment: datetime) -> Markup:
-    """How long is left, kept true by the page's script."""
+    """Return the time that is left; the page's script keeps it current."""
     stamped = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
     left = (moment - datetime.now(UTC)).total_seconds()
     words = f"{span(left)} left" if left > 0 else "over"
@@ -96,7 +99,7 @@ def countdown(moment: datetime) -> Markup:
 
 
 def clock(moment: datetime | None) -> str:
-    """The time of day to the millisecond, for timelines."""
+    """Return the time of day to the millisecond, for timelines."""
     return "–" if moment is None else moment.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
@@ -106,7 +109,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def span(value: float | timedelta | None) -> str:
-    """A length of time, to the unit that matters."""
+    """Return a length of time, in the unit that matters."""
     if value is None:
         return "–"
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -124,7 +127,7 @@ def span(value: float | timedelta | None) -> str:
 
 
 def size(num_bytes: float | None) -> str:
-    """Binary units, as memory is sold by."""
+    """Return a size in binary units, as memory is sold by."""
     if num_bytes is None:
         return "–"
     value = float(num_bytes)
@@ -161,7 +164,7 @@ _UNITS: Final[Mapping[str, str]] = {"_gb_per_s": "GB/s", "_tflops": "TFLOP/s"}
 
 
 def short(identifier: str | None) -> Markup:
-    """An id cut to what tells it apart; whole on hover, and what is copied is whole."""
+    """Return an id cut to its distinguishing part; hovering shows and copying gives the whole."""
     if identifier is None:
         return Markup('<span class="none">–</span>')
     head, tail = (8, 4) if identifier.startswith("GPU-") else (identifier.find("_") + 1, 6)
@@ -174,7 +177,7 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 
 
 def measure(name: str) -> str:
-    """What a burn-in measured, with its unit as it is written elsewhere."""
+    """Return the name of a burn-in's measure, with its unit as it is written elsewhere."""
     for ending, unit in _UNITS.items():
         if name.endswith(ending):
             return f"{name.removesuffix(ending).replace('_', ' ')}, {unit}"
@@ -182,7 +185,7 @@ def measure(name: str) -> str:
 
 
 def attribute(name: str) -> str:
-    """What a GPU is set up as (``domain.gpu.cohort_attributes``), by name; its unit stands with its value."""
+    """Return the name of a GPU's attribute (``domain.gpu.cohort_attributes``); its unit is with its value."""
     if name in _ATTRIBUTES:
         return _ATTRIBUTES[name]
     words = next((name.removesuffix(ending) for ending in _ATTRIBUTE_UNITS if name.endswith(ending)), name)
@@ -190,7 +193,7 @@ def attribute(name: str) -> str:
 
 
 def attribute_value(value: str, name: str) -> str:
-    """As agents tell it, with its unit."""
+    """Return the value as agents report it, with its unit."""
     if name.endswith("_enabled"):
         return {"1": "on", "0": "off"}.get(value, value)
     unit = next((unit for ending, unit in _ATTRIBUTE_UNITS.items() if name.endswith(ending)), "")
@@ -198,14 +201,14 @@ def attribute_value(value: str, name: str) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """A round trip; none came back where there is none."""
+    """Return a round trip's time, or a text where no answer came back."""
     if value is None:
         return "none came back"
     return f"{value:,.0f} µs" if value < 1_000 else f"{value / 1_000:,.1f} ms"
 
 
 def stamp(at_ms: int) -> str:
-    """Milliseconds since 1970 as machines read them."""
+    """Return milliseconds since 1970 as a machine-readable time."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""The audit chain, to read: each entry with its position and the hash that binds it to all before it."""
+"""Routes of the audit chain: each entry with its position and the hash that binds it to all before it."""
 
 from typing import Annotated
 
@@ -31,9 +31,10 @@ def list_audit(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.AuditPage:
-    """The newest first; ``next_cursor`` is null on the last page. A tenant's admin reads what concerns the tenant.
+    """Return entries, the newest first; ``next_cursor`` is null on the last page.
 
-    ``position`` and ``hash`` are null for the moment until the entry is sealed.
+    A tenant's admin reads entries that concern the tenant. ``position`` and ``hash`` are null for the moment until the
+    entry is sealed.
     """
     dependencies = dependencies_of(request)
     actions = sorted(action or [])

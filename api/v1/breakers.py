@@ -1,4 +1,4 @@
-"""The circuit breaker: how much rules have taken out, and closing a scope that stopped them."""
+"""Routes of the circuit breaker: GPUs that rules have taken out, and closing a scope that stopped them."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["fleet"])
 
 
 class BreakerClosing(StrictModel):
-    """``scope``: an open one, as ``GET /v1/breakers`` names it, such as ``fleet`` or ``rack:r1``."""
+    """A scope to close. ``scope``: an open one, as ``GET /v1/breakers`` names it, such as ``fleet`` or ``rack:r1``."""
 
     scope: Annotated[Text, Field(min_length=1, max_length=500)]
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -32,7 +32,7 @@ class BreakerClosing(StrictModel):
 def list_breakers(
     request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]
 ) -> documents.BreakerPage:
-    """Each breaker with its scopes: open ones first, then the fullest."""
+    """Return each breaker with its scopes: open ones first, then the fullest."""
     found = reading(dependencies_of(request).units, principal, breakers.READ, breakers.list_breakers)
     return {"items": [breaker_view(each) for each in found], "next_cursor": None}
 

@@ -1,4 +1,4 @@
-"""Burn-ins: to read, to order, and the agents' side."""
+"""Routes of burn-ins: reading, ordering, and the agents' side."""
 
 from datetime import datetime
 from typing import Annotated
@@ -46,7 +46,7 @@ def list_burn_ins(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.BurnInPage:
-    """The newest order first, without figures; ``next_cursor`` is null on the last page."""
+    """Return burn-ins, the newest order first, without figures; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     states, outcomes = sorted(state or []), sorted(outcome or [])
     filters = {"gpu": gpu, "node": node, "states": states, "outcomes": outcomes}
@@ -78,7 +78,7 @@ def list_burn_ins(
 
 @router.get("/burn-ins/{burn_in_id}", tags=["fleet"])
 def show_burn_in(burn_in_id: str, request: Request, principal: Reader) -> documents.BurnInDetail:
-    """One with all that it measured."""
+    """Return one burn-in with all its measurements."""
     found_id = require_id("burn_in", burn_in_id)
     row = reading(
         dependencies_of(request).units,
@@ -102,7 +102,7 @@ def order_burn_in(
     wanted: Annotated[WantedBurnIn, json_body(WantedBurnIn)],
     change: Changing,
 ) -> JSONResponse:
-    """Order one; it runs as soon as nothing holds the GPU. Of a QUARANTINED GPU a passed one is the way back."""
+    """Order a burn-in; it runs as soon as nothing holds the GPU. A passed one returns a QUARANTINED GPU to service."""
     if not (uuid.isascii() and uuid.isprintable() and len(uuid) <= 128):
         raise NotFoundError
     return change.run(
@@ -120,7 +120,7 @@ def order_burn_in(
     openapi_extra=described_by_wire(AskRequest, AskAnswer),
 )
 def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
-    """What this node is to burn in now. Who asks runs nothing: what it was given and has not reported comes again."""
+    """Return the burn-ins that this node is to run now. One that it was given and has not reported is given again."""
     return answered(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
 
 
@@ -133,6 +133,6 @@ def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest
 def report_burn_in(
     burn_in_id: str, request: Request, node: Node, message: Annotated[BurnInReport, wire_body(BurnInReport)]
 ) -> Response:
-    """Figures, or why there are none; a repeated report has no effect."""
+    """Report figures, or why there are none; a repeated report has no effect."""
     found_id = require_id("burn_in", burn_in_id)
     return answered(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))

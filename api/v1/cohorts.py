@@ -1,4 +1,4 @@
-"""Cohorts: GPUs that may be mixed in one gang."""
+"""Routes of cohorts: GPUs that may be mixed in one gang."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -25,16 +25,17 @@ Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 
 @router.get("/cohorts")
 def list_cohorts(request: Request, principal: Reader) -> documents.CohortPage:
-    """By key, with what is equal of their GPUs and where these stand."""
+    """Return cohorts in order of their keys, with the attributes that their GPUs share and the GPUs' standings."""
     found = reading(dependencies_of(request).units, principal, cohort_views.READ, cohort_views.list_cohorts)
     return {"items": [_cohort_view(cohort) for cohort in found], "next_cursor": None}
 
 
 @router.get("/cohorts/drift")
 def show_drift(request: Request, principal: Reader) -> documents.DriftPage:
-    """By model and attribute: the value of most GPUs and who differs, what keeps the most out of a gang first.
+    """Return drift by model and attribute: the value of most GPUs, and the GPUs that differ.
 
-    By the newest word of the agents, of three hours at most for what they tell hourly.
+    The drift that keeps the most GPUs out of a gang comes first. It is read from the agents' newest reports, at most
+    three hours old for attributes that they report hourly.
     """
     found = reading(dependencies_of(request).units, principal, cohort_views.READ, drift_report)
     return {"items": [_drift_view(each, found.node_names) for each in found.drifts], "next_cursor": None}
@@ -42,7 +43,7 @@ def show_drift(request: Request, principal: Reader) -> documents.DriftPage:
 
 @router.get("/cohorts/{key}")
 def show_cohort(key: str, request: Request, principal: Reader) -> documents.CohortDetail:
-    """One by its whole key, percent-encoded: with the least, median and greatest of its GPUs' newest burn-ins."""
+    """Return one by its whole key, percent-encoded, with least, median and greatest of its GPUs' newest burn-ins."""
     if "\x00" in key:
         raise NotFoundError
     units = dependencies_of(request).units

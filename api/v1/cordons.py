@@ -1,4 +1,4 @@
-"""Cordons."""
+"""Routes of cordons."""
 
 from datetime import datetime
 from typing import Annotated
@@ -24,7 +24,7 @@ Reason = Annotated[Text, Field(min_length=1, max_length=500)]
 
 
 class NewCordon(StrictModel):
-    """On exactly one of ``node_id`` and ``gpu_uuid``; without ``until`` it stands until it is released."""
+    """A cordon on exactly one of ``node_id`` and ``gpu_uuid``; without ``until`` it stands until it is released."""
 
     node_id: Text | None = None
     gpu_uuid: Text | None = None
@@ -42,7 +42,7 @@ def create_cordon(
     wanted: Annotated[NewCordon, json_body(NewCordon)],
     change: Changing,
 ) -> JSONResponse:
-    """Keep a node or a GPU out of new placements; what runs there runs on."""
+    """Keep a node or a GPU out of new placements; running jobs stay."""
     node_id = None if wanted.node_id is None else NodeId(wanted.node_id)
     gpu_uuid = None if wanted.gpu_uuid is None else GpuUuid(wanted.gpu_uuid)
     until: datetime | None = wanted.until
@@ -77,6 +77,6 @@ def release_cordon(
 def list_cordons(
     request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]
 ) -> documents.CordonPage:
-    """The cordons that stand now."""
+    """Return the cordons that stand now."""
     found = reading(dependencies_of(request).units, principal, cordons.READ, cordons.list_open)
     return {"items": [cordon_view(cordon) for cordon in found], "next_cursor": None}

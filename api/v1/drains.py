@@ -1,4 +1,4 @@
-"""Work on a node: a drain has what runs there leave, and in a maintenance window nothing about it is judged."""
+"""Routes of work on a node: a drain asks running jobs to leave; in a maintenance window nothing about it is judged."""
 
 from datetime import datetime
 from typing import Annotated
@@ -27,10 +27,10 @@ WEEK_S = 604_800
 
 
 class NewMaintenance(StrictModel):
-    """``starts_at``: by default now. ``until``: its end, at most 30 days later.
+    """A maintenance window. ``starts_at``: by default now. ``until``: its end, at most 30 days later.
 
-    ``evacuate_lead_s``: so long before it starts programs are told to save and leave, at least what the policy gives an
-    evacuated job; without it what runs, runs on.
+    ``evacuate_lead_s``: how long before its start programs get a stop request to save and leave, at least what the
+    policy gives an evacuated job; without it running jobs stay.
     """
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -40,8 +40,10 @@ class NewMaintenance(StrictModel):
 
 
 class NewDrain(StrictModel):
-    """``deadline_s``: how long programs may take to save and leave; by default what the policy gives an evacuated job.
-    ``until``: when the node takes jobs again; without it when the drain's cordon is released.
+    """A drain. ``deadline_s``: how long programs may take to save and leave.
+
+    By default it is what the policy gives an evacuated job. ``until``: when the node takes jobs again; without it when
+    the drain's cordon is released.
     """
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -56,9 +58,10 @@ def drain_node(
     wanted: Annotated[NewDrain, json_body(NewDrain)],
     change: Changing,
 ) -> JSONResponse:
-    """A cordon, and every job on the node, by its id or its name, is asked to leave for maintenance.
+    """Cordon the node, by its id or its name, and ask every job on it to leave for maintenance.
 
-    ``drain.jobs_left`` of the node counts down. Releasing the cordon undoes it; who was told leaves all the same.
+    ``drain.jobs_left`` of the node counts down. Releasing the cordon undoes it; jobs that were asked leave all the
+    same.
     """
     named = require_node(node_id)
     until: datetime | None = wanted.until
@@ -84,11 +87,11 @@ def maintain_node(
     wanted: Annotated[NewMaintenance, json_body(NewMaintenance)],
     change: Changing,
 ) -> JSONResponse:
-    """A window, by the node's id or its name, in which nothing new comes to it and no finding about it weighs.
+    """Declare a window, by the node's id or its name, in which no new work comes to it and no finding about it counts.
 
-    With `evacuate_lead_s` no job is placed there that would still run so long before it starts, and who does run there
-    is told then. What is found is kept and shown. What still stands at the end weighs from then on. Releasing its
-    cordon ends it.
+    With `evacuate_lead_s` no job is placed there that would still run at that time before the start, and jobs that do
+    run get their stop request then. Findings are kept and shown. A fault that still stands at the end counts from then
+    on. Releasing its cordon ends it.
     """
     named = require_node(node_id)
     starts_at: datetime | None = wanted.starts_at

@@ -1,4 +1,4 @@
-"""Join tokens for operators; enrolment and hourly tokens for agents, whose credential stands in the body."""
+"""Join tokens for operators; enrolment and hourly tokens for agents, whose credential is in the body."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -32,7 +32,7 @@ _CREDENTIAL = refusing_also(UnauthenticatedError, ForbiddenError, UnavailableErr
 
 
 class WantedJoinToken(StrictModel):
-    """``address``: where ranks meet; by default from where the host enrols."""
+    """A join token to create. ``address``: where ranks meet; by default where the host enrols from."""
 
     host_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
     expires_in_s: Annotated[int, Field(ge=1, le=86_400)] = 900
@@ -48,7 +48,10 @@ def create_join_token(
     wanted: Annotated[WantedJoinToken, json_body(WantedJoinToken)],
     change: Changing,
 ) -> JSONResponse:
-    """One use, for a host of this name; ``token`` is in this answer alone, so no Idempotency-Key is kept for it."""
+    """Create a join token: one use, for a host of this name.
+
+    ``token`` is in this answer alone, so no Idempotency-Key is kept for it.
+    """
 
     def work(unit: UnitOfWork) -> join_tokens.NewJoinToken:
         return join_tokens.create(
@@ -92,7 +95,7 @@ def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequ
     dependencies=[public("the signature in the body is the credential"), limited_by("joining"), _CREDENTIAL],
 )
 def issue_token(node_id: str, request: Request, message: Annotated[TokenRequest, wire_body(TokenRequest)]) -> Response:
-    """A token for an hour, against a signature by the node's own key."""
+    """Issue a token for an hour, for a signature by the node's own key."""
     found_id = NodeId(require_id("node", node_id))
     units = dependencies_of(request).units
     return _wire(

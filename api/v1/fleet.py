@@ -1,4 +1,4 @@
-"""GPUs, to read by the page."""
+"""Routes of GPUs by the page."""
 
 from typing import Annotated
 
@@ -34,7 +34,7 @@ def list_gpus(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE, description="how many items a page holds")] = GPUS_A_PAGE,
 ) -> JSONResponse:
-    """By node and slot; ``next_cursor`` is null on the last page."""
+    """Return GPUs by node and slot; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     standings = sorted(standing or [])
     filters = {"path": "gpus", "standings": standings, "node": node, "model": model, "below": below, "uuid": uuid}

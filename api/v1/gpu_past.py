@@ -1,4 +1,4 @@
-"""What a GPU has been through: who ran on it, every move of its standing, its burn-ins beside the cohort's."""
+"""Routes of a GPU's past: its attempts, every move of its standing, and its burn-ins compared with the cohort's."""
 
 from datetime import datetime
 from typing import Annotated
@@ -31,7 +31,7 @@ Cursor = Annotated[str | None, Query(max_length=1024)]
 def list_gpu_jobs(
     uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> documents.GpuJobPage:
-    """Every attempt that had the GPU, the newest first, with why it ended; ``next_cursor`` is null on the last page."""
+    """Return the attempts that had the GPU, the newest first, with cause; ``next_cursor`` is null on the last page."""
     dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
     filters = {"path": "gpu_jobs", "gpu_uuid": uuid}
     before = None
@@ -53,7 +53,7 @@ def list_gpu_jobs(
 def list_gpu_standings(
     uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> documents.MovePage:
-    """Every move of its standing, the newest first, with its reason, evidence, policy and who made it."""
+    """Return every move of its standing, the newest first, with its reason, evidence, policy and actor."""
     dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
     filters = {"path": "standings", "gpu_uuid": uuid}
     before = None
@@ -73,7 +73,7 @@ def list_gpu_standings(
 def list_gpu_burn_ins(
     uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> documents.ComparedBurnInPage:
-    """Its burn-ins, the newest order first, each figure beside the newest ones of its cohort."""
+    """Return its burn-ins, the newest order first, each figure next to the newest figures of its cohort."""
     dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
     filters = {"path": "gpu_burn_ins", "gpu_uuid": uuid}
     before = None

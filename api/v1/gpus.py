@@ -1,4 +1,4 @@
-"""One GPU: what is known of it and why, and what an operator does about it."""
+"""Routes of one GPU: its state with the reasons, and an operator's actions on it."""
 
 from functools import partial
 from typing import Annotated
@@ -27,22 +27,22 @@ from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["fleet"])
 changes = APIRouter(prefix="/gpus/{uuid}")
-"""What a person does about one GPU: ``ChangingGpu`` knows who asks, of which GPU, at which version."""
+"""Changes of one GPU by a person: ``ChangingGpu`` has the caller, the GPU and its version."""
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 
 
 class Asked(StrictModel):
-    """Why; whoever looks at the GPU later finds it."""
+    """The reason of a change, which is shown with the GPU later."""
 
     reason: Reason
 
 
 class NewRepair(Asked):
-    """``action``: what is done; null: the remedy that is due, which `GET /v1/gpus/{uuid}/health` names.
+    """A repair. ``action``: its action; null: the remedy that is due, as `GET /v1/gpus/{uuid}/health` names it.
 
-    ``fault_group``: what it is for; by the GPU's evidence where none is named. Attempts count by it.
-    ``by``: a person, who tells how it ended, or the agent of the GPU's host, for what needs no hands.
+    ``fault_group``: its purpose; by the GPU's evidence where none is named. Attempts count by it. ``by``: a person, who
+    reports how it ended, or the agent of the GPU's host, for verbs that need no hands.
     """
 
     action: Annotated[RepairAction, Field(strict=False)] | None = None
@@ -55,9 +55,7 @@ Why = Annotated[Asked, json_body(Asked)]
 
 @router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
 def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
-    """One GPU: score, evidence, which tiers take it and what would bring it back, cordons, who holds it, repairs,
-    moves.
-    """
+    """Return one GPU: score, evidence, admission, conditions of its return, cordons, holder, repairs, moves."""
     answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)
     return answer(gpu_detail_view(found), etag_of(found.gpu.version))
@@ -65,8 +63,9 @@ def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> R
 
 @router.get("/gpus/{uuid}/health", response_model=documents.GpuHealth)
 def show_gpu_health(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
-    """Why it stands where it does: score and what each evidence takes off it, which tiers take it, why the others do
-    not and what would bring it back to them, which remedy is due, and the newest moves of its standing.
+    """Return why it has its standing: score with the points of each evidence, admission to tiers, due remedy, moves.
+
+    For a tier that does not admit it, the answer has the reasons and the conditions of its return.
     """
     answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)
@@ -81,7 +80,7 @@ def list_evidence(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.EvidencePage:
-    """All that was ever found about it, the newest first; ``points`` is what it takes off the score now."""
+    """Return all evidence ever found about it, the newest first; ``points``: how much it takes off the score now."""
     dependencies = dependencies_of(request)
     found_uuid = require_gpu_uuid(uuid)
     filters = {"path": "evidence", "gpu_uuid": uuid}
@@ -109,13 +108,13 @@ def dismiss_evidence(evidence_id: str, gpu: ChangingGpu, asked: Why) -> JSONResp
 
 @changes.post("/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def retire_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
-    """Take it out of service, from any standing; what runs on it is evacuated."""
+    """Take it out of service, from any standing; its running attempt is evacuated."""
     return gpu.run(interventions.RETIRE, partial(interventions.retire, reason=asked.reason))
 
 
 @changes.post("/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def reinstate_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
-    """A retired GPU back to UNPROVEN: its burn-in follows."""
+    """Return a retired GPU to UNPROVEN: its burn-in follows."""
     return gpu.run(interventions.REINSTATE, partial(interventions.reinstate, reason=asked.reason))
 
 
@@ -134,13 +133,13 @@ def start_repair(gpu: ChangingGpu, asked: Annotated[NewRepair, json_body(NewRepa
 
 @changes.post("/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def finish_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
-    """The repair is done: UNPROVEN, its burn-in follows."""
+    """End a repair that is done: the GPU is UNPROVEN, and its burn-in follows."""
     return gpu.run(interventions.END_REPAIR, partial(interventions.finish_repair, reason=asked.reason))
 
 
 @changes.post("/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def fail_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
-    """The repair failed: back to QUARANTINED."""
+    """End a repair that failed: back to QUARANTINED."""
     return gpu.run(interventions.END_REPAIR, partial(interventions.fail_repair, reason=asked.reason))
 
 

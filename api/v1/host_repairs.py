@@ -1,4 +1,4 @@
-"""Repairs by a host's agent: it asks what to do, and tells how it went."""
+"""Routes of repairs by a host's agent: it asks for orders, and reports how they ended."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
     "/hosts/self/repairs/ask", response_model=None, openapi_extra=described_by_wire(RepairAsk, RepairAskAnswer)
 )
 def ask_for_repair(request: Request, node: Node, message: Annotated[RepairAsk, wire_body(RepairAsk)]) -> Response:
-    """What this node's agent is to do now, if anything. What it was given and asks on without a report has failed."""
+    """Return the node's next order, if any. An order that it was given and did not report before asking has failed."""
     return answered(request, node, repair_orders.ASK, lambda unit: repair_orders.ask(unit, message))
 
 
@@ -33,6 +33,9 @@ def ask_for_repair(request: Request, node: Node, message: Annotated[RepairAsk, w
 def report_repair(
     repair_id: str, request: Request, node: Node, message: Annotated[RepairReport, wire_body(RepairReport)]
 ) -> Response:
-    """How it went; a repeated report has no effect. `again_s`: the GPU still tells of the fault; report again then."""
+    """Report how a repair ended; a repeated report has no effect.
+
+    `again_s`: the GPU's fault still stands; repeat then.
+    """
     found_id = require_id("repair", repair_id)
     return answered(request, node, repair_orders.REPORT, lambda unit: repair_orders.report(unit, found_id, message))

@@ -54,7 +54,7 @@ def claim(
 def report_attempt(
     attempt_id: str, request: Request, node: Node, message: Annotated[ReportBatch, wire_body(ReportBatch)]
 ) -> Response:
-    """What happened to the host's part; a repeated fact has no effect."""
+    """Report facts about the host's part; a repeated fact has no effect."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return answered(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
 
@@ -63,7 +63,7 @@ def report_attempt(
 def store_logs(
     attempt_id: str, request: Request, node: Node, message: Annotated[LogBatch, wire_body(LogBatch)]
 ) -> Response:
-    """Pieces of logs, keyed by their offsets."""
+    """Store pieces of logs, keyed by their offsets."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return answered(request, node, protocol.LOGS, lambda unit: protocol.store_logs(unit, found_id, message), quiet=True)
 
@@ -74,6 +74,6 @@ def store_logs(
 def take_training(
     attempt_id: str, request: Request, node: Node, message: Annotated[TrainBatch, wire_body(TrainBatch)]
 ) -> Response:
-    """What ranks said of their training, keyed by the offset in the host's file."""
+    """Store the ranks' reports of their training, keyed by the offset in the host's file."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return answered(request, node, training.TAKE, lambda unit: training.take(unit, found_id, message), quiet=True)

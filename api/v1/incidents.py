@@ -1,4 +1,4 @@
-"""Incidents: what wants a person, and the person's word that it is seen to."""
+"""Routes of incidents: conditions that need an operator, and closing them."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def list_incidents(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.IncidentPage:
-    """The newest first; ``next_cursor`` is null on the last page."""
+    """Return incidents, the newest first; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     kinds = sorted(kind or [])
     filters = {"path": "incidents", "state": state, "kinds": kinds, "subject": subject}
@@ -60,7 +60,7 @@ def list_incidents(
 
 @router.get("/incidents/{incident_id}")
 def show_incident(incident_id: str, request: Request, principal: Reader) -> documents.Incident:
-    """One with all that its kind says of it."""
+    """Return one incident with all facts of its kind."""
     found_id = require_id("incident", incident_id)
     units = dependencies_of(request).units
     return incident_view(reading(units, principal, read.READ, lambda unit: read.get(unit, found_id)))
@@ -77,7 +77,10 @@ def close_incident(
     asked: Annotated[IncidentClosing, json_body(IncidentClosing)],
     change: Changing,
 ) -> JSONResponse:
-    """It is seen to; twice is the same as once. One that a rule closes is refused, with the way to close it."""
+    """Close an incident that was handled; twice is the same as once.
+
+    One that a rule closes is refused, with the way to close it.
+    """
     found_id = require_id("incident", incident_id)
     return change.run(
         principal,
@@ -88,7 +91,7 @@ def close_incident(
 
 
 def incident_view(row: IncidentRecord) -> documents.Incident:
-    """``closes``: how one closes that no person may close by hand."""
+    """Return the incident. ``closes``: how an incident closes that no person may close by hand."""
     is_open = row.closed_at is None
     return {
         "id": row.id,

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, show, cancel, events, logs."""
+"""Routes of jobs: submit, list, show, cancel, events, logs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,13 +46,14 @@ class JobSubmission(JobSpec):
 
     @property
     def spec(self) -> JobSpec:
-        """Of the parts as they were read: a shape knows which of its fields it was told."""
+        """The specification, made of the parsed parts: a shape knows which of its fields were given."""
         return JobSpec.model_validate({name: getattr(self, name) for name in JobSpec.model_fields})
 
 
 class JobQuestion(JobSubmission):
-    """A job as it might be submitted, with or without name and program. By a name it is believed to take what others of
-    that took.
+    """A job as it might be submitted, with or without name and program.
+
+    With a name, its expected run time is that of earlier jobs of the name.
     """
 
     name: Name = "plan"
@@ -64,7 +65,7 @@ class Cancellation(StrictModel):
 
 
 class Resizing(StrictModel):
-    """``nodes``: from the fewest to the most hosts of the job as it was submitted."""
+    """A new size. ``nodes``: from the fewest to the most hosts of the job as it was submitted."""
 
     nodes: Annotated[int, Field(ge=1, le=12_500)]
     reason: Annotated[Text, Field(max_length=500)] | None = None
@@ -101,9 +102,9 @@ def plan_job(
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
     question: Annotated[JobQuestion, json_body(JobQuestion)],
 ) -> documents.JobPlan:
-    """What would become of a job if it were submitted now: its hosts, who would give way, or why it would wait.
+    """Return what would become of a job if it were submitted now: its hosts, its victims, or why it would wait.
 
-    The scheduler's own planner answers, on what its next cycle would see. Nothing is stored, and nothing is promised.
+    The scheduler's own planner answers, on what its next cycle would see. Nothing is stored, and nothing is guaranteed.
     """
     tenant_id = None if question.tenant_id is None else TenantId(question.tenant_id)
     spec = question.spec
@@ -116,7 +117,7 @@ def plan_job(
 def explain_job(
     request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)], job_id: str
 ) -> documents.JobPlan:
-    """Why a job waits: tokens with counts, what binds, who is before it, when it may start, what would let it start.
+    """Return why a job waits: tokens with counts, the one that binds, jobs before it, start forecast, useful changes.
 
     The scheduler's own planner answers, on what its next cycle would see; 409 for a job that does not wait.
     """
@@ -135,7 +136,7 @@ def list_jobs(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> Response:
-    """Newest first; ``next_cursor`` is null on the last page."""
+    """Return jobs, the newest first; ``next_cursor`` is null on the last page."""
     secret_key = dependencies_of(request).secret_key
     states = sorted(state or [])
     filters = {"states": states, "tenant_id": tenant_id, "name": name}
@@ -163,15 +164,15 @@ def show_job(
     asker: Annotated[Asker, asks(Permission.JOB_READ)],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The job with every attempt, its hosts, GPUs, cause and proof."""
+    """Return the job with every attempt, its hosts, GPUs, cause and proof."""
     answered = asker.ask(JOB, {"job_id": id_in("job", job_id)})
     found = jobs.seen_by(answered.principal, answered.found)
-    # The attempts and their hosts' parts move on their own: they are part of what the tag stands for.
+    # The attempts and their hosts' parts change on their own: they are part of what the tag stands for.
     moved, moments = (
         sum(view.attempt.version for view in found.attempts),
         sum(view.num_moments for view in found.attempts),
     )
-    # Why it waits is counted anew with each look of the scheduler, which is no new version of the job.
+    # Its wait reasons are counted again in each cycle of the scheduler, which is no new version of the job.
     waits = crc32(f"{found.job.state_reason}{found.job.wait_verdict}".encode())
     etag = f'"v{found.job.version}.{moved}.{moments}.{waits}"'
     if if_none_match == etag:
@@ -205,7 +206,7 @@ def release_job(
     wanted: Annotated[JobRelease, json_body(JobRelease)],
     change: Changing,
 ) -> JSONResponse:
-    """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
+    """Release a HELD job to the queue; a suspect program is released by an operator alone."""
     found_id = JobId(require_id("job", job_id))
     return change.run(principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer)
 
@@ -218,9 +219,9 @@ def resize_job(
     change: Changing,
     if_match: Annotated[str | None, Header()] = None,
 ) -> JSONResponse:
-    """From now on an elastic job wishes for so many hosts, and takes no more.
+    """Set the number of hosts of an elastic job from now on.
 
-    With more of them it saves and goes on smaller, at no charge; with fewer it grows as GPUs are idle.
+    If it has more, it saves and continues smaller, at no charge; if it has fewer, it grows as GPUs are idle.
     """
     found_id = JobId(require_id("job", job_id))
     version = version_in(if_match, is_required=False)
@@ -240,7 +241,7 @@ def job_events(
     after: After = 0,
     limit: Limit = 50,
 ) -> documents.EventStretch:
-    """What happened to the job itself, in the order of positions."""
+    """Return events of the job itself, in the order of positions."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     found = reading(
@@ -266,7 +267,7 @@ async def job_logs(
     *,
     follow: bool = False,
 ) -> Response:
-    """Pieces of what the ranks print; ``follow=true`` streams them until the job has ended and all are delivered."""
+    """Return pieces of the ranks' output; ``follow=true`` streams them until the job has ended and all are sent."""
     follower = _Follower(dependencies_of(request), principal, JobId(require_id("job", job_id)), stream, attempt_id)
     after = position_in(last_event_id, after)
     first = await run_in_threadpool(follower.page, after, limit)
@@ -302,7 +303,7 @@ class _Follower:
         )
 
     def _end(self) -> JobState | None:
-        """The job's state once it has ended and every host's part is over: hosts deliver logs before they say so."""
+        """Return the job's state once it and all parts have ended: a host delivers logs before it reports the end."""
 
         def look(unit: Any) -> JobState | None:
             job = jobs.get(unit, self._job_id)

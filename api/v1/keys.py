@@ -1,4 +1,4 @@
-"""API keys and who one is."""
+"""Routes of API keys, and of the caller's own principal."""
 
 from typing import Annotated, Any
 
@@ -38,7 +38,7 @@ def create_key(
     wanted: Annotated[NewApiKey, json_body(NewApiKey)],
     change: Changing,
 ) -> JSONResponse:
-    """A key; ``token`` is in this answer alone, so no Idempotency-Key is kept for it."""
+    """Create a key; ``token`` is in this answer alone, so no Idempotency-Key is kept for it."""
 
     def work(unit: Any) -> keys.NewKey:
         return keys.create(
@@ -92,7 +92,7 @@ def revoke_key(
 
 @router.get("/whoami", response_model=documents.Whoami)
 def whoami(asker: Annotated[Asker, asks(None)]) -> Response:
-    """Who this key acts as, and what it may do."""
+    """Return the principal of this key, and its permissions."""
     principal = asker.principal()
     found: documents.Whoami = {
         "name": principal.name,

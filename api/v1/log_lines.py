@@ -1,4 +1,4 @@
-"""Lines of a job's logs that hold a text."""
+"""Routes of lines of a job's logs that hold a text."""
 
 from typing import Annotated
 
@@ -33,7 +33,10 @@ def log_lines(
     *,
     ignore_case: bool = False,
 ) -> documents.LogLinePage:
-    """By attempt, host and stream. ``next_cursor`` is null once all was looked at; before, a page may hold no line."""
+    """Return lines by attempt, host and stream.
+
+    ``next_cursor`` is null once all logs were searched; before that, a page may hold no line.
+    """
     dependencies = dependencies_of(request)
     found_id = JobId(require_id("job", job_id))
     filters = {"job": found_id, "contains": contains, "case": ignore_case, "stream": stream, "attempt": attempt_id}

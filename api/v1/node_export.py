@@ -1,4 +1,4 @@
-"""A node's history as records: what ``muster health replay`` plays again."""
+"""Route of a node's history as records, which ``muster health replay`` replays."""
 
 from typing import Annotated, Final
 
@@ -32,10 +32,10 @@ def export_node(
     ] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> documents.NodeExportPage:
-    """What the node told and what was done about it, as records for `muster health replay`, in the order in which it
-    was heard of: its samples as they are kept, events, burn-ins, dismissals, repairs, overrides, maintenance.
+    """Return records of the node's reports and of actions about it, for `muster health replay`, in order of arrival.
 
-    A page is an hour at most. ``next_cursor`` is null on the last page.
+    They are its stored samples, events, burn-ins, dismissals, repairs, overrides and maintenance. A page is an hour at
+    most. ``next_cursor`` is null on the last page.
     """
     dependencies, named = dependencies_of(request), require_node(node_id)
     filters = {"path": "node_export", "node": node_id, "from": from_, "until": until}

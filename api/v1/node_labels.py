@@ -1,4 +1,4 @@
-"""Labels of nodes: what jobs ask of hosts by name, and where a host stands at levels wider than its rack."""
+"""Routes of node labels: jobs select hosts by them, and they place a host at levels wider than its rack."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["fleet"])
 
 
 class LabelChange(StrictModel):
-    """``labels``: to be set, by name. ``remove``: names of those that go. A node has 64 at most."""
+    """A change of labels. ``labels``: to be set, by name. ``remove``: names of labels to remove. At most 64 a node."""
 
     labels: dict[Name, Annotated[Text, Field(min_length=1, max_length=256)]] = Field(
         default_factory=dict, max_length=64
@@ -36,7 +36,10 @@ def label_node(
     wanted: Annotated[LabelChange, json_body(LabelChange)],
     change: Changing,
 ) -> JSONResponse:
-    """Set labels of a node, by its id or its name, and remove others. What runs there runs on; new placements ask."""
+    """Set labels of a node, by its id or its name, and remove others.
+
+    Running jobs stay; new placements use the labels.
+    """
     named = require_node(node_id)
     return change.run(
         principal,

@@ -1,4 +1,4 @@
-"""Nodes: by the page, and one with its GPUs, cordons and who runs there."""
+"""Routes of nodes: by the page, and one with its GPUs, cordons and running jobs."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ def list_nodes(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
 ) -> documents.NodePage:
-    """By name, with their GPUs counted by standing; ``next_cursor`` is null on the last page."""
+    """Return nodes by name, with their GPUs counted by standing; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     contacts = sorted(contact or [])
     filters = {"path": "nodes", "contacts": contacts, "name": name, "rack": rack, "cordoned": cordoned}
@@ -57,6 +57,6 @@ def list_nodes(
 
 @router.get("/nodes/{node_id}", response_model=documents.NodeDetail)
 def show_node(node_id: str, asker: Annotated[Asker, asks(Permission.NODE_READ)]) -> Response:
-    """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
+    """Return one node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs on its GPUs."""
     found = nodes.detail_from(asker.ask(NODE, {"node": node_in(node_id)}).found)
     return answer(node_detail_view(found), etag_of(found.node.version))

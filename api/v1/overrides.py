@@ -1,4 +1,4 @@
-"""A person's standing over a GPU's own: the operator's quarantine and its release."""
+"""Routes of overrides: a person's standing over a GPU's own, such as the operator's quarantine, and its release."""
 
 from datetime import datetime
 from functools import partial
@@ -20,8 +20,10 @@ Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 
 
 class NewOverride(StrictModel):
-    """``standing``: QUARANTINED takes the GPU out, and what runs there leaves; SUSPECT takes nothing new; HEALTHY and
-    PROBATION admit it, unless it is out by its own standing. It ends at ``until``, or when it is released.
+    """An override. It ends at ``until``, or when it is released.
+
+    ``standing``: QUARANTINED takes the GPU out, and its job leaves; SUSPECT takes nothing new; HEALTHY and PROBATION
+    admit it, unless it is out by its own standing.
     """
 
     standing: Annotated[Standing, Field(strict=False)]
@@ -35,7 +37,7 @@ class OverrideRelease(StrictModel):
 
 @router.post("", response_model=documents.ChangedGpu, openapi_extra=described_by(NewOverride))
 def override_gpu(gpu: ChangingGpu, wanted: Annotated[NewOverride, json_body(NewOverride)]) -> JSONResponse:
-    """A standing over the GPU's own until then, instead of one that stood before; the evidence goes on to be judged."""
+    """Set a standing over the GPU's own until then, instead of an earlier one; its evidence is judged as before."""
     until: datetime = wanted.until
     work = partial(overrides.override, standing=wanted.standing, until=until, reason=wanted.reason)
     return gpu.run(overrides.OVERRIDE, work)
@@ -43,5 +45,5 @@ def override_gpu(gpu: ChangingGpu, wanted: Annotated[NewOverride, json_body(NewO
 
 @router.post("/release", response_model=documents.ChangedGpu, openapi_extra=described_by(OverrideRelease))
 def release_override(gpu: ChangingGpu, wanted: Annotated[OverrideRelease, json_body(OverrideRelease)]) -> JSONResponse:
-    """The GPU's own standing counts again. Twice is the same as once."""
+    """Let the GPU's own standing count again. Twice is the same as once."""
     return gpu.run(overrides.RELEASE, partial(overrides.release, reason=wanted.reason))

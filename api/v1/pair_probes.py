@@ -1,4 +1,4 @@
-"""Probes between hosts: what they told by pair of racks, and the agents' side."""
+"""Routes of pair probes: results by pair of racks, and the agents' side."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def list_rack_pairs(
     hours: Annotated[int, Query(ge=1, le=DAY_H, description="of the last so many hours")] = 1,
     limit: Annotated[int, Query(ge=1, le=1000, description="only the worst so many")] = 200,
 ) -> documents.RackPairPage:
-    """Latency and loss by pair of racks, as hosts that probe each other told them; the greatest loss first."""
+    """Return latency and loss by pair of racks, as probing hosts reported them; the greatest loss first."""
     found = reading(
         dependencies_of(request).units,
         principal,
@@ -46,7 +46,7 @@ def list_rack_pairs(
     openapi_extra=described_by_wire(PairProbeAsk, PairProbeAnswer),
 )
 def ask_for_peers(request: Request, node: Node, message: Annotated[PairProbeAsk, wire_body(PairProbeAsk)]) -> Response:
-    """Whom this node is to probe until it asks again, and the keys that its own answers are asked with."""
+    """Return the peers that this node probes until it asks again, and the keys of requests for its own answers."""
     secret_key = dependencies_of(request).secret_key
     return answered(request, node, pair_probes.ASK, lambda unit: pair_probes.ask(unit, message, secret_key), quiet=True)
 

@@ -1,4 +1,4 @@
-"""Persons who sign in to the console."""
+"""Routes of persons who sign in to the console."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ def create_person(
     wanted: Annotated[NewPerson, json_body(NewPerson)],
     change: Changing,
 ) -> JSONResponse:
-    """A person; ``password`` is in this answer alone, so no Idempotency-Key is kept for it."""
+    """Create a person; ``password`` is in this answer alone, so no Idempotency-Key is kept for it."""
     tenant_id = None if wanted.tenant_id is None else TenantId(wanted.tenant_id)
     return change.without_key().run(
         principal,
@@ -58,7 +58,7 @@ def list_persons(
 def reset_password(
     person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
 ) -> JSONResponse:
-    """A new password, in this answer alone; every session of theirs ends."""
+    """Set a new password, in this answer alone; every session of the person ends."""
     found_id = require_id("person", person_id)
     return change.without_key().run(
         principal,
@@ -72,7 +72,7 @@ def reset_password(
 def disable_person(
     person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
 ) -> JSONResponse:
-    """They sign in no more, and every session of theirs ends."""
+    """Disable a person: they sign in no more, and their sessions end."""
     found_id = require_id("person", person_id)
     return change.run(
         principal,

@@ -1,4 +1,4 @@
-"""The policy: what is active, its versions, a candidate against it, and making one active."""
+"""Routes of the policy: the active one, its versions, a candidate compared with it, and activating one."""
 
 from typing import Annotated, Any, Final
 
@@ -29,13 +29,13 @@ LARGEST_VERSION: Final = 2**31 - 1
 
 
 class Candidate(StrictModel):
-    """``document``: a policy, whole or in part; what it leaves out has its default."""
+    """A candidate. ``document``: a policy, whole or in part; a missing field has its default."""
 
     document: dict[str, Any]
 
 
 class NewPolicy(StrictModel):
-    """``document``: a policy, whole or in part; what it leaves out has its default, not what is active now."""
+    """A policy to activate. ``document``: whole or in part; a missing field has its default, not its active value."""
 
     document: Policy
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -43,7 +43,7 @@ class NewPolicy(StrictModel):
 
 @router.get("/policy", response_model=documents.PolicyDetail)
 def show_policy(request: Request, principal: Reader) -> Response:
-    """The active policy with every default filled in. ``version`` is null while the built-in one is in force."""
+    """Return the active policy with every default filled in. ``version`` is null while the built-in one is in force."""
     found = reading(dependencies_of(request).units, principal, policy_views.READ, policy_views.active)
     headers = {} if found.version is None else {"ETag": etag_of(found.version)}
     return JSONResponse(_policy_view(found), headers=headers)
@@ -53,9 +53,9 @@ def show_policy(request: Request, principal: Reader) -> Response:
 def check_policy(
     request: Request, principal: Reader, candidate: Annotated[Candidate, json_body(Candidate)]
 ) -> documents.PolicyCheck:
-    """Whether a document is a policy, field by field, and what it would change. Nothing is stored.
+    """Return whether a document is a policy, field by field, and what it would change. Nothing is stored.
 
-    ``obstacles`` are what keeps a valid one from becoming active as things are.
+    ``obstacles`` prevent a valid one from becoming active now.
     """
     try:
         policy = validated(Policy, candidate.document)
@@ -75,7 +75,7 @@ def activate_policy(
     change: Changing,
     if_match: Annotated[str | None, Header(description="the version that must be active now, as its ETag")] = None,
 ) -> JSONResponse:
-    """A new version, active from the commit on; every decision names the version that it was made under."""
+    """Activate a new version, from the commit on; every decision names the version that it was made under."""
     version = version_in(if_match, is_required=False)
 
     def render(made: Activated) -> Answer:
@@ -98,7 +98,7 @@ def list_policies(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.PolicyPage:
-    """Every version, the newest first, without documents; ``next_cursor`` is null on the last page."""
+    """Return every version, the newest first, without documents; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     filters = {"path": "policies"}
     before = None
@@ -118,7 +118,7 @@ def list_policies(
 
 @router.get("/policies/{version}")
 def show_policy_version(version: str, request: Request, principal: Reader) -> documents.PolicyDetail:
-    """One version with its document."""
+    """Return one version with its document."""
     if not (version.isascii() and version.isdigit() and len(version) <= 10 and int(version) <= LARGEST_VERSION):
         raise NotFoundError
     units = dependencies_of(request).units
@@ -137,7 +137,10 @@ def _version_view(row: PolicyVersionRecord) -> documents.PolicyVersion:
 
 
 def _policy_view(found: PolicyView) -> documents.PolicyDetail:
-    """``is_usable``: false for a stored document that this release no longer takes; then the defaults are in force."""
+    """Return the policy.
+
+    ``is_usable`` is false for a stored document that this release rejects: the defaults hold then.
+    """
     row, policy = found.row, found.policy
     stored = {} if row is None else row.document
     return {

@@ -1,4 +1,4 @@
-"""Quotas: how many GPUs a tenant may hold in a tier."""
+"""Routes of quotas: how many GPUs a tenant may hold in a tier."""
 
 from typing import Annotated
 
@@ -26,8 +26,9 @@ Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class NewQuota(StrictModel):
-    """All three numbers at once; what is left out is no limit, and no guarantee. No placement passes a limit, and one
-    below what is held stops nothing and opens an incident.
+    """All three numbers at once; a missing one is no limit, and no guarantee.
+
+    No placement exceeds a limit. One below the held GPUs stops nothing and opens an incident.
     """
 
     guaranteed_gpus: Gpus = Field(
@@ -48,7 +49,7 @@ def set_quota(
     wanted: Annotated[NewQuota, json_body(NewQuota)],
     change: Changing,
 ) -> JSONResponse:
-    """Set what one tenant, with all below it, may hold in one tier."""
+    """Set how many GPUs one tenant, with all below it, may hold in one tier."""
     found_id = TenantId(require_id("tenant", tenant_id))
     quota = Quota(wanted.guaranteed_gpus, wanted.borrowable_gpus, wanted.ceiling_gpus)
     return change.run(
@@ -63,7 +64,7 @@ def set_quota(
 def list_quotas(
     tenant_id: str, request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
 ) -> documents.QuotaPage:
-    """A tenant's quotas; a tier that is not listed has none: no guarantee and no limit."""
+    """Return a tenant's quotas; a tier that is not listed has none: no guarantee and no limit."""
     found_id = TenantId(require_id("tenant", tenant_id))
     units = dependencies_of(request).units
     found = reading(units, principal, quotas.READ, lambda unit: quotas.list_quotas(unit, found_id))

@@ -1,4 +1,4 @@
-"""Health, figures, the pages that problems point to, and the documents of this API: all of it works offline."""
+"""Routes of health, metrics, the pages that problems point to, and the documents of this API: all work offline."""
 
 from typing import Annotated, Final
 
@@ -32,7 +32,7 @@ def healthz() -> documents.Health:
     dependencies=[public("a load balancer asks whether requests can be served"), refusing_also(UnavailableError)],
 )
 def readyz(request: Request) -> documents.Health:
-    """The database answers and is at this version's revision; 503 otherwise."""
+    """Check that the database answers and is at this version's revision; 503 otherwise."""
     revision, needed = schema_revision(dependencies_of(request).units), schema_needed()
     if revision != needed:
         message = f"the database is at revision {revision}; this version needs {needed}"
@@ -42,13 +42,13 @@ def readyz(request: Request) -> documents.Health:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request, _principal: Annotated[Principal, requires(Permission.METRICS_READ)]) -> Response:
-    """Prometheus text; needs an operator's key."""
+    """Return metrics as Prometheus text; needs an operator's key."""
     return Response(generate_latest(dependencies_of(request).registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @v1.get("/problems/{code}", dependencies=[public("problem documents point here")])
 def problem(code: str) -> documents.ProblemKind:
-    """What a problem's code means and what to do."""
+    """Return the meaning of a problem's code, and what to do."""
     kind = REGISTRY.get(code)
     if kind is None:
         raise NotFoundError
@@ -68,6 +68,6 @@ def openapi(request: Request) -> JSONResponse:
     "/docs", dependencies=[public("the API's description holds nothing of any tenant")], response_class=HTMLResponse
 )
 def docs(request: Request) -> HTMLResponse:
-    """The operations on one page: no script, nothing from elsewhere."""
+    """Return the operations on one page: no script, nothing from elsewhere."""
     page = documentation_page(request.app.openapi())
     return HTMLResponse(page.html, headers={"Content-Security-Policy": CSP.format(digest=page.style_digest)})

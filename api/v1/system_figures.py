@@ -1,4 +1,4 @@
-"""The control plane's own figures, on one page: whether hosts are heard, and what waits where."""
+"""Route of the control plane's own figures: contact with hosts, and the lengths of its queues."""
 
 from datetime import datetime
 from typing import Annotated
@@ -23,7 +23,7 @@ router = APIRouter(tags=["system"])
 def show_system(
     request: Request, principal: Annotated[Principal, requires(Permission.METRICS_READ)]
 ) -> documents.System:
-    """What an operator watches: heartbeats, ingest, scheduler, outbox, sequencer, sealer, judge, breakers, versions."""
+    """Return the figures: heartbeats, ingest, scheduler, outbox, sequencer, sealer, judge, breakers, versions."""
     return _view(reading(dependencies_of(request).units, principal, system_figures.READ, system_figures.figures))
 
 

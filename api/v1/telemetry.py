@@ -1,4 +1,4 @@
-"""Telemetry: the agents' report, declared here and taken by ``api.telemetry``; latest readings and history, to read."""
+"""Routes of telemetry: the agents' report, declared here and processed by ``api.telemetry``; readings and history."""
 
 from typing import Annotated, Any, Final
 
@@ -60,7 +60,7 @@ _REFUSED: Final = (
     dependencies=[refusing_also(*_REFUSED)],
 )
 def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -> None:
-    """One report of an agent, plain or with Content-Encoding: gzip; answered once it is durable.
+    """Store one report of an agent, plain or with Content-Encoding: gzip; answered once it is durable.
 
     A report that comes again has no effect; late ones fill history and never move latest state back.
     """
@@ -69,7 +69,7 @@ def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -
 
 @router.get("/gpus/{uuid}/latest", tags=["fleet"])
 def get_latest(uuid: str, request: Request, principal: Reader) -> documents.Latest:
-    """The newest readings of one GPU; null where there is none."""
+    """Return the newest readings of one GPU; null where there is none."""
     units = dependencies_of(request).units
     return _latest_view(
         reading(units, principal, latest.READ, lambda unit: latest.latest_of(unit, require_gpu_uuid(uuid)))
@@ -92,7 +92,7 @@ def get_history(
         float | None, Query(gt=0, le=86_400, allow_inf_nan=False, description="seconds between points")
     ] = None,
 ) -> documents.History:
-    """Readings of one GPU over time, a point a step: gauges by their mean, counters by their last value, flags by OR.
+    """Return readings of one GPU over time, a point a step: means of gauges, last values of counters, flags by OR.
 
     By default the last hour. ``gaps`` lists what the agent counted as lost in that time.
     """

@@ -1,4 +1,4 @@
-"""Tenants."""
+"""Routes of tenants."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ class NewTenant(StrictModel):
 
 
 class TenantPlace(StrictModel):
-    """Where a tenant is in the tree: at most 8 levels, and no circles."""
+    """Place of a tenant in the tree: at most 8 levels, and no circles."""
 
     parent_id: Text | None = Field(None, description="The department that it is a team of; null: of none.")
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = Field(
@@ -58,7 +58,7 @@ def place_tenant(
     wanted: Annotated[TenantPlace, json_body(TenantPlace)],
     change: Changing,
 ) -> JSONResponse:
-    """Put a tenant, with all below it, under another one or under nobody, and set its weight there."""
+    """Put a tenant, with all below it, under another one or at the top, and set its weight there."""
     found_id = TenantId(require_id("tenant", tenant_id))
     parent_id = None if wanted.parent_id is None else TenantId(wanted.parent_id)
     return change.run(
@@ -73,6 +73,6 @@ def place_tenant(
 def list_tenants(
     request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
 ) -> documents.TenantPage:
-    """Every tenant for an operator; a tenant sees itself."""
+    """Return every tenant for an operator; a tenant sees itself."""
     found = reading(dependencies_of(request).units, principal, tenants.READ, read.list_tenants)
     return {"items": [tenant_view(tenant) for tenant in found], "next_cursor": None}

@@ -1,4 +1,4 @@
-"""What is known of a job's training: ranks, loss, checkpoints."""
+"""Routes of a job's training: ranks, loss, checkpoints."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class Pinning(StrictModel):
 
 @router.get("/checkpoints")
 def list_checkpoints(job_id: str, request: Request, principal: Reader) -> documents.CheckpointPage:
-    """Every generation with its status: what is TAINTED or REJECTED is never resumed from, and says why."""
+    """Return every generation with its status: TAINTED and REJECTED ones are never resumed from, and have a reason."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     rows = reading(units, principal, jobs.READ, lambda unit: training_views.checkpoints_of(unit, found_id))
@@ -49,9 +49,9 @@ def pin_checkpoint(
     wanted: Annotated[Pinning, json_body(Pinning)],
     change: Changing,
 ) -> JSONResponse:
-    """Retention never removes it from now on; `pin_held_at` says since when it is marked so where it lies.
+    """Keep a checkpoint from retention from now on; `pin_held_at`: since when its storage has the mark.
 
-    A TAINTED one may be pinned, to be looked at: it is never resumed from all the same.
+    A TAINTED one may be pinned, to be examined: it is never resumed from all the same.
     """
     found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
     return change.run(
@@ -69,7 +69,7 @@ def unpin_checkpoint(
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
     change: Changing,
 ) -> JSONResponse:
-    """Retention may remove it again, once newer ones are whole."""
+    """Allow retention to remove it again, once newer ones are whole."""
     found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
     return change.run(
         principal, pins.UNPIN, lambda unit: pins.unpin(unit, *found), lambda row: Answer(checkpoint_view(row))
@@ -78,7 +78,7 @@ def unpin_checkpoint(
 
 @router.get("/training/ranks")
 def list_ranks(job_id: str, request: Request, principal: Reader) -> documents.RankPage:
-    """How far each rank of the newest attempt is, by its own word."""
+    """Return the progress of each rank of the newest attempt, by its own report."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     rows = reading(units, principal, jobs.READ, lambda unit: training_views.ranks_of(unit, found_id))
@@ -92,7 +92,7 @@ def list_steps(
     principal: Reader,
     after: Annotated[int, Query(ge=-1, lt=1 << 53)] = -1,
 ) -> documents.StepPage:
-    """The loss curve behind step ``after``, at most 1,000 steps; a step trained twice is as it was trained last."""
+    """Return the loss curve after step ``after``, at most 1,000 steps; a step trained twice is as trained last."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     rows = reading(
@@ -107,7 +107,7 @@ def list_steps(
 
 @router.get("/energy")
 def job_energy(job_id: str, request: Request, principal: Reader) -> documents.JobEnergy:
-    """What energy its attempts took, by the counters of their GPUs. What no counter says is null, never zero."""
+    """Return the energy of its attempts, by the counters of their GPUs. Without a counter it is null, never zero."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     return energy_view(reading(units, principal, jobs.READ, lambda unit: energy.energy_of(unit, found_id)))

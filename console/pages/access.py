@@ -1,4 +1,4 @@
-"""Who may sign in and call: persons, API keys, tenants. A secret made here is shown once, on the answer itself."""
+"""Page of access: persons, API keys, tenants. A secret made here is shown once, on the answer itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,5 +127,5 @@ def _role_in(fields: Mapping[str, str]) -> Role:
 
 
 def _tenant_in(fields: Mapping[str, str], viewer: Viewer) -> TenantId | None:
-    """As the form says; a tenant's own where it says nothing. The service refuses another tenant's."""
+    """Return the form's tenant, or else the viewer's own. The service refuses another tenant's."""
     return TenantId(fields["tenant_id"]) if fields.get("tenant_id") else viewer.principal.tenant_id

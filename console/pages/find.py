@@ -22,7 +22,7 @@ def find_page(
     viewer: Annotated[Viewer, sees(Permission.JOB_READ)],
     q: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """To the one thing that is meant, or the things that may be."""
+    """Redirect to the one thing that is found, or list the things that may be meant."""
     found = reading(dependencies_of(request).units, viewer.principal, READ, lambda unit: find(unit, q, limit=MOST))
     if len(found) == 1:
         return RedirectResponse(f"/console/{found[0].kind}s/{found[0].id}", status_code=303)

@@ -1,4 +1,4 @@
-"""The fleet: what needs a person, every GPU on one map that keeps itself current, and the GPUs as a table."""
+"""Pages of the fleet: what needs attention, every GPU on one live map, and the GPUs as a table."""
 
 import gzip
 from typing import Annotated, Any, Final
@@ -33,7 +33,7 @@ def fleet_page(request: Request, viewer: JobReader) -> Response:
 
 @router.get("/fleet/map")
 async def fleet_bytes(request: Request, viewer: JobReader) -> Response:
-    """The map's columns as one binary document; its stream goes on from its mark."""
+    """Return the map's columns as one binary document; its stream continues from its mark."""
     fleet, mark = await _maps(request).current(viewer.principal)
     content = await run_in_threadpool(_packed, fleet, mark, is_compressed=takes_gzip(request))
     headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding, Cookie"} if takes_gzip(request) else None
@@ -44,7 +44,7 @@ async def fleet_bytes(request: Request, viewer: JobReader) -> Response:
 async def fleet_stream(
     request: Request, viewer: JobReader, mark: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
-    """Server-sent events: the cells that change. ``Last-Event-ID`` goes before ``mark``."""
+    """Stream the cells that change as server-sent events. ``Last-Event-ID`` has priority over ``mark``."""
     return sse(_maps(request).stream(viewer.principal, request.headers.get("last-event-id", mark)[:64]))
 
 
@@ -52,7 +52,7 @@ async def fleet_stream(
 def place_on_map(
     request: Request, viewer: JobReader, node: str, place: Annotated[int, Path(ge=0, le=10_000)]
 ) -> Response:
-    """A cell that was chosen, to its GPU's page."""
+    """Redirect from a chosen cell to its GPU's page."""
     uuid = gpu_at(dependencies_of(request).units, viewer.principal, node, place)
     return RedirectResponse(f"/console/gpus/{uuid}", status_code=303)
 

@@ -1,4 +1,4 @@
-"""What a person does to one GPU: each with a reason, first as what it would do, then done."""
+"""Changes of one GPU by a person: each with a reason, first as a preview of its effect, then done."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def burn_in(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Res
 
 @router.post("/gpus/{uuid}/quarantine")
 def quarantine(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
-    """A person's standing over the GPU's own, for the days that they say: what runs there leaves."""
+    """Set a person's standing over the GPU's own, for a number of days: its running attempt is evacuated."""
     reason, until = reason_in(fields), datetime.now(UTC) + timedelta(days=_days_in(fields))
     require_typed_name(fields, uuid)
     return act(
@@ -75,7 +75,7 @@ def release(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Res
 
 
 def _days_in(fields: Mapping[str, str]) -> int:
-    """Raises ``ValidationFailedError``: no whole number of days from 1 to 365."""
+    """Return the days. Raises ``ValidationFailedError``: no whole number of days from 1 to 365."""
     text = fields.get("days", "7").strip()
     if not text.isascii() or not text.isdigit() or len(text) > 3 or not 1 <= int(text) <= MAX_DAYS:
         raise ValidationFailedError.at("/days", "out_of_range", f"is a whole number of days from 1 to {MAX_DAYS}")
@@ -170,7 +170,7 @@ def start_repair(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -
 
 
 def _one_of(kind: type[Word], fields: Mapping[str, str], name: str, default: str) -> Word:
-    """Raises ``ValidationFailedError``: a word that is none of its kind."""
+    """Return the word as its enum. Raises ``ValidationFailedError``: a word that is none of its kind."""
     try:
         return kind(fields.get(name, default))
     except ValueError:

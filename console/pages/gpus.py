@@ -1,4 +1,4 @@
-"""GPUs: as a table, and one in full: where it stands and why, what would bring it back, what it measured, who ran."""
+"""Pages of GPUs: a table, and one in full: standing and reasons, conditions of its return, readings, attempts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def list_page(
     uuid: Annotated[str, Query(max_length=128)] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
-    """By node and slot, a page at a time."""
+    """Show GPUs by node and slot, a page at a time."""
     dependencies = dependencies_of(request)
     standings = _standings_in(standing or ())
     wanted = GpuFilter(standings=standings, model=model.strip() or None, uuid=uuid.strip() or None)
@@ -95,7 +95,7 @@ def list_page(
 
 
 def _standings_in(texts: Sequence[str]) -> list[Standing]:
-    """``any`` is the empty one. Raises ``ValidationFailedError``: a word that is no standing."""
+    """Return the standings; ``any`` is none. Raises ``ValidationFailedError``: a word that is no standing."""
     try:
         return [Standing(text) for text in texts if text]
     except ValueError:
@@ -116,7 +116,7 @@ class _Shown:
 
 @router.get("/gpus/{uuid}")
 def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_READ)], uuid: Uuid) -> Response:
-    """In full for who governs the fleet; for a tenant what concerns its jobs."""
+    """Show a GPU in full to operators; to a tenant only what concerns its jobs."""
     units, named = dependencies_of(request).units, GpuUuid(uuid)
     if not viewer.may(Permission.GPU_READ):
         own = reading(units, viewer.principal, READ, lambda unit: own_gpu(unit, named))
@@ -172,7 +172,7 @@ def _with_unit(name: str, value: float | None) -> str:
 
 
 def _segments(detail: GpuDetail) -> list[tuple[str, float, str]]:
-    """Its standings as shares of the time that its moves reach back, the oldest first."""
+    """Return its standings as shares of the time that its moves reach back, the oldest first."""
     moves = list(reversed(detail.moves))
     if not moves:
         return []
@@ -187,7 +187,7 @@ def _segments(detail: GpuDetail) -> list[tuple[str, float, str]]:
 
 @router.get("/gpus/{uuid}/history.json")
 def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
-    """The last hour for the page's charts, with the times at which evidence began."""
+    """Return the last hour for the page's charts, with the times at which evidence began."""
     units, named = dependencies_of(request).units, GpuUuid(uuid)
 
     def read(unit: UnitOfWork) -> tuple[History, GpuDetail]:

@@ -1,4 +1,4 @@
-"""One job in full: why it stands where it stands, its attempts, its GPUs on the topology, its training and its end."""
+"""Page of one job in full: reason of its state, its attempts, its GPUs on the topology, its training and its end."""
 
 import json
 from collections.abc import Sequence
@@ -73,9 +73,10 @@ def job_page(
     find: Annotated[str, Query(max_length=200)] = "",
     begin: Annotated[str, Query(max_length=160)] = "",
 ) -> Response:
-    """The whole page, or the part of it that has changed. ``attempt``: whose placement; ``log``: which stream.
+    """Show the whole page, or the part of it that has changed.
 
-    ``find``: what is sought in all of it, from ``begin`` on.
+    ``attempt``: whose placement is shown; ``log``: which stream. ``find``: text to search in all logs, from ``begin``
+    on.
     """
     found_id = JobId(require_id("job", job_id))
     wanted = filter_in(log)
@@ -104,7 +105,7 @@ def job_page(
 
 
 def _waits(request: Request, viewer: Viewer, job: Job) -> PlanShown | None:
-    """Why it waits, asked anew of the planner; None: it does not, or was placed just now."""
+    """Return why it waits, by a new plan; None: it does not, or was placed just now."""
     if job.state not in WAITING:
         return None
 
@@ -155,7 +156,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
 
 @router.get("/jobs/{job_id}/training.json")
 def training(request: Request, viewer: JobReader, job_id: str) -> Response:
-    """Loss and step time over the steps of each attempt, and of each rank, and the pace, for the page's charts."""
+    """Return loss and step time over the steps of each attempt and rank, and the pace, for the page's charts."""
     found_id = JobId(require_id("job", job_id))
 
     def read(unit: UnitOfWork) -> dict[str, Any]:

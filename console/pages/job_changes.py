@@ -1,4 +1,4 @@
-"""What a person does to a job: cancel it, release it, change its size, submit the same again."""
+"""Changes of a job by a person: cancel it, release it, change its size, submit the same again."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -55,7 +55,7 @@ def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> R
 
 @router.post("/jobs/{job_id}/resize")
 def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
-    """As many hosts as the form says are what it wishes for from then on, and the most that it takes."""
+    """Set the number of hosts that the job is to have from then on, and no more."""
     found_id, reason, nodes = JobId(require_id("job", job_id)), reason_in(fields), _nodes_in(fields)
     return act(
         request,
@@ -69,7 +69,7 @@ def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Re
 
 
 def _nodes_in(fields: Mapping[str, str]) -> int:
-    """Raises ``ValidationFailedError``: no whole number. Which sizes the job takes, the service says."""
+    """Return the number. Raises ``ValidationFailedError``: no whole number. The service checks the job's sizes."""
     text = fields.get("nodes", "").strip()
     if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise ValidationFailedError.at("/nodes", "needed", "say with how many hosts it is to go on, as a whole number")
@@ -78,7 +78,7 @@ def _nodes_in(fields: Mapping[str, str]) -> int:
 
 @router.post("/jobs/{job_id}/copy")
 def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
-    """The same specification as a new job of the same tenant."""
+    """Submit the same specification as a new job of the same tenant."""
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
 
     def work(unit: UnitOfWork) -> Job:

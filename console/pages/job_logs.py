@@ -1,4 +1,4 @@
-"""A job's logs on its page: the end of them at once, what comes after as server-sent events, the whole as a file."""
+"""A job's logs on its page: their end at once, later pieces as server-sent events, the whole as a file."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ LAST_BYTES: Final = 48 << 10
 LOOK_S: Final = 0.5
 LINES_SHOWN: Final = 200
 STRETCHES: Final = 4
-"""How many stretches of a log one page looks through, each some MiB."""
+"""Number of stretches of a log that one page searches, each some MiB."""
 _CHOICE: Final = re.compile(r"(att_[0-9a-z]{26})?/(node_[0-9a-z]{26})?/(launcher|[0-9]{1,7})?")
 _PLACE: Final = re.compile(r"(att_[0-9a-z]{26})/(node_[0-9a-z]{26})/(launcher|[0-9]{1,7})/([0-9]{1,18})/([0-9]{1,18})")
 _ESCAPES: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])")
@@ -39,7 +39,7 @@ Chosen = Annotated[str, Query(max_length=80)]
 
 
 def filter_in(text: str) -> LogFilter:
-    """``attempt/node/stream``, each part or all of it empty.
+    """Return the filter of ``attempt/node/stream``, each part or all of it empty.
 
     Raises:
         ValidationFailedError: anything else.
@@ -75,7 +75,7 @@ def _who(printed: LogChunk | LogLine, streams: Sequence[LogStream]) -> str:
 
 
 def joined(pieces: Iterable[Said]) -> list[Said]:
-    """What one rank printed without another between it is one piece."""
+    """Join pieces of one rank without another's between them."""
     found: list[Said] = []
     for piece in pieces:
         if found and found[-1].who == piece.who:
@@ -86,14 +86,14 @@ def joined(pieces: Iterable[Said]) -> list[Said]:
 
 
 def _readable(content: bytes) -> str:
-    """Without what only a terminal understands."""
+    """Return the text without characters that only a terminal understands."""
     text = _ESCAPES.sub("", content.decode("utf-8", "replace"))
     return _CONTROLS.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search through all of the logs found. ``onward``: where to go on, as the page's address has it."""
+    """Result of a search through all of the logs. ``onward``: where to continue, as the page's address has it."""
 
     pieces: Sequence[Said]
     num_lines: int
@@ -101,7 +101,7 @@ class Search:
 
 
 def searched(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, text: str, begin: str) -> Search:
-    """The next lines that hold ``text``, whatever its case; as far as one answer may look.
+    """Return the next lines that hold ``text`` in any case, within the limit of one answer.
 
     Raises:
         ValidationFailedError: ``begin`` is no place that a page has named.
@@ -137,11 +137,11 @@ async def follow(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What is printed after position ``after``, until the job has ended and all is delivered."""
+    """Stream output after position ``after``, until the job has ended and all is delivered."""
     found_id = JobId(require_id("job", job_id))
     after = position_in(last_event_id, after)
     follower = _Follower(dependencies_of(request).units, viewer.principal, found_id, filter_in(log))
-    await run_in_threadpool(follower.page, after)  # what is refused is refused before the stream begins
+    await run_in_threadpool(follower.page, after)  # a refusal must come before the stream begins
     return sse(follower.frames(after))
 
 
@@ -153,7 +153,10 @@ class _Follower:
         self._wanted = wanted
 
     def page(self, after: int) -> tuple[list[Said], bool]:
-        """What is new, and whether nothing more will come. The end is asked first: what came before it is read."""
+        """Return new pieces, and whether no more will come.
+
+        The end is read first, so that everything before it is read.
+        """
 
         def read(unit: UnitOfWork) -> tuple[list[Said], bool]:
             over = is_over(unit, self._job_id)
@@ -183,7 +186,7 @@ class _Follower:
 
 @router.get("/jobs/{job_id}/logs.txt")
 def whole(request: Request, viewer: LogReader, job_id: str, log: Chosen = "") -> Response:
-    """Every byte as it was printed, stream by stream; each begins with a line that names it where there are several."""
+    """Return every byte as printed, stream by stream; if there are several, each begins with a line that names it."""
     found_id, wanted = JobId(require_id("job", job_id)), filter_in(log)
     units, principal = dependencies_of(request).units, viewer.principal
     streams = reading(units, principal, jobs.READ, lambda unit: streams_of(unit, found_id, wanted))

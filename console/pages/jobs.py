@@ -1,4 +1,4 @@
-"""Jobs: the list, with what each needs to know at a glance: where it stands, where it runs, why it waits."""
+"""Page of the list of jobs: each with its state, its hosts, and why it waits."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -24,7 +24,7 @@ A_PAGE: Final = 50
 
 
 def _states(text: str) -> list[JobState]:
-    """Raises ``ValidationFailedError``: no state of a job."""
+    """Return the states. Raises ``ValidationFailedError``: no state of a job."""
     if not text:
         return []
     try:
@@ -43,7 +43,7 @@ def list_page(
     name: Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
-    """Newest first, a page at a time."""
+    """Show jobs, the newest first, a page at a time."""
     dependencies = dependencies_of(request)
     tier, name = tier.strip(), name.strip()
     states = _states(state)

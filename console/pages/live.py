@@ -1,4 +1,4 @@
-"""One stream a page: says that something it shows has changed, so that the page asks for its parts again."""
+"""One stream a page: it reports that something on the page has changed, so that the page fetches its parts again."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from muster.domain.principals import Permission, Principal
 router = APIRouter()
 PAGE: Final = 500
 QUIET_S: Final = 0.5
-"""Changes are told together: a page redraws at most twice a second."""
+"""Pause in which changes are collected: a page redraws at most twice a second."""
 WAIT_S: Final = 5.0
 
 
@@ -31,9 +31,9 @@ async def live(
     after: After | None = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """``about``: ids or kinds' beginnings, by commas; empty: anything that the viewer may see.
+    """Stream changes. ``about``: ids or beginnings of kinds, by commas; empty: anything that the viewer may see.
 
-    ``after``: the position that the page is at least as new as: what came while the stream was being opened is told.
+    ``after``: the page is at least as new as this position, so events since then are sent, also from before the stream.
     """
     wanted = tuple(part for part in about.split(",") if part)
     newest = viewer.signed_in.events_position
@@ -50,11 +50,11 @@ async def _frames(
     broadcast: Broadcast,
     positions: tuple[int, int],
 ) -> AsyncIterator[bytes]:
-    """``positions``: what the page has seen, and what there was when its stream was opened."""
+    """Yield changes. ``positions``: what the page has seen, and the newest one when its stream was opened."""
     pulse = Pulse(asyncio.get_running_loop().time)
     after, newest = positions
     yield b": connected\n\n"
-    if after > newest or newest - after > PAGE:  # of a database that was set back, or away for long: all is read again
+    if after > newest or newest - after > PAGE:  # after a restore, or after a long absence, all is read again
         after = newest
         yield _changed(after, [])
     while True:

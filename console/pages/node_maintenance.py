@@ -1,4 +1,4 @@
-"""A maintenance window of a node, from its page: from when, for how long, and why."""
+"""Form of a node's maintenance window on its page: start, duration and reason."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ def declare(
 
 
 def _hours_in(fields: Mapping[str, str], name: str, usual: int, *, least: int) -> int:
-    """Raises ``ValidationFailedError``: no whole number of hours within the longest window."""
+    """Return the hours. Raises ``ValidationFailedError``: no whole number of hours within the longest window."""
     text = fields.get(name, str(usual)).strip()
     if not text.isascii() or not text.isdigit() or len(text) > 3 or not least <= int(text) <= MAX_HOURS:
         words = f"is a whole number of hours from {least} to {MAX_HOURS}"

@@ -1,4 +1,4 @@
-"""Nodes: as a table, and one in full: contact, place, its GPUs, who runs there, what keeps work away."""
+"""Pages of nodes: a table, and one in full: contact, place, its GPUs, running jobs, and what keeps work away."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -40,7 +40,7 @@ def list_page(
     name: Annotated[str, Query(max_length=253)] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
-    """By name, a page at a time."""
+    """Show nodes by name, a page at a time."""
     dependencies = dependencies_of(request)
     contacts = [Contact(each) for each in contact or () if each in set(Contact)]
     filters = {"contact": sorted(contacts), "name": name.strip()}
@@ -134,7 +134,7 @@ def release_cordon(request: Request, viewer: Keeper, fields: Form, node_id: Name
 
 
 def _known(unit: UnitOfWork, node_id: str) -> NodeId:
-    """Raises ``NotFoundError``: the address names no node."""
+    """Return the node's id. Raises ``NotFoundError``: the address names no node."""
     found = find_node(unit, node_id)
     if found.id != node_id:
         raise NotFoundError

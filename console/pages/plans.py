@@ -1,4 +1,4 @@
-"""Before and while a job waits: what would become of one that nobody submitted, and the queue in its order."""
+"""Pages before and while a job waits: the plan of a job that is not submitted, and the queue in its order."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
@@ -27,7 +27,7 @@ A_PAGE: Final = 100
 
 @router.get("/queue")
 def queue_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_READ)]) -> Response:
-    """In the order in which the scheduler tries them."""
+    """Show the queue in the order in which the scheduler tries the jobs."""
     found = reading(
         dependencies_of(request).units,
         viewer.principal,
@@ -51,7 +51,7 @@ def plan_page(
     viewer: Annotated[Viewer, sees(Permission.JOB_SUBMIT)],
     typed: Annotated[plan_form.Asked, Query()],
 ) -> Response:
-    """A form; with a size in it, though empty, also its answer. Nothing is stored."""
+    """Show a form; with a size in it, though empty, also its answer. Nothing is stored."""
     asked = {name: value.strip() for name, value in typed.model_dump().items()}
     units, principal = dependencies_of(request).units, viewer.principal
     choices = reading(units, principal, queue_views.READ, _choices)

@@ -1,4 +1,4 @@
-"""What each tenant may hold and holds, tier by tier, in the order of the tree."""
+"""Page of quotas: limits and GPUs of each tenant, tier by tier, in the order of the tree."""
 
 from typing import Annotated, Final
 

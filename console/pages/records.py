@@ -1,4 +1,4 @@
-"""What is on record: reclaims, incidents, events and the audit, each by the page, the newest first."""
+"""Pages of records: reclaims, incidents, events and the audit, each by the page, the newest first."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -43,7 +43,7 @@ def reclaims_page(
     state: Text = "",
     cursor: Cursor = None,
 ) -> Response:
-    """Those that stand count down to their deadline."""
+    """Show reclaims; open ones count down to their deadline."""
     dependencies = dependencies_of(request)
     states = [ReclaimState(state)] if state in set(ReclaimState) else []
     filters = {"state": state if states else ""}

@@ -1,4 +1,4 @@
-"""Signing in, by a person's name and password or by an API key; and out."""
+"""Pages of signing in, by a person's name and password or by an API key, and of signing out."""
 
 from typing import Annotated, Final
 
@@ -33,7 +33,7 @@ def sign_in_page(
 
 @router.post("/sign-in", dependencies=[public("the name and password, or the key, are the credential")])
 def sign_in(request: Request, fields: Form) -> Response:
-    """One answer to every wrong credential, at a pace that makes guessing pointless."""
+    """Sign in. Every wrong credential gets the same answer, at a pace that makes guessing pointless."""
     after = safe_next(fields.get("next"))
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         raise MalformedRequestError("sign in on the console's own page")
@@ -61,7 +61,7 @@ def leave(request: Request, viewer: Annotated[Viewer, leaves()]) -> Response:
 
 
 def _token(request: Request, name: str, secret: str) -> Token:
-    """A name and its password; or a key alone, in either field, as people paste it."""
+    """Return a session's token for a name and its password; or for a key alone, in either field, as people paste it."""
     units = dependencies_of(request).units
     address = request.client.host if request.client else None
     key = next((text.strip() for text in (secret, name) if text.strip().startswith(TOKEN_PREFIX)), None)
