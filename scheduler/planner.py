@@ -5,6 +5,20 @@ Smaller jobs behind a gang that does not fit may start before it, except on GPUs
 (``scheduler.holds.backfill``). Jobs with equal requests fail together, so a queue of ten thousand jobs that cannot be
 placed costs little more than one. An elastic job takes as many of its requested hosts as there are, and no fewer than
 its fewest; GPUs are reclaimed only for its fewest.
+
+One cycle with four pending jobs, in their order, on two racks of two hosts:
+
+    job     tier       needs             decision
+    urgent  reserved   2 hosts, 1 rack   b gets notice (spot, 120 s); r0h0, r0h1 are held for it
+    gang    on_demand  2 hosts           r1h0, r1h1 are held for it from minute 60 on, when a ends
+    short   spot       1 host, 50 min    starts on r1h1: it ends before minute 60
+    long    spot       1 host, 70 min    stays pending: it would not
+
+    host  now        minute 2   minute 60
+    r0h0  idle       urgent     urgent
+    r0h1  b          urgent     urgent
+    r1h0  a          a          gang
+    r1h1  short      short      gang
 """
 
 from collections.abc import Iterable, Sequence
@@ -127,6 +141,7 @@ class _Cycle:
                 verdict = self._decide(job)
             if verdict is not None:
                 self.waiters.tell(job, verdict)
+        # No job gets more than it requests while a pending one could use the GPUs.
         if self.unplaced.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self.quota.close()
@@ -142,6 +157,7 @@ class _Cycle:
         self.backfill = self._rule(self.reclaimer, workload)
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
         self._keep_own(self.reclaimer.promises, workload)
+        # After all holds: a spare is a whole host that is free or lent, and held for no job.
         given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
         firm = (job.job_id for job in self.ordered if job.tier not in given_back)
         self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))

@@ -3,6 +3,14 @@
 For a gang that fits nowhere now the planner searches the first time at which enough GPUs of one home are expected to be
 free, and holds them: another job runs on them only if its own wall time ends before. Nothing is stored: the next cycle
 finds the place again, from the attempts that run then. (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995.)
+
+A gang of two hosts waits for r0h0, on which an attempt has 60 minutes left. Both hosts are held for it from then on:
+
+    host   now                        minute 60
+    r0h0   the attempt                gang
+    r0h1   idle, open to backfill     gang
+
+A job with a wall time of up to 60 minutes may start on r0h1 now; one with 61 minutes or without a wall time may not.
 """
 
 from collections.abc import Hashable

@@ -4,6 +4,16 @@ Two greedy runs (``scheduler.reclaim.greedy_sets``) come first: by the least mar
 each completed cell. In slices the cells are chosen beforehand, by what each would cost alone; if some of them cannot be
 completed, others are chosen. Then all sets of few victims are tested (``scheduler.reclaim.exact_sets``), which is exact
 for a domain with few candidates.
+
+A gang of 2 × 8 GPUs in a rack of three hosts; a victim's cost is in GPU-seconds:
+
+    host  GPUs of attempts   cost to complete the host
+    h0    A 4, B 4           A 6 + B 3 = 9
+    h1    A 4, C 4           A 6 + C 3 = 9, or C 3 alone once A is chosen
+    h2    D 8                D 7
+
+    greedy run   h2 (7), then h0 (9)    D, A, B: 16
+    all sets     h0 and h1 share A      A, B, C: 12, with A, B, D as the runner-up
 """
 
 from collections import Counter
@@ -115,6 +125,7 @@ class _Search:
         least_costs = self._least_costs(level, need_in)
         covers: set[Cover] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
+            # Groups come by their lower bound: after the second best cover none can be better than it.
             if any(least_costs[group] > cover.weighed for cover in _in_order(covers)[1:2]):
                 break
             cells = self.after[groups[self.after] == group]

@@ -1,5 +1,14 @@
 """The place of one gang: the smallest domain of one cohort that holds it whole, with least left over for no use.
 
+Each gang by itself on a fleet of three racks (the least fragmenting home first, then the tightest):
+
+    rack  free GPUs by host  gang   goes to                   since
+    r0    8 8 8 8            1 × 2  r2h2                      its free GPUs are used up
+    r1    8 8 8 0            1 × 8  r1h0                      4, 2 and 2 free hosts remain, all in pairs
+    r2    8 8 2 0            2 × 8  r2h0 r2h1                 its free hosts are used up
+                             3 × 8  r1h0 r1h1 r1h2            its free hosts are used up
+                             5 × 8  r0h0 r0h1 r0h2 r0h3 r1h0  no rack holds it: one rack whole, the rest as 1 × 8
+
 Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
 place, so that the same state gives the same answer (I19).
 """
@@ -147,6 +156,7 @@ def _place(state: FleetState, request: Request, within: Ints | None, *, in_order
     if not levels:
         return None
     room = _room(state, request, within)
+    # The widest level has the largest groups: a gang that fits in none of them fails by one count.
     if len(levels) > 1 and room.most_cells(levels[-1]) < request.nodes:
         return None
     parts = kept_costs(state, request) if layout.has_weak else None

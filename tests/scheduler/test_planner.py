@@ -9,9 +9,11 @@ from health.standing.admission import AdmissionFacts, refusal_of
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
-from scheduler.planner import GpuView, WaitingJob, plan
+from scheduler import planner
+from scheduler.planner import GpuView, WaitingJob, Workload, plan
 from tests.scaled import examples
-from tests.scheduler.fleets import FACTS
+from tests.scheduler import fleets
+from tests.scheduler.fleets import FACTS, MINUTE_MS, NOW_MS
 
 FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 
@@ -22,6 +24,34 @@ def host(name: str, count: int, *, cohort: str = "h100", facts: AdmissionFacts =
 
 def job(name: str, *, nodes: int = 1, gpus: int = 1, tier: str = "on_demand", at: int = 0) -> WaitingJob:
     return WaitingJob(JobId(name), 1, tier, at, nodes, gpus)
+
+
+def test_the_example_that_opens_the_planner() -> None:
+    attempts = (
+        fleets.running("a", fleets.of_host("r1h0"), tier="on_demand", ends_minutes=60),
+        fleets.running("b", fleets.of_host("r0h1"), tier="spot"),
+    )
+    queue = [
+        replace(job("urgent", nodes=2, gpus=8, tier="reserved"), required_level="rack"),
+        replace(job("gang", nodes=2, gpus=8), expected_s=3_600.0),
+        replace(job("short", gpus=8, tier="spot"), expected_s=50 * 60.0),
+        replace(job("long", gpus=8, tier="spot"), expected_s=70 * 60.0),
+    ]
+    decided = plan(fleets.racks({"r0": [8, 0], "r1": [0, 8]}), queue, DEFAULT_POLICY, Workload(NOW_MS, attempts))
+    (reclaim,) = decided.reclaims
+    assert (reclaim.victim, reclaim.beneficiary, reclaim.notice_s) == ("b", "urgent", 120.0)
+    assert {uuid[:4] for uuid in reclaim.held} == {"r0h0", "r0h1"}
+    (held,) = decided.holds
+    assert (held.job_id, held.until_ms) == ("gang", NOW_MS + 60 * MINUTE_MS)
+    assert {uuid[:4] for uuid in held.gpus} == {"r1h0", "r1h1"}
+    placed = {one.job_id: [node for node, _ in one.parts] for one in decided.placements}
+    assert placed == {"short": ["r1h1"]}
+    assert [one.job_id for one in decided.waiting] == ["urgent", "gang", "long"]
+    for line in (
+        "b gets notice (spot, 120 s); r0h0, r0h1 are held for it",
+        "r1h0, r1h1 are held for it from minute 60",
+    ):
+        assert line in (planner.__doc__ or "")
 
 
 def test_a_gang_is_placed_whole_on_one_cohort() -> None:

@@ -10,6 +10,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import QueuePolicy
 from scheduler.forecast.endings import CLEANING_MS
+from scheduler.holds import backfill
 from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from tests.scaled import examples
@@ -44,6 +45,15 @@ def placed(decided: Plan) -> list[str]:
 
 def why(decided: Plan, name: str) -> str:
     return next(item.why for item in decided.waiting if item.job_id == name)
+
+
+def test_the_example_that_opens_the_module() -> None:
+    for wall, starts_on in [(60, ["r0h1"]), (61, []), (None, [])]:
+        decided = decide(FLEET, [waiting("gang", nodes=2, ago=600, wall=60), waiting("other", wall=wall)], BUSY)
+        assert [node for one in decided.placements for node, _ in one.parts] == starts_on
+        (held,) = decided.holds
+        assert (held.job_id, held.until_ms) == ("gang", NOW_MS + 60 * MINUTE_MS)
+    assert "A job with a wall time of up to 60 minutes may start on r0h1 now; one with 61" in (backfill.__doc__ or "")
 
 
 def test_a_gang_has_the_hosts_held_that_it_will_start_on() -> None:

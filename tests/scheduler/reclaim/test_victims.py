@@ -58,6 +58,21 @@ def candidates(owners: Sequence[int], costs: Sequence[int]) -> Candidates:
     return Candidates(owner, np.array(costs, dtype=np.float64), sizes, [number % 3 for number in range(10)], ALLOWANCE)
 
 
+def test_the_example_that_opens_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c, d = range(4)
+    owner = np.array([a] * 4 + [b] * 4 + [a] * 4 + [c] * 4 + [d] * 8)
+    asked = Candidates(owner, np.array([6.0, 3.0, 3.0, 7.0]), [8, 4, 4, 8], [0] * 4, {0: 24.0})
+    fleet = FleetState(racks({"r0": [0, 0, 0]}), DEFAULT_POLICY)
+    gang = Request(tier="reserved", nodes=2, gpus_per_node=8, required="rack")
+    exact = [(cover.victims, cover.cost) for cover in cheapest_covers(fleet, gang, asked)]
+    assert exact == [((a, b, c), 12.0), ((a, b, d), 16.0)]
+    monkeypatch.setattr(exact_sets, "MAX_KNOWN", 0)
+    greedy = [(cover.victims, cover.cost) for cover in cheapest_covers(fleet, gang, asked)]
+    assert greedy == [((a, b, d), 16.0)]
+    for line in ("D, A, B: 16", "A, B, C: 12, with A, B, D as the runner-up"):
+        assert line in (victims.__doc__ or "")
+
+
 def found(request: Request, asked: Candidates) -> list[Cover]:
     return cheapest_covers(full_fleet(), request, asked)
 

@@ -1,5 +1,6 @@
 """Where a gang goes: the smallest domain that holds it whole, the least left over, ranks in topology order."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, WaitingJob
 from scheduler.planner import plan
+from scheduler.solve import solver
 from scheduler.solve.solver import Request, parts_of, place
 from tests.scaled import examples
 from tests.scheduler.fleets import host, job, racks
@@ -23,6 +25,22 @@ LEVELS = ("pod", "rack")
 def nodes_of(gpus: list[GpuView], wanted: WaitingJob, *, levels: tuple[str, ...] = ("rack",)) -> list[str]:
     placements = plan(gpus, [wanted], DEFAULT_POLICY, levels=levels).placements
     return [node for node, _ in placements[0].parts] if placements else []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "chosen"),
+    [
+        (1, 2, "r2h2"),
+        (1, 8, "r1h0"),
+        (2, 8, "r2h0 r2h1"),
+        (3, 8, "r1h0 r1h1 r1h2"),
+        (5, 8, "r0h0 r0h1 r0h2 r0h3 r1h0"),
+    ],
+)
+def test_the_example_that_opens_the_solver(nodes: int, gpus: int, chosen: str) -> None:
+    fleet = racks({"r0": [8, 8, 8, 8], "r1": [8, 8, 8, 0], "r2": [8, 8, 2, 0]})
+    assert nodes_of(fleet, job("j", nodes=nodes, gpus=gpus)) == chosen.split()
+    assert re.search(f"{nodes} × {gpus} +{chosen}  ", solver.__doc__ or "")
 
 
 def test_the_rack_with_exactly_enough_is_taken() -> None:
