@@ -17,10 +17,9 @@ from benchmarks import health_agent, judgement
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from health.detectors.registry import judge_signal
-from health.evidence.index import Known
+from health.evidence.index import Known, that_may_weigh
 from health.evidence.merge import Place, note
 from health.replay.replay import Replay
-from health.scoring.score import that_may_weigh
 from health.standing.gpu_case import GpuCase
 from health.standing.standing import decide
 from muster.domain.evidence.findings import EventKind, GpuSignal, Source

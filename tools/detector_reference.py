@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from health.detectors.detector import Tells
 from health.detectors.registry import RULES, Rule
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.document import DEFAULT_POLICY
 from tools.generated_page import write_or_check
 
@@ -47,11 +47,11 @@ and MEM_MAX), effective at the latest a minute after the report. The policy's nu
 A GPU's own maximum below the policy's strictest number for any model counts as that number.
 """
 SECTIONS: Final = {
-    Tells.MOMENT: "What happened\n\nIt does not end; its weight decays.",
-    Tells.STANDING: "What every sample shows while it lasts\n\nIt ends with the first sample without it.",
-    Tells.STATE: "States\n\nReported when they change and each hour. They end when another state is reported.",
-    Tells.RATE: "Rates\n\nToo much within a window. Findings close in time are one evidence.",
-    Tells.REPEAT: "Repetitions\n\nRules over existing evidence, asked whenever evidence is new.",
+    Nature.MOMENT: "What happened\n\nIt does not end; its weight decays.",
+    Nature.STANDING: "What every sample shows while it lasts\n\nIt ends with the first sample without it.",
+    Nature.STATE: "States\n\nReported when they change and each hour. They end when another state is reported.",
+    Nature.RATE: "Rates\n\nToo much within a window. Findings close in time are one evidence.",
+    Nature.REPEAT: "Repetitions\n\nRules over existing evidence, asked whenever evidence is new.",
 }
 
 
@@ -60,7 +60,7 @@ def written() -> str:
     return "".join((HEAD, *(part for tells, words in SECTIONS.items() for part in _section(tells, words))))
 
 
-def _section(tells: Tells, words: str) -> Iterator[str]:
+def _section(tells: Nature, words: str) -> Iterator[str]:
     yield f"\n## {words}\n\n| detector | version | finds | by whose word | at worst | reads | in the policy |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for rule in RULES:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agents.events.gpus import LOADED_CHECKS
-from health.detectors.detector import Tells
 from health.detectors.gpu import xid
 from health.detectors.links import nvlink_errors, pcie_link, sxid
 from health.detectors.load import clock_events
@@ -13,6 +12,7 @@ from health.detectors.modes import PEERS
 from health.detectors.node import host_log, nic_driver, pair_probe
 from health.detectors.ports import port_fatal
 from health.detectors.registry import RULES
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 WINDOW_S: Final = 60.0
@@ -47,7 +47,7 @@ def not_judged(
             "its limit is of a minute; less was listened for, so only what passes that limit alone is found:"
             f" --listen {WINDOW_S:.0f}"
         )
-        rates = {rule.name for rule in RULES if rule.tells is Tells.RATE}
+        rates = {rule.name for rule in RULES if rule.tells is Nature.RATE}
         found |= dict.fromkeys(rates - _BY_ITSELF - found.keys(), why)
     if not any("pcie_loaded_width" in state for state in states):
         found[pcie_link.NAME] = f"a PCIe link is judged under load, by {LOADED_CHECKS} samples in a row"

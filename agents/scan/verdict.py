@@ -13,7 +13,7 @@ from typing import Final
 from agents.kernel_log.kernel_log import unnamed_place
 from agents.probes.interface import GpuCheck, ProbeEvent
 from health.detectors.memory import ecc_uncorrected
-from health.evidence.evidence import counts, is_condemning
+from health.evidence.state import counts, is_condemning
 from health.evidence.suppression import is_weightless, weighs_from_ms, why_weightless
 from health.remedy.requested_remedy import word_of
 from health.replay.replay import Replay

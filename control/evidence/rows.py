@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWork
 from control.policy.policies import active_policy
 from health.detectors.repeats.rules import reach_of
+from health.detectors.traits import traits_of
 from health.evidence.index import PLACE_IN_GPU
 from health.evidence.suppression import Heard, outlasted
 from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
@@ -59,6 +60,7 @@ def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
         detector=row.detector,
         version=row.detector_version,
         fault_key=row.fault_key,
+        traits=traits_of(row.detector, row.fault_key),
         gpu_uuid=row.gpu_uuid,
         node_id=row.node_id,
         severity=Severity(row.severity),

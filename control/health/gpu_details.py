@@ -13,7 +13,7 @@ from control.fleet.gpu_admission import TierAdmission, admission_of
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.policy.policies import active_policy, stored_policy
-from health.evidence.evidence import is_condemning, is_open
+from health.evidence.state import is_condemning, is_open
 from health.remedy.remedy import Remedy, remedy_of
 from health.scoring.no_points import why_no_points
 from health.scoring.score import Score

@@ -18,10 +18,11 @@ from control.fleet.gpu_locks import lock_gpus
 from control.health.node_faults import nodes_in_question, tell_of_gpus_together
 from control.policy.policies import active_policy
 from health.detectors.registry import TELLS
-from health.evidence.evidence import after_maintenance, lasts
+from health.evidence.evidence import after_maintenance
 from health.standing.node_hold import holding, looks_back_ms
 from muster.db.models import Cordon, EvidenceRow, Node
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
+from muster.domain.evidence.traits import LASTING
 from muster.domain.ids import NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Principal
@@ -73,7 +74,7 @@ def _set_aside_and_open(now: datetime) -> tuple[ColumnElement[bool], ...]:
     return (
         EvidenceRow.suppressed_by.contains([Suppression.MAINTENANCE]),
         EvidenceRow.closed_at.is_(None),
-        EvidenceRow.detector.in_([name for name in TELLS if lasts(name)]),
+        EvidenceRow.detector.in_([name for name, nature in TELLS.items() if nature in LASTING]),
         EvidenceRow.last_seen_at > now - REMEMBERED,
     )
 

@@ -27,9 +27,10 @@ from control.fleet.maintenance import Window, windows_of
 from control.health.burn_ins.orders import order_diagnoses
 from control.health.node_holds import lock_nodes, nodes_in_maintenance
 from health.detectors.detector import Closing
-from health.evidence.evidence import close, counts, is_open, place_of
+from health.evidence.evidence import close, place_of
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
+from health.evidence.state import counts, is_open
 from muster.db.models import EvidenceRow, Gpu, StoredSignal
 from muster.domain.evidence.findings import Evidence, Finding
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId

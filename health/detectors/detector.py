@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from muster.domain.evidence.findings import (
@@ -17,6 +16,7 @@ from muster.domain.evidence.findings import (
     Suppression,
     Trust,
 )
+from muster.domain.evidence.traits import Nature
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -91,21 +91,6 @@ class Reading:
         )
 
 
-class Tells(StrEnum):
-    """The kind of statement that a rule makes, and so how long its statements are one fault."""
-
-    MOMENT = "moment"
-    """Something that happened. It has no end, it decays."""
-    STANDING = "standing"
-    """A state that every sample shows as long as it stands."""
-    STATE = "state"
-    """A state that is reported when it changes and each hour, until another state is reported."""
-    RATE = "rate"
-    """Too much within a window; stated again as long as it lasts."""
-    REPEAT = "repeat"
-    """A repetition of evidence that is there."""
-
-
 @dataclass(frozen=True, slots=True)
 class About:
     """Text about a rule, for its page: what it finds, the source of the rule, and how bad the fault is at worst."""
@@ -129,8 +114,8 @@ class SampleDetector:
     about: About
 
     @property
-    def tells(self) -> Tells:
-        return Tells.STANDING if self.is_standing else Tells.MOMENT
+    def tells(self) -> Nature:
+        return Nature.STANDING if self.is_standing else Nature.MOMENT
 
 
 def _of_nothing(_signal: GpuSignal) -> tuple[str, ...]:
@@ -150,7 +135,7 @@ class SignalDetector:
     judge: Callable[[GpuSignal, HealthPolicy], Findings]
     kinds: tuple[EventKind, ...]
     about: About
-    tells: Tells = Tells.MOMENT
+    tells: Nature = Nature.MOMENT
     tells_of: Callable[[GpuSignal], tuple[str, ...]] = _of_nothing
 
 

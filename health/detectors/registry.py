@@ -16,7 +16,6 @@ from health.detectors.detector import (
     OwnHeat,
     Reading,
     SampleDetector,
-    Tells,
     own_heat_in,
 )
 from health.detectors.gpu import gpu_lost, recovery_action
@@ -29,6 +28,7 @@ from health.detectors.repeats.repeat import VERSION
 from health.detectors.repeats.rules import RULES as REPEATS
 from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
 from muster.domain.evidence.findings import EventKind, Finding, GpuSample, GpuSignal
+from muster.domain.evidence.traits import Nature
 from muster.domain.gpu.metrics import INDEX, METRICS
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -66,7 +66,7 @@ class Rule:
 
     name: str
     version: int
-    tells: Tells
+    tells: Nature
     reads: str
     about: About
 
@@ -76,11 +76,11 @@ def _rules() -> tuple[Rule, ...]:
         Rule(each.name, each.version, each.tells, "samples", each.about)
         for each in (*RISE_DETECTORS, *STANDING_DETECTORS, gpu_lost.DETECTOR)
     ]
-    clocks = Rule(clock_events.NAME, clock_events.VERSION, Tells.STANDING, "samples", clock_events.ABOUT)
+    clocks = Rule(clock_events.NAME, clock_events.VERSION, Nature.STANDING, "samples", clock_events.ABOUT)
     events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
-    again = [Rule(each.name, each.version, Tells.REPEAT, "evidence", each.about) for each in REPEATS]
-    together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Tells.STATE, "evidence", gpus_at_fault.ABOUT)
-    repairs = Rule(repair_repeats.NAME, VERSION, Tells.MOMENT, "repairs", repair_repeats.ABOUT)
+    again = [Rule(each.name, each.version, Nature.REPEAT, "evidence", each.about) for each in REPEATS]
+    together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Nature.STATE, "evidence", gpus_at_fault.ABOUT)
+    repairs = Rule(repair_repeats.NAME, VERSION, Nature.MOMENT, "repairs", repair_repeats.ABOUT)
     found: dict[str, Rule] = {}
     for rule in (*samples, clocks, *events, *again, together, repairs):
         known = found.get(rule.name)
@@ -91,9 +91,9 @@ def _rules() -> tuple[Rule, ...]:
 RULES: Final = _rules()
 DETECTORS: Final[Mapping[str, int]] = {rule.name: rule.version for rule in RULES}
 """Name → version of every rule."""
-TELLS: Final[Mapping[str, Tells]] = {
+TELLS: Final[Mapping[str, Nature]] = {
     **{rule.name: rule.tells for rule in RULES},
-    gpu_count.NAME: Tells.STANDING,
+    gpu_count.NAME: Nature.STANDING,
 }
 """Name → how long its statements are one fault. A lost GPU's count is stated while it is open, and as a state."""
 

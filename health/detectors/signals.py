@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Closing, Findings, SignalDetector, Tells
+from health.detectors.detector import NO_FINDINGS, Closing, Findings, SignalDetector
 from health.detectors.gpu import gpu_lost, gpu_settings, inforom, xid
 from health.detectors.links import (
     fabric_health,
@@ -34,6 +34,7 @@ from health.detectors.node import (
 from health.detectors.ports import port_degraded, port_down, port_fatal, port_flap, port_inventory, port_transport
 from health.evidence.suppression import is_weightless
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
@@ -123,7 +124,7 @@ def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
         return (Closing(gpu_count.NAME, signal.node_id, None, signal.at_ms, signal.values["now"]),)
     closed = list[Closing]()
     for detector in _BY_KIND.get(signal.kind, ()):
-        if detector.tells is not Tells.STATE:
+        if detector.tells is not Nature.STATE:
             continue
         standing = {finding.fault_key for finding in detector.judge(signal, policy)}
         over = (key for key in detector.tells_of(signal) if key not in standing)

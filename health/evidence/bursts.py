@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from health.detectors.gpu import xid
+from health.evidence.state import CODE
 from muster.domain.evidence.findings import Evidence
 from muster.domain.policy.health import HealthPolicy
 
@@ -104,5 +104,5 @@ def burst_of(alike: Sequence[Evidence], policy: HealthPolicy) -> list[list[Evide
 def gap_ms_of(evidence: Evidence, policy: HealthPolicy) -> int:
     """Return the distance from the evidence before at which it weighs in addition to that."""
     rule = policy.detectors.fatal_repeats
-    sticks = evidence.values.get(xid.CODE) in rule.sticky
+    sticks = evidence.values.get(CODE) in rule.sticky
     return int((rule.sticky_gap_s if sticks else rule.gap_s) * 1000)

@@ -3,18 +3,20 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from health.detectors.detector import Closing, Tells
+from health.detectors.detector import Closing
 from health.detectors.gpu import xid
-from health.detectors.gpu.xid import CODE
 from health.detectors.node import gpu_count
 from health.detectors.registry import TELLS
 from health.detectors.repeats.repeat import BURST_MS, TIMES
+from health.detectors.traits import traits_of
 from health.evidence.index import Known
 from health.evidence.same_fault import are_one
-from health.evidence.suppression import OVERRULED, WEIGHING, again, is_of_another_boot, suppressed
+from health.evidence.state import CODE, is_open, lasts
+from health.evidence.suppression import OVERRULED, again, is_of_another_boot, suppressed
 from health.evidence.times import IDENTIFYING, is_another_time, is_of_its_burst
 from health.xid.reading import RECOVERY_ACTION_CHANGED
 from muster.domain.evidence.findings import Evidence, Finding, Severity, Source, Suppression, Trust
+from muster.domain.evidence.traits import Nature
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
@@ -78,14 +80,9 @@ def close(evidence: Evidence, closing: Closing) -> Evidence:
     return evidence.changed_to(replace(evidence, last_seen_ms=seen_ms, closed_at_ms=closing.at_ms))
 
 
-def is_open(evidence: Evidence) -> bool:
-    """Return whether no source has seen the fault's end. Evidence of a moment (an XID) decays and is never closed."""
-    return evidence.closed_at_ms is None
-
-
 def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
     """Return the evidence, weighing from now on if it was found during maintenance and still stands after it."""
-    if Suppression.MAINTENANCE not in evidence.suppressed_by or not is_open(evidence) or not lasts(evidence.detector):
+    if Suppression.MAINTENANCE not in evidence.suppressed_by or not is_open(evidence) or not lasts(evidence):
         return evidence
     left = evidence.suppressed_by - {Suppression.MAINTENANCE}
     return evidence.changed_to(replace(evidence, suppressed_by=left, last_seen_ms=max(evidence.last_seen_ms, now_ms)))
@@ -94,25 +91,6 @@ def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
 def place_of(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
     """Return the identity of the place of a fault: a GPU keeps its faults in any node; others belong to the node."""
     return gpu_uuid if gpu_uuid is not None else node_id
-
-
-def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
-    """Return whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
-
-    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended.
-    """
-    return (
-        evidence.severity is Severity.CONDEMNING
-        and evidence.trust is Trust.MEASURED
-        and evidence.gpu_uuid is not None
-        and counts(evidence)
-        and (proof_ms is None or evidence.last_seen_ms >= proof_ms)
-    )
-
-
-def counts(evidence: Evidence) -> bool:
-    """Return whether it weighs: it is neither dismissed, suspended, suppressed nor pending."""
-    return evidence.state in WEIGHING
 
 
 def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
@@ -188,12 +166,7 @@ def _hovers(evidence: Evidence) -> bool:
         return False
     if evidence.detector == gpu_count.NAME:
         return evidence.severity < Severity.DEGRADED
-    return evidence.gpu_uuid is not None and lasts(evidence.detector)
-
-
-def lasts(detector: str) -> bool:
-    """Return whether the detector's faults stand, and their end is reported."""
-    return TELLS.get(detector) in {Tells.STANDING, Tells.STATE}
+    return evidence.gpu_uuid is not None and lasts(evidence)
 
 
 def _is_stale(finding: Finding, policy: HealthPolicy, now_ms: int) -> bool:
@@ -230,13 +203,13 @@ def _as_of(evidence: Evidence, finding: Finding) -> Finding:
 
 
 def _window_s(detector: str, policy: HealthPolicy) -> float:
-    tells = TELLS.get(detector, Tells.MOMENT)
-    if tells is Tells.REPEAT:
+    tells = TELLS.get(detector, Nature.MOMENT)
+    if tells is Nature.REPEAT:
         rule: RepeatPolicy = getattr(policy.detectors, detector)
         return rule.window_s
-    if tells is Tells.STATE or detector == gpu_count.NAME:
+    if tells is Nature.STATE or detector == gpu_count.NAME:
         return policy.evidence.state_window_s
-    if tells is not Tells.MOMENT or detector in policy.evidence.standing_detectors:
+    if tells is not Nature.MOMENT or detector in policy.evidence.standing_detectors:
         return policy.evidence.standing_window_s
     is_counter = detector in policy.evidence.counter_detectors
     return policy.evidence.counter_window_s if is_counter else policy.evidence.coalescing_s
@@ -287,6 +260,7 @@ def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: Evidenc
         detector=finding.detector,
         version=finding.version,
         fault_key=finding.fault_key,
+        traits=traits_of(finding.detector, finding.fault_key),
         gpu_uuid=finding.gpu_uuid,
         node_id=finding.node_id,
         severity=finding.severity,

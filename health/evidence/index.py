@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from health.detectors.gpu import gpu_lost, xid
-from health.evidence.same_fault import are_one, asked_in, shows_as
+from health.evidence.same_fault import are_one, asked_in
+from health.evidence.state import code_of
 from health.evidence.suppression import WEIGHING
-from health.xid.kernel_log import OFF_THE_BUS
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
+from muster.domain.policy.health import HealthPolicy
 
 PLACE_IN_GPU: Final = ("gpc", "tpc", "link")
 """Keys in ``values`` that state the place in the GPU."""
@@ -56,17 +56,6 @@ def of_code_at(code: int, place: tuple[float | None, ...]) -> Shelf:
 
 def of_detector(detector: str) -> Shelf:
     return Shelf("detector", detector)
-
-
-def code_of(evidence: Evidence) -> int | None:
-    """Return the XID, whichever source stated it first.
-
-    A GPU that is lost fell off the bus, also where the log is not read.
-    """
-    code = evidence.values.get(xid.CODE)
-    if code is None:
-        return OFF_THE_BUS if evidence.detector == gpu_lost.NAME else None
-    return int(code)
 
 
 def place_in_gpu(evidence: Evidence) -> tuple[float | None, ...]:
@@ -117,7 +106,7 @@ class Known(Mapping[EvidenceId, Evidence]):
             if shelf.by == _WATCHED:
                 self._watched[shelf] = None
             insort(self._shelves.setdefault(shelf, []), (evidence.last_seen_ms, evidence.id))
-        self._detectors.setdefault(shows_as(evidence.fault_key), set()).add(evidence.detector)
+        self._detectors.setdefault(evidence.traits.shown_as, set()).add(evidence.detector)
         if evidence.pending is not None:
             self._pending.add(evidence.id)
         else:
@@ -171,7 +160,7 @@ def _weighing_shelf(evidence: Evidence) -> Shelf:
 def _shelves_of(evidence: Evidence) -> list[Shelf]:
     shelves = [
         EVERYTHING,
-        Shelf("shown", shows_as(evidence.fault_key)),
+        Shelf("shown", evidence.traits.shown_as),
         of_fault(evidence.fault_key),
         of_detector(evidence.detector),
     ]
@@ -181,3 +170,8 @@ def _shelves_of(evidence: Evidence) -> list[Shelf]:
     if evidence.severity > Severity.INFO:
         shelves += [WORSE_THAN_INFO, _weighing_shelf(evidence)]
     return shelves
+
+
+def that_may_weigh(known: Known, policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """Return all evidence of one GPU that a standing or a score may read."""
+    return tuple(known.values()) if policy.score.weighs_info else known.that_may_move()

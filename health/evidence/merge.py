@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.detectors.gpu import xid
-from health.detectors.gpu.xid import CODE
 from health.detectors.links import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, p2p
 from health.detectors.modes import in_mode
 from health.detectors.node import gpu_count
@@ -18,6 +17,7 @@ from health.detectors.repeats.rules import repeats_of
 from health.evidence.evidence import join, lessened_by, near, superseded_by
 from health.evidence.index import EVERYTHING, Known, of_fault
 from health.evidence.same_fault import asked_in
+from health.evidence.state import CODE
 from health.evidence.suppression import aside
 from health.remedy.fault_precedence import overruled_by
 from muster.domain.evidence.findings import Evidence, Finding, Suppression

@@ -16,8 +16,8 @@ Source: NVIDIA's XID catalogue (154); NVML field 230.
 from collections.abc import Iterable
 
 from health.detectors.gpu import recovery_action, xid
-from health.evidence.evidence import counts
 from health.evidence.same_fault import asked_in, shows_as
+from health.evidence.state import CODE, counts
 from health.evidence.suppression import suppressed
 from health.xid.catalogue import action_of, entry_of
 from health.xid.reading import RECOVERY_ACTION_CHANGED
@@ -51,7 +51,7 @@ def _decides(word: Evidence, fault: Evidence, policy: HealthPolicy) -> bool:
     if asked_in(fault.fault_key) is not None and not _outranks(word, fault):
         return False
     asked = asked_in(word.fault_key)
-    code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
+    code = int(fault.values.get(CODE, RECOVERY_ACTION_CHANGED))
     decided = action_of(code, nvml=asked) if _is_nvml(word) else action_of(code, xid_154=asked)
     is_of_it = 0 <= word.onset_ms - fault.last_seen_ms <= int(_window_s(word, policy) * 1000)
     return is_of_it and decided is asked and SEVERITY_OF[decided] < fault.severity
@@ -66,7 +66,7 @@ def _may_be_overruled(fault: Evidence) -> bool:
     asked = asked_in(fault.fault_key)
     if asked is not None:
         return asked in OF_THE_DRIVER
-    code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
+    code = int(fault.values.get(CODE, RECOVERY_ACTION_CHANGED))
     is_shown = shows_as(fault.fault_key) != fault.fault_key
     return entry_of(code).action in OF_THE_DRIVER and not is_shown and not xid.is_of_links(fault.values)
 

@@ -16,8 +16,8 @@ from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import fabric_state, nvlink_count, nvlink_down
 from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
 from health.detectors.repeats import gsp_repeats, link_bit_repeats
-from health.evidence.evidence import counts, is_open, lasts
 from health.evidence.same_fault import asked_in
+from health.evidence.state import CODE, counts, is_open, lasts
 from health.evidence.suppression import OVERRULED
 from health.remedy.fault_groups import group_of
 from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of
@@ -83,7 +83,7 @@ def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy
     proof_ms = proof_ms_of(gpu)
     if proof_ms is not None and evidence.last_seen_ms < proof_ms:
         return False
-    stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
+    stands = lasts(evidence) or evidence.detector in policy.evidence.standing_detectors
     if stands or is_hint or evidence.severity is Severity.CONDEMNING:
         return True
     return now_ms < evidence.last_seen_ms + evidence.counts_for_ms or evidence.id in _quarantined_for(gpu)
@@ -111,7 +111,7 @@ def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, Ask
     asked = asked_in(evidence.fault_key)
     if asked is not None:
         return asked, _speaker(evidence)
-    code = evidence.values.get(xid.CODE)
+    code = evidence.values.get(CODE)
     if code is not None and evidence.detector == xid.NAME:
         return _of_xid(int(code), evidence, live)
     if asks_for_replacement(evidence):

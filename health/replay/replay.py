@@ -15,9 +15,10 @@ from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_i
 from health.detectors.node import gpus_at_fault
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
 from health.detectors.repeats.repair_repeats import repairs_of
-from health.evidence.evidence import after_maintenance, close, is_open
-from health.evidence.index import EVERYTHING, Known, of_detector, of_fault
+from health.evidence.evidence import after_maintenance, close
+from health.evidence.index import EVERYTHING, Known, of_detector, of_fault, that_may_weigh
 from health.evidence.merge import Place, note
+from health.evidence.state import is_open
 from health.evidence.suppression import outlasted
 from health.replay.acts import CaseAct, case_after, found_by
 from health.replay.breaker import ReplayedBreaker
@@ -46,7 +47,6 @@ from health.replay.stream import (
     Told,
     Unmet,
 )
-from health.scoring.score import that_may_weigh
 from health.standing.breaker import GpuPlace
 from health.standing.gpu_case import GpuCase, Move, condemning_of, moved, score_of
 from health.standing.interventions import RefusedMoveError

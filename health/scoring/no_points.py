@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from health.evidence.evidence import is_condemning
+from health.evidence.state import is_condemning
 from health.evidence.suppression import why_weightless
 from health.scoring.score import Score
 from muster.domain.evidence.findings import Evidence

@@ -15,9 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from health.evidence.bursts import Line, burst_of, heaviest_apart, heaviest_in_all, in_line
-from health.evidence.evidence import counts, is_condemning, lasts
-from health.evidence.index import Known
-from health.evidence.same_fault import shows_as, weighs_as
+from health.evidence.state import counts, is_condemning, lasts
 from health.evidence.suppression import weighs_from_ms
 from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
@@ -137,11 +135,6 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
     return Band.POOR if value >= policy.quarantine_line else Band.BAD
 
 
-def that_may_weigh(known: Known, policy: HealthPolicy) -> tuple[Evidence, ...]:
-    """Return all evidence of one GPU that a standing or a score may read."""
-    return tuple(known.values()) if policy.score.weighs_info else known.that_may_move()
-
-
 def _weigh(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> Weighed:
     if not live:
         return _WHOLE
@@ -215,8 +208,8 @@ def _kinds(live: Iterable[Evidence]) -> dict[tuple[str, Trust, bool], list[Evide
     """Return the evidence by fault, trust and whether it weighs once, as standing and merely warning faults do."""
     found = dict[tuple[str, Trust, bool], list[Evidence]]()
     for each in live:
-        weighs_once = each.severity <= Severity.WARNING or lasts(each.detector)
-        fault = weighs_as(each.fault_key) if weighs_once else shows_as(each.fault_key)
+        weighs_once = each.severity <= Severity.WARNING or lasts(each)
+        fault = each.traits.weighs_as if weighs_once else each.traits.shown_as
         found.setdefault((fault, each.trust, weighs_once), []).append(each)
     return found
 

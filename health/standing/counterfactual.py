@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, combinations
 from typing import Final
 
-from health.evidence.evidence import counts
+from health.evidence.state import counts
 from health.scoring.score import weighing_as_one
 from health.standing.admission import refusal_of
 from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of, weighed

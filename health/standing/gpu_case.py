@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from health.evidence.evidence import is_condemning
+from health.evidence.state import is_condemning
 from health.scoring.score import Score, Weighed, score, weigh
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import RepairAction

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from health.evidence.evidence import is_open
+from health.evidence.state import is_open
 from health.standing.gpu_case import RULE, GpuCase, Move, MoveReason, condemning_of, move_to, return_to_of, weighed
 from health.standing.retirement import is_used_up
 from muster.domain.ids import EvidenceId

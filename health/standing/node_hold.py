@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from health.detectors.detector import Tells
-from health.detectors.registry import TELLS
-from health.evidence.evidence import counts, is_open
+from health.evidence.state import counts, is_open
 from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy, NodeHoldPolicy
 
 
@@ -26,12 +25,12 @@ def _holds(evidence: Evidence, policy: NodeHoldPolicy, now_ms: int) -> bool:
         return False
     if evidence.severity < Severity.DEGRADED or not counts(evidence) or not is_open(evidence):
         return False
-    return now_ms - evidence.last_seen_ms < _lasts_s(evidence.detector, policy) * 1000
+    return now_ms - evidence.last_seen_ms < _lasts_s(evidence.traits.nature, policy) * 1000
 
 
 def held_until_ms(evidence: Evidence, policy: HealthPolicy) -> int:
     """Return until when evidence keeps work off its node, if it is not stated again."""
-    return evidence.last_seen_ms + int(_lasts_s(evidence.detector, policy.node_hold) * 1000)
+    return evidence.last_seen_ms + int(_lasts_s(evidence.traits.nature, policy.node_hold) * 1000)
 
 
 def looks_back_ms(policy: HealthPolicy) -> int:
@@ -40,11 +39,11 @@ def looks_back_ms(policy: HealthPolicy) -> int:
     return int(max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s) * 1000)
 
 
-def _lasts_s(detector: str, policy: NodeHoldPolicy) -> float:
-    match TELLS.get(detector, Tells.MOMENT):
-        case Tells.STATE | Tells.STANDING:
+def _lasts_s(nature: Nature, policy: NodeHoldPolicy) -> float:
+    match nature:
+        case Nature.STATE | Nature.STANDING:
             return policy.state_holds_s
-        case Tells.RATE | Tells.REPEAT:
+        case Nature.RATE | Nature.REPEAT:
             return policy.rate_holds_s
         case _:
             return policy.moment_holds_s

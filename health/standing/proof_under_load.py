@@ -13,17 +13,13 @@ Source: NVSentinel's users ask for it (issue 695: signals that look healthy with
 
 from typing import Final
 
-from health.detectors.links import pcie_link
-from health.evidence.evidence import counts, is_open
-from health.evidence.index import code_of
+from health.evidence.state import code_of, counts, is_open
 from health.standing.gpu_case import GpuCase, MoveReason, proof_ms_of
 from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import BurnInPolicy, HealthPolicy
 from muster.domain.states import Standing
 
-_TOLD_UNDER_LOAD: Final = frozenset({pcie_link.NAME})
-"""Detectors of states that are read under load alone: the end of such a state was seen under like load."""
 _IN_SERVICE: Final = frozenset({Standing.PROBATION, Standing.HEALTHY})
 
 
@@ -46,7 +42,7 @@ def shows_under_load(evidence: Evidence, policy: BurnInPolicy) -> bool:
     """Return whether it is measured, makes SUSPECT by itself, weighs, and is of a kind that shows under load alone."""
     if evidence.severity < Severity.DEGRADED or evidence.trust is not Trust.MEASURED or not counts(evidence):
         return False
-    if evidence.detector in _TOLD_UNDER_LOAD and not is_open(evidence):
+    if evidence.traits.is_read_under_load and not is_open(evidence):
         return False
     return evidence.detector in policy.needed_after or code_of(evidence) in policy.needed_after_xids
 

@@ -3,27 +3,13 @@
 A rule proposes; a person retires it (``health.standing.interventions.retire``), or the rule where the policy allows.
 """
 
-from typing import Final
-
-from health.detectors.memory import retired_pages, row_remap, unrepairable_memory
-from health.detectors.repeats.rules import HOLDS
+from health.evidence.state import CODE
 from health.standing.gpu_case import GpuCase, Move, MoveReason, PastRepair, condemning_of, move_to
 from health.xid.catalogue import entry_of
 from health.xid.recovery import Action
 from muster.domain.evidence.findings import Evidence
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
-
-_REPLACING: Final = frozenset(
-    {
-        row_remap.FAILURE,
-        row_remap.EXHAUSTED,
-        retired_pages.USED_UP,
-        retired_pages.WEEK,
-        unrepairable_memory.NAME,
-        *HOLDS,
-    }
-)
 
 
 def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
@@ -66,7 +52,7 @@ def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | N
 
 
 def asks_for_replacement(evidence: Evidence) -> bool:
-    if evidence.fault_key in _REPLACING:
+    if evidence.traits.asks_for_replacement:
         return True
-    code = evidence.values.get("code")
+    code = evidence.values.get(CODE)
     return evidence.detector == "xid" and code is not None and entry_of(int(code)).action is Action.REPLACE

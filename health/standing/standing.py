@@ -8,7 +8,7 @@ repeated falls are flapping; and evidence older than ``stale_action_s`` moves no
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from health.evidence.evidence import counts, is_condemning, is_open, lasts
+from health.evidence.state import counts, is_condemning, is_open, lasts
 from health.scoring.score import Score, Weighed
 from health.standing.gpu_case import (
     RULE,
@@ -147,7 +147,7 @@ def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> b
     """
     if evidence.onset_ms > since_ms:
         return True
-    stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
+    stands = lasts(evidence) or evidence.detector in policy.evidence.standing_detectors
     told_ms = evidence.reopened_at_ms or 0 if stands else evidence.last_seen_ms
     return is_open(evidence) and told_ms > since_ms
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from health.cohort import peers
-from health.detectors.load import clock_events
-from health.evidence.evidence import counts, is_open
+from health.evidence.state import counts, is_open
 from health.standing import interventions
 from health.standing.admission import AdmissionFacts
 from health.standing.gpu_case import BurnInResult, GpuCase, PastRepair, moved
@@ -26,7 +24,6 @@ FORESEEN_MS: Final = int(400 * DAY_S * 1000)
 """How far the rules foresee: no evidence counts for longer under any accepted policy."""
 _LOOKS_MAX: Final = 64
 _SOMEBODY: Final = "somebody"
-_RATES: Final = frozenset({clock_events.NAME, peers.NAME})
 
 
 class Kind(StrEnum):
@@ -109,8 +106,12 @@ def faults_that_stand(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...
 
     A rate is none: its end is not seen, it is no longer stated and decays.
     """
-    standing = set(policy.evidence.standing_detectors) - _RATES
-    return tuple(each for each in gpu.evidence if each.detector in standing and is_open(each) and counts(each))
+    standing = set(policy.evidence.standing_detectors)
+    return tuple(
+        each
+        for each in gpu.evidence
+        if each.detector in standing and not each.traits.ends_unseen and is_open(each) and counts(each)
+    )
 
 
 def after(situation: Situation, conditions: Collection[Condition], now_ms: int, policy: HealthPolicy) -> Situation:

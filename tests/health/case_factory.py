@@ -1,5 +1,8 @@
 """Samples, events, evidence and cases to judge, each with what a test does not care about filled in."""
 
+from dataclasses import replace
+
+from health.detectors.traits import traits_of
 from health.standing.gpu_case import GpuCase, Move, MoveReason
 from muster.domain.evidence.findings import (
     EventKind,
@@ -96,6 +99,7 @@ def evidence(
         detector=detector,
         version=1,
         fault_key=fault,
+        traits=traits_of(detector, fault),
         gpu_uuid=gpu,
         node_id=NODE,
         severity=severity,
@@ -110,6 +114,12 @@ def evidence(
         is_suspended=is_suspended,
         values=values or {},
     )
+
+
+def as_fault(known: Evidence, fault: str, detector: str | None = None) -> Evidence:
+    """The same evidence of another fault, with its traits."""
+    detector = detector or known.detector
+    return replace(known, detector=detector, fault_key=fault, traits=traits_of(detector, fault))
 
 
 def degraded(name: str, at_ms: int = NOW_MS, *, fault: str | None = None) -> Evidence:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from health.detectors.detector import Tells
 from health.detectors.links.pcie_replays import limit_per_minute
 from health.detectors.ports import port_degraded
 from health.detectors.registry import RULES, TELLS, closings_of, judge_signal
 from muster.domain.evidence.findings import EventKind, Severity, Source
 from muster.domain.evidence.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, signal
 from tests.health.detectors.test_repeats import noted
@@ -54,7 +54,7 @@ def test_at_its_limit_a_rule_finds_its_fault(name: str) -> None:
 STATES = [
     name
     for name, limit in LIMITS.items()
-    if TELLS[limit.key.partition(":")[0]] is Tells.STATE
+    if TELLS[limit.key.partition(":")[0]] is Nature.STATE
     and limit.kind is not HOST_RATES
     and limit.severity is not Severity.INFO
 ]
@@ -123,7 +123,9 @@ def test_of_a_board_for_a_slot_no_nvlinks_are_expected(model: str) -> None:
 
 def test_every_rule_over_states_and_rates_stands_in_the_table() -> None:
     tested = {limit.key.partition(":")[0] for limit in LIMITS.values()}
-    over_events = {rule.name for rule in RULES if rule.tells in {Tells.STATE, Tells.RATE} and rule.reads != "evidence"}
+    over_events = {
+        rule.name for rule in RULES if rule.tells in {Nature.STATE, Nature.RATE} and rule.reads != "evidence"
+    }
     assert over_events - tested == {"throttle_seconds"}, "whose faults are those of clock_events"
 
 

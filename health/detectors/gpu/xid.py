@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.evidence.state import CODE
 from health.evidence.suppression import pending_until
 from health.xid.catalogue import entry_of
 from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading
@@ -21,8 +22,6 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "xid"
 ABOUT: Final = About("an XID, as bad as docs/reference/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
-CODE: Final = "code"
-"""Key in ``values``: the XID."""
 HAS_WORDS: Final = "has_words"
 """Key in ``values`` of an NVLink error that was reported with its text."""
 ASKS_DIAGNOSIS: Final = "asks_diagnosis"

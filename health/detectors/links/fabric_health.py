@@ -7,10 +7,11 @@ none). Like all of the fabric it weighs once it has outlasted ``health.warm_up.o
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "fabric_health"
@@ -76,4 +77,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (*(f"{NAME}:{each.name}" for each in FIELDS), f"{NAME}:{SUMMARY}")
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

@@ -6,10 +6,11 @@ a fabric reports 0, unsupported.
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "fabric_state"
@@ -37,4 +38,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (NOT_READY, FAILED) if has(signal, "fabric_state") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

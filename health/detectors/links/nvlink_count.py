@@ -8,12 +8,13 @@ fabric it weighs once it has outlasted ``health.warm_up.outlast_s``.
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.load.heat import limit_of
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, Finding, GpuSignal, Severity
 from muster.domain.evidence.state_readings import words_in
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "nvlink_count"
@@ -56,4 +57,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (*links, RATE) if has(signal, "nvlink_mb_per_s") else links
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

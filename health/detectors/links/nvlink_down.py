@@ -6,11 +6,12 @@ fault is stated at once and weighs only once it has outlasted ``health.warm_up.o
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
 from muster.domain.evidence.state_readings import words_in
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "nvlink_down"
@@ -64,7 +65,7 @@ def tells_of_nothing(signal: GpuSignal) -> tuple[str, ...]:
     return (TO_NOTHING,) if has(signal, "nvlink_links_to_nothing") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
 TO_NOTHING_DETECTOR: Final = SignalDetector(
-    TO_NOTHING, 1, judge_to_nothing, (EventKind.GPU_STATE,), TO_NOTHING_ABOUT, Tells.STATE, tells_of_nothing
+    TO_NOTHING, 1, judge_to_nothing, (EventKind.GPU_STATE,), TO_NOTHING_ABOUT, Nature.STATE, tells_of_nothing
 )

@@ -6,9 +6,10 @@ any replay or recovery (DCGM warns; a fleet has many, so here it is stated and w
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import link_of, rate_of
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 CRC: Final = "nvlink_crc"
@@ -51,6 +52,6 @@ def _words_of(signal: GpuSignal) -> str:
     return "" if link is None else f" on link {link:.0f}"
 
 
-CRC_DETECTOR: Final = SignalDetector(CRC, 1, judge_crc, (EventKind.GPU_RATES,), CRC_ABOUT, Tells.RATE)
-WINDOWS_DETECTOR: Final = SignalDetector(WINDOWS, 1, judge_windows, (EventKind.GPU_RATES,), WINDOWS_ABOUT, Tells.RATE)
-RISES_DETECTOR: Final = SignalDetector(RISES, 1, judge_rises, (EventKind.GPU_RATES,), RISES_ABOUT, Tells.RATE)
+CRC_DETECTOR: Final = SignalDetector(CRC, 1, judge_crc, (EventKind.GPU_RATES,), CRC_ABOUT, Nature.RATE)
+WINDOWS_DETECTOR: Final = SignalDetector(WINDOWS, 1, judge_windows, (EventKind.GPU_RATES,), WINDOWS_ABOUT, Nature.RATE)
+RISES_DETECTOR: Final = SignalDetector(RISES, 1, judge_rises, (EventKind.GPU_RATES,), RISES_ABOUT, Nature.RATE)

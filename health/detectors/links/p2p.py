@@ -9,10 +9,11 @@ outlasted ``health.warm_up.outlast_s``.
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "p2p"
@@ -55,4 +56,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (NAME,) if has(signal, "p2p_blamed") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

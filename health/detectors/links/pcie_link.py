@@ -6,10 +6,11 @@ wakes up is slow for a moment.
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "pcie_link"
@@ -42,4 +43,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(f"{NAME}:{part}" for part, _ in _PARTS if has(signal, f"pcie_loaded_{part}", f"pcie_max_{part}"))
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

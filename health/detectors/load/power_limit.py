@@ -5,9 +5,10 @@ It is to be watched: it slows a whole gang, but may be deliberate.
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "power_limit"
@@ -31,4 +32,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (NAME,) if has(signal, "power_limit_w", "default_power_limit_w") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

@@ -5,10 +5,11 @@ A window that is held down for the policy's share is a finding; samples miss it 
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from health.detectors.load import clock_events
 from health.detectors.readings import rate_of
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "throttle_seconds"
@@ -34,4 +35,4 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 # HW slowdown has no count of seconds: its causes have.
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_RATES,), ABOUT, Tells.RATE)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_RATES,), ABOUT, Nature.RATE)

@@ -6,8 +6,9 @@ GPU decays.
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "corrected_errors"
@@ -31,4 +32,4 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     )
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_RATES,), ABOUT, Tells.RATE)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_RATES,), ABOUT, Nature.RATE)

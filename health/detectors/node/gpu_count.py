@@ -6,9 +6,10 @@ last GPU is found again; a return is no finding. From ``holds_node_from`` missin
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "gpu_count"
@@ -48,4 +49,4 @@ def _severity_of(missing: float, policy: HealthPolicy) -> Severity:
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_COUNT,), ABOUT)
-STATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_state, (EventKind.HOST_STATE,), ABOUT, Tells.STATE, tells_of)
+STATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_state, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of)

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "host_clock"
@@ -34,6 +35,6 @@ def judge_steps(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 STATE_DETECTOR: Final = SignalDetector(
-    NAME, 1, judge_offset, (EventKind.HOST_STATE,), ABOUT, Tells.STATE, tells_of_offset
+    NAME, 1, judge_offset, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of_offset
 )
-RATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_steps, (EventKind.HOST_RATES,), ABOUT, Tells.RATE)
+RATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_steps, (EventKind.HOST_RATES,), ABOUT, Nature.RATE)

@@ -7,9 +7,10 @@ NVML from answering at all (NVIDIA).
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from muster.domain.evidence.findings import EventKind, Finding, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 PRESSURE: Final = "host_pressure"
@@ -92,9 +93,9 @@ def tells_of_drivers(signal: GpuSignal) -> tuple[str, ...]:
 
 _KINDS: Final = (EventKind.HOST_STATE,)
 PRESSURE_DETECTOR: Final = SignalDetector(
-    PRESSURE, 1, judge_pressure, _KINDS, PRESSURE_ABOUT, Tells.STATE, tells_of_pressure
+    PRESSURE, 1, judge_pressure, _KINDS, PRESSURE_ABOUT, Nature.STATE, tells_of_pressure
 )
-DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _KINDS, DISK_ABOUT, Tells.STATE, tells_of_disk)
+DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _KINDS, DISK_ABOUT, Nature.STATE, tells_of_disk)
 DRIVERS_DETECTOR: Final = SignalDetector(
-    DRIVERS, 1, judge_drivers, _KINDS, DRIVERS_ABOUT, Tells.STATE, tells_of_drivers
+    DRIVERS, 1, judge_drivers, _KINDS, DRIVERS_ABOUT, Nature.STATE, tells_of_drivers
 )

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "node_mismatch"
@@ -68,4 +69,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(f"{NAME}:{reading}" for name, (reading, _) in _WORDS.items() if has(signal, name))
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of)

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import name_in
 from muster.domain.evidence.findings import EventKind, Finding, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "pair_probe"
@@ -26,4 +27,4 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return tuple(found)
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PAIR_PROBE,), ABOUT, Tells.RATE)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PAIR_PROBE,), ABOUT, Nature.RATE)

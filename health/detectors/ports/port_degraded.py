@@ -7,10 +7,11 @@ a receiver (of another VLAN or protocol), so a rise of it is no fault.
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells
+from health.detectors.detector import About, Findings, SignalDetector
 from health.detectors.ports import port_counters
 from health.detectors.readings import rate_of
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_degraded"
@@ -36,4 +37,4 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return port_counters.risen(NAME, signal, Severity.WARNING, policy, over)
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_RATES,), ABOUT, Tells.RATE)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_RATES,), ABOUT, Nature.RATE)

@@ -7,10 +7,11 @@ without a cable never was.
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import PORT_ACTIVE, has, name_in
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_down"
@@ -49,4 +50,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (f"{NAME}:{name_in(signal)}",) if is_told else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_STATE,), ABOUT, Tells.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_STATE,), ABOUT, Nature.STATE, tells_of)

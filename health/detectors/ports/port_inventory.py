@@ -8,10 +8,11 @@ fleet may set a floor. The findings are about the node: it takes no new work whi
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.detectors.readings import has, name_in
 from health.evidence.suppression import outlasting
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 COUNT: Final = "port_count"
@@ -80,11 +81,11 @@ def tells_of_missing(signal: GpuSignal) -> tuple[str, ...]:
 
 
 COUNT_DETECTOR: Final = SignalDetector(
-    COUNT, 1, judge_count, (EventKind.HOST_STATE,), COUNT_ABOUT, Tells.STATE, tells_of_count
+    COUNT, 1, judge_count, (EventKind.HOST_STATE,), COUNT_ABOUT, Nature.STATE, tells_of_count
 )
 RATE_DETECTOR: Final = SignalDetector(
-    RATE, 1, judge_rate, (EventKind.PORT_STATE,), RATE_ABOUT, Tells.STATE, tells_of_rate
+    RATE, 1, judge_rate, (EventKind.PORT_STATE,), RATE_ABOUT, Nature.STATE, tells_of_rate
 )
 MISSING_DETECTOR: Final = SignalDetector(
-    MISSING, 1, judge_missing, (EventKind.PORT_STATE,), MISSING_ABOUT, Tells.STATE, tells_of_missing
+    MISSING, 1, judge_missing, (EventKind.PORT_STATE,), MISSING_ABOUT, Nature.STATE, tells_of_missing
 )

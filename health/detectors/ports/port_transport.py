@@ -5,9 +5,10 @@ It may be congestion, or a program on another host that died: no repetition of i
 
 from typing import Final
 
-from health.detectors.detector import About, Findings, SignalDetector, Tells
+from health.detectors.detector import About, Findings, SignalDetector
 from health.detectors.ports import port_counters
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
+from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_transport"
@@ -32,4 +33,4 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return port_counters.risen(NAME, signal, Severity.WARNING, policy, over)
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_RATES,), ABOUT, Tells.RATE)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_RATES,), ABOUT, Nature.RATE)

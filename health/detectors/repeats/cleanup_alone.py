@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
-from health.detectors.gpu import xid
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
 from health.evidence.index import EVERYTHING, Known, of_detector
+from health.evidence.state import CODE
 from health.evidence.suppression import suppressed
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.policy.health import HealthPolicy
@@ -23,7 +23,7 @@ CLEANUP: Final = 45
 def judge(seen: Seen) -> Findings:
     """Return the finding for an XID 45 without another XID near it among all evidence of its GPU."""
     newest = seen.newest
-    if newest.values.get(xid.CODE) != CLEANUP:
+    if newest.values.get(CODE) != CLEANUP:
         return NO_FINDINGS
     apart_ms = _apart_ms(seen.policy)
     near = seen.known.on(EVERYTHING, newest.last_seen_ms - apart_ms)
@@ -52,7 +52,7 @@ def _apart_ms(policy: HealthPolicy) -> int:
 
 
 def _is_another_xid(evidence: Evidence) -> bool:
-    return evidence.values.get(xid.CODE, CLEANUP) != CLEANUP
+    return evidence.values.get(CODE, CLEANUP) != CLEANUP
 
 
 def _are_near(evidence: Evidence, at_ms: int, apart_ms: int) -> bool:

@@ -4,7 +4,8 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVSENTINEL, Repeat, Seen, num_bursts
-from health.evidence.index import WORSE_THAN_INFO, code_of
+from health.evidence.index import WORSE_THAN_INFO
+from health.evidence.state import code_of
 from muster.domain.evidence.findings import Evidence, Severity
 
 NAME: Final = "fatal_repeats"

@@ -7,7 +7,7 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen, num_bursts, of_codes
-from health.evidence.index import code_of
+from health.evidence.state import code_of
 from muster.domain.evidence.findings import Severity
 
 NAME: Final = "gsp_repeats"

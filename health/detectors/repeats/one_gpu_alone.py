@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats.repeat import TIMES, Seen, comes_again
-from health.evidence.index import code_of
+from health.evidence.state import code_of
 from muster.domain.evidence.findings import Severity
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 

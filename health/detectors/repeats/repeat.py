@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.detectors.detector import About, Findings, counts_for_ms
-from health.evidence.index import Known, Shelf, code_of, of_code
+from health.evidence.index import Known, Shelf, of_code
+from health.evidence.state import code_of
 from health.evidence.suppression import OVERRULED
 from muster.domain.evidence.findings import Evidence, Finding, Severity, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy

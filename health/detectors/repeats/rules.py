@@ -25,7 +25,8 @@ from health.detectors.repeats import (
     sm_exception_repeats,
 )
 from health.detectors.repeats.repeat import Repeat, Seen, counts_as_time
-from health.evidence.index import Known, code_of
+from health.evidence.index import Known
+from health.evidence.state import code_of
 from muster.domain.evidence.findings import Evidence, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy

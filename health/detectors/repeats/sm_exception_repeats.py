@@ -4,7 +4,8 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.repeats.repeat import NVSENTINEL, TIMES, Repeat, Seen, num_bursts
-from health.evidence.index import code_of, of_code_at, place_in_gpu
+from health.evidence.index import of_code_at, place_in_gpu
+from health.evidence.state import code_of
 from muster.domain.evidence.findings import Severity
 
 NAME: Final = "sm_exception_repeats"

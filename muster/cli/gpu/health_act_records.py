@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from health.detectors.traits import traits_of
 from health.replay.stream import Dismissed, Found, Input, KnownBefore, Moving, Overridden, RepairBegan, RepairEnded
 from muster.domain.evidence.findings import Evidence, Finding, Pending, Severity
 from muster.domain.evidence.old_keys import typed_evidence, typed_finding
@@ -45,6 +46,7 @@ def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
         detector=told.detector,
         version=told.version,
         fault_key=told.fault,
+        traits=traits_of(told.detector, told.fault),
         gpu_uuid=_gpu(told.gpu_uuid),
         node_id=NodeId(told.node_id),
         severity=_severity(told.severity),

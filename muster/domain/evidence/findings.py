@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final, Self
 
+from muster.domain.evidence.traits import FaultTraits
 from muster.domain.gpu.metrics import Values
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import EVIDENCE_EDGES, EvidenceState, require_edge
@@ -166,12 +167,14 @@ class Evidence:
     ``values`` holds readings alone. ``closed_at_ms``: when its fault was seen to be over. ``reopened_at_ms``: when the
     fault was last reported again after it was over, or in another boot. ``outlasted_at_ms``: from when on a pending
     fault that lasted weighs. ``is_suspended``: set while the job that caused it is HELD as a suspect program.
+    ``traits``: what judgement has to know of its detector.
     """
 
     id: EvidenceId
     detector: str
     version: int
     fault_key: str
+    traits: FaultTraits
     gpu_uuid: GpuUuid | None
     node_id: NodeId
     severity: Severity

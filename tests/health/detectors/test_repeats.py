@@ -8,9 +8,9 @@ import pytest
 
 from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
 from health.detectors.repeats.repair_repeats import repairs_of
-from health.evidence.evidence import is_open
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
+from health.evidence.state import is_open
 from health.scoring.score import score
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity, Source, Suppression
 from muster.domain.ids import EvidenceId

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from health.detectors.detector import Closing
 from health.detectors.registry import closings_of, judge_signal
-from health.evidence.evidence import close, is_condemning, is_open, join
+from health.evidence.evidence import close, join
+from health.evidence.state import is_condemning, is_open
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, Severity, Source, Trust
 from muster.domain.ids import EvidenceId
 from tests.health.case_factory import (

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from health.detectors.registry import judge_signal
 from health.detectors.repeats.repeat import BURST_MS, TIMES, num_bursts
 from health.evidence.evidence import join, near
-from health.evidence.index import Known, of_code
+from health.evidence.index import Known, of_code, that_may_weigh
 from health.evidence.merge import Place, note
 from health.replay.replay import Replay
-from health.scoring.score import score, that_may_weigh
+from health.scoring.score import score
 from health.standing.gpu_case import GpuCase
 from health.standing.standing import decide, next_look_ms
 from muster.domain.evidence.findings import EventKind, GpuSignal, Source

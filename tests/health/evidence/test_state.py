@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.detectors.detector import Closing
-from health.evidence.evidence import after_maintenance, close, counts, join
+from health.evidence.evidence import after_maintenance, close, join
+from health.evidence.state import counts
 from health.evidence.suppression import is_weightless, outlasted, suppressed, why_weightless
 from muster.domain.evidence.findings import Evidence, Finding, Pending, Suppression
 from muster.domain.evidence.old_keys import KEYS, typed_evidence, typed_finding, with_old_keys

@@ -7,9 +7,10 @@ from itertools import count
 import pytest
 
 from health.detectors.registry import closings_of, judge_signal
-from health.evidence.evidence import close, counts, is_open
+from health.evidence.evidence import close
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
+from health.evidence.state import counts, is_open
 from health.evidence.suppression import outlasted, why_weightless
 from health.scoring.score import score
 from health.standing.node_hold import holding

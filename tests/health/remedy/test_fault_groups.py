@@ -8,14 +8,14 @@ from health.remedy.fault_groups import BUS, DRIVER, LINK, MEMORY, OTHER, fault_g
 from health.xid.catalogue import KNOWLEDGE, entry_of
 from muster.domain.evidence.findings import Severity
 from muster.domain.states import Standing
-from tests.health.case_factory import case, condemning
+from tests.health.case_factory import as_fault, case, condemning
 
 WITHOUT_A_PART = {54, 142}
 """Auxiliary power, and a video encoder: nothing else goes by the same remedy."""
 
 
 def group_of(code: int) -> str:
-    told = replace(condemning("told"), detector="xid", fault_key=f"xid:{code}", values={"code": float(code)})
+    told = replace(as_fault(condemning("told"), f"xid:{code}", "xid"), values={"code": float(code)})
     return fault_group_of(case(Standing.QUARANTINED, told))
 
 

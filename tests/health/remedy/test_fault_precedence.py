@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from health.detectors.past import Past, judged, watched_in
 from health.detectors.registry import judge_signal
-from health.evidence.evidence import counts, is_condemning
 from health.evidence.index import Known
 from health.evidence.merge import Place, note
+from health.evidence.state import counts, is_condemning
 from health.evidence.suppression import OVERRULED, why_weightless
 from health.standing.standing import decide
 from health.xid.catalogue import CATALOGUE

@@ -14,7 +14,19 @@ from muster.domain.ids import EvidenceId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import HealthPolicy, ScorePolicy
 from muster.domain.states import Standing
-from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, SECOND, case, condemning, degraded, evidence
+from tests.health.case_factory import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NOW_MS,
+    POLICY,
+    SECOND,
+    as_fault,
+    case,
+    condemning,
+    degraded,
+    evidence,
+)
 from tests.health.strategies import any_evidence, many_evidences
 
 LINES = POLICY.score
@@ -37,7 +49,7 @@ def test_evidence_weighs_by_its_severity(severity: Severity, value: float) -> No
 def test_what_is_only_to_be_watched_weighs_once_however_often_it_is_logged() -> None:
     logged = [evidence(str(number), at_ms=NOW_MS - number * 10_000) for number in range(50)]
     assert score(logged, POLICY, NOW_MS).value == 92.0
-    of_two_faults = [*logged, *(replace(each, id=EvidenceId(f"{each.id}-92"), fault_key="xid:92") for each in logged)]
+    of_two_faults = [*logged, *(replace(as_fault(each, "xid:92"), id=EvidenceId(f"{each.id}-92")) for each in logged)]
     assert score(of_two_faults, POLICY, NOW_MS).value == 84.0
     assert score([degraded("one"), degraded("two")], POLICY, NOW_MS).value == 30.0, "what is worse weighs each time"
 
@@ -59,7 +71,7 @@ def test_one_fault_again_weighs_once_within_three_minutes_and_within_three_hours
         for name, at_ms in (("first", NOW_MS - gap_ms), ("second", NOW_MS))
     )
     assert [name for name, _ in score([first, second], POLICY, NOW_MS).shares] == weighing
-    another = replace(first, fault_key="xid:110", values={"code": 110.0})
+    another = replace(as_fault(first, "xid:110"), values={"code": 110.0})
     assert score([another, second], POLICY, NOW_MS).value < 40.0, "of two faults each weighs"
 
 

@@ -30,6 +30,7 @@ from tests.health.case_factory import (
     MINUTE,
     NOW_MS,
     POLICY,
+    as_fault,
     case,
     condemning,
     degraded,
@@ -185,7 +186,7 @@ def situations(draw: st.DrawFn) -> Situation:
     found: list[Evidence] = list(draw(st.lists(any_evidence(), max_size=3)))
     is_lost: bool = draw(st.booleans())
     if found and is_lost:
-        found[0] = replace(found[0], detector="gpu_lost", fault_key="gpu_lost")
+        found[0] = as_fault(found[0], "gpu_lost", "gpu_lost")
     if found and standing is Standing.QUARANTINED:  # one whose reasons were all dismissed is out by then
         found[0] = replace(found[0], is_dismissed=False)
     given_evidence = named(found)

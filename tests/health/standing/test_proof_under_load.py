@@ -26,6 +26,7 @@ from tests.health.case_factory import (
     NOW_MS,
     POLICY,
     SECOND,
+    as_fault,
     case,
     evidence,
     fall,
@@ -80,8 +81,8 @@ def of(detector: str, at_ms: int = NOW_MS - 8 * DAY, **values: float) -> Evidenc
     return evidence(detector, Severity.DEGRADED, at_ms=at_ms, detector=detector, fault=detector, values=values)
 
 
-CONTAINED: Final = replace(of("xid", code=94.0), fault_key="xid:94")
-WIDTH: Final = replace(of("pcie_link"), fault_key="pcie_link:width")
+CONTAINED: Final = as_fault(of("xid", code=94.0), "xid:94")
+WIDTH: Final = as_fault(of("pcie_link"), "pcie_link:width")
 
 
 @pytest.mark.parametrize("found", [CONTAINED, WIDTH, of("clock_events"), of("thermal_margin"), of("nvlink_crc")])
@@ -90,7 +91,7 @@ def test_time_alone_does_not_answer_what_shows_under_load(found: Evidence) -> No
     assert decide(suspect(found), NOW_MS, POLICY) is None
 
 
-@pytest.mark.parametrize("found", [replace(of("xid", code=165.0), fault_key="xid:165"), of("fabric_state")])
+@pytest.mark.parametrize("found", [as_fault(of("xid", code=165.0), "xid:165"), of("fabric_state")])
 def test_time_answers_what_needs_no_load(found: Evidence) -> None:
     move = decide(suspect(found), NOW_MS, POLICY)
     assert move is not None

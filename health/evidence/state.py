@@ -1,0 +1,51 @@
+"""Questions about one evidence that its own fields answer: whether it weighs, condemns, is open, lasts.
+
+Score and standing ask these. So nothing here knows a detector (``muster.domain.evidence.traits``).
+"""
+
+from typing import Final
+
+from health.evidence.suppression import WEIGHING
+from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.evidence.traits import LASTING
+
+CODE: Final = "code"
+"""Key in ``values``: the XID."""
+
+
+def counts(evidence: Evidence) -> bool:
+    """Return whether it weighs: it is neither dismissed, suspended, suppressed nor pending."""
+    return evidence.state in WEIGHING
+
+
+def is_open(evidence: Evidence) -> bool:
+    """Return whether no source has seen the fault's end. Evidence of a moment (an XID) decays and is never closed."""
+    return evidence.closed_at_ms is None
+
+
+def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
+    """Return whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
+
+    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended.
+    """
+    return (
+        evidence.severity is Severity.CONDEMNING
+        and evidence.trust is Trust.MEASURED
+        and evidence.gpu_uuid is not None
+        and counts(evidence)
+        and (proof_ms is None or evidence.last_seen_ms >= proof_ms)
+    )
+
+
+def lasts(evidence: Evidence) -> bool:
+    """Return whether its fault stands until its end is seen."""
+    return evidence.traits.nature in LASTING
+
+
+def code_of(evidence: Evidence) -> int | None:
+    """Return the XID, whichever source stated it first.
+
+    A GPU that is lost fell off the bus, also where the log is not read.
+    """
+    code = evidence.values.get(CODE)
+    return evidence.traits.xid if code is None else int(code)

@@ -1,0 +1,48 @@
+"""Traits of a detector's faults: all that score and standing have to know of the rule that found an evidence.
+
+They are data. An evidence gets them when it is made (``health.detectors.traits``), so that no code that judges evidence
+imports a detector.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Nature(StrEnum):
+    """The kind of statement that a rule makes, and so how long its statements are one fault."""
+
+    MOMENT = "moment"
+    """Something that happened. It has no end, it decays."""
+    STANDING = "standing"
+    """A state that every sample shows as long as it stands."""
+    STATE = "state"
+    """A state that is reported when it changes and each hour, until another state is reported."""
+    RATE = "rate"
+    """Too much within a window; stated again as long as it lasts."""
+    REPEAT = "repeat"
+    """A repetition of evidence that is there."""
+
+
+LASTING: Final = frozenset({Nature.STANDING, Nature.STATE})
+"""Natures of faults that stand until their end is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTraits:
+    """The traits of one fault.
+
+    ``shown_as``: the fault key under which a sample shows the same fault. ``weighs_as``: the key that standing faults
+    share where they weigh as one. ``xid``: the XID that the fault is where its values state none.
+
+    ``asks_for_replacement``: no repair of the board lasts. ``is_read_under_load``: its state is read under load alone.
+    ``ends_unseen``: it is stated as long as it stands, and no source states its end.
+    """
+
+    nature: Nature
+    shown_as: str
+    weighs_as: str
+    xid: int | None = None
+    asks_for_replacement: bool = False
+    is_read_under_load: bool = False
+    ends_unseen: bool = False
