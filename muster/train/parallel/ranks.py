@@ -99,11 +99,10 @@ class Ranks(Agreement):
         The groups end here with their threads, not at exit: if a thread of theirs releases the last reference to a
         tensor while the interpreter shuts down, the process aborts ("terminate called without an active exception").
         """
-        if self._group is None:
-            return
-        with contextlib.suppress(RuntimeError):  # another rank has died: then there is no rank to wait for
-            self.max([0])
-        self.beside.end()
-        self.end()
-        meshes.leave()
+        if self._group is not None:
+            with contextlib.suppress(RuntimeError):  # another rank has died: then there is no rank to wait for
+                self.max([0])
+            self.beside.end()
+            self.end()
+        meshes.leave()  # of one rank too: NCCL warns of a group that nothing destroyed
         gc.collect()
