@@ -19,6 +19,7 @@ from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.ledger_file import current_boot_id
+from workers.host.supervisor.proof.remains import what_is_left
 from workers.local.plan import RunFolder, RunPlan
 
 NODE: Final = "this-host"
@@ -107,15 +108,15 @@ class LocalAttempt:
     def record(self) -> dict[str, Any]:
         return self._files.read("exit.json") or {}
 
-    def is_clean(self) -> bool:
-        """Whether nothing of it is left on this machine; waits for the proof."""
+    def left(self) -> str:
+        """Return what of it is left on this machine, as text; empty if nothing is. Wait for the proof."""
         deadline = time.monotonic() + CLEAN_PATIENCE_S
         while True:
             proof = self._files.read("clean.json")
             if proof is None or not proof.get("clean"):
                 proof = supervisor.prove_clean(self.path)
             if proof.get("clean") or time.monotonic() > deadline:
-                return bool(proof.get("clean"))
+                return what_is_left(proof)
             time.sleep(_LOOK_S)
 
     def _say_stop(self) -> None:

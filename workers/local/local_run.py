@@ -141,8 +141,8 @@ class LocalRun:
 
     def _end(self, attempt: LocalAttempt, heard: Heard) -> None:
         verdict = attempt.verdict()
-        if not attempt.is_clean():
-            verdict = ExitVerdict(Cause.LAUNCH_FAILED, "processes of it are left on this machine")
+        if left := attempt.left():
+            verdict = ExitVerdict(Cause.LAUNCH_FAILED, f"after its end there is left on this machine: {left}")
             self._life = _failed(self._life, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
         self._ended.append(_document(self.folder.num_attempts, attempt, verdict, heard))
         if self._life.state is JobState.ACTIVE:

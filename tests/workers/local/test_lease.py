@@ -25,5 +25,5 @@ def test_an_attempt_whose_run_is_gone_ends_with_its_lease(tmp_path: Path) -> Non
     # Nobody calls has_ended, as after kill -9: nothing prolongs the lease.
     wait_until(lambda: supervisor.adopt(attempt.path).state == "exited")
     assert attempt.verdict().cause is Cause.NODE_LOST
-    assert attempt.is_clean()
+    assert attempt.left() == ""
     folder.close()
