@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from agents.probes.nvml import open_nvml_probe
 from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
 from benchmarks.gpu_program import Plan, warm_steps
 from benchmarks.sizes import Sizes
@@ -53,12 +55,21 @@ def measure(size: Size) -> Groups:
     if size.plan is not None:
         yield Stage(1, has_gpu=True).figures(size.plan)
         return
-    pace = pace_plan(torch.cuda.mem_get_info()[1])
+    pace = pace_plan(_memory_bytes())
     for num_gpus in sorted({1, torch.cuda.device_count()}):
         stage = Stage(num_gpus, has_gpu=True)
         yield stage.figures(pace)
         yield stage.figures(replace(pace, rounds=1, is_deterministic=False))
         yield stage.figures(SAVES)
+
+
+def _memory_bytes() -> int:
+    """Return the memory of the smallest GPU, by NVML.
+
+    torch would open a context here, and the supervisor would then rightly find a process that is left on the GPU.
+    """
+    with closing(open_nvml_probe()) as probe:
+        return min(gpu.memory_bytes or 0 for gpu in probe.identify().gpus)
 
 
 def pace_plan(memory_bytes: int) -> Plan:
