@@ -61,7 +61,7 @@ def _figures(done: Sequence[Document]) -> str:
     """Return as text how fast each model's GPUs multiply."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for one in done:
-        rates[one["model"]].append(one["rates"]["gemm_bf16_tflops"])
+        rates[one["model"]].append(one["rates"]["gemm_bf16_sustained_tflops"])
     words = (f"{model}: {median(found):.0f} TFLOP/s in bf16" for model, found in sorted(rates.items()))
     return f"{'; '.join(words)} (medians; simulated); exact sums, memory and copies right"
 

@@ -29,8 +29,9 @@ class Sizes:
     memory_max_bytes: int
     chunk_bytes: int
     rate_edge: int
+    gemm_s: float
     copy_bytes: int
-    rate_rounds: int
+    copy_rounds: int
 
 
 SMALL: Final = Sizes(
@@ -41,8 +42,9 @@ SMALL: Final = Sizes(
     memory_max_bytes=4 * MIB,
     chunk_bytes=MIB,
     rate_edge=128,
+    gemm_s=0.005,
     copy_bytes=4 * MIB,
-    rate_rounds=2,
+    copy_rounds=2,
 )
 """Sizes for simulated GPUs: the same checks, on a CPU, in some tens of milliseconds."""
 FULL: Final = Sizes(
@@ -53,8 +55,9 @@ FULL: Final = Sizes(
     memory_max_bytes=1 << 40,
     chunk_bytes=256 * MIB,
     rate_edge=8192,
+    gemm_s=1.2,
     copy_bytes=1024 * MIB,
-    rate_rounds=10,
+    copy_rounds=10,
 )
 
 
@@ -107,7 +110,13 @@ class Device:
         num_bytes = self._memory_bytes()
         sums += memory.check(self._device, num_bytes, sizes.chunk_bytes)
         self._give_memory_back()
-        found = rates.measure(self._device, edge=sizes.rate_edge, copy_bytes=sizes.copy_bytes, rounds=sizes.rate_rounds)
+        found = rates.measure(
+            self._device,
+            edge=sizes.rate_edge,
+            gemm_s=sizes.gemm_s,
+            copy_bytes=sizes.copy_bytes,
+            rounds=sizes.copy_rounds,
+        )
         return {
             "library": self._library,
             "partial_sums": sums,

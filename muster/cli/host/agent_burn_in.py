@@ -139,6 +139,6 @@ def _page(found: "dict[GpuUuid, Figures | str]", verdicts: "dict[GpuUuid, Verdic
 def _row(uuid: "GpuUuid", figures: "Figures | str", verdict: "Verdict | None") -> dict[str, object]:
     if isinstance(figures, str) or verdict is None:
         return {"gpu": uuid, "verdict": "COULD NOT RUN", "gemm": "", "took": ""}
-    gemm = figures.rates.get("gemm_bf16_tflops")
+    gemm = figures.rates.get("gemm_bf16_sustained_tflops")
     rate = "" if gemm is None else f"{gemm:g}"
     return {"gpu": uuid, "verdict": verdict.outcome.upper(), "gemm": rate, "took": f"{figures.took_s:.2f}"}

@@ -121,7 +121,7 @@ def test_gpus_that_compute_right_are_proved_and_the_one_that_does_not_goes_out(p
     assert "exactly" in wrong.reasons[0]
     assert right.figures is not None
     assert (right.figures["is_simulated"], right.figures["counter_deltas"]["nvlink_replays"]) == (True, 0.0)
-    assert right.figures["rates"]["gemm_bf16_tflops"] > 700
+    assert right.figures["rates"]["gemm_bf16_sustained_tflops"] > 600
 
 
 def test_an_agent_killed_in_the_middle_is_given_its_order_again_when_it_lives_again(place: Place) -> None:
