@@ -1,5 +1,6 @@
 """One host with real programs."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,13 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def host(engine: Engine, tmp_path: Path) -> Iterator[HostCase]:
-    case = HostCase(make_fleet(UnitOfWorkFactory(engine)), tmp_path / "host")
+def job_python() -> str:
+    """The interpreter that runs jobs under torchrun. A module in which no test is about its start has a warm one."""
+    return sys.executable
+
+
+@pytest.fixture
+def host(engine: Engine, tmp_path: Path, job_python: str) -> Iterator[HostCase]:
+    case = HostCase(make_fleet(UnitOfWorkFactory(engine)), tmp_path / "host", python=job_python)
     yield case
     case.close()

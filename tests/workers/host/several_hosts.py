@@ -23,7 +23,7 @@ class Hosts:
 
     def add(self, name: str) -> HostCase:
         fleet = replace(self.fleet, node_id=enrol_host(self.fleet.units, name))
-        self.cases.append(HostCase(fleet, self._folder / name))
+        self.cases.append(HostCase(fleet, self._folder / name, python=self.cases[0].python))
         return self.cases[-1]
 
     def turn_until(self, is_so: Callable[[], bool]) -> None:

@@ -19,6 +19,7 @@ from tests.host_case import HostCase
 from tests.train import tiny_program
 from tests.train.marks import TRAINS
 from tests.train.test_resume import flip
+from tests.warm_python import WarmPython
 from workers.host import supervisor
 
 pytestmark = [*TRAINS, pytest.mark.timeout(500)]
@@ -29,6 +30,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (lambda place: os.truncate(place / "rank-00000.pt", 100), "rank-00000.pt holds 100 bytes instead of"),
     "a missing rank": (lambda place: (place / "rank-00001.pt").unlink(), "rank-00001.pt cannot be read: No such file"),
 }
+
+
+@pytest.fixture
+def job_python(warm_python: WarmPython) -> str:
+    return str(warm_python.daemon)
 
 
 def _checkpoints(host: HostCase, job_id: JobId) -> list[Checkpoint]:

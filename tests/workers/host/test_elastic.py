@@ -18,6 +18,7 @@ from tests.host_case import HostCase
 from tests.train import elastic_program
 from tests.train.elastic_program import GLOBAL_BATCH, NUM_SAMPLES, SEED
 from tests.train.marks import TRAINS
+from tests.warm_python import WarmPython
 from tests.workers.host.several_hosts import Hosts, kill_part
 
 pytestmark = [*TRAINS, pytest.mark.timeout(900)]
@@ -27,6 +28,11 @@ QUICK = Policy(
 )
 NUM_STEPS, HANG_AT, ALONE_UNTIL = 20, 6, 10
 SHAPE = {"min_nodes": 1, "nodes": 2, "gpus_per_node": 2, "ranks_per_node": 1}
+
+
+@pytest.fixture
+def job_python(warm_python: WarmPython) -> str:
+    return str(warm_python.daemon)
 
 
 @dataclass(frozen=True)

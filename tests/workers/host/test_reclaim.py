@@ -13,6 +13,7 @@ from muster.domain.states import JobState, ReclaimOutcome, ReclaimState
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.slow_at_first import slow_at_first
+from tests.warm_python import WarmPython
 
 pytestmark = pytest.mark.timeout(900)
 STEPS = 30
@@ -30,6 +31,11 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     time.sleep(600)
 print(os.environ["MUSTER_RESUME"])
 """
+
+
+@pytest.fixture
+def job_python(warm_python: WarmPython) -> str:
+    return str(warm_python.daemon)
 
 
 def set_notice(host: HostCase, notice_s: float) -> None:

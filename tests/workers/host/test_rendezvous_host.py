@@ -15,6 +15,7 @@ from tests.host_case import HostCase
 from tests.train import elastic_program
 from tests.train.elastic_program import CHECKPOINT_EVERY
 from tests.train.marks import TRAINS, times
+from tests.warm_python import WarmPython
 from tests.workers.host.several_hosts import Hosts, kill_part
 from tests.workers.host.test_elastic import losses_of_one_process, steps_of
 
@@ -22,6 +23,11 @@ pytestmark = [*TRAINS, pytest.mark.timeout(2400)]
 DEATHS = len(times(long=30, short=3))
 NUM_STEPS = (DEATHS + 2) * CHECKPOINT_EVERY
 QUICK = Policy(dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2))
+
+
+@pytest.fixture
+def job_python(warm_python: WarmPython) -> str:
+    return str(warm_python.daemon)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from tests.host_case import HostCase
 from tests.train import tiny_program
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 from workers.host import supervisor
 
 pytestmark = [*TRAINS, pytest.mark.timeout(500)]
@@ -36,6 +37,11 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
 runpy.run_path({tiny_program.__file__!r}, run_name="__main__")
 """
 """After its second commit the first attempt stands still, before it says so."""
+
+
+@pytest.fixture
+def job_python(warm_python: WarmPython) -> str:
+    return str(warm_python.daemon)
 
 
 def generation_at(host: HostCase, step: int) -> Path | None:
