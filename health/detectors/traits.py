@@ -39,7 +39,7 @@ def traits_of(detector: str, fault_key: str) -> FaultTraits:
         shown_as=shows_as(fault_key),
         weighs_as=weighs_as(fault_key),
         xid=OFF_THE_BUS if detector == gpu_lost.NAME else None,
-        asks_for_replacement=fault_key in _REPLACING,
+        needs_replacement=fault_key in _REPLACING,
         is_read_under_load=detector in _READ_UNDER_LOAD,
         ends_unseen=detector in _RATES,
     )

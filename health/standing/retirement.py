@@ -52,7 +52,7 @@ def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | N
 
 
 def asks_for_replacement(evidence: Evidence) -> bool:
-    if evidence.traits.asks_for_replacement:
+    if evidence.traits.needs_replacement:
         return True
     code = evidence.values.get(CODE)
     return evidence.detector == "xid" and code is not None and entry_of(int(code)).action is Action.REPLACE

@@ -22,7 +22,7 @@ from muster.domain.states import EvidenceState
 BEFORE, AFTER = "20261125_0317", "20261126_1340"
 MS = 1_790_000_000_123
 READINGS = {"code": 74.0, "link": 3.0}
-TOLD: dict[str, tuple[dict[str, float], dict[str, Any], EvidenceState]] = {
+CASES: dict[str, tuple[dict[str, float], dict[str, Any], EvidenceState]] = {
     "ev_active": ({}, {}, EvidenceState.ACTIVE),
     "ev_closed": ({"closed_at_ms": MS}, {"closed_at_ms": MS}, EvidenceState.CLOSED),
     "ev_moment": ({"weighs_from_ms": MS}, {"pending": Pending(MS)}, EvidenceState.PENDING),
@@ -92,14 +92,14 @@ def filled(empty: Engine) -> Engine:
     migrate.upgrade(empty.url, BEFORE)
     with empty.begin() as connection:
         connection.exec_driver_sql(ALONE)
-        for name, (keys, _, state) in TOLD.items():
-            told = {
+        for name, (keys, _, state) in CASES.items():
+            columns = {
                 "id": name,
                 "values": json.dumps({**READINGS, **keys}),
                 "is_suspended": state is EvidenceState.SUSPENDED,
                 "is_dismissed": state is EvidenceState.DISMISSED,
             }
-            connection.exec_driver_sql(INSERT, told)
+            connection.exec_driver_sql(INSERT, columns)
     return empty
 
 
@@ -117,8 +117,8 @@ def read(engine: Engine) -> Mapping[str, tuple[EvidenceRow, Evidence]]:
 def test_each_kind_of_key_becomes_typed_fields_and_a_state(filled: Engine) -> None:
     migrate.upgrade(filled.url)
     found = read(filled)
-    assert found.keys() == TOLD.keys()
-    for name, (_, fields, state) in TOLD.items():
+    assert found.keys() == CASES.keys()
+    for name, (_, fields, state) in CASES.items():
         row, evidence = found[name]
         assert (name, row.state, evidence.state) == (name, state, state)
         bare = replace(

@@ -1,7 +1,7 @@
 """The keys in ``values`` by which the release before states the life of a finding or an evidence.
 
 They are read wherever something of that release may arrive: stored rows and signals, exports. Stored rows and signals
-also carry them for one release more, since processes of that release read them meanwhile (decision 44).
+also carry them for one release more, since processes of that release read them meanwhile (decision 45).
 """
 
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ class FaultTraits:
     ``shown_as``: the fault key under which a sample shows the same fault. ``weighs_as``: the key that standing faults
     share where they weigh as one. ``xid``: the XID that the fault is where its values state none.
 
-    ``asks_for_replacement``: no repair of the board lasts. ``is_read_under_load``: its state is read under load alone.
+    ``needs_replacement``: no repair of the board lasts. ``is_read_under_load``: its state is read under load alone.
     ``ends_unseen``: it is stated as long as it stands, and no source states its end.
     """
 
@@ -43,6 +43,6 @@ class FaultTraits:
     shown_as: str
     weighs_as: str
     xid: int | None = None
-    asks_for_replacement: bool = False
+    needs_replacement: bool = False
     is_read_under_load: bool = False
     ends_unseen: bool = False

@@ -37,7 +37,7 @@ def test_a_lost_gpu_fell_off_the_bus_though_no_log_states_it() -> None:
 @pytest.mark.parametrize(
     ("detector", "fault", "trait"),
     [
-        ("row_remap", "row_remap:failure", "asks_for_replacement"),
+        ("row_remap", "row_remap:failure", "needs_replacement"),
         ("pcie_link", "pcie_link:width", "is_read_under_load"),
         ("clock_events", "clock_events:hw_slowdown", "ends_unseen"),
         ("peers", "peers:power_w", "ends_unseen"),
@@ -45,5 +45,5 @@ def test_a_lost_gpu_fell_off_the_bus_though_no_log_states_it() -> None:
 )
 def test_few_faults_have_a_trait_of_their_own(detector: str, fault: str, trait: str) -> None:
     traits = traits_of(detector, fault)
-    own = {name for name in ("asks_for_replacement", "is_read_under_load", "ends_unseen") if getattr(traits, name)}
+    own = {name for name in ("needs_replacement", "is_read_under_load", "ends_unseen") if getattr(traits, name)}
     assert own == {trait}

@@ -49,16 +49,16 @@ def test_a_change_goes_along_a_listed_edge_or_is_refused(origin: EvidenceState, 
             before.changed_to(after)
 
 
-def told(at_ms: int, suppressed_by: frozenset[Suppression], pending: Pending | None) -> Finding:
+def stated(at_ms: int, suppressed_by: frozenset[Suppression], pending: Pending | None) -> Finding:
     of_links = finding("nvlink_down", at_ms=at_ms, detector="nvlink_down")
     return replace(of_links, suppressed_by=suppressed_by, pending=pending)
 
 
 Change = Callable[[Evidence, int], Evidence]
 CHANGES: Final[dict[str, Change]] = {
-    "told": lambda known, at_ms: (
+    "stated": lambda known, at_ms: (
         join(
-            told(at_ms, known.suppressed_by, known.pending and Pending(at_ms + MINUTE)),
+            stated(at_ms, known.suppressed_by, known.pending and Pending(at_ms + MINUTE)),
             [known],
             POLICY,
             at_ms,
@@ -119,8 +119,8 @@ def test_the_keys_of_the_release_before_state_the_same_life(
         reopened_at_ms=reopened_at_ms,
     )
     assert typed_evidence(replace(PLAIN, values=with_old_keys(known))) == known
-    found = replace(told(NOW_MS, suppressed_by, pending), values={"links": 3.0})
-    assert typed_finding(replace(told(NOW_MS, frozenset(), None), values=with_old_keys(found))) == found
+    found = replace(stated(NOW_MS, suppressed_by, pending), values={"links": 3.0})
+    assert typed_finding(replace(stated(NOW_MS, frozenset(), None), values=with_old_keys(found))) == found
 
 
 def test_of_several_reasons_the_first_is_shown() -> None:
@@ -128,11 +128,11 @@ def test_of_several_reasons_the_first_is_shown() -> None:
     assert why_weightless(both) == "its rule is in shadow mode"
 
 
-def test_a_fault_that_was_over_before_it_weighed_waits_again_when_it_is_told_again() -> None:
+def test_a_fault_that_was_over_before_it_weighed_waits_again_when_it_is_stated_again() -> None:
     lapsed = STATES[EvidenceState.LAPSED]
     waits = Pending(NOW_MS + 2 * MINUTE)
     known = join(
-        told(NOW_MS + SECOND, frozenset(), waits), [lapsed], POLICY, NOW_MS + SECOND, EvidenceId("ev_x")
+        stated(NOW_MS + SECOND, frozenset(), waits), [lapsed], POLICY, NOW_MS + SECOND, EvidenceId("ev_x")
     ).evidence
     assert (known.id, known.state, known.pending) == (lapsed.id, EvidenceState.PENDING, waits)
     assert known.reopened_at_ms == NOW_MS + SECOND
