@@ -65,7 +65,7 @@ def quota_kept(over: Verdict, from_ms: int) -> Verdict:
 
 
 def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
-    """Return the verdict for a job for which GPUs are free, but ``limit`` is in use by holds for others.
+    """Return the verdict for a job for which GPUs are free, but ``limit`` is used up by holds of others.
 
     ``held``: the hold for the job, which starts after them; None if it has none.
     """

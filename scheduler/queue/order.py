@@ -65,9 +65,10 @@ def believed_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
 
 
 def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:
-    """Return the queue by tier; then jobs that ran before, which have saved work; overtaken jobs; and by urgency.
+    """Return the queue by tier; within it jobs that ran before first, since they have saved work; then by urgency.
 
-    ``now_ms``: None if unknown; then it is the time at which the last job was queued. ``num_gpus``: of the fleet.
+    A job that enough work overtook is the most urgent. ``now_ms``: None if unknown; then it is the time at which the
+    last job was queued. ``num_gpus``: of the fleet.
     """
     if len(queue) < 2:
         return list(queue)

@@ -15,7 +15,7 @@ from scheduler.reclaim.reclaim import Reclaimer
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """``num_gpus`` of a tenant in a tier, from ``start_ms`` to before ``end_ms``."""
+    """The use of ``num_gpus`` by a tenant in a tier, from ``start_ms`` to before ``end_ms``."""
 
     tenant_id: TenantId
     tier: str

@@ -37,7 +37,7 @@ def _stays(workload: Workload) -> dict[AttemptId, int]:
 
 
 class Reclaimer:
-    """Chooses victims, one beneficiary after another, and remembers what it has chosen in this cycle."""
+    """The reclaim of one cycle, which chooses victims, one beneficiary after another, and remembers the choices."""
 
     def __init__(self, state: FleetState, policy: Policy, workload: Workload) -> None:
         self._state, self._policy, self._now_ms = state, policy, workload.now_ms

@@ -121,7 +121,7 @@ class Reclaims:
         return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
 
     def _stays(self, gpus: Sequence[GpuUuid], victims: Collection[AttemptId]) -> bool:
-        """Return whether other attempts than victims use some of them, and have no known end or continue there."""
+        """Return whether attempts other than victims use some of them without a known end, or jobs continue there."""
         store = self._store
         others = {holder for gpu in gpus if (holder := store.holders.get(gpu)) is not None and holder not in victims}
         lives = [store.attempts[holder] for holder in others]

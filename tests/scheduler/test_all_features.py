@@ -16,7 +16,7 @@ from tests.scheduler.test_ten_properties import after, victims_under_contract
 MANY = settings(max_examples=examples(60))
 ZONES = ("east", "west")
 HOMES = [("p0", "r0"), ("p0", "r0"), ("p0", "r1"), None]
-"""Most nodes stand close together, so that slices can be had; None: where the world has it."""
+"""Most nodes stand close together, so that slices are available; None: where the world has it."""
 EAST = LabelRule(required=(("zone", frozenset({"east"})),))
 NOT_WEST = LabelRule(forbidden=(("zone", frozenset({"west"})),))
 RULES = [
@@ -64,7 +64,7 @@ def asking(one: WaitingJob, rule: PlacementRule) -> WaitingJob:
 
 
 def elastic(one: RunningAttempt, gpus: Sequence[GpuView]) -> RunningAttempt:
-    """Where it has as many GPUs of each of its hosts, it may go on with one of them, or with one more."""
+    """Where it has as many GPUs of each of its hosts, it may continue with one of them, or with one more."""
     parts = parts_of(one.gpus, gpus)
     sizes = {len(part) for _, part in parts}
     if len(sizes) > 1:
@@ -81,7 +81,7 @@ def parts_of(uuids: Sequence[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
 
 
 def places(world: World, decided: Plan) -> list[tuple[WaitingJob, Parts]]:
-    """What is given, and what is promised to beneficiaries of a reclaim."""
+    """Return placed GPUs, and GPUs held for beneficiaries of a reclaim."""
     jobs = {one.job_id: one for one in world.queue}
     given = [(jobs[item.job_id], item.parts) for item in decided.placements]
     promised = {one.beneficiary: one.held for one in decided.reclaims}
@@ -94,10 +94,10 @@ def test_p1_no_gpu_is_given_or_promised_twice(world: World) -> None:
     decided = world.plan()
     found = [(one.job_id, uuid) for one, parts in places(world, decided) for _, part in parts for uuid in part]
     assert len({uuid for _, uuid in found}) == len(found)
-    # A hold ends with its lapse, and with the placement of its job, which is committed before what comes after it.
+    # A hold ends with its lapse, and with the placement of its job, which is committed before all later decisions.
     ended = {one.beneficiary for one in decided.lapses} | {one.job_id for one in decided.placements}
     kept = {uuid: one.job_id for one in world.workload.holds for uuid in one.gpus if one.job_id not in ended}
-    assert all(kept.get(uuid, job_id) == job_id for job_id, uuid in found), "what is held is its job's alone"
+    assert all(kept.get(uuid, job_id) == job_id for job_id, uuid in found), "held GPUs are their job's alone"
     held = {gpu.uuid for gpu in world.gpus if gpu.facts.is_held}
     assert not held & {uuid for item in decided.placements for _, part in item.parts for uuid in part}
     for growth in decided.growths:

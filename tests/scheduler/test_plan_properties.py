@@ -1,4 +1,4 @@
-"""What holds of every plan, on fleets, queues and workloads that nobody chose by hand."""
+"""Properties of every plan, on random fleets, queues and workloads."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -129,7 +129,7 @@ def test_every_reclaim_keeps_the_contract(world: World) -> None:
     by_job = {job.job_id: job for job in world.queue}
     allowance = allowances(world.workload, DEFAULT_POLICY, ())
     lost = Counter[TenantId]()
-    assert len({reclaim.victim for reclaim in decided.reclaims}) == len(decided.reclaims), "nobody is asked twice"
+    assert len({reclaim.victim for reclaim in decided.reclaims}) == len(decided.reclaims), "no victim gets two notices"
     for reclaim in decided.reclaims:
         victim, beneficiary = attempts[reclaim.victim], by_job[reclaim.beneficiary]
         tier = DEFAULT_POLICY.tier(victim.tier)
@@ -156,7 +156,7 @@ def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world:
     attempts = {attempt.attempt_id: attempt for attempt in world.workload.running}
     chosen = [attempts[reclaim.victim] for reclaim in decided.reclaims]
     assert fits(world, [*ending, *chosen])
-    assert not fits(world, ending), "what comes free of its own is waited for"
+    assert not fits(world, ending), "GPUs that become free by themselves are waited for"
     reached = with_level_reached(world, decided)
     assert fits(reached, [*ending, *chosen])
     for victim in chosen:

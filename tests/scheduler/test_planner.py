@@ -1,4 +1,4 @@
-"""The planner: whole gangs, one cohort, admitted and free GPUs alone, and a sentence for those who wait."""
+"""The planner: whole gangs, one cohort, admitted and free GPUs alone, and a reason for each pending job."""
 
 from dataclasses import replace
 

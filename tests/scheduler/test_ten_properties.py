@@ -1,5 +1,6 @@
-"""P1 to P10: what a scheduler of gangs owes whatever the fleet, the queue and what runs; held on worlds that nobody
-chose by hand, the last one against a search of all there is.
+"""P1 to P10: properties of a scheduler of gangs for any fleet, queue and running attempts, on random worlds.
+
+The last one is compared with a search of all possible plans.
 """
 
 from dataclasses import replace
@@ -77,7 +78,7 @@ def test_p1_no_gpu_is_given_twice(world: World) -> None:
     promised = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.held]
     assert len(set(given_out)) == len(given_out)
     assert not held & set(given_out)
-    assert len(set(promised)) == len(promised), "nor promised to two"
+    assert len(set(promised)) == len(promised), "nor held for two"
     assert not set(promised) & set(given_out)
 
 
@@ -199,7 +200,7 @@ def test_p8_the_names_of_the_nodes_change_no_objective(world: World, random: Ran
 
 
 def objective(world: World) -> tuple[int, int, bool]:
-    """Jobs and GPUs placed, and whether somebody is asked to give way."""
+    """Return placed jobs and GPUs, and whether an attempt is reclaimed."""
     decided = world.plan()
     num_gpus = sum(len(uuids) for item in decided.placements for _, uuids in item.parts)
     return len(decided.placements), num_gpus, bool(decided.reclaims)
@@ -258,7 +259,7 @@ def paths_of(state: FleetState, fleet: list[GpuView], chosen: Chosen) -> tuple[t
 
 
 HALVES = st.lists(st.tuples(st.integers(-2, 6), st.integers(-2, 6)), min_size=2, max_size=12)
-"""Who has each half of a host: nobody, one who stays, or a gang, which may lie over several hosts."""
+"""The attempt on each half of a host: none, one that stays, or a gang, which may span several hosts."""
 SLICES = st.sampled_from([(), (Slice("rack", 1),), (Slice("rack", 2),), (Slice("pod", 2), Slice("rack", 1))])
 
 

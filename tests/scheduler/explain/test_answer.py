@@ -1,4 +1,4 @@
-"""What would let a waiting job start at once: each change that is told does, and is tried here."""
+"""Changes that would let a pending job start at once: each reported change does, and is tried here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -31,7 +31,7 @@ MANY = settings(max_examples=examples(100))
 
 
 def fleet(free: list[list[int]], mix: dict[Shape, float], *, is_mixed: bool = False) -> FleetState:
-    """``is_mixed``: with hosts of another width, and one whose place nobody knows."""
+    """``is_mixed``: with hosts of another width, and one of unknown place."""
     gpus = racks({f"r{number}": hosts for number, hosts in enumerate(free)}, pods=PODS)
     if is_mixed:
         gpus += [gpu for number in range(3) for gpu in host(f"t{number}", 4, cohort="t", path=("p0", "r0"))]

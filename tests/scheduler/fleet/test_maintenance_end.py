@@ -1,4 +1,4 @@
-"""When planned work is over: the next window of a node, with those that begin before it ends; who has it held then."""
+"""The end of planned work: the next window of a node, with all windows that begin before its end; the holds by then."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ def under_work(path: str, names: Sequence[str]) -> list[GpuView]:
 
 
 def held_by(backfill: Literal["easy", "conservative"], queue: list[WaitingJob]) -> list[tuple[str, set[str], int, int]]:
-    """Whose place, its hosts, its idle GPUs, and in how many minutes. Rack a is under work for an hour, what runs in
+    """Holds: job, hosts, idle GPUs, and in how many minutes. Rack a is under work for an hour, the attempts in
     rack b ends in two.
     """
     gpus = [*under_work("a", ["a0", "a1"]), *racks({"b": [0, 0], "c": [8]})]
@@ -98,7 +98,7 @@ def fleet_at(hosts: list[Hours], at: int) -> tuple[list[GpuView], Workload]:
 
 @st.composite
 def some_hours(draw: st.DrawFn) -> Hours:
-    """Who runs there is gone before work begins: else it would be told to leave, which nobody foresees."""
+    """Jobs there end before work begins: else they would get stop requests, which no forecast contains."""
     closes = draw(st.sampled_from([-10, 20, 40, 60]))
     opens = draw(st.sampled_from([-5, closes + 25, closes + 55]))
     busy_until = draw(st.sampled_from([0, 0, 10, 30, 50]))

@@ -1,4 +1,4 @@
-"""Nodes that close for planned work: who would still run then goes elsewhere, and is told what would bring it there."""
+"""Nodes that close for planned work: a job that would still run then goes elsewhere, with advice how it could start."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def test_who_waits_for_it_is_told_by_its_token_and_in_words() -> None:
     closes_at = datetime.fromtimestamp((NOW_MS + 60 * MINUTE_MS) / 1000, UTC)
     assert f"the first at {closes_at:%Y-%m-%dT%H:%M:%SZ})" in waiting.why
     assert "with every GPU idle it fits if it ends before hosts close for planned work" in waiting.why
-    assert "even with every GPU idle" not in waiting.why, "which is said of what can never fit"
+    assert "even with every GPU idle" not in waiting.why, "which is the text for jobs that can never fit"
 
 
 def test_who_would_not_fit_without_the_planned_work_either_is_told_so() -> None:
@@ -86,7 +86,7 @@ SPOT = [running("v", of_host("r0h0")), running("w", of_host("r0h1"), saved_minut
 
 
 def test_nobody_has_notice_for_a_job_that_would_not_end_in_time_after_it() -> None:
-    """The notice is two minutes; a victim may leave before, and nobody counts on that."""
+    """The notice is two minutes; a victim may leave before, and no plan counts on that."""
     gang = job("j", gpus=8, tier="reserved")
     late = beside_spot([lasting(gang, 10)], closes_minutes=11.9, attempts=SPOT, reclaims=[])
     assert late.reclaims == ()
@@ -129,7 +129,7 @@ def test_what_ends_within_the_notice_is_waited_for_only_if_the_job_then_ends_in_
 def test_a_place_is_held_where_the_gang_ends_before_the_closing_if_it_starts_by_then(
     backfill: Literal["easy", "conservative"],
 ) -> None:
-    """If it started now it would be over in time in rack r0 too; when that comes free it would not."""
+    """If it started now it would be over in time in rack r0 too; when that becomes free it would not."""
     gpus = racks({"r0": [0, 0], "r1": [0, 0]})
     busy = [
         running(f"{rack}{number}", of_host(f"{rack}h{number}"), tier="on_demand", ends_minutes=minutes)

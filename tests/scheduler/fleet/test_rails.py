@@ -120,7 +120,7 @@ def test_two_gpus_of_one_rail_stand_for_each_other() -> None:
 
 
 def test_hosts_of_one_rail_and_of_many_may_be_mixed() -> None:
-    """23 lanes in all: those of the many begin behind the 16 of the one."""
+    """23 lanes in all: the lanes of the many rails begin after the 16 of the one."""
     free = {"a0": ALL, "a1": [5, 6], "a2": [1, 2], "a3": [5, 6, 7], "a4": [0, 3]}
     labels = dict.fromkeys(("a1", "a2", "a3"), "0,1,2,3,4,5,6,7")
     assert slots(fleet(free, labels), 2, 2, with_rails([0] * 16)) == {"a1": [5, 6], "a3": [5, 6]}
@@ -192,7 +192,7 @@ def test_the_tightest_lanes_break_no_larger_aligned_block_than_they_have_to(free
 
 
 def block_of(free: int, lane: int) -> int:
-    """The size of the largest aligned block of free lanes in which it lies."""
+    """Return the size of the largest aligned block of free lanes that contains it."""
     blocks = [(size, ((1 << size) - 1) << lane // size * size) for size in (8, 4, 2, 1)]
     return next(size for size, block in blocks if free & block == block)
 

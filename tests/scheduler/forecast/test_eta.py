@@ -54,7 +54,7 @@ def test_what_others_like_it_took_bounds_it_where_no_wall_time_is_said() -> None
     assert found.starts == StartRange(NOW_MS + 5 * MINUTE_MS, NOW_MS + 51 * MINUTE_MS)
     said = replace(alike, ends_ms=NOW_MS + 20 * MINUTE_MS)
     found = told(question([job("j", gpus=8)], [said], 1), "j")
-    assert found.starts == StartRange(NOW_MS + 2 * MINUTE_MS, NOW_MS + 21 * MINUTE_MS), "its own word goes first"
+    assert found.starts == StartRange(NOW_MS + 2 * MINUTE_MS, NOW_MS + 21 * MINUTE_MS), "its own wall time goes first"
 
 
 def test_who_outlasts_others_like_it_is_believed_to_take_half_as_long_again() -> None:
@@ -83,7 +83,7 @@ def test_nobody_knows_when_a_job_starts_that_fits_nowhere() -> None:
 
 
 def test_a_job_that_waits_for_planned_work_starts_when_that_is_over() -> None:
-    """On h0 it is done now, on h1 it begins soon; ``long`` would still run by then, and nobody else is there."""
+    """On h0 it is done now, on h1 it begins soon; ``long`` would still run by then, and no other job is there."""
     gpus = [*host("h0", 8, facts=replace(FIT, is_cordoned=True)), *host("h1", 8)]
     over_ms = {NodeId("h0"): NOW_MS + 30 * MINUTE_MS, NodeId("h1"): NOW_MS + 60 * MINUTE_MS}
     closings = {NodeId("h0"): NOW_MS - MINUTE_MS, NodeId("h1"): NOW_MS + 10 * MINUTE_MS}
@@ -103,7 +103,7 @@ def test_a_job_that_waits_for_planned_work_starts_when_that_is_over() -> None:
 
 
 def test_what_a_victim_that_shrinks_keeps_comes_free_for_nobody_at_its_deadline() -> None:
-    """It gives h1 in a minute, and goes on with h0: after 2 hours it is believed to last 13 minutes more."""
+    """It gives h1 in a minute, and continues on h0: after 2 hours it is expected to last 13 minutes more."""
     gang = ElasticGang(
         tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in ("h0", "h1")), 1, 2, gpus_per_node=8
     )
@@ -125,7 +125,7 @@ def test_what_a_victim_that_shrinks_keeps_comes_free_for_nobody_at_its_deadline(
 
 
 def test_who_asks_after_others_is_told_what_one_who_asks_alone_is_told() -> None:
-    """Gangs of two tenants and a tier that is gone, one with a place held for it, on hosts of which some will close."""
+    """Gangs of two tenants and an undefined tier, one with a place held for it, on hosts of which some will close."""
     chance = random.Random(5)  # noqa: S311  # a test that repeats
     attempts = [
         running(f"a{number}", of_host(f"h{number}"), tier="on_demand", minutes=10 * number, ends_minutes=ends)

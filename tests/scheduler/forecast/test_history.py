@@ -1,4 +1,4 @@
-"""What a job is believed to take by its like: for its place in the queue and in gaps, from enough runs alone."""
+"""The run time predicted from similar jobs: for the place in the queue and for backfill, from enough runs alone."""
 
 from dataclasses import replace
 from itertools import pairwise

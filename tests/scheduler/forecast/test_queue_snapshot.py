@@ -1,4 +1,4 @@
-"""Who waits by one plan: alike ones together, as if each were asked by itself."""
+"""The pending jobs of one plan: equal ones together, as if each were computed by itself."""
 
 from dataclasses import replace
 

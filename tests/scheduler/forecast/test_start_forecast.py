@@ -1,4 +1,4 @@
-"""Beyond what is played of a long queue its jobs are told by the work before them."""
+"""Beyond the simulated part of a long queue, starts follow from the work before each job."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Backfill: a place is held for the first that waits, and passed only by who is gone before it is needed."""
+"""Backfill: a place is held for the first pending job, and only jobs that end before its start may use it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -85,7 +85,7 @@ def test_what_is_not_held_is_passed_by_anybody() -> None:
 
 
 def test_four_free_hosts_of_sixteen_are_held_as_far_as_the_gang_needs_them() -> None:
-    """The rest ends in an hour: who ends before passes; who does not passes where the gang leaves hosts over."""
+    """The rest ends in an hour: jobs that end before may start; others only where the gang leaves hosts over."""
     fleet = racks({"r0": [8] * 4 + [0] * 12})
     busy = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", ends_minutes=60) for n in range(4, 16)]
     behind = [waiting("short", nodes=2, wall=50), waiting("long", nodes=2, wall=90)]
@@ -102,7 +102,7 @@ def test_two_that_pass_do_not_take_the_same_gpus() -> None:
 
 
 def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
-    """Of four hosts two come free in an hour, and a short job takes a third: the fourth is not for one of 20 hours."""
+    """Of four hosts two are free in an hour, and a short job takes a third: the fourth is not for one of 20 hours."""
     fleet = racks({"r0": [0, 0, 8, 8]})
     busy = [running("a0", [*of_host("r0h0"), *of_host("r0h1")], tier="on_demand", ends_minutes=60)]
     gang, long = waiting("gang", nodes=4, ago=30, wall=60), waiting("long", wall=20 * 60)
@@ -113,13 +113,13 @@ def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
     decided = decide(fleet, [waiting("short", ago=600, wall=90), gang, long], busy)
     assert (placed(decided), decided.holds[0].until_ms) == (["short"], NOW_MS + 90 * MINUTE_MS)
     decided = decide(fleet, [waiting("endless", ago=600_000), gang, long], busy)
-    assert placed(decided) == ["endless", "long"], "of one nobody knows the end: nothing can be promised"
+    assert placed(decided) == ["endless", "long"], "one end is unknown: nothing can be held"
 
 
 @given(st.data())
 @settings(max_examples=examples(60))
 def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.DataObject) -> None:
-    """Whatever is placed beside it, the head's place is held no later than if those alone ran that were before it."""
+    """Whatever is placed next to it, the head's place starts no later than with only the jobs before it."""
     num_hosts = data.draw(st.integers(3, 6))
     num_busy = data.draw(st.integers(1, num_hosts - 1))
     fleet = racks({"r0": [0] * num_busy + [8] * (num_hosts - num_busy)})
@@ -162,7 +162,7 @@ def test_without_a_known_end_nothing_is_held_before_the_gang_starves() -> None:
     old = waiting("gang", nodes=2, ago=DAY_MINUTES)
     decided = decide(FLEET, [old, small], busy)
     assert placed(decided) == []
-    assert decided.holds[0].until_ms == NOW_MS + 90 * MINUTE_MS, "it is believed to run as long again"
+    assert decided.holds[0].until_ms == NOW_MS + 90 * MINUTE_MS, "it is expected to run as long again"
 
 
 def test_a_gang_that_never_fits_holds_nothing() -> None:
@@ -250,7 +250,7 @@ def test_a_hold_ends_when_reclaim_would_help() -> None:
 def test_nobody_delays_the_start_that_was_promised(
     hosts: list[tuple[int, float | None]], jobs: list[tuple[int, int, float | None, int]]
 ) -> None:
-    """At the promised moment, with everything gone that said it would be, the gang's own GPUs are free."""
+    """At the hold's time, once every job with a wall time until then has ended, the gang's own GPUs are free."""
     fleet = racks({"r0": [free for free, _ in hosts]})
     attempts = [
         running(f"a{n}", of_host(f"r0h{n}", 8 - free, free), tier="on_demand", minutes=45, ends_minutes=ends)
@@ -268,5 +268,5 @@ def test_nobody_delays_the_start_that_was_promised(
             wall_s = walls[item.job_id]
             assert not on_held or (wall_s is not None and NOW_MS + wall_s * 1000 <= held.until_ms)
     promised = [uuid for held in decided.holds for uuid in held.gpus]
-    assert len(promised) == len(set(promised)), "what is held for one is held for nobody else"
+    assert len(promised) == len(set(promised)), "GPUs that are held for one job are held for no other"
     assert sorted([*placed(decided), *(item.job_id for item in decided.waiting)]) == sorted(walls)

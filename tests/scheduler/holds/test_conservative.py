@@ -1,4 +1,4 @@
-"""Conservative backfill: each that waits has a place from a moment on, and nobody behind it moves that."""
+"""Conservative backfill: each pending job has a place from a time on, and no job behind it moves that."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ def test_a_gang_makes_room_beside_itself_where_it_starts_no_later() -> None:
     long = {uuid for item in decided.placements if item.job_id == "long" for _, uuids in item.parts for uuid in uuids}
     assert len(held.gpus) == 112
     assert not long & set(held.gpus)
-    assert "0 of the 112 that it will start on are idle" in why(decided, "gang"), "it is told of its new place"
+    assert "0 of the 112 that it will start on are idle" in why(decided, "gang"), "its report has the new place"
     assert len(taken) == 32
 
 
@@ -130,9 +130,9 @@ def test_of_one_whose_end_nobody_knows_nobody_has_its_gpus_after_it() -> None:
     decided = decide(TWO, queue, [busy("a", "r0h1", 60)])
     assert (placed(decided), starts(decided)) == (["brief"], {"endless": 60})
     unknown = decide(TWO, queue, [busy("a", "r0h1", None)])
-    assert starts(unknown) == {}, "nobody knows when it comes free"
+    assert starts(unknown) == {}, "its end is unknown"
     starving = decide(TWO, queue, [busy("a", "r0h1", None)], policy_of(starvation_s=3600.0))
-    assert starts(starving) == {"endless": 120}, "what runs has run so long already"
+    assert starts(starving) == {"endless": 120}, "the attempts have run so long already"
 
 
 def test_a_place_is_looked_for_within_the_window_and_for_so_many() -> None:
@@ -145,7 +145,7 @@ def test_a_place_is_looked_for_within_the_window_and_for_so_many() -> None:
 
 
 def test_a_quota_lets_one_start_when_what_its_tenant_has_before_is_over() -> None:
-    """Its tenant may hold 16 GPUs: what runs has 8, the first 8 in an hour; the second waits until one of them ends."""
+    """Its tenant may have 16 GPUs and has 8. The first job starts in an hour; the second waits for another end."""
     fleet = racks({"r0": [0, 0, 0, 0]})
     own = replace(busy("a0", "r0h0", 300), tenant_id=TenantId("waiter"))
     attempts = [own, *(busy(f"a{n}", f"r0h{n}", 60) for n in range(1, 4))]
@@ -163,7 +163,7 @@ def test_a_start_does_not_use_up_the_quota_of_one_that_has_a_place() -> None:
     tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(guaranteed=0, borrowable=None, ceiling=16)})
     decided = decide(fleet, queue, attempts, tenancy=tenancy)
     assert (placed(decided), starts(decided)) == ([], {"first": 60, "second": 90})
-    assert placed(decide(fleet, queue, attempts)) == ["second"], "without a quota it would be placed beside"
+    assert placed(decide(fleet, queue, attempts)) == ["second"], "without a quota it would be placed at once"
 
 
 def test_nobody_is_booked_on_what_closes_before_it_ends() -> None:
@@ -231,7 +231,7 @@ Span = tuple[JobId, int, int, tuple[GpuUuid, ...]]
 
 
 def spans(world: World, decided: Plan) -> list[Span]:
-    """Who is to be where, from when until when: what runs, what is placed, and what is booked."""
+    """Yield each job's GPUs from when until when: running attempts, placements and holds."""
     jobs = {one.job_id: one for one in world.queue}
 
     def end_ms(name: JobId, start_ms: int) -> int:
@@ -296,7 +296,7 @@ def passed_to(world: World, decided: Plan, at_ms: int) -> World:
 @settings(max_examples=examples(150))
 @given(worlds())
 def test_from_cycle_to_cycle_no_start_moves_later_but_by_one_before_it_that_starts_sooner(world: World) -> None:
-    """Each cycle finds all places anew: at the same moment, or at the next at which anything ends or is to start."""
+    """Each cycle finds all places again: at the same moment, or at the next at which anything ends or is to start."""
     decided = world.plan()
     for _ in range(8):
         promised = {held.job_id: held.until_ms for held in decided.holds}
@@ -333,7 +333,7 @@ def test_a_question_about_one_that_waits_leaves_the_state_as_it_was(world: World
 @settings(max_examples=examples(60))
 @given(test_plan_properties.worlds())
 def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test_plan_properties.World) -> None:
-    """I1, I4 and I5 of what is placed, booked and reclaimed; what is decided stands when it is asked again."""
+    """I1, I4 and I5 for placements, holds and reclaims; a second plan decides the same."""
     levels = test_plan_properties.LEVELS
     decided = plan(mixed.gpus, mixed.queue, CONSERVATIVE, mixed.workload, levels=levels)
     jobs, by_uuid = {one.job_id: one for one in mixed.queue}, {gpu.uuid: gpu for gpu in mixed.gpus}
@@ -346,7 +346,7 @@ def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test
     for held in decided.holds:
         views = [by_uuid[uuid] for uuid in held.gpus]
         wanted = jobs[held.job_id]
-        assert not set(held.gpus) & set(reclaimed), "what is reclaimed for one is booked for nobody"
+        assert not set(held.gpus) & set(reclaimed), "GPUs that are reclaimed for one job are held for no other"
         assert len({view.cohort_key for view in views}) == 1
         assert wanted.fewest_gpus <= len(views) <= wanted.nodes * wanted.gpus_per_node
         if wanted.required_level is not None:

@@ -1,4 +1,4 @@
-"""Quota that is kept for who waits: GPUs on their way to one job let no other of its tenant, or department, in."""
+"""Quota that is kept for pending jobs: GPUs held for one job count for its tenant and department."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ def spot_on(*hosts: str) -> list[RunningAttempt]:
 def decide(
     queue: Sequence[WaitingJob], tenancy: Tenancy, reclaims: Sequence[StandingReclaim] = (), num_free: int = 0
 ) -> Plan:
-    """Spot jobs run on r0h0 and r0h1; ``num_free`` hosts are idle beside these."""
+    """Spot jobs run on r0h0 and r0h1; ``num_free`` more hosts are idle."""
     attempts = spot_on("r0h0", "r0h1")
     fleet = racks({"r0": [0, 0, *[8] * num_free]})
     return plan(fleet, list(queue), DEFAULT_POLICY, workload(attempts, tenancy, reclaims))
@@ -86,7 +86,7 @@ def test_whoever_comes_first_the_beneficiary_of_an_earlier_cycle_has_the_quota()
 
 
 def test_an_earlier_reclaim_keeps_its_quota_from_who_comes_before_in_the_queue() -> None:
-    """Else the victim would leave, and its GPUs find nobody who may have them."""
+    """Else the victim would leave, and no job could have its GPUs."""
     begun = [standing("on-r0h0", "first", of_host("r0h0"))]
     decided = decide([reserved("second", at=-1), reserved("first")], at_most(8), begun)
     assert (decided.placements, decided.reclaims, decided.withdrawals, decided.lapses) == ((), (), (), ())
@@ -203,7 +203,7 @@ def test_on_the_quota_of_a_held_gang_only_who_is_gone_before_runs() -> None:
 
 
 def test_what_the_gang_leaves_of_its_quota_others_may_have() -> None:
-    """Its tenant may hold four hosts and has one: once that is back, there is one left beside the gang's three."""
+    """Its tenant may hold four hosts and has one: once that is back, there is one more than the gang's three."""
     gang = replace(waiting("gang", nodes=3, ago=600, wall=60), required_level="rack")
     for ends, passes in [(30, True), (60, True), (90, False), (None, False)]:
         attempts = [busy("r1h0", "waiter", ends), *map(busy, ("r0h0", "r0h1", "r0h2"))]
@@ -252,7 +252,7 @@ def test_of_two_gangs_one_alone_is_held_for_whom_the_quota_lets_start() -> None:
 
 
 def test_one_that_its_quota_keeps_waiting_has_it_kept_once_enough_work_has_passed_it() -> None:
-    """The tenant holds 8 of 16; the gang starts when those are back, and nobody takes the other 8 beyond then."""
+    """The tenant holds 8 of 16; the gang starts when those are back, and no job takes the other 8 beyond then."""
     attempts, limit = [busy("r0h0", "waiter")], at_most(16, tier="on_demand")
     for passed, wall, passes in [
         (ENOUGH, 59, True),
@@ -270,9 +270,9 @@ def test_it_is_kept_within_a_department_and_where_nobody_knows_when_those_before
     gang = waiting("gang", nodes=2, ago=600, wall=60, tenant="one", passed=ENOUGH)
     small = waiting("small", tenant="other", wall=60)
     limit = at_most(16, "department", "on_demand")
-    assert placed(on_three([gang, small], [busy("r0h0", "other")], limit)) == ["small"], "it is gone by then"
+    assert placed(on_three([gang, small], [busy("r0h0", "other")], limit)) == ["small"], "it has ended by then"
     assert placed(on_three([gang, replace(small, expected_s=3660.0)], [busy("r0h0", "other")], limit)) == []
-    believed = [busy("r0h0", "other", ends=None)]  # it has run for two hours, and so is believed to run two more
+    believed = [busy("r0h0", "other", ends=None)]  # it has run for two hours, and so is expected to run two more
     assert placed(on_three([gang, replace(small, expected_s=7200.0)], believed, limit)) == ["small"]
     assert placed(on_three([gang, replace(small, expected_s=7260.0)], believed, limit)) == []
 
@@ -321,5 +321,5 @@ def test_who_waits_for_quota_that_is_kept_is_told_the_wall_time_that_ends_before
     decided = plan_on(state, asked.queue, BOUNDED, asked.workload)
     assert told(decided, "small").verdict.binding is WaitReason.QUOTA
     changes = answer(state, asked, decided, small, 30.0).changes
-    assert Change("wall_time_s", 3510.0) in changes, "beside its grace, and a minute to type it"
+    assert Change("wall_time_s", 3510.0) in changes, "without its grace, and a minute to type it"
     assert {change.field for change in changes} == {"wall_time_s", "tier"}, "a larger fleet would not let it start"

@@ -1,4 +1,4 @@
-"""Spares: as many hosts as fail at once, kept from who could not give them back, open to gangs that lost a host."""
+"""Spares: as many hosts as fail at once, closed to jobs that no rule reclaims, open to gangs that lost a host."""
 
 from dataclasses import replace
 from math import comb, exp
@@ -112,7 +112,7 @@ def test_of_more_lent_hosts_than_are_kept_the_others_are_reclaimed() -> None:
     gpus = hold(SIX, [uuid for attempt in (*FIRM[:3], *lent) for uuid in attempt.gpus])
     workload = Workload(NOW_MS, (*FIRM[:3], *lent), (promised,), failures_per_gpu_hour=TWO_OF_SIX)
     again = plan(gpus, [job("j", gpus=8), job("k", gpus=8, at=1)], KEEPS, workload)
-    assert (again.reclaims, again.withdrawals) == ((), ()), "what is promised to one is no spare, and the rest are"
+    assert (again.reclaims, again.withdrawals) == ((), ()), "held GPUs are no spares, and the rest are"
 
 
 def test_a_gang_that_lost_a_host_reclaims_a_lent_one_and_spot_may_wait_for_it() -> None:
@@ -193,7 +193,7 @@ def test_where_no_gang_asks_for_a_kind_fewer_hosts_of_each_kind_do() -> None:
         for gpu in host(f"h{number}", 8, path=("r0",))
     ]
     assert len(kept_in(gpus, tiers(mixed=()))) == 12
-    assert len(kept_in(gpus, tiers(mixed=("spot",)))) == 12, "spot gives way, and is not who they are for"
+    assert len(kept_in(gpus, tiers(mixed=("spot",)))) == 12, "spot is reclaimed, and is no protected tier"
     assert len(kept_in(gpus, tiers(mixed=("reserved", "on_demand")))) == spares_needed(12, 96, TWO_OF_SIX, P99) == 2
     assert len(kept_in(gpus, tiers(mixed=("on_demand",)))) == 12, "a reserved gang is still of one kind"
 

@@ -34,7 +34,7 @@ def test_water_fills_the_pool_or_every_cap_and_nobody_has_more_for_its_weight_th
         assert -1e-9 <= share <= cap + 1e-9
         if share < cap - 1e-6:
             others = [other / heavy for other, heavy in zip(shares, weights, strict=True)]
-            assert share / weight >= max(others) - 1e-6, "who has not enough has as much for its weight as anybody"
+            assert share / weight >= max(others) - 1e-6, "a tenant in need has no less for its weight"
 
 
 def test_shares_go_by_weight_and_what_one_leaves_goes_by_weight_to_the_others() -> None:
@@ -143,7 +143,7 @@ def test_one_heavy_user_among_many_tenants_leaves_shares_for_all() -> None:
 @settings(max_examples=examples(150))
 @given(worlds(), st.randoms(use_true_random=False))
 def test_who_waits_stands_in_the_plan_as_its_turns_put_the_queue_in_order(world: World, chance: Random) -> None:
-    """So whoever shows the queue needs to know no more of a plan than each job's turn."""
+    """So a view of the queue needs no more of a plan than each job's turn."""
     queue = [replace(one, tenant_id=chance.choice((A, B, TenantId("t")))) for one in world.queue]
     decided = replace(world, queue=queue).plan()
     turns = {one.job_id: one.turn for one in decided.waiting}

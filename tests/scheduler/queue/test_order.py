@@ -1,4 +1,4 @@
-"""The order of the queue: short before long, each earlier the longer it waits, and nobody is passed for ever."""
+"""The order of the queue: short before long, each earlier the longer it waits, and no job is overtaken without end."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Lending taken back: within a guarantee, from who is over its own, where the tree parts; never a mere swap."""
+"""Lending taken back: within a guarantee, from tenants over theirs, where the tree parts; never a mere swap."""
 
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def test_not_past_its_own_guarantee_and_not_out_of_anothers() -> None:
 
 
 def test_the_cap_is_not_blamed_where_its_end_would_change_nothing() -> None:
-    """Both bind: in an hour the cap would let go, and what is guaranteed to others still would not."""
+    """Both bind: in an hour the cap would allow it, and the guarantees of others still would not."""
     for guarantee, binding in ((24, WaitReason.GUARANTEES), (16, WaitReason.RECLAIM_CAP)):
         tenancy = guaranteed(lender=32, borrower=guarantee)
         (told,) = decided(FOUR, [wanting(LENDER, 2)], tenancy, DEFAULT_POLICY).waiting
@@ -137,7 +137,7 @@ def test_whoever_took_back_is_within_its_guarantee_and_whoever_gave_was_over_its
 
 
 def test_who_shrinks_for_another_still_has_what_it_keeps() -> None:
-    """A tenant that gives one host of three to a reclaim holds the others, told or not: they fill its guarantee."""
+    """A tenant that gives one host of three to a reclaim holds the others, notified or not: they fill its guarantee."""
     given, kept = FLEXIBLE.gpus[:8], FLEXIBLE.gpus[8:]
     gives = StandingReclaim(FLEXIBLE.attempt_id, JobId("urgent"), NOW_MS + MINUTE_MS, given, kept)
     told = replace(FLEXIBLE, is_stopping=True, ends_ms=NOW_MS + MINUTE_MS)
@@ -181,7 +181,7 @@ def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> N
     assert "its tenant, or the tenant's department, would hold more than is guaranteed in this tier" in told.why
     queue = [wanting(LENDER, 2), wanting(TEAM, 2, name="theirs")]
     mine, theirs = decided(FOUR, queue, guaranteed(lender=15)).waiting
-    assert "guaranteed" in mine.why, "it asks for the same and is told otherwise"
+    assert "guaranteed" in mine.why, "it requests the same and gets another reason"
     assert "guaranteed" not in theirs.why, "nothing was ever guaranteed to it"
 
 

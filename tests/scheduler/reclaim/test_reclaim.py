@@ -1,4 +1,4 @@
-"""Reclaim as a contract: who gives, to whom, at what cost, and when it is waited for, refused or withdrawn."""
+"""Reclaim as a contract: victims, beneficiaries and costs, and when it is waited for, refused or withdrawn."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_what_is_held_goes_to_its_beneficiary_and_nobody_else() -> None:
     held = standing("gone", "gang", [*of_host("r0h0"), *of_host("r0h1")])
     decided = decide(racks({"r0": [8, 8]}), queue, [], reclaims=[held])
     assert [placement.job_id for placement in decided.placements] == ["gang"]
-    assert decided.withdrawals == (), "its victim has let go: there is nothing to give back"
+    assert decided.withdrawals == (), "its victim has released its GPUs: there is nothing to give back"
 
 
 def test_a_beneficiary_waits_for_its_reclaim_and_notifies_nobody_twice() -> None:
@@ -297,7 +297,7 @@ def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() ->
         "2 hosts with 8 GPUs free" in told.why
     )
     (alone,) = decide(racks({"r0": [8, 8]}), [wish], [replace(attempts[0], tier="reserved"), firm]).waiting
-    assert "reclaim" not in alone.why, "nobody is there who would give way"
+    assert "reclaim" not in alone.why, "there is no candidate"
     (never,) = decide(racks({"r0": [8]}), [wish], attempts[:1]).waiting
     assert "reclaim" not in never.why, "it would not fit into an idle fleet either"
 

@@ -1,4 +1,4 @@
-"""Elastic victims: they give hosts and go on smaller, before any gang has to end, and never below their fewest."""
+"""Elastic victims: they give hosts and continue with fewer before any gang has to end, never below their fewest."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_an_elastic_gang_gives_its_last_host_although_another_gang_would_lose_le
 
 @pytest.mark.parametrize("factor", [0, 10])
 def test_the_runner_up_takes_others_than_the_choice(factor: float) -> None:
-    """Whole, it would be the cheapest as well; where nobody else would do there is none."""
+    """Whole, it would be the cheapest as well; if no other suffices there is no runner-up."""
     policy = Policy(reclaim=ReclaimPolicy(shrink_cost_factor=factor))
     small = elastic("e", ["r0h0", "r0h1"], 1)
     (alone,) = decide(racks({"r0": [8, 8]}), [GANG], [small], policy=policy).reclaims
@@ -82,7 +82,7 @@ def test_unless_that_loses_too_many_times_as_much(factor: float, victim: str) ->
 
 
 def test_beside_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare() -> None:
-    """Four of six hosts are wanted: one gang of three ends, and the elastic one of three goes on with its fewest."""
+    """Four of six hosts are needed: one gang of three ends, and the elastic one of three continues with its fewest."""
     attempts = [
         elastic("e", ["r0h0", "r0h1", "r0h2"], 2),
         running("v", [uuid for host in ("r0h3", "r0h4", "r0h5") for uuid in of_host(host)], tenant="other"),
@@ -193,13 +193,13 @@ def test_what_it_keeps_comes_free_to_nobody_else() -> None:
     again = decide(racks({"r0": [8, 8, 8]}), queue, attempts, reclaims=[standing])
     assert again.reclaims == ()
     assert not again.withdrawals
-    assert not any("come free" in waiting.why for waiting in again.waiting if waiting.job_id == "next")
+    assert not any("become free" in waiting.why for waiting in again.waiting if waiting.job_id == "next")
 
 
 @settings(max_examples=examples(150))
 @given(st.data())
 def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
-    """P4 for hosts: no host that is given could have stayed; nobody goes below its fewest; the cap holds."""
+    """P4 for hosts: no host that is given could have stayed; no gang goes below its fewest; the cap holds."""
     names = [f"r{rack}h{number}" for rack in range(2) for number in range(4)]
     gpus = racks({"r0": [8] * 4, "r1": [8] * 4})
     owners = data.draw(st.lists(st.sampled_from(["e", "f", None]), min_size=8, max_size=8))
@@ -228,7 +228,7 @@ def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
             replace(attempt, gpus=tuple(u for u in attempt.gpus if u not in given), elastic=None)
             for attempt in attempts
         ]
-        assert decide(gpus, [gang], freed).placements, "together they make room"
+        assert decide(gpus, [gang], freed).placements, "together they free enough"
 
 
 def test_for_slices_it_gives_the_hosts_that_complete_one() -> None:

@@ -161,7 +161,7 @@ def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: lis
 @settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, size=st.sampled_from([2, 4, 8]))
 def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: list[int], size: int) -> None:
-    """By some of its holders who suffice together, and by nobody who costs more than one who does alone."""
+    """Some attempts of the host suffice together, and none of them costs more than one that suffices alone."""
     asked, state = candidates(owners, costs), full_fleet()
     shares = shares_of(state, asked.owner, len(costs))
     prices = victims._prices(shares, asked, np.full(state.layout.num_cells, size), most=1)
@@ -179,7 +179,7 @@ def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: l
 
 
 def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> None:
-    """The cheapest host has two of one tenant, who may not lose both: the others of its rack make the slice."""
+    """The cheapest host has two of one tenant, which may not lose both: the others of its rack make the slice."""
     asked = Candidates(
         np.repeat([0, 1, 2, 3, 4, -1], [4, 4, 8, 8, 8, 64]),
         np.array([1.0, 1.0, 9.0, 2.0, 9.0]),
@@ -216,7 +216,7 @@ def test_what_the_gang_is_expected_to_lose_on_weak_hosts_decides_between_victims
     covers = cheapest_covers(state, week, asked)
     assert (covers[0].weighed if covers else np.inf) == pytest.approx(least, rel=1e-12)
     if covers:
-        assert covers[0].cost == pytest.approx(round(least / 200) * 200), "no victim who loses more is taken for it"
+        assert covers[0].cost == pytest.approx(round(least / 200) * 200), "no victim that loses more is chosen instead"
 
 
 def test_of_hosts_for_the_same_cost_the_sound_one_is_freed_but_for_a_job_that_prefers_weak_ones() -> None:
@@ -230,7 +230,7 @@ def test_of_hosts_for_the_same_cost_the_sound_one_is_freed_but_for_a_job_that_pr
 
 
 def test_of_many_candidates_all_are_found_where_all_are_needed() -> None:
-    # 48 attempts, four a host. Beside the first of a host the others make it dearer, so hosts are looked at again.
+    # 48 attempts, four a host. After the first of a host the others make it dearer, so hosts are read again.
     costs = [1 + 7 * victim % 60 for victim in range(48)]
     owner = np.arange(96, dtype=np.int64) // 2
     asked = Candidates(owner, np.array(costs, dtype=np.float64), [2] * 48, [0] * 48, {0: 96.0})

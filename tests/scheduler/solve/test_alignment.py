@@ -1,4 +1,4 @@
-"""How a job's ranks would stand, held against plain loops over ranks, and in words."""
+"""The alignment of a job's ranks, compared with plain loops over ranks, and its text."""
 
 from itertools import product
 

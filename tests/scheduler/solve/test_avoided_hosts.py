@@ -24,7 +24,7 @@ def test_a_gang_waits_for_other_hosts_while_there_are_any() -> None:
 
 
 def test_where_every_rack_has_a_host_at_fault_one_of_them_is_had_back() -> None:
-    """It had run in both, and both times a host failed it: it would wait for ever in a fleet that is idle."""
+    """It had run in both, and both times a host failed it: it would wait without end in a fleet that is idle."""
     gpus = racks({"r0": [8, 8], "r1": [8, 8]})
     wanted = avoiding(job("j", nodes=2, gpus=8, required="rack"), "r0h0", "r1h1")
     assert nodes_of(gpus, wanted) == {"r1h0", "r1h1"}

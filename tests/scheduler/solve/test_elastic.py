@@ -1,4 +1,4 @@
-"""Elastic gangs: as many hosts as there are of those wished for, never fewer than the fewest; who grows, and when."""
+"""Elastic gangs: as many of the requested hosts as there are, never fewer than the fewest; and growth."""
 
 from dataclasses import replace
 

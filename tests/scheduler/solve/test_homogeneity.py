@@ -1,4 +1,4 @@
-"""A tier says in what the GPUs of its gangs must be alike; what one tier takes is gone for the others."""
+"""A tier states in what the GPUs of its gangs must be alike; GPUs that one tier takes are not free for others."""
 
 from dataclasses import replace
 
@@ -189,7 +189,7 @@ BY_ALL = EASIER.model_copy(
 
 @st.composite
 def busy_fleets(draw: st.DrawFn) -> tuple[list[GpuView], list[RunningAttempt], list[Parts]]:
-    """Hosts of four of which one board or more may be another's, what runs there, and parts of what ran on the rest."""
+    """Hosts of four of which one board or more may be another's, attempts there, and parts of ended attempts."""
     gpus: list[GpuView] = []
     attempts: list[RunningAttempt] = []
     last: list[Parts] = []

@@ -1,4 +1,4 @@
-"""What is kept of weak hosts, labels, closings, slices and balance says what a count over the whole fleet would say."""
+"""Kept counts of weak hosts, labels, closings, slices and balance equal a count over the whole fleet."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,7 +67,7 @@ def _graded(gpu: GpuView, number: int, weak: dict[int, int]) -> GpuView:
 
 
 def after_each(state: FleetState, steps: list[list[int]]) -> Iterator[FleetState]:
-    """Something is taken or given; in the midst of it the rest goes on in a fork, with more that is free."""
+    """Something is taken or given; in the middle the rest continues in a fork, with more free GPUs."""
     for number, picks in enumerate(steps):
         gpus = np.unique([pick for pick in picks if pick < len(state.layout.uuids)]).astype(np.int64)
         if number % 3 == 1:

@@ -72,7 +72,7 @@ def test_where_no_leaf_holds_a_pipeline_the_ranks_that_shard_a_stage_stand_toget
     assert hosts_of(fleet(3, 3, 3, 3), waiting(spec)) == [f"r{rack}h{number}" for rack in range(4) for number in (0, 1)]
     found = hosts_of(fleet(5, 5), waiting(spec))
     assert [name[:2] for name in found] == ["r0", "r0", "r1", "r1"] * 2, "a leaf for each replica"
-    assert len(hosts_of(fleet(1, 1, 1, 1, 1, 1, 1, 1), waiting(spec))) == 8, "and nobody waits for a wish"
+    assert len(hosts_of(fleet(1, 1, 1, 1, 1, 1, 1, 1), waiting(spec))) == 8, "and no job waits for a preference"
 
 
 def test_replicas_that_share_a_host_stand_with_their_stages_together() -> None:

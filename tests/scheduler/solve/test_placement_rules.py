@@ -81,7 +81,7 @@ def test_a_replacement_stands_in_the_rack_of_its_slice() -> None:
     wanted = replace(job("j", nodes=4, gpus=8), keep=keep)
     assert nodes_of(gpus, wanted, slices(("rack", 2))) == ["r0h0", "r0h1", "r1h0", "r1h2"]
     full = racks({"r0": [8, 8, 8], "r1": [8, 0, 0], "r2": [8, 8, 8]}, pods=PODS)
-    assert nodes_of(full, wanted, slices(("rack", 2))) == ["r0h0", "r0h1", "r2h0", "r2h1"], "anew: no rack spans"
+    assert nodes_of(full, wanted, slices(("rack", 2))) == ["r0h0", "r0h1", "r2h0", "r2h1"], "again: no rack spans"
 
 
 def kept(*names: str) -> Parts:
@@ -96,7 +96,7 @@ def test_a_replacement_keeps_the_slices_that_were_wished_for_where_one_can() -> 
     assert nodes_of(gpus, wanted, wished) == ["r0h0", "r0h1", "r2h0", "r2h1"]
     assert nodes_of(gpus, wanted, ANYWHERE) == ["r0h0", "r0h1", "r1h2", "r2h0"], "the nearest of each"
     apart = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8]}, pods=PODS)
-    assert nodes_of(apart, wanted, wished) == ["r0h0", "r0h1", "r1h2", "r2h0"], "and nobody waits for a wish"
+    assert nodes_of(apart, wanted, wished) == ["r0h0", "r0h1", "r1h2", "r2h0"], "and no job waits for a preference"
 
 
 def test_a_replacement_keeps_an_even_spread_over_the_racks_that_the_gang_stood_in() -> None:

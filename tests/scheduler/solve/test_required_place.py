@@ -1,4 +1,4 @@
-"""What a commit asks of a gang's place once more: what the planner chooses passes, what has moved since does not."""
+"""The check of a gang's place at the commit: the planner's choice passes, hosts that have moved since do not."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_a_job_that_may_stand_anywhere_is_asked_nothing_wishes_included() -> Non
 
 
 def test_of_an_even_spread_only_that_each_place_is_known_is_asked() -> None:
-    """How even it is hangs on the rest of the fleet."""
+    """How even it is depends on the rest of the fleet."""
     required = required_place(spec(topology={"balance": "rack"}), TREE, 4)
     assert required is not None
     uneven: list[Told] = [*[(("s0", "r0"), {})] * 3, (("s1", "r0"), {})]
@@ -138,7 +138,7 @@ def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
 def test_whatever_the_planner_chooses_passes_where_nothing_has_moved(
     fleet: list[Told], level: str | None, per_slice: int, labels: LabelRule, num_slices: int, balance: str | None
 ) -> None:
-    """Or the next cycle would choose the same again, for ever."""
+    """Or the next cycle would choose the same again, without end."""
     gpus: list[GpuView] = []
     for number, (path, own) in enumerate(fleet):
         views = host(f"n{number}", 2, path=path)

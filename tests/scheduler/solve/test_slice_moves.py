@@ -30,7 +30,7 @@ def kept(*names: str) -> Parts:
 def placed(
     free: dict[str, list[int]], last: Parts, rule: PlacementRule = IN_RACKS, *, required: str | None = None
 ) -> Placement | None:
-    """What becomes of the interrupted gang, that had whole hosts; those that are free of them are good."""
+    """Return the next place of the interrupted gang, which had whole hosts; the free ones of them are good."""
     wanted = replace(job("j", nodes=len(last), gpus=8, keep=last, required=required), rule=rule, interrupted_ms=NOW_MS)
     pods = {rack: PODS[rack] for rack in free}
     decided = plan(racks(free, pods=pods), [wanted], POLICY, Workload(NOW_MS), levels=LEVELS)

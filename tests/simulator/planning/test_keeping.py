@@ -1,4 +1,4 @@
-"""What an interrupted attempt had stays its job's: what the world reckons of it, by no hold that the server made."""
+"""GPUs of an interrupted attempt stay its job's: the world computes them apart from the server's holds."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ def ended(cause: Cause) -> AttemptLife:
         hosts=(HostPart(A, rung_ms=0), HostPart(B, rung_ms=0, is_at_fault=True)),
         placed_ms=0,
         on_node_loss=NodeLossRule.WAIT,
-        ending=Verdict(cause, "said so"),
+        ending=Verdict(cause, "by a report"),
     )
 
 

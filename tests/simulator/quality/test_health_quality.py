@@ -41,7 +41,7 @@ def test_agents_that_begin_anew_send_again_and_tell_again_what_stands() -> None:
 
 
 def test_a_fault_that_counts_twice_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The measure can fail: each XID of a fault comes once more after an hour, and as another event."""
+    """The measure can fail: each XID of a fault comes again after an hour, as another event."""
 
     def told_twice(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stream:
         stream = stream_of(seed, num_nodes, num_days, start_ms)
@@ -99,7 +99,7 @@ def test_programs_crash_at_the_issues_rate_in_rows_on_the_same_gpus_each_with_it
     apart = {(each.signal_id, each.node_id) for each in crashes}
     of_programs = len({(each.node_id, each.at_ms) for each in crashes})
     assert of_programs == pytest.approx(0.002 * 24 * DAYS * 2_000, rel=0.15)
-    assert len(apart) > of_programs, "some tell of all GPUs of their node"
+    assert len(apart) > of_programs, "some report all GPUs of their node"
     assert max(Counter(each.gpu_uuid for each in crashes).values()) > 20, "again and again on one GPU"
     assert all("NVRM" not in each.text for each in crashes), "as the parser leaves the line's words"
 

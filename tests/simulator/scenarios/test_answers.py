@@ -74,7 +74,7 @@ def test_who_fits_only_after_planned_work_is_told_when_hosts_close_and_when_it_i
         assert "with every GPU idle it fits if it ends before hosts close for planned work, or starts once" in why
         assert why.endswith("the planned work is over on 2 hosts at 2000-01-01T03:00:00Z")
         assert "even with every GPU idle" not in why
-    assert waits[1].endswith("over on 2 hosts at 2000-01-01T03:00:00Z"), "while it goes on"
+    assert waits[1].endswith("over on 2 hosts at 2000-01-01T03:00:00Z"), "while it lasts"
     assert only(decisions, "placed", "long")["at_s"] == 10_800.0
 
 

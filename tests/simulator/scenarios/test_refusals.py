@@ -1,4 +1,4 @@
-"""What is no scenario is refused at its field, with what is accepted, and nothing is said that is not so."""
+"""An invalid scenario is refused at its field, with what is accepted, and without a wrong statement."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -160,7 +160,7 @@ def test_without_tenants_any_is_one_and_who_names_none_has_no_place_to_miss() ->
         (request(plan={"name": "a", "queued_s": 2}), "/requests/0/plan/queued_s", "at most at_s, which is 1"),
         ({"jobs": {"queued": [{"name": "a"}, {"name": "a"}]}}, "/jobs/queued/1/name", "two jobs are named a"),
         (request(cancel="a", end="b"), "/requests/0", "one of submit, plan, cancel, end, change, restart and crash"),
-        (request(cancel="nobody"), "/requests/0/cancel", "cancel names nobody, and no job"),
+        (request(cancel="b"), "/requests/0/cancel", "cancel names b, and no job"),
         ({"requests": [{"at_s": 8, "end": "late"}, SUBMITTED]}, "/requests/0/end", "submitted only after that, at 9 s"),
         ({"requests": [{"at_s": 9, "end": "late"}, SUBMITTED]}, "/requests/0/end", "only after that, at 9 s"),
         ({"requests": [SUBMITTED, {"at_s": 8, "cancel": "late"}]}, "/requests/1/cancel", "only after that, at 9 s"),

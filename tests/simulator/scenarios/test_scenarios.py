@@ -1,4 +1,4 @@
-"""Each scenario of ``examples/scenarios`` is decided as the file beside it expects."""
+"""Each scenario of ``examples/scenarios`` is decided as the file next to it expects."""
 
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,13 @@ def test_whenever_it_dies_there_is_one_notice_one_deadline_and_one_beneficiary(
     ]
     decisions = crashed(*crashes)
     is_told_late = first == "reclaim.notify.before_commit" and down_s > 10
-    whose = "thief" if is_told_late else "gang"  # who goes first in the queue by then
+    whose = "thief" if is_told_late else "gang"  # the first job in the queue by then
     (notice,) = [one for one in decisions if one["kind"] == "reclaim"]
     assert (notice["job"], notice["victims"]) == (whose, ["victim"])
     assert notice["deadline_s"] == notice["at_s"] + 120
     assert notice["at_s"] == (10 + down_s if first == "reclaim.notify.before_commit" else 10)
     (left,) = acts(decisions, "interrupted", "victim")
-    assert left["at_s"] == notice["at_s"] + 90, "by its deadline, whoever is away"
+    assert left["at_s"] == notice["at_s"] + 90, "by its deadline, even while the server is down"
     (placed,) = acts(decisions, "placed", whose)
     assert placed["nodes"] == notice["nodes"]
     assert placed["at_s"] >= left["at_s"]

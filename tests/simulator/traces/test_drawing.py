@@ -78,5 +78,5 @@ def test_the_charts_of_a_trace_tell_its_waits_and_causes() -> None:
     (line,) = queue.iter(f"{SVG}polyline")
     heights = [float(point.split(",")[1]) for point in line.attrib["points"].split()]
     assert heights[1] == pytest.approx(56, abs=2), "two wait in the first third"
-    assert heights[-1] == pytest.approx(264), "and nobody in the last"
+    assert heights[-1] == pytest.approx(264), "and none in the last"
     assert math.isclose(heights[len(heights) // 2], 160, abs_tol=2), "and one between"

@@ -1,4 +1,4 @@
-"""A place that is held: on which nodes, until when, and who runs on them or beside them meanwhile."""
+"""A hold: its nodes, its time, and the jobs that run on them or next to them meanwhile."""
 
 from simulator.traces.cluster import Cluster
 from simulator.traces.holding import first_room
@@ -29,7 +29,7 @@ def test_the_first_room_is_when_enough_nodes_have_enough_and_names_all_that_have
 
 
 def test_a_small_job_runs_on_beside_the_place_on_a_node_that_is_in_use_until_then() -> None:
-    """The gang waits for two of the three nodes; the third has room for who outlasts it, on whatever part of it."""
+    """The gang waits for two of the three nodes; a job that outlasts the hold may use any part of the third."""
     jobs = [job(0, 1, 1_000, 4), job(0, 1, 100), job(1, 2, 50), job(2, 1, 900, 4)]
     assert starts(jobs, num_nodes=3) == [0, 0, 100, 2]
 
@@ -46,7 +46,7 @@ def test_of_the_nodes_that_come_free_those_are_held_that_are_idle_least() -> Non
 
 
 def test_who_outlasts_its_estimate_is_believed_anew_so_that_the_place_does_not_stand_idle() -> None:
-    """The first was believed to end at 100: from then on at 160, then at 240. Who is gone by then may run."""
+    """The first was expected to end at 100: from then on at 160, then at 240. Jobs that end by then may run."""
     jobs = [job(0, 1, 230), job(1, 2, 50), job(120, 1, 30), job(200, 1, 50)]
     assert starts(jobs, [100, 50, 30, 50], num_nodes=2) == [0, 230, 120, 280]
     assert starts(jobs, [100, 50, 41, 40], num_nodes=2) == [0, 250, 300, 200]

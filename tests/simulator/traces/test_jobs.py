@@ -1,4 +1,4 @@
-"""A trace's rows as jobs, and what is said of rows that are none."""
+"""A trace's rows as jobs, and the errors for rows that are none."""
 
 import pytest
 

@@ -14,7 +14,7 @@ GPUS = 2
 SINGLES = [TraceJob(float(at_s), 2.0, 1, 1, 1) for at_s in range(7)]
 GANG = TraceJob(1.5, 10.0, GPUS, 1, GPUS)
 JOBS = sorted([*SINGLES, GANG], key=lambda job: job.submit_s)
-"""A stream of single GPUs that keeps the node full, and one gang that wants it whole."""
+"""A stream of single GPUs that keeps the node full, and one gang that needs it whole."""
 
 
 def waits_by(rule: str) -> tuple[float, float]:
@@ -31,7 +31,7 @@ def _waits(started_s: Sequence[float]) -> tuple[float, float]:
 def each_as_soon_as_it_fits(turns: Sequence[int]) -> list[float]:
     """When each job starts if they are laid into the time in these turns.
 
-    Over all turns these are the active schedules: any other has one of them in which nobody starts later (Giffler and
+    Over all turns these are the active schedules: any other has one of them in which no job starts later (Giffler and
     Thompson, 1960), so none of its waits is less.
     """
     laid: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""One sum over the jobs that came later says who was passed by enough work."""
+"""One sum over the later jobs shows which jobs enough work overtook."""
 
 from hypothesis import given
 from hypothesis import strategies as st

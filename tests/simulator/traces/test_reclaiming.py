@@ -1,4 +1,4 @@
-"""Tiers in a trace: who goes first, who has to go with notice for whom, and that nobody loses too much."""
+"""Tiers in a trace: their order, victims with notice for higher tiers, and the cap on losses."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from simulator.traces.rules import RULES
 SPOT = DEFAULT_POLICY.tiers["spot"]
 NOTICE_S, MIN_RUN_S = SPOT.notice_s or 0.0, SPOT.min_run_s
 LATER_S = MIN_RUN_S + 100
-"""By then who started at 0 may be taken."""
+"""By then jobs that started at 0 may be reclaimed."""
 
 
 def job(submit_s: float, nodes: int, duration_s: float, tier: str, tenant: str = "a") -> TraceJob:
@@ -103,7 +103,7 @@ def test_every_job_ends_once_and_only_reclaimable_ones_are_interrupted(
     jobs = [job(*one) for one in sorted(told)]
     found = played(jobs)
     assert {jobs[one.number].tier for one in found.interruptions} <= {"spot"}
-    assert all(one.lost_s == 0 for one in found.interruptions), "each was told in time to save"
+    assert all(one.lost_s == 0 for one in found.interruptions), "each had its notice in time to save"
     for number, one in enumerate(jobs):
         assert found.finished_s[number] >= found.started_s[number] + one.duration_s - 1e-6
         assert one.submit_s <= found.started_s[number]

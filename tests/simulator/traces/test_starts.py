@@ -1,4 +1,4 @@
-"""A trace played by the planner: of the jobs that wait, most start within the range that they were told."""
+"""A trace played by the planner: most pending jobs start within their forecast range."""
 
 from random import Random
 from statistics import median

@@ -1,4 +1,4 @@
-"""The queue as a table holds the same of each as the jobs themselves, whoever comes, goes and comes back."""
+"""The queue as a table has the same values as the jobs themselves, whichever come, go and come back."""
 
 from hypothesis import given
 from hypothesis import strategies as st

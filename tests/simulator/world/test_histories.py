@@ -17,7 +17,7 @@ SEEDS = examples(500)
 CHUNK = 50
 DEATHS = examples(3, quick=1)
 STRUCK = 5
-"""Of those so many at least are struck by each fault: a seed draws about a quarter of the kinds (swarm testing)."""
+"""Each fault strikes at least so many of the seeds: a seed draws about a quarter of the kinds (swarm testing)."""
 
 
 def histories(first: int) -> list[History]:

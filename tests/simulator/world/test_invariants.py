@@ -1,4 +1,4 @@
-"""Each look at the whole world finds what is wrong in it, whatever the checks of single events go by."""
+"""Each inspection of the whole world finds faults in it, whatever the checks of single events use."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ class ByChance(World):
 
 
 def lived_in(world_type: type[World] = ByChance) -> World:
-    """A world in the middle of its history: several attempts have ended, some run, all was looked at."""
+    """A world in the middle of its history: several attempts have ended, some run, all was inspected."""
     world = world_type(0, TRUE_WIRING)
     world.begin()
     while not (len(world.store.attempts) > 4 and len(world.store.truth.present) > 0 and world.inspector.num_looks):
