@@ -61,7 +61,7 @@ def request_id_of(request: Request) -> str | None:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of ours and of the framework leave as a problem document."""
+    """Let every error of this API and of the framework leave as a problem document."""
     # The last one: the framework answers with it and raises again, to the outermost layer, which logs the trace.
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_fault)
@@ -76,7 +76,7 @@ def _printable(path: str) -> str:
 
 
 def error_of(fault: Exception) -> MusterError:
-    """Return the error of ours that stands for any fault that leaves a route."""
+    """Return the API's own error for any fault that leaves a route."""
     if isinstance(fault, MusterError):
         return fault
     if isinstance(fault, RequestValidationError):

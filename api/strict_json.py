@@ -91,7 +91,7 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS or abs(number := int(text)) > MAX_INTEGER:
-        raise _UnfitNumberError("an integer lies outside ±(2^63 - 1)")
+        raise _UnfitNumberError("an integer is outside ±(2^63 - 1)")
     return number
 
 

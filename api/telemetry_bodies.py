@@ -170,7 +170,8 @@ def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
 def _require_spoken(protocol: int, schema: int) -> None:
     if protocol != TELEMETRY_PROTOCOL or schema != SCHEMA:
         raise UpgradeRequiredError(
-            f"protocol {protocol:.6g} with schema {schema:.6g} came; {TELEMETRY_PROTOCOL} with {SCHEMA} is spoken here",
+            f"protocol {protocol:.6g} with schema {schema:.6g} is not supported; "
+            f"this server supports protocol {TELEMETRY_PROTOCOL} with schema {SCHEMA}",
             spoken=TELEMETRY_PROTOCOL,
             schema=SCHEMA,
         )

@@ -69,7 +69,7 @@ _MODULES: Final = (
     job_logs,
 )
 _ADVICE: Final[Mapping[type[MusterError], str]] = {
-    ForbiddenError: "Sign in as somebody whose role holds that permission.",
+    ForbiddenError: "Sign in as a person whose role has that permission.",
     NotFoundError: "Look for it by its name or id, in the field on top.",
     ValidationFailedError: "Change that and try again.",
 }

@@ -55,7 +55,7 @@ def _attempts(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     found = []
     for curve in curves[1:]:
         first = curve.steps[0].step
-        words = f"attempt {curve.number} goes on at step {first:,}"
+        words = f"attempt {curve.number} continues at step {first:,}"
         found.append({"at": first, "words": words, "kind": "change", "label": f"attempt {curve.number}"})
     return found
 

@@ -92,7 +92,7 @@ def _parts(detail: JobDetail, scale: _Scale) -> Iterator[Part]:
     for each in detail.attempts:
         attempt = each.attempt
         if free_since is not None:
-            what = "waited" if attempt.number == 1 else "waited to go on"
+            what = "waited" if attempt.number == 1 else "waited to continue"
             yield scale.part("QUEUED", free_since, attempt.placed_at, what)
         yield from _of_attempt(attempt, each, scale)
         free_since = attempt.ended_at

@@ -161,7 +161,7 @@ def _active(detail: JobDetail, last: AttemptDetail) -> str:
         return f"Cancelled: its programs on {where} are being stopped."
     if last.attempt.stop_reason is not None:
         return f"Attempt {last.attempt.number} on {where} must leave, because {STOPS[last.attempt.stop_reason]}."
-    doing = {"PLACED": "is placed on", "CLAIMING": "starts on", "LOST": "has not been heard of from"}
+    doing = {"PLACED": "is placed on", "CLAIMING": "starts on", "LOST": "has lost contact with"}
     return f"Attempt {last.attempt.number} {doing.get(last.attempt.state, 'runs on')} {where}."
 
 

@@ -105,7 +105,7 @@ class _Watched:
         numbered = f"id: {self.mark}\n".encode() + event
         self.recent.append((self.serial, numbered))
         for queue in self.listeners:
-            if queue.full():  # too slow to follow: it begins anew
+            if queue.full():  # too slow to follow: it has to start again
                 while not queue.empty():
                     queue.get_nowait()
                 queue.put_nowait(ANEW)
@@ -126,7 +126,7 @@ class LiveMaps:
         return watched.fleet, watched.mark
 
     async def stream(self, principal: Principal, mark: str) -> AsyncIterator[bytes]:
-        """Yield the changes after ``mark``; ``anew`` where the map must be fetched again."""
+        """Yield the changes after ``mark``, or an event that the map must be fetched again."""
         watched = await self._watch(principal)
         queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=REMEMBERED)
         missed = watched.since(mark)

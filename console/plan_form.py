@@ -131,7 +131,7 @@ def _layout(asked: Mapping[str, str], degrees: dict[str, int] | None, faults: li
     if not asked["tp_across_nodes"]:
         return degrees or {}
     if not asked["layout"]:
-        fault = "it is said of a layout, which is missing"
+        fault = "it is part of a layout, which is missing"
         faults.append(FieldFault(_PLACES["tp_across_nodes"].pointer, "without_layout", fault))
     return {**(degrees or {}), "allow_tp_across_nodes": True}
 

@@ -125,4 +125,4 @@ def change_words(field: str, value: float | str) -> str:
 
 def token_words(token: WaitReason | None) -> str:
     """Return the binding reason for a table."""
-    return "not looked at yet" if token is None else token.value.replace("_", " ")
+    return "not tried yet" if token is None else token.value.replace("_", " ")

@@ -23,7 +23,7 @@ Action = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[a-z_.]+$"
 def list_audit(
     request: Request,
     principal: Annotated[Principal, requires(Permission.AUDIT_READ)],
-    actor: Annotated[Printable, Query(description="the whole name of who did it")] = None,
+    actor: Annotated[Printable, Query(description="the actor's whole name")] = None,
     action: Annotated[
         list[Action] | None, Query(max_length=20, description="such as job.cancel; several are any of them")
     ] = None,

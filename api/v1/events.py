@@ -1,4 +1,4 @@
-"""Events: pages by position, and a stream that goes on where the last one stopped."""
+"""Routes of events: pages by position, and a stream that continues where the last one stopped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -102,7 +102,7 @@ async def _frames(
     dependencies: AppDependencies, principal: Principal, after: int, broadcast: Broadcast
 ) -> AsyncIterator[bytes]:
     pulse = Pulse(asyncio.get_running_loop().time)
-    # From the first moment on the reader knows where to go on, even if nothing happens before the connection breaks.
+    # The reader knows from the start where to continue, even if nothing happens before the connection breaks.
     yield f"id: {after}\n\n".encode()
     while True:
         found = await run_in_threadpool(_page, dependencies, principal, after, STREAM_PAGE)

@@ -1,4 +1,4 @@
-"""Reclaims: who gives GPUs back, for whom, until when, and what became of the work."""
+"""Routes of reclaims: each with its victim, beneficiary, deadline, and the outcome for the victim's work."""
 
 from datetime import datetime
 from typing import Annotated

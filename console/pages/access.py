@@ -64,7 +64,7 @@ def create_person(request: Request, viewer: Maker, fields: Form) -> Response:
 def reset_password(request: Request, viewer: Maker, person_id: PersonName) -> Response:
     with dependencies_of(request).units.begin(viewer.principal, persons.RESET) as unit:
         made = persons.reset_password(unit, person_id)
-    words = f"{made.person.name} signs in with this password; every session of theirs has ended."
+    words = f"{made.person.name} signs in with this password; all earlier sessions have ended."
     return pages_of(request).page(request, "secret.html", viewer, place="access", secret=made.password, words=words)
 
 

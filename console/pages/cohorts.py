@@ -1,4 +1,4 @@
-"""Cohorts: which GPUs may be mixed in one gang, and who drifted from the rest of its model."""
+"""Page of cohorts: the GPUs that may be mixed in one gang, and the GPUs that differ from most of their model."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -56,7 +56,7 @@ def quarantine(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> 
         overrides.OVERRIDE,
         lambda unit: overrides.override(unit, GpuUuid(uuid), Standing.QUARANTINED, until=until, reason=reason),
         back_to=BACK.format(uuid=uuid),
-        done="Quarantined by you: what runs on it is evacuated.",
+        done="Quarantined by you: its running job is evacuated.",
     )
 
 

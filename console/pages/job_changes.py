@@ -64,7 +64,7 @@ def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Re
         elastic.RESIZE,
         lambda unit: elastic.resize(unit, found_id, nodes, reason=reason),
         back_to=BACK.format(job_id=found_id),
-        done=f"It wishes for {nodes} {'host' if nodes == 1 else 'hosts'} from now on.",
+        done=f"It is to have {nodes} {'host' if nodes == 1 else 'hosts'} from now on.",
     )
 
 
@@ -72,7 +72,7 @@ def _nodes_in(fields: Mapping[str, str]) -> int:
     """Return the number. Raises ``ValidationFailedError``: no whole number. The service checks the job's sizes."""
     text = fields.get("nodes", "").strip()
     if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
-        raise ValidationFailedError.at("/nodes", "needed", "say with how many hosts it is to go on, as a whole number")
+        raise ValidationFailedError.at("/nodes", "needed", "give the number of hosts, as a whole number")
     return int(text)
 
 

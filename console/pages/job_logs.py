@@ -56,7 +56,7 @@ def value_of(attempt_id: str = "", node_id: str = "", stream: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One piece as a page shows it; ``who``: attempt, rank and host."""
+    """One piece as a page shows it, under the name of its attempt, rank and host."""
 
     position: int
     who: str

@@ -101,7 +101,7 @@ def drain(request: Request, viewer: Keeper, fields: Form, node_id: Named) -> Res
         drains.DRAIN,
         lambda unit: drains.drain(unit, node_id, reason=reason),
         back_to=f"/console/nodes/{node_id}",
-        done="Draining: what runs here saves and leaves.",
+        done="Draining: its running jobs save and leave.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The network between racks, as hosts that probe each other told it: the worst pairs first."""
+"""Page of the network between racks, as hosts that probe each other reported it: the worst pairs first."""
 
 from typing import Annotated, Final
 

@@ -22,7 +22,7 @@ WRONG: Final = "That name and password open nothing. Check both; an operator can
 WRONG_KEY: Final = "This key opens nothing: it is mistyped, revoked, expired, or a host's."
 
 
-@router.get("/sign-in", dependencies=[public("whoever has no session comes here")])
+@router.get("/sign-in", dependencies=[public("a person without a session comes here")])
 def sign_in_page(
     request: Request, after: Annotated[str | None, Query(alias="next", max_length=2048)] = None
 ) -> Response:

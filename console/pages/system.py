@@ -1,4 +1,4 @@
-"""The control plane before its operators: who is heard, what waits where, which scopes of the breaker are open."""
+"""Page of the control plane: contact with hosts, lengths of queues, open scopes of the breaker."""
 
 from typing import Annotated, Final
 

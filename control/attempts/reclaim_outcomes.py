@@ -100,7 +100,7 @@ def _work(reclaim: Reclaim, last: Checkpoint | None) -> dict[str, Any]:
         "resumes_from_step": step,
     }
     if reclaim.outcome is ReclaimOutcome.WORK_LOST:
-        onward = "it begins anew" if step is None else f"it goes on from the checkpoint of step {step}"
+        onward = "it starts again" if step is None else f"it continues from the checkpoint of step {step}"
         told["words"] = f"no checkpoint was saved within the notice of {reclaim.notice_s:g} s: {onward}"
     return told
 

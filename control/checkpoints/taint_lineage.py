@@ -1,6 +1,6 @@
 """Taint lineage: attempts that continued from a generation that may hold wrong results, and their generations.
 
-An attempt continues from older ones alone, so one pass over a job's attempts in the order of their fences follows a
+An attempt continues from older ones alone, so one pass through a job's attempts in the order of their fences follows a
 taint over any number of attempts:
 
     fence          1    2              3              4
@@ -20,7 +20,7 @@ from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import CheckpointStatus
 
-_WORDS: Final = "its attempt went on from {generation}, which a fault may have falsified"
+_WORDS: Final = "its attempt resumed from {generation}, which a fault may have falsified"
 
 
 def fence_in(generation: str) -> int:

@@ -97,7 +97,7 @@ def _tell(unit: UnitOfWork, counts: dict[str, int]) -> None:
             incidents.close_incident(unit, incident, reason="none of its events waits any more")
     told = {incident.subject_id for incident in open_ones}
     for kind in [kind for kind in sorted(counts) if kind not in told][: max(0, KINDS_TOLD - len(told))]:
-        summary = f"agents tell of {kind!r}, which this release does not know: their events are kept and not judged"
+        summary = f"agents report {kind!r}, which this release does not know: these events are kept and not judged"
         payload = {
             "event_kind": kind,
             "num_events": counts[kind],

@@ -77,7 +77,7 @@ class Story:
 
 
 def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[Story]:
-    """Return the fault timelines, the newest first, at most one for each fall. A tenant reads those of its own jobs."""
+    """Return the fault timelines, the newest first, at most one for each fall. A tenant reads its own jobs' alone."""
     unit.principal.require(Permission.JOB_READ)
     session = unit.session
     query = (

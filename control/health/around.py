@@ -95,7 +95,7 @@ def _holder(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:
 def _promised(unit: UnitOfWork, gpu: Gpu) -> str | None:
     query = select(GpuHold.job_id, GpuHold.gpu_uuid).join(Gpu, Gpu.uuid == GpuHold.gpu_uuid)
     found = unit.session.execute(query.where(Gpu.node_id == gpu.node_id).order_by(GpuHold.gpu_uuid)).first()
-    return None if found is None else f"{found.gpu_uuid} is promised to {found.job_id}"
+    return None if found is None else f"{found.gpu_uuid} is held for {found.job_id}"
 
 
 def _burn_in(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:

@@ -46,7 +46,7 @@ DIAGNOSIS_LEAST_S: Final = 1800.0
 
 The longest time that NVIDIA names for `dcgmi diag -r 3` is half an hour.
 """
-LOST: Final = "its agent asked anew without having told how it went"
+LOST: Final = "its agent asked again without a report of the result"
 
 
 def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
@@ -257,6 +257,6 @@ def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     if unit.principal.node_id is None:
         raise UnauthenticatedError
     if protocol != REPAIR_PROTOCOL:
-        message = f"protocol {protocol} came; {REPAIR_PROTOCOL} is spoken here"
+        message = f"protocol {protocol} is not supported; this server supports {REPAIR_PROTOCOL}"
         raise UpgradeRequiredError(message, spoken=REPAIR_PROTOCOL)
     return unit.principal.node_id

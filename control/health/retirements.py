@@ -59,7 +59,7 @@ def _propose(unit: UnitOfWork, gpu: Gpu, case: GpuCase, move: Move) -> None:
             }
             for each in cited
         ],
-        "to_do": f"Have the board replaced and retire it: `muster gpu retire {gpu.uuid}`. Where that is wrong, dismiss "
-        "what is cited, or repair it once more: a repair that is done ends the proposal.",
+        "to_do": f"Have the board replaced and retire it: `muster gpu retire {gpu.uuid}`. If that is wrong, dismiss "
+        "the cited evidence, or repair it again: a repair that is done ends the proposal.",
     }
     incidents.open_incident(unit, KIND, "gpu", gpu.uuid, f"{gpu.uuid} is to be retired: {words}", payload)

@@ -184,5 +184,5 @@ def _ask(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None, why: str) -> None:
         "to_do": f"`muster gpu show {gpu.uuid}` has the evidence. `muster gpu repair {gpu.uuid} start` begins what is "
         "due, `muster burnin run` proves the GPU as it is, `muster gpu dismiss` says that its evidence is wrong.",
     }
-    due = "wants a person" if remedy is None else f"wants a person for its {named(remedy.action)}"
+    due = "needs a person" if remedy is None else f"needs a person for its {named(remedy.action)}"
     incidents.open_incident(unit, KIND, "gpu", gpu.uuid, f"{gpu.uuid} {due}: {why}", payload)

@@ -33,7 +33,7 @@ def enrol(
         ConflictError: the token was used before, a GPU belongs to another node, or the key does.
     """
     if request.protocol != ENROLMENT_PROTOCOL:
-        message = f"protocol {request.protocol} came; {ENROLMENT_PROTOCOL} is spoken here"
+        message = f"protocol {request.protocol} is not supported; this server supports {ENROLMENT_PROTOCOL}"
         raise UpgradeRequiredError(message, spoken=ENROLMENT_PROTOCOL)
     principal, prefix = join_tokens.joining_principal(units, request.token, address=address, request_id=request_id)
 

@@ -139,7 +139,7 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
     try:
         require_clean_document(item.record)
     except ValueError as error:
-        message = f"what was looked at cannot be read: {error}"
+        message = f"the results of the preflight cannot be read: {error}"
         raise ValidationFailedError(message) from error
     start_checks.join(unit, loaded, part.node_id, item.record)
     step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)

@@ -74,11 +74,11 @@ def joining_principal(
     """
     token = read_token(text)
     if token is None:
-        raise UnauthenticatedError("this is no join token of ours")
+        raise UnauthenticatedError("this is no join token of this installation")
     with units.read() as session:
         row = session.get(JoinToken, token.public)
     if row is None or not hmac.compare_digest(row.secret_sha256, token.digest):
-        raise UnauthenticatedError("this is no join token of ours")
+        raise UnauthenticatedError("this is no join token of this installation")
     name = f"join-token:{token.public} of {row.created_by}"
     return Principal(name=name, role=Role.OPERATOR, address=address, request_id=request_id), token.public
 

@@ -49,7 +49,7 @@ def issue(
         ConflictError: ``reason`` is ``stale_challenge`` (with ``server_time_ms`` and ``after_ms``) or ``cloned``.
     """
     if request.protocol != ENROLMENT_PROTOCOL:
-        message = f"protocol {request.protocol} came; {ENROLMENT_PROTOCOL} is spoken here"
+        message = f"protocol {request.protocol} is not supported; this server supports {ENROLMENT_PROTOCOL}"
         raise UpgradeRequiredError(message, spoken=ENROLMENT_PROTOCOL)
     with units.read() as session:
         identity = session.get(NodeIdentity, node_id)
@@ -117,7 +117,7 @@ def _stale(now_ms: int, after_ms: int) -> ConflictError:
 
 def _cloned() -> ConflictError:
     return ConflictError(
-        "two agents live with this identity: the disk was cloned, and neither is heard",
+        "two agents live with this identity: the disk was cloned, and neither gets a token",
         suggestion="Stop the clone, delete its node_key, and enrol the host again with a new join token.",
         reason="cloned",
     )

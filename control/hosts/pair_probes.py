@@ -124,6 +124,6 @@ def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     if unit.principal.node_id is None:
         raise UnauthenticatedError
     if protocol != PAIR_PROBE_PROTOCOL:
-        message = f"protocol {protocol} came; {PAIR_PROBE_PROTOCOL} is spoken here"
+        message = f"protocol {protocol} is not supported; this server supports {PAIR_PROBE_PROTOCOL}"
         raise UpgradeRequiredError(message, spoken=PAIR_PROBE_PROTOCOL)
     return unit.principal.node_id

@@ -49,7 +49,7 @@ _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     unit.principal.require(Permission.HOST_REPORT)
     if protocol != PROTOCOL_VERSION:
-        message = f"protocol {protocol} came; {PROTOCOL_VERSION} is spoken here"
+        message = f"protocol {protocol} is not supported; this server supports {PROTOCOL_VERSION}"
         raise UpgradeRequiredError(message, spoken=PROTOCOL_VERSION)
     if unit.principal.node_id is None:
         raise NotFoundError

@@ -16,7 +16,7 @@ JOIN nodes AS n ON n.id = r.node_id
 JOIN node_latest AS l ON l.node_id = r.node_id AND l.received_at > :heard_since
     AND COALESCE(l.boot_id = r.boot_id, TRUE)
 """
-"""Of a host that rebooted and has not asked since nobody knows whether it answers."""
+"""Responders in contact. A host that rebooted and has not asked since is left out: it may not answer."""
 _RACKS: Final = text(f"""
 SELECT COALESCE(n.rack, '') AS rack, array_agg(n.id ORDER BY n.id) AS nodes
 {_ANSWERING}
@@ -64,7 +64,7 @@ class Responder:
 class RackPairRow:
     """``rack`` may be ``other_rack``; empty where a host's is not known. Round trips in µs, None where none came back.
 
-    ``worst_node``, ``worst_peer``: names of the two hosts with the greatest loss, or of those the slowest.
+    ``worst_node``, ``worst_peer``: names of the two hosts with the greatest loss, and of equal pairs the slowest.
     """
 
     rack: str

@@ -221,5 +221,5 @@ def _why(known: Sequence[Metered], num_gpus: int, num_unsupported: int, *, is_re
         num_unread = num_gpus - len(known) - num_unsupported
         said.append(f"{num_unread} of {num_gpus} GPUs have no readings of an energy counter in that time")
     if any(each.is_partial for each in known):
-        said.append("a counter began anew meanwhile")
+        said.append("a counter was reset meanwhile")
     return "; ".join(said)

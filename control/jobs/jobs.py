@@ -187,7 +187,7 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
         suspects.close_suspicion(unit, suspicion, reason=reason)
     elif job.state is not JobState.HELD:
         message = f"nothing holds this job: it is {job.state}"
-        raise ConflictError(message, suggestion="Only what is HELD can be released.")
+        raise ConflictError(message, suggestion="Only a HELD job can be released.")
     unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.ReleaseAsked(), active_policy(unit.session))

@@ -102,7 +102,7 @@ class _Scan:
         """Begin of the line that was not read to its end."""
         newest = self._newest
         if newest is None:
-            raise AssertionError("a search has looked at a piece before it says where it stands")
+            raise AssertionError("a search has read a piece before it returns its place")
         begins = self._search.line_begins
         chunk = newest.byte_offset if begins >= newest.byte_offset else self._begins_in
         return Place(newest.attempt_id, newest.node_id, newest.stream, chunk, begins)

@@ -35,7 +35,7 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
     """
     row = _locked(unit, job_id, checkpoint_id)
     if row.status is CheckpointStatus.EXPIRED:
-        message = f"{row.generation} is EXPIRED: its files are gone"
+        message = f"{row.generation} is EXPIRED: its files were deleted"
         raise ConflictError(message, suggestion="Pin one that is COMMITTED, VERIFIED, GOOD or TAINTED.")
     if row.status is CheckpointStatus.WRITING:
         message = f"{row.generation} is still being written, and may come to nothing"
@@ -93,5 +93,5 @@ def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> N
 def pin_words(row: Checkpoint) -> str:
     """Return the state of its pin as text; empty where there is none."""
     if not is_wished(row):
-        return "pinned where it lies" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""
+        return "pinned in its storage" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""
     return f"pinned by {row.pinned_by}" + ("" if row.pin_held_at is not None else "; its program has yet to mark it")

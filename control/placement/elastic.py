@@ -63,7 +63,7 @@ _NOT_RECLAIMED_FOR: Final = ~exists().where(
 class GrowthLostError(ConflictError):
     """The snapshot no longer holds: no attempt was asked to stop, and the next cycle plans again."""
 
-    code, status, title = "growth_lost", 409, "What runs has changed since the growth was planned"
+    code, status, title = "growth_lost", 409, "The running jobs have changed since the growth was planned"
 
 
 def sizes(job: Job) -> Sizes:
@@ -215,7 +215,7 @@ def _change_size(
     unit.emit("attempt.resizing", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
     own_s = grace_ms(spec_of(loaded.job), Timers.of(policy)) / 1000
     grace = timedelta(seconds=max(policy.elastic.grace_s, own_s))
-    words = f"goes on with {to_nodes} instead of {len(loaded.hosts)} hosts: {why}"
+    words = f"continues with {to_nodes} instead of {len(loaded.hosts)} hosts: {why}"
     stop_attempt(unit, loaded, StopReason.RESIZE, policy, grace=grace, detail=words)
 
 
@@ -267,7 +267,7 @@ def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> 
         return f"the job has ended already: {job.state}"
     newer = select(Attempt.id).where(Attempt.job_id == job.id, Attempt.fence > attempt.fence)
     if session.scalar(newer.limit(1)) is not None:
-        return "the word came late: a newer attempt goes on with the job"
+        return "the request came late: a newer attempt has the job"
     fault = _size_fault(job, nodes)
     return None if fault is None else fault[1]
 

@@ -169,9 +169,9 @@ def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
     if swap.kept_nodes:
         words = f"{swap.kept_nodes} hosts keep their ranks, {len(swap.replaced)} were replaced"
     elif level is None:
-        words = "no host could be kept: the whole gang is placed anew"
+        words = "no host could be kept: the whole gang is placed again"
     else:
-        words = f"its {level} had no replacement in time: the whole gang is placed anew"
+        words = f"its {level} had no replacement in time: the whole gang is placed again"
     return {
         "kind": "hot_swap" if swap.kept_nodes else "placed_anew",
         "reason": words,
@@ -183,11 +183,11 @@ def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
 
 def _resizing(swap: Swap, resized: Resized) -> dict[str, Any]:
     """Return the record of a job that continues with another number of hosts: no swap, its ranks are assigned again."""
-    words = f"goes on with {resized.to_nodes} instead of {resized.from_nodes} hosts"
+    words = f"continues with {resized.to_nodes} instead of {resized.from_nodes} hosts"
     new = f", {len(resized.joined)} are new" if resized.joined else ""
     return {
         "kind": "shrunk" if resized.to_nodes < resized.from_nodes else "grown",
-        "reason": f"{words}: {swap.kept_nodes} are those that it had{new}",
+        "reason": f"{words}: it keeps {swap.kept_nodes} of its hosts{new}",
         "from_nodes": resized.from_nodes,
         "to_nodes": resized.to_nodes,
         "kept_nodes": swap.kept_nodes,

@@ -110,8 +110,8 @@ def _commit(
 
 def _words(waits: Waits, names: dict[NodeId, str]) -> str:
     if waits.on is None:
-        return "waits for a host that looks whether what it needs is there"
-    return f"being looked at on {names.get(waits.on, waits.on)}"
+        return "waits for a host to check that it can start there"
+    return f"being checked on {names.get(waits.on, waits.on)}"
 
 
 def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
@@ -242,7 +242,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy
         for name, value in asked.items():
             setattr(row, name, value)
     name = unit.session.get_one(Node, ask.node_id).name
-    job.state_reason, job.updated_at = f"being looked at on {name}", unit.now
+    job.state_reason, job.updated_at = f"being checked on {name}", unit.now
     told = {"node_id": ask.node_id, "number": row.number, "deadline_at": deadline_at.isoformat()}
     unit.emit("job.look_asked", "job", job.id, tenant_id=job.tenant_id, payload=told)
     ring(unit, ask.node_id, AttemptId(row.look_id))
@@ -252,7 +252,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
     row.state, row.answered_at, row.after_attempt = LookState.GIVEN_UP, unit.now, last or 0
-    why = f"none of {len(decision.tried)} hosts could tell whether what it needs is there; it is placed all the same"
+    why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}
     unit.emit("job.look_given_up", "job", job.id, tenant_id=job.tenant_id, payload=told)
 
@@ -292,8 +292,8 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementLook, report: LookReport) ->
     else:
         row.state = LookState.UNFIT
         name = unit.session.get_one(Node, row.node_id).name
-        why = f"{Cause.USER_ERROR}: {name} looked before any GPU was taken: {report.why}"
-        step_job(unit, job, jobs.HoldAsked(f"{why}; release the job once that is mended"), active_policy(unit.session))
+        why = f"{Cause.USER_ERROR}: {name} checked it before any GPU was taken: {report.why}"
+        step_job(unit, job, jobs.HoldAsked(f"{why}; release the job once that is fixed"), active_policy(unit.session))
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
 

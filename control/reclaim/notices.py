@@ -44,7 +44,7 @@ _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 class ReclaimLostError(ConflictError):
     """The snapshot no longer holds: no victim was given notice. The next cycle plans again."""
 
-    code, status, title = "reclaim_lost", 409, "What runs has changed since the reclaim was planned"
+    code, status, title = "reclaim_lost", 409, "The running jobs have changed since the reclaim was planned"
 
 
 def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[ReclaimId]:
@@ -118,7 +118,7 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
     if set(unit.session.scalars(query)) != {*wanted.gpus, *wanted.keeps}:
         raise ReclaimLostError(f"{attempt.id} holds other GPUs now")
     if wanted.keeps and len(wanted.keeps) // spec_of(loaded.job).shape.gpus_per_node < sizes(loaded.job).fewest:
-        raise ReclaimLostError(f"{loaded.job.id} may not go on with so few hosts")
+        raise ReclaimLostError(f"{loaded.job.id} may not continue with so few hosts")
 
 
 def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> TierPolicy | None:

@@ -48,7 +48,7 @@ def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None
     detail = f"{reclaim.id}: {reclaim.reason}"
     if reclaim.keeps:
         _hold_what_it_keeps(unit, loaded.job, reclaim)
-        detail = f"{detail}; it goes on with {len(reclaim.keeps)} of its GPUs"
+        detail = f"{detail}; it continues with {len(reclaim.keeps)} of its GPUs"
     stop_attempt(
         unit,
         loaded,

@@ -33,7 +33,7 @@ FROM node_latest nodes, LATERAL (
     SELECT count(*) AS num FROM telemetry_blocks WHERE node_id = nodes.node_id AND at > :since AND received_at > :since
 ) found
 """)
-# Each GPU that the node's newest report spoke of, and those behind it that were heard in time as well.
+# Each GPU of the node's newest report, and the GPUs behind it whose own report came in time.
 _HEARD: Final = text("""
 SELECT coalesce(sum(get_byte(gpu_readings, 0) * 256 + get_byte(gpu_readings, 1) - (
     SELECT count(*) FROM jsonb_each(gpus_behind) AS gpu
@@ -70,7 +70,7 @@ class Contacts:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Telemetry since a moment: reports stored as of since then, and GPUs that were heard."""
+    """Telemetry since a moment: stored reports of that time, and GPUs with a report."""
 
     num_reports: int
     num_gpus: int

@@ -78,10 +78,10 @@ class UnreadableReadings:
                 "num_samples": len(found.gpu_uuids),
                 "num_values": found.num_values,
                 "to_do": "See what the host's agent sends: text, NaN or an infinity is no reading. Its events and "
-                "other GPUs count; those GPUs are judged by events alone until it is mended.",
+                "other GPUs count; those GPUs are judged by events alone until it is fixed.",
             }
             what = ", ".join(found.gpu_uuids[:GPUS_NAMED]) or f"{found.num_values} values of events"
-            summary = f"{name} tells readings that are no numbers, which are set aside: {what}"
+            summary = f"{name} sends readings that are no numbers, which are set aside: {what}"
             incidents.open_incident(unit, KIND, "node", node_id, summary, payload)
 
 

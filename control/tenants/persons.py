@@ -104,7 +104,7 @@ def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> Tena
         return asked
     is_more = role not in TENANT_ROLES or not ROLE_PERMISSIONS[role] <= ROLE_PERMISSIONS[principal.role]
     if is_more or asked not in {None, principal.tenant_id}:
-        message = "a tenant adds persons of its own, with no more rights than who asks"
+        message = "a tenant adds its own persons, with no more rights than the caller has"
         raise ForbiddenError(message, permission=str(Permission.KEY_WRITE))
     return principal.tenant_id
 

@@ -104,7 +104,7 @@ def sign_out(units: UnitOfWorkFactory, signed_in: SignedIn) -> None:
 @cache
 def _nobodys_hash() -> str:
     """Return a hash to verify against where the name is unknown, so that the answer takes as long."""
-    return HASHER.hash("nobody has this password")
+    return HASHER.hash("no person has this password")
 
 
 def _verify(person: Person | None, password: str) -> None:

@@ -86,7 +86,7 @@ def test_one_incident_names_the_node_and_its_gpu_however_long_it_goes_on(api: Ap
     (told,) = stored(api, Incident)
     assert told.kind == "unreadable_readings"
     assert (told.subject_type, told.payload["gpu_uuids"], told.payload["num_samples"]) == ("node", [GPU], 1)
-    assert told.summary == f"alpha tells readings that are no numbers, which are set aside: {GPU}"
+    assert told.summary == f"alpha sends readings that are no numbers, which are set aside: {GPU}"
 
 
 def test_it_is_told_anew_once_a_person_has_closed_it_and_time_has_passed(api: Api) -> None:

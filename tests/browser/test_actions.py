@@ -40,7 +40,7 @@ def test_a_gpu_is_quarantined_by_a_person_who_saw_what_it_would_do_and_typed_its
     expect(do).to_be_disabled()
     dialog.locator("[name=typed]").fill(gpu)
     expect(do).to_be_enabled()
-    assert confirmed(console, dialog) == "Quarantined by you: what runs on it is evacuated."
+    assert confirmed(console, dialog) == "Quarantined by you: its running job is evacuated."
     assert is_taken_out(fleet, gpu)
     console.see("set QUARANTINED by")
     console.inspect("quarantined")
@@ -126,7 +126,7 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
     console.open(f"/console/nodes/{part.part.node_id}")
     would, said = act(console, "Drain", reason="new firmware", typed=part.node_name)
     assert "stop_requested" in would
-    assert said == "Draining: what runs here saves and leaves."
+    assert said == "Draining: its running jobs save and leave."
     console.see("in-the-way")
     console.see("maintenance")
     console.inspect("draining")

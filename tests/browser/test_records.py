@@ -49,7 +49,7 @@ def test_an_elastic_job_is_made_smaller_by_its_tenant(browse: Browse, fleet: Sma
     member.see("elastic: 1 to 4 hosts")
     would, said = act(member, "Resize", reason="the rest is for the others", fields={"nodes": "1"})
     assert "job.resize_requested" in would
-    assert said == "It wishes for 1 host from now on."
+    assert said == "It is to have 1 host from now on."
     member.see("elastic: 1 to 4 hosts, at most 1 since it was resized")
     member.inspect("resized")
     fleet.cancel(job_id)

@@ -146,7 +146,7 @@ def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, 
         ("nodes=1&layout=ep%3D2", "Layout: 'ep' is no degree of a layout: pp, dp, fsdp and tp are"),
         (
             "nodes=1&tp_across_nodes=on",
-            "Tensor-parallel groups may span hosts: it is said of a layout, which is missing",
+            "Tensor-parallel groups may span hosts: it is part of a layout, which is missing",
         ),
         ("nodes=1&on_labels=zone", "On hosts with: 'zone' is not NAME=VALUE or NAME=VALUE|VALUE, such as zone=a"),
         ("nodes=1&not_on_labels=%3Da", "Not on hosts with: '=a' is not NAME=VALUE"),

@@ -48,7 +48,7 @@ def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
         return answer
     for row in waiting:
         if row.state is BurnInState.RUNNING:
-            give_back(unit, row, "its agent asked anew without having reported", policy)
+            give_back(unit, row, "its agent asked again without a report", policy)
     free = _free(unit, [row.gpu_uuid for row in waiting])
     ready = [row for row in waiting if row.state is BurnInState.ORDERED and row.gpu_uuid in free]
     ready.sort(key=lambda row: (row.ordered_at, row.id))
@@ -168,7 +168,7 @@ def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     if unit.principal.node_id is None:
         raise UnauthenticatedError
     if protocol != BURN_IN_PROTOCOL:
-        message = f"protocol {protocol} came; {BURN_IN_PROTOCOL} is spoken here"
+        message = f"protocol {protocol} is not supported; this server supports {BURN_IN_PROTOCOL}"
         raise UpgradeRequiredError(message, spoken=BURN_IN_PROTOCOL)
     return unit.principal.node_id
 

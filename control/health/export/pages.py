@@ -33,8 +33,8 @@ _SHORTEST_S: Final = 300.0
 NOTES: Final = (
     "readings stand as they are kept: every sample, to the second and to seven digits",
     "that a reading was DCGM's is not kept, nor that a report came late: its samples count as if in time",
-    "of one report the samples are judged before its events, so that either may give a fault told by both its name",
-    "of other nodes only the size of the fleet is told, so no quarantine there fills a cap of the breaker",
+    "of one report the samples are judged before its events, so either may name a fault that is in both",
+    "of other nodes only the size of the fleet is included, so no quarantine there fills a cap of the breaker",
     "caps by tenant, and evidence that a suspect program suspended, are not played",
 )
 

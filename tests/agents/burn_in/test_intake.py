@@ -145,7 +145,7 @@ def test_an_agent_killed_in_the_middle_is_given_its_order_again_when_it_lives_ag
         second.stop()
     row = newest(place.units, GPUS[0])
     assert (row.outcome, row.tries) == (BurnInOutcome.PASSED, 2)
-    assert row.last_fault == "its agent asked anew without having reported"
+    assert row.last_fault == "its agent asked again without a report"
     assert standing(place.units, GPUS[0]) is Standing.PROBATION
 
 

@@ -124,7 +124,7 @@ def test_what_is_damaged_or_gone_cannot_be_pinned_and_what_is_tainted_can(saved:
     assert row.status is CheckpointStatus.REJECTED
     assert row.pinned_at is not None, "what was pinned before it was damaged stays, to be looked at"
     saved.hear({"type": "checkpoint_expired", "generation": first.generation})
-    with pytest.raises(ConflictError, match="is EXPIRED: its files are gone"):
+    with pytest.raises(ConflictError, match="is EXPIRED: its files were deleted"):
         saved.pin(first.id)
 
 

@@ -89,7 +89,7 @@ def test_it_grows_when_gpus_are_idle_and_is_charged_nothing(stage: Stage, shrunk
     (stop,) = stage.stop_requests()
     assert (stop.reason, stop.detail) == (
         StopReason.RESIZE,
-        "goes on with 3 instead of 1 hosts: GPUs are idle that it can use",
+        "continues with 3 instead of 1 hosts: GPUs are idle that it can use",
     )
     assert len(stage.held_for(job_id)) == 6
     (event,) = stage.events("attempt.resizing")
@@ -148,7 +148,7 @@ def test_after_a_lost_host_it_goes_on_with_those_that_are_left(stage: Stage) -> 
     assert attempts(stage, job_id)[0].attempt.cause is Cause.NODE_LOST
     assert {host.part.node_id for host in attempts(stage, job_id)[-1].hosts} == {host.node_id for host in alive}
     told = stage.events("attempt.placed")[-1].payload["recovery"]
-    assert (told["kind"], told["reason"]) == ("shrunk", "goes on with 2 instead of 3 hosts: 2 are those that it had")
+    assert (told["kind"], told["reason"]) == ("shrunk", "continues with 2 instead of 3 hosts: it keeps 2 of its hosts")
     assert (told["left"], told["joined"], told["replaced"]) == ([lost.node_id], [], [])
     assert (told["kept_nodes"], told["kept_gpus"]) == (2, 4)
 
@@ -303,5 +303,5 @@ def test_a_word_of_an_attempt_that_is_over_changes_no_newer_one(stage: Stage) ->
     at_ms = int(stage.clock.now.timestamp() * 1000)
     host.say_words(item.attempt_id, item.fence, {"type": "resize", "num_nodes": 3}, at_ms=at_ms)
     (event,) = stage.events("job.resize_refused")
-    assert "a newer attempt goes on" in event.payload["reason"]
+    assert "a newer attempt has the job" in event.payload["reason"]
     assert stage.job(job_id).wanted_nodes == 1

@@ -85,7 +85,7 @@ def test_a_gang_waits_for_one_host_to_look_and_holds_no_gpu(looking: Looking) ->
     job_id = looking.submit(secrets=("token",))
     host, look = looking.asked()
     assert stage.job(job_id).state is JobState.QUEUED
-    assert stage.job(job_id).state_reason.startswith("being looked at on ")
+    assert stage.job(job_id).state_reason.startswith("being checked on ")
     assert stage.fleet.num_taken_gpus() == 0
     assert (look.order.gpus, look.order.secrets, look.order.job_id) == ((), ("token",), job_id)
     assert look.order.preparation is not None
@@ -176,7 +176,7 @@ def test_a_host_looks_at_one_job_at_a_time_and_the_rest_say_what_they_wait_for(l
     stage.cycle()
     looking.beat_all()
     assert sorted(len(orders) for orders in looking.heard.values()) == [1, 1, 1, 1]
-    assert stage.job(jobs_asked[-1]).state_reason == "waits for a host that looks whether what it needs is there"
+    assert stage.job(jobs_asked[-1]).state_reason == "waits for a host to check that it can start there"
 
 
 def test_after_an_end_for_want_of_something_it_is_looked_at_again(looking: Looking) -> None:
@@ -253,7 +253,7 @@ def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeyp
     assert len(decided) == 4, "one for each host"
     stage.cycle()
     assert len(decided) == 4, "all look still"
-    assert stage.job(jobs_asked[0]).state_reason.startswith("being looked at on ")
+    assert stage.job(jobs_asked[0]).state_reason.startswith("being checked on ")
     looking.answer_all()
     stage.cycle()
     looking.answer_all()

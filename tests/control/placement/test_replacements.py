@@ -77,7 +77,7 @@ def test_after_the_wait_the_whole_gang_moves_and_the_event_says_so(stage: Stage)
     assert not set(map(id, now_on)) & set(map(id, hosts))
     told = stage.events("attempt.placed")[-1].payload["recovery"]
     assert told["kind"] == "placed_anew"
-    assert told["reason"] == "its rack had no replacement in time: the whole gang is placed anew"
+    assert told["reason"] == "its rack had no replacement in time: the whole gang is placed again"
     assert told["kept_nodes"] == 0
 
 

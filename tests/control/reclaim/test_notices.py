@@ -165,7 +165,7 @@ def test_a_victim_that_has_not_left_by_the_deadline_is_killed_then_and_its_loss_
     (event,) = stage.events("reclaim.forced")
     assert event.payload["resumes_from_step"] == 10
     assert event.payload["words"] == (
-        "no checkpoint was saved within the notice of 120 s: it goes on from the checkpoint of step 10"
+        "no checkpoint was saved within the notice of 120 s: it continues from the checkpoint of step 10"
     )
     stage.reconcile()
     stage.cycle()

@@ -130,7 +130,7 @@ def test_it_is_kept_once_the_attempt_has_ended_and_what_is_shown_then_reads_no_h
 
 def test_a_counter_that_began_anew_is_said(case: Case) -> None:
     case.tell(*((700.0 * number if number < 4 else 700.0 * (number - 4), 0.0) for number in range(8)))
-    assert case.energy().why == "a counter began anew meanwhile"
+    assert case.energy().why == "a counter was reset meanwhile"
 
 
 def test_more_history_than_one_request_reads_is_left_and_said(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_what_does_not_leave_is_killed_at_the_deadline_and_not_before(host: Host
     assert b'"step-00000007/gen-1"' in host.log(spot), "it goes on from the checkpoint before"
     with host.fleet.units.read() as session:
         (event,) = session.scalars(select(Event).where(Event.kind == "reclaim.forced")).all()
-    assert event.payload["words"].endswith("it goes on from the checkpoint of step 7")
+    assert event.payload["words"].endswith("it continues from the checkpoint of step 7")
 
 
 def checkpoint_events(host: HostCase) -> list[Event]:
