@@ -15,8 +15,8 @@ from fastapi.responses import Response
 from api.authentication import caller_of
 from api.permissions import declaring
 from api.refusals import refusing
+from control.core.json_query import Question
 from control.tenants.keys import Answered, Caller
-from muster.db.queries.json_query import Question
 from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.principals import Permission, Principal
 

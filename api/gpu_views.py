@@ -1,7 +1,10 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
 from api.views import cordon_view, gpu_view, time_of
+from control.evidence.types import StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission
+from control.fleet.read import Holder
+from control.fleet.types import OverrideRecord, RepairRecord
 from control.health.breakers import BreakerView, Scope
 from control.health.gpu_details import GpuDetail, WeighedEvidence
 from health.remedy.remedy import Remedy
@@ -9,9 +12,6 @@ from health.standing.counterfactual import WayBack
 from health.standing.gpu_case import Move
 from health.standing.what_if import Condition
 from muster import documents
-from muster.db.models import GpuStandingChange
-from muster.db.pipeline.records import OverrideRecord, RepairRecord, StandingChangeRecord
-from muster.db.queries.gpu_documents import Holder
 from muster.domain.evidence.findings import Severity, Suppression
 from muster.domain.evidence.repairs import RepairBy, state_of
 from muster.domain.states import Standing
@@ -215,7 +215,7 @@ def _repair_view(repair: RepairRecord) -> documents.Repair:
     }
 
 
-def move_view(move: GpuStandingChange | StandingChangeRecord) -> documents.Move:
+def move_view(move: StandingChangeRecord) -> documents.Move:
     return {
         "from": move.origin,
         "to": move.target,

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from typing import cast
 
 from api.views import time_of
+from control.attempts.types import JobRecord
+from control.checkpoints.types import CheckpointRecord
 from control.core.visibility import may_see
 from control.jobs.job_energy import AttemptEnergy
+from control.jobs.job_logs import LogChunkRecord
 from control.jobs.job_plans import JobPlan
 from control.jobs.log_search import LogLine
+from control.jobs.read import AttemptView
+from control.jobs.training_views import TrainingRankRecord, TrainingStepRecord
 from control.placement.wait_verdicts import binding_of, reasons_of
 from muster import documents
-from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
-from muster.db.pipeline.records import JobRecord
-from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import TenantId
 from muster.domain.job.energy import J_PER_KWH
 from muster.domain.job.plan_words import Mood, reason_words
@@ -22,7 +24,7 @@ from scheduler.model import Reason
 from scheduler.solve.alignment import Alignment
 
 
-def job_view(job: Job | JobRecord) -> documents.Job:
+def job_view(job: JobRecord) -> documents.Job:
     return {
         "id": job.id,
         "tenant_id": job.tenant_id,
@@ -167,7 +169,7 @@ def _reason_view(reason: Reason, mood: Mood = Mood.DONE) -> documents.WaitingRea
     }
 
 
-def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
+def checkpoint_view(row: CheckpointRecord) -> documents.Checkpoint:
     return {
         "id": row.id,
         "attempt_id": row.attempt_id,
@@ -221,7 +223,7 @@ def _kwh(energy_j: float | None) -> float | None:
     return None if energy_j is None else energy_j / J_PER_KWH
 
 
-def rank_view(row: TrainingRank) -> documents.Rank:
+def rank_view(row: TrainingRankRecord) -> documents.Rank:
     return {
         "attempt_id": row.attempt_id,
         "rank": row.rank,
@@ -237,7 +239,7 @@ def rank_view(row: TrainingRank) -> documents.Rank:
     }
 
 
-def step_view(row: TrainingStep) -> documents.Step:
+def step_view(row: TrainingStepRecord) -> documents.Step:
     return {
         "attempt_id": row.attempt_id,
         "step": row.step,
@@ -259,7 +261,7 @@ def log_line_view(found: LogLine) -> documents.LogLine:
     }
 
 
-def log_view(chunk: LogChunk) -> documents.LogPiece:
+def log_view(chunk: LogChunkRecord) -> documents.LogPiece:
     return {
         "position": chunk.position,
         "attempt_id": chunk.attempt_id,

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from api.views import cordon_view, gpu_view, time_of
-from control.hosts.nodes import ListedNode, NodeDetail
-from muster.db.pipeline.records import CordonRecord, NodeLatestRecord
-from muster.db.queries.node_documents import JobOnNode
+from control.fleet.types import CordonRecord, NodeLatestRecord
+from control.hosts.read import JobOnNode, ListedNode, NodeDetail
 from muster.documents import nodes as documents
 
 

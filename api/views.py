@@ -4,16 +4,12 @@ from datetime import datetime
 from typing import cast, overload
 
 from control.core.events import EventRecord
+from control.fleet.types import CordonRecord, GpuRecord
+from control.health.burn_ins.read import BurnInRecord
 from control.reclaim.views import ReclaimView
 from control.tenants.quotas import QuotaFound
 from control.tenants.read import KeyRecord, TenantRecord
 from muster import documents
-from muster.db.models import (
-    BurnIn,
-    Cordon,
-    Gpu,
-)
-from muster.db.pipeline.records import CordonRecord, GpuRecord
 from muster.domain.states import Standing
 
 
@@ -114,7 +110,7 @@ def tenant_view(tenant: TenantRecord) -> documents.Tenant:
     }
 
 
-def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:
+def cordon_view(cordon: CordonRecord) -> documents.Cordon:
     return {
         "id": cordon.id,
         "node_id": cordon.node_id,
@@ -131,7 +127,7 @@ def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:
     }
 
 
-def burn_in_view(row: BurnIn) -> documents.BurnIn:
+def burn_in_view(row: BurnInRecord) -> documents.BurnIn:
     """Return all but the figures, of which there are many."""
     figures = row.figures or {}
     return {
@@ -161,7 +157,7 @@ def burn_in_view(row: BurnIn) -> documents.BurnIn:
     }
 
 
-def gpu_view(gpu: Gpu | GpuRecord, override: Standing | None) -> documents.Gpu:
+def gpu_view(gpu: GpuRecord, override: Standing | None) -> documents.Gpu:
     return {
         "uuid": gpu.uuid,
         "node_id": gpu.node_id,

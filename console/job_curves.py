@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from console.job_life import is_spoilt
-from control.jobs.training_views import Curve
+from control.attempts.types import JobRecord
+from control.checkpoints.types import CheckpointRecord
+from control.jobs.training_views import Curve, TrainingRankRecord, TrainingStepRecord
 from control.training.training_progress import history_in
-from muster.db.models import Checkpoint, Job, TrainingRank, TrainingStep
 from muster.domain.job.pace import PARTS
 from muster.domain.states import TERMINAL_JOB_STATES
 
@@ -21,11 +22,11 @@ TOLD: Final = (
 
 
 def charts_of(
-    job: Job,
+    job: JobRecord,
     curves: Sequence[Curve],
-    ranks: Sequence[TrainingRank],
-    paces: Sequence[TrainingStep],
-    checkpoints: Sequence[Checkpoint],
+    ranks: Sequence[TrainingRankRecord],
+    paces: Sequence[TrainingStepRecord],
+    checkpoints: Sequence[CheckpointRecord],
 ) -> dict[str, Any]:
     """Return ``charts``, which static/charts.js draws, and ``refresh_s``: None once nothing will change any more."""
     marks = [*_attempts(curves), *_checkpoints(curves, checkpoints)]
@@ -60,7 +61,7 @@ def _attempts(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
+def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[CheckpointRecord]) -> list[dict[str, Any]]:
     """Return marks of all checkpoints that must not be used, and the newest others, also where a curve was thinned."""
     if not curves:
         return []
@@ -76,7 +77,7 @@ def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[Checkpoint]) -> 
     ]
 
 
-def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
+def _of_ranks(ranks: Sequence[TrainingRankRecord]) -> list[dict[str, Any]]:
     """Return a line a rank. Of many ranks the slowest are shown, with one bar for each rank as it is now."""
     shown = sorted(ranks, key=lambda row: (-(row.step_s or 0), row.rank))[:RANK_LINES]
     which = "each rank" if len(shown) == len(ranks) else f"the {len(shown)} slowest ranks"
@@ -92,7 +93,7 @@ def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
     return charts
 
 
-def _of_pace(paces: Sequence[TrainingStep]) -> list[dict[str, Any]]:
+def _of_pace(paces: Sequence[TrainingStepRecord]) -> list[dict[str, Any]]:
     """Return the charts of rank 0 and its newest attempt: the parts of a step, and its other reported values."""
     parts = [(part, _told(paces, f"{part}_s")) for part in PARTS]
     charts: list[dict[str, Any]] = [
@@ -110,11 +111,11 @@ def _of_pace(paces: Sequence[TrainingStep]) -> list[dict[str, Any]]:
     return charts
 
 
-def _told(paces: Sequence[TrainingStep], name: str) -> list[list[float]]:
+def _told(paces: Sequence[TrainingStepRecord], name: str) -> list[list[float]]:
     return [[row.step, row.pace[name]] for row in paces if row.pace is not None and row.pace.get(name) is not None]
 
 
-def _rank_lines(ranks: Sequence[TrainingRank], place: int) -> list[dict[str, Any]]:
+def _rank_lines(ranks: Sequence[TrainingRankRecord], place: int) -> list[dict[str, Any]]:
     found = []
     for row in ranks:
         points = [[point[0], point[place]] for point in history_in(row.history).points if point[place] is not None]

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from console.words import clock, span
+from control.attempts.types import AttemptRecord
+from control.checkpoints.types import CheckpointRecord
 from control.jobs.job_details import AttemptDetail, JobDetail
-from muster.db.models import Attempt, Checkpoint
 from muster.domain.states import CheckpointStatus
 
 NARROWEST: Final = 0.25
@@ -54,7 +55,7 @@ class Life:
         return "; ".join(part.words for part in self.parts)
 
 
-def life_of(detail: JobDetail, checkpoints: Sequence[Checkpoint], now: datetime) -> Life:
+def life_of(detail: JobDetail, checkpoints: Sequence[CheckpointRecord], now: datetime) -> Life:
     """Return the bar from the job's submission, or the first shown attempt, until its end or ``now``."""
     job, shown = detail.job, detail.attempts
     since = job.created_at if detail.num_attempts == len(shown) or not shown else shown[0].attempt.placed_at
@@ -100,7 +101,7 @@ def _parts(detail: JobDetail, scale: _Scale) -> Iterator[Part]:
         yield scale.part(detail.job.state, free_since, scale.until, "waits" if detail.attempts else "has waited")
 
 
-def _of_attempt(attempt: Attempt, each: AttemptDetail, scale: _Scale) -> Iterator[Part]:
+def _of_attempt(attempt: AttemptRecord, each: AttemptDetail, scale: _Scale) -> Iterator[Part]:
     """Yield its parts: starting until its ranks train, training, and stopping."""
     end = attempt.ended_at or scale.until
     stopping = attempt.stopping_at or end
@@ -114,13 +115,13 @@ def _of_attempt(attempt: Attempt, each: AttemptDetail, scale: _Scale) -> Iterato
         yield scale.part("STOPPING", attempt.stopping_at, end, f"{name} was stopping")
 
 
-def _mark(row: Checkpoint, scale: _Scale) -> Mark:
+def _mark(row: CheckpointRecord, scale: _Scale) -> Mark:
     at = row.committed_at or row.created_at
     is_bad = is_spoilt(row)
     status = f"{row.status}, {row.reason}" if is_bad else str(row.status)
     return Mark(scale.at(at), is_bad, f"checkpoint of step {row.step:,} at {clock(at)[:8]}: {status}")
 
 
-def is_spoilt(row: Checkpoint) -> bool:
+def is_spoilt(row: CheckpointRecord) -> bool:
     """Return whether it is never to be resumed from: TAINTED or REJECTED, also where it has expired since."""
     return row.status in NOT_TO_BE_USED or (row.status is CheckpointStatus.EXPIRED and row.reason is not None)

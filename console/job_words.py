@@ -7,12 +7,12 @@ from markupsafe import Markup
 
 from api.job_views import attempt_energy_view
 from console.words import plural, short
-from control.attempts.mapping import spec_of
+from control.attempts.types import AttemptRecord
+from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord
 from control.jobs import pins
 from control.jobs.job_details import AttemptDetail, JobDetail
 from control.jobs.job_energy import AttemptEnergy
-from muster.db.models import Attempt, Checkpoint
 from muster.domain.exit.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.energy import energy_in_words
@@ -156,7 +156,7 @@ def why(detail: JobDetail) -> str:
 
 
 def _active(detail: JobDetail, last: AttemptDetail) -> str:
-    where = hosts_in_words(last, last.attempt.num_nodes or spec_of(detail.job).shape.nodes)
+    where = hosts_in_words(last, last.attempt.num_nodes or detail.job.specification().shape.nodes)
     if detail.job.cancel_requested_at is not None:
         return f"Cancelled: its programs on {where} are being stopped."
     if last.attempt.stop_reason is not None:
@@ -173,12 +173,12 @@ def _sentence(text: str, *, is_capital: bool = True) -> str:
     return f"{head}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def saves(attempt: Attempt) -> str:
+def saves(attempt: AttemptRecord) -> str:
     """Return how often it saves; empty where its program names a number of steps."""
     return "" if attempt.checkpoint_interval is None else interval_in_words(attempt.checkpoint_interval)
 
 
-def made_of(checkpoint: Checkpoint) -> str:
+def made_of(checkpoint: CheckpointRecord) -> str:
     """Return the beginnings of the hashes of its code, configuration and data; empty where none were reported."""
     lineage = checkpoint.manifest.get("lineage") or {}
     code = lineage.get("git_commit") or lineage.get("code_sha256")
@@ -186,12 +186,12 @@ def made_of(checkpoint: Checkpoint) -> str:
     return " · ".join(f"{what} {value[:8]}" for what, value in told if value)
 
 
-def pin_words(checkpoint: Checkpoint) -> str:
+def pin_words(checkpoint: CheckpointRecord) -> str:
     """Return the state of its pin; empty where it is not pinned."""
     return pins.pin_words(checkpoint)
 
 
-def energy(attempt: Attempt) -> str:
+def energy(attempt: AttemptRecord) -> str:
     """Return its energy; empty until it has ended and its counters' readings have arrived."""
     if attempt.energy is None:
         return ""

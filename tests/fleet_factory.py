@@ -9,12 +9,14 @@ from typing import Final
 from sqlalchemy import select
 
 from control.attempts.reconcile import BEAT, beat, reconcile
+from control.attempts.types import JobRecord
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
 from control.hosts import protocol
 from control.jobs import jobs
-from muster.db.models import AllocationGpu, Job, Tenant
-from muster.db.queries.job_documents import AttemptView
+from control.jobs import read as job_reads
+from control.jobs.read import AttemptView
+from muster.db.models import AllocationGpu, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
@@ -45,15 +47,15 @@ class Fleet:
         with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 
-    def job(self, job_id: JobId) -> Job:
+    def job(self, job_id: JobId) -> JobRecord:
         with self.units.begin(self.tenant, jobs.READ) as unit:
-            return jobs.get(unit, job_id)
+            return job_reads.get(unit, job_id)
 
     def attempts(self, job_id: JobId) -> list[AttemptView]:
         with self.units.begin(self.tenant, jobs.READ) as unit:
-            return jobs.attempts_of(unit, job_id)
+            return job_reads.attempts_of(unit, job_id)
 
-    def cancel(self, job_id: JobId) -> Job:
+    def cancel(self, job_id: JobId) -> JobRecord:
         with self.units.begin(self.tenant, jobs.CANCEL) as unit:
             return jobs.cancel(unit, job_id, reason="enough")
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from control.core.unit_of_work import UnitOfWork
 from control.hosts import host_reports, protocol
 from control.jobs import jobs
+from control.jobs.job_logs import EVERYTHING, chunks_after
 from control.training import training
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import MusterError
@@ -133,4 +134,4 @@ class HostCase:
 
     def log(self, job_id: JobId) -> bytes:
         with self.fleet.units.begin(self.fleet.tenant, jobs.READ) as unit:
-            return b"".join(chunk.content for chunk in jobs.log_chunks(unit, job_id, limit=10_000))
+            return b"".join(chunk.content for chunk in chunks_after(unit, job_id, EVERYTHING, after=0, limit=10_000))

@@ -15,8 +15,9 @@ from api.reading import require_node
 from api.views import cordon_view
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import maintenance
-from control.hosts import drains, nodes
-from control.hosts.nodes import NodeDetail
+from control.hosts import drains
+from control.hosts import read as nodes
+from control.hosts.read import NodeDetail
 from muster.documents import ChangedCordon
 from muster.documents.nodes import ChangedNode
 from muster.domain.principals import Permission, Principal

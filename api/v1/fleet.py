@@ -10,8 +10,8 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import NodeNamed, page_of, reading
 from api.views import gpu_view
-from control.fleet import gpu_lists, inventory
-from control.fleet.gpu_lists import GpuFilter
+from control.fleet import inventory, read
+from control.fleet.read import GpuFilter
 from muster import documents
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
@@ -47,7 +47,7 @@ def list_gpus(
         dependencies.units,
         principal,
         inventory.READ,
-        lambda unit: gpu_lists.list_gpus(unit, wanted, after=after, limit=limit + 1),
+        lambda unit: read.list_gpus(unit, wanted, after=after, limit=limit + 1),
     )
     page = page_of(
         found,

@@ -17,9 +17,9 @@ from api.gpu_views import evidence_view, gpu_detail_view, gpu_health_view
 from api.permissions import requires
 from api.reading import Limit, gpu_uuid_in, page_of, reading, require_gpu_uuid, require_id
 from control.fleet import inventory
+from control.fleet.read import GPU
 from control.health import gpu_details, interventions
 from muster import documents
-from muster.db.queries.gpu_documents import GPU
 from muster.domain.evidence.repairs import RepairAction, RepairBy
 from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal

@@ -1,9 +1,9 @@
 """Routes of jobs: submit, list, show, cancel, events, logs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from zlib import crc32
 
 from fastapi import APIRouter, Header, Query, Request
@@ -22,16 +22,17 @@ from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, requir
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
-from control.jobs import job_details, job_plans, jobs
+from control.attempts.types import JobRecord
+from control.jobs import job_details, job_plans, jobs, read
+from control.jobs.job_logs import LogChunkRecord, LogFilter, chunks_after, end_of
+from control.jobs.read import JOB, JobFilter, newest_jobs
 from control.placement import elastic
 from muster import documents
-from muster.db.models import Job
-from muster.db.queries.job_documents import JOB, newest_jobs
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job.spec import JobSpec, LauncherKind, Program
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
+from muster.domain.states import JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["jobs"])
@@ -75,7 +76,7 @@ class JobRelease(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
-def _answer(job: Job, status: int = 200) -> Answer:
+def _answer(job: JobRecord, status: int = 200) -> Answer:
     return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
 
 
@@ -140,12 +141,14 @@ def list_jobs(
     secret_key = dependencies_of(request).secret_key
     states = sorted(state or [])
     filters = {"states": states, "tenant_id": tenant_id, "name": name}
-    wanted: dict[str, Any] = {key: value for key, value in filters.items() if value}
+    before = None
     if cursor is not None:
         of_whom = {**filters, "who": asker.principal().tenant_id}
         moment, job_id = read_cursor(secret_key, of_whom, cursor, length=2)
-        wanted |= {"before_at": datetime.fromisoformat(moment), "before_id": job_id}
-    answered = asker.ask(newest_jobs(frozenset(wanted) - {"before_id"}), {**wanted, "limit": limit + 1})
+        before = (datetime.fromisoformat(moment), JobId(job_id))
+    owner = None if tenant_id is None else TenantId(tenant_id)
+    wanted = JobFilter(states=states, tenant_id=owner, name=name, before=before)
+    answered = asker.ask(*newest_jobs(wanted, limit=limit + 1))
     of_whom = {**filters, "who": answered.principal.tenant_id}
     page = page_of(
         answered.found or [],
@@ -166,7 +169,7 @@ def show_job(
 ) -> Response:
     """Return the job with every attempt, its hosts, GPUs, cause and proof."""
     answered = asker.ask(JOB, {"job_id": id_in("job", job_id)})
-    found = jobs.seen_by(answered.principal, answered.found)
+    found = read.seen_by(answered.principal, answered.found)
     # The attempts and their hosts' parts change on their own: they are part of what the tag stands for.
     moved, moments = (
         sum(view.attempt.version for view in found.attempts),
@@ -268,7 +271,8 @@ async def job_logs(
     follow: bool = False,
 ) -> Response:
     """Return pieces of the ranks' output; ``follow=true`` streams them until the job has ended and all are sent."""
-    follower = _Follower(dependencies_of(request), principal, JobId(require_id("job", job_id)), stream, attempt_id)
+    wanted = LogFilter(attempt_id=attempt_id, stream=stream)
+    follower = _Follower(dependencies_of(request), principal, JobId(require_id("job", job_id)), wanted)
     after = position_in(last_event_id, after)
     first = await run_in_threadpool(follower.page, after, limit)
     if follow:
@@ -278,40 +282,22 @@ async def job_logs(
 
 
 class _Follower:
-    def __init__(
-        self,
-        dependencies: AppDependencies,
-        principal: Principal,
-        job_id: JobId,
-        stream: str | None,
-        attempt_id: str | None,
-    ) -> None:
+    def __init__(self, dependencies: AppDependencies, principal: Principal, job_id: JobId, wanted: LogFilter) -> None:
         self._units = dependencies.units
         self._principal = principal
         self._job_id = job_id
-        self._stream = stream
-        self._attempt_id = attempt_id
+        self._wanted = wanted
 
-    def page(self, after: int, limit: int) -> Any:
+    def page(self, after: int, limit: int) -> Sequence[LogChunkRecord]:
         return reading(
             self._units,
             self._principal,
             jobs.READ,
-            lambda unit: jobs.log_chunks(
-                unit, self._job_id, after=after, limit=limit, stream=self._stream, attempt_id=self._attempt_id
-            ),
+            lambda unit: chunks_after(unit, self._job_id, self._wanted, after=after, limit=limit),
         )
 
     def _end(self) -> JobState | None:
-        """Return the job's state once it and all parts have ended: a host delivers logs before it reports the end."""
-
-        def look(unit: Any) -> JobState | None:
-            job = jobs.get(unit, self._job_id)
-            over = {HostPartState.EXITED, HostPartState.CLEAN}
-            parts = [host.part.state for view in jobs.attempts_of(unit, self._job_id) for host in view.hosts]
-            return job.state if job.state in TERMINAL_JOB_STATES and over.issuperset(parts) else None
-
-        return reading(self._units, self._principal, jobs.READ, look)
+        return reading(self._units, self._principal, jobs.READ, lambda unit: end_of(unit, self._job_id))
 
     async def frames(self, after: int) -> AsyncIterator[bytes]:
         pulse = Pulse(asyncio.get_running_loop().time)

@@ -12,10 +12,9 @@ from api.dependencies import dependencies_of
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
 from api.reading import PRINTABLE, node_in, page_of, reading
-from control.hosts import nodes
-from control.hosts.nodes import NodeFilter
+from control.hosts import read as nodes
+from control.hosts.read import NODE, NodeFilter
 from muster import documents
-from muster.db.queries.node_documents import NODE
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
 

@@ -17,11 +17,10 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import span
 from control.core.unit_of_work import UnitOfWork
-from control.fleet import gpu_lists
 from control.fleet.fault_timeline import READ, Story, stories
 from control.fleet.gpu_admission import by_ways
-from control.fleet.gpu_lists import GpuFilter, ListedGpu
 from control.fleet.node_names import names_of
+from control.fleet.read import GpuFilter, ListedGpu, list_gpus
 from control.fleet.tenant_gpus import own_gpu, stays_on
 from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
@@ -71,7 +70,7 @@ def list_page(
         after = (NodeId(node_id), int(slot))
 
     def read(unit: UnitOfWork) -> tuple[Sequence[ListedGpu], Mapping[NodeId, str]]:
-        found = gpu_lists.list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
+        found = list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
         return found, names_of(unit, {each.gpu.node_id for each in found})
 
     found, node_names = reading(dependencies.units, viewer.principal, READ, read)

@@ -21,15 +21,17 @@ from console.plan_words import PlanShown
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
-from control.attempts.mapping import spec_of
+from control.attempts.types import JobRecord
+from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, jobs, training_views
+from control.jobs import read as job_reads
 from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
-from control.jobs.job_logs import LogStream, last_chunks, streams_of
+from control.jobs.job_logs import LogChunkRecord, LogStream, last_chunks, streams_of
 from control.jobs.job_placement import Placement, placement_of
+from control.jobs.training_views import TrainingRankRecord
 from control.placement.held_places import occupants_of
-from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.job.pace import UNSEEN_EXCHANGE, pace_of
@@ -53,11 +55,11 @@ class _Shown:
 
     detail: JobDetail
     placement: Placement | None
-    checkpoints: Sequence[Checkpoint]
-    ranks: Sequence[TrainingRank]
+    checkpoints: Sequence[CheckpointRecord]
+    ranks: Sequence[TrainingRankRecord]
     events: Sequence[EventRecord]
     streams: Sequence[LogStream]
-    log: Sequence[LogChunk]
+    log: Sequence[LogChunkRecord]
     search: Search | None
 
 
@@ -104,7 +106,7 @@ def job_page(
     return pages_of(request).page(request, template, viewer, place="jobs", **context)
 
 
-def _waits(request: Request, viewer: Viewer, job: Job) -> PlanShown | None:
+def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None:
     """Return why it waits, by a new plan; None: it does not, or was placed just now."""
     if job.state not in WAITING:
         return None
@@ -122,7 +124,7 @@ def _waits(request: Request, viewer: Viewer, job: Job) -> PlanShown | None:
 
 def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
     detail, job = shown.detail, shown.detail.job
-    spec = spec_of(job)
+    spec = job.specification()
     return {
         "job": job,
         "spec": spec,
@@ -161,7 +163,7 @@ def training(request: Request, viewer: JobReader, job_id: str) -> Response:
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         return charts_of(
-            jobs.get(unit, found_id),
+            job_reads.get(unit, found_id),
             training_views.curves_of(unit, found_id, points=POINTS, attempts=CURVES),
             training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN),
             training_views.paces_of(unit, found_id, points=PACES),

@@ -10,11 +10,10 @@ from api.reading import require_id
 from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.session import Viewer, changes
-from control.attempts.mapping import spec_of
+from control.attempts.types import JobRecord
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
+from control.jobs import jobs, read
 from control.placement import elastic
-from muster.db.models import Job
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
@@ -31,8 +30,8 @@ def cancel(
 ) -> Response:
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
 
-    def work(unit: UnitOfWork) -> Job:
-        require_typed_name(fields, jobs.get(unit, found_id).name)
+    def work(unit: UnitOfWork) -> JobRecord:
+        require_typed_name(fields, read.get(unit, found_id).name)
         return jobs.cancel(unit, found_id, reason=reason)
 
     back_to = BACK.format(job_id=found_id)
@@ -81,9 +80,9 @@ def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) 
     """Submit the same specification as a new job of the same tenant."""
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
 
-    def work(unit: UnitOfWork) -> Job:
-        job = jobs.get(unit, found_id)
-        return jobs.submit(unit, spec_of(job), tenant_id=job.tenant_id, reason=reason)
+    def work(unit: UnitOfWork) -> JobRecord:
+        job = read.get(unit, found_id)
+        return jobs.submit(unit, job.specification(), tenant_id=job.tenant_id, reason=reason)
 
     done = "A copy is submitted: it is the newest in the list."
     return act(request, viewer, fields, jobs.SUBMIT, work, back_to="/console/jobs", done=done)

@@ -16,9 +16,8 @@ from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.jobs import jobs
-from control.jobs.job_logs import LogFilter, LogStream, chunks_after, chunks_of, is_over, streams_of
+from control.jobs.job_logs import LogChunkRecord, LogFilter, LogStream, chunks_after, chunks_of, end_of, streams_of
 from control.jobs.log_search import LogLine, Place, search
-from muster.db.models import LogChunk
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.job.log_search import Sought
@@ -63,11 +62,11 @@ class Said:
     text: str
 
 
-def said(chunk: LogChunk, streams: Sequence[LogStream]) -> Said:
+def said(chunk: LogChunkRecord, streams: Sequence[LogStream]) -> Said:
     return Said(chunk.position, _who(chunk, streams), _readable(chunk.content))
 
 
-def _who(printed: LogChunk | LogLine, streams: Sequence[LogStream]) -> str:
+def _who(printed: LogChunkRecord | LogLine, streams: Sequence[LogStream]) -> str:
     known = {(one.attempt_id, one.node_id): one for one in streams}
     one = known.get((printed.attempt_id, printed.node_id))
     what = printed.stream if printed.stream == "launcher" else f"rank {printed.stream}"
@@ -159,7 +158,7 @@ class _Follower:
         """
 
         def read(unit: UnitOfWork) -> tuple[list[Said], bool]:
-            over = is_over(unit, self._job_id)
+            over = end_of(unit, self._job_id) is not None
             found = chunks_after(unit, self._job_id, self._wanted, after=after)
             streams = streams_of(unit, self._job_id, self._wanted) if found else ()
             return [said(chunk, streams) for chunk in found], over and not found

@@ -13,7 +13,7 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import jobs
-from control.jobs.job_lists import JobFilter, ListedJob, known_tiers, list_jobs
+from control.jobs.read import JobFilter, ListedJob, known_tiers, list_jobs
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
@@ -47,15 +47,15 @@ def list_page(
     dependencies = dependencies_of(request)
     tier, name = tier.strip(), name.strip()
     states = _states(state)
-    wanted = JobFilter(states=states, tier=tier or None, name=name or None)
     filters = {"console": "jobs", "state": states, "tier": tier, "name": name}
     before = None
     if cursor is not None:
         moment, job_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
         before = (datetime.fromisoformat(moment), JobId(job_id))
+    wanted = JobFilter(states=states, tier=tier or None, name_part=name or None, before=before)
 
     def read(unit: UnitOfWork) -> tuple[list[ListedJob], list[str]]:
-        return list(list_jobs(unit, wanted, before=before, limit=A_PAGE + 1)), list(known_tiers(unit))
+        return list(list_jobs(unit, wanted, limit=A_PAGE + 1)), list(known_tiers(unit))
 
     found, tiers = reading(dependencies.units, viewer.principal, jobs.READ, read)
     shown, next_cursor = found[:A_PAGE], None

@@ -17,9 +17,10 @@ from console.session import Viewer, changes, sees
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import cordons, maintenance
 from control.fleet.node_names import find_node
-from control.hosts import drains, nodes
-from control.hosts.nodes import ListedNode, NodeDetail, NodeFilter
-from muster.db.models import Cordon
+from control.fleet.types import CordonRecord
+from control.hosts import drains
+from control.hosts import read as nodes
+from control.hosts.read import ListedNode, NodeDetail, NodeFilter
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
@@ -68,7 +69,7 @@ def list_page(
 def node_page(request: Request, viewer: NodeReader, node: Named) -> Response:
     units = dependencies_of(request).units
 
-    def read(unit: UnitOfWork) -> tuple[NodeDetail, Sequence[Cordon]]:
+    def read(unit: UnitOfWork) -> tuple[NodeDetail, Sequence[CordonRecord]]:
         detail = nodes.detail_of(unit, node)
         return detail, maintenance.declared(unit, detail.node.id)
 

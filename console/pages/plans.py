@@ -14,8 +14,8 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, queue_views
-from control.jobs.job_lists import known_levels, known_tiers
 from control.jobs.job_plans import JobPlan
+from control.jobs.read import known_levels, known_tiers
 from control.tenants.read import TenantRecord, list_tenants
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId

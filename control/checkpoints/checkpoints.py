@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Delete, and_, delete, func, select
 from sqlalchemy.orm import Session
 
+from control.checkpoints.types import CheckpointRecord
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import JobId
@@ -102,7 +103,7 @@ def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -
     return since
 
 
-def is_wished(row: Checkpoint) -> bool:
+def is_wished(row: Checkpoint | CheckpointRecord) -> bool:
     """Return whether the checkpoint is pinned here and not deleted yet."""
     return row.pinned_at is not None and row.status is not CheckpointStatus.EXPIRED
 

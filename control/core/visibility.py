@@ -5,6 +5,7 @@ row that a principal may not read is answered like one that does not exist. All 
 compare no tenant themselves.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import ColumnElement, or_, true
@@ -40,3 +41,14 @@ def only_tenant_of(principal: Principal) -> TenantId | None:
     if principal.tenant_id is None:
         raise ForbiddenError(f"the role {principal.role} reads the rows of no tenant")
     return principal.tenant_id
+
+
+def visible_to_key(rows_where: Callable[[str], str], tenant_id: str) -> str:
+    """Return the SQL of a query that checks the key ``k`` of its caller itself, under the same rule.
+
+    ``rows_where`` gives the query for a condition; ``tenant_id`` is the column with a row's tenant. A key without a
+    tenant reads all rows: the statement answers only keys whose role holds the permission, and every such role without
+    a tenant reads all tenants.
+    """
+    of_all, of_tenant = rows_where("true"), rows_where(f"{tenant_id} = k.tenant_id")
+    return f"CASE WHEN k.tenant_id IS NULL THEN ({of_all}) ELSE ({of_tenant}) END"

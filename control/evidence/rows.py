@@ -2,20 +2,20 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork
+from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.policy.policies import active_policy
 from health.detectors.repeats.rules import reach_of
 from health.detectors.traits import traits_of
 from health.evidence.index import PLACE_IN_GPU
 from health.evidence.suppression import Heard, outlasted
 from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
-from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
-from muster.db.pipeline.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
+from muster.db.models import EvidenceRow, GpuStandingChange, Node, StoredSignal
 from muster.domain.evidence.findings import (
     EventKind,
     Evidence,
@@ -28,7 +28,7 @@ from muster.domain.evidence.findings import (
 )
 from muster.domain.evidence.old_keys import readings_in, with_old_keys
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.states import BurnInOutcome, Contact
+from muster.domain.states import BurnInOutcome, Contact, Standing
 from muster.domain.times import to_ms, to_time
 
 REMEMBERED: Final = timedelta(days=400)
@@ -221,11 +221,22 @@ def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
     return [evidence_of(row) for row in unit.session.scalars(newest)]
 
 
+class _JudgedGpu(Protocol):
+    """A GPU as a row or as a record."""
+
+    @property
+    def uuid(self) -> GpuUuid: ...
+    @property
+    def standing(self) -> Standing: ...
+    @property
+    def origin_standing(self) -> Standing | None: ...
+
+
 def case_from(
-    gpu: Gpu | GpuRecord,
+    gpu: _JudgedGpu,
     evidence: Iterable[Evidence],
     moves: Sequence[GpuStandingChange | StandingChangeRecord],
-    burn_ins: Iterable[Row[Any] | BurnInRecord],
+    burn_ins: Iterable[Row[Any] | DecidedBurnInRecord],
     contact: Contact,
     abandoned_at: datetime | None,
 ) -> GpuCase:
@@ -246,7 +257,7 @@ def case_from(
     )
 
 
-def _burn_in_of(row: Row[Any] | BurnInRecord) -> BurnInResult:
+def _burn_in_of(row: Row[Any] | DecidedBurnInRecord) -> BurnInResult:
     return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
 
 

@@ -6,7 +6,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, and_, or_, select
 
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.fleet.types import CordonRecord
 from muster.db.models import Cordon, Gpu, Node
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
@@ -26,7 +28,7 @@ def create(
     node_id: NodeId | None = None,
     gpu_uuid: GpuUuid | None = None,
     until: datetime | None = None,
-) -> Cordon:
+) -> CordonRecord:
     """Set one on exactly one of node and GPU. Several can stand; the place is schedulable when none is left.
 
     Raises:
@@ -44,7 +46,7 @@ def create(
     cordon = stand(unit, BY_PERSON, reason, node_id=node_id, gpu_uuid=gpu_uuid, until=until)
     unit.audit("cordon.create", "cordon", cordon.id, reason=reason)
     unit.session.flush()
-    return cordon
+    return record_of(cordon, CordonRecord)
 
 
 def stand(
@@ -80,7 +82,7 @@ def end(unit: UnitOfWork, cordon: Cordon, reason: str | None, *, at: datetime | 
     _tell(unit, cordon, "uncordoned", reason)
 
 
-def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> Cordon:
+def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> CordonRecord:
     """End it now. Releasing twice is the same as once.
 
     Raises:
@@ -94,14 +96,14 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
         end(unit, cordon, reason)
         unit.audit("cordon.release", "cordon", cordon.id, reason=reason)
         unit.session.flush()
-    return cordon
+    return record_of(cordon, CordonRecord)
 
 
-def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
+def list_open(unit: UnitOfWork) -> Sequence[CordonRecord]:
     """Return the cordons that stand now or will, the newest first."""
     unit.principal.require(Permission.NODE_READ)
     query = select(Cordon).where(or_(those_that_stand(unit.now), those_to_come(unit.now)))
-    return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
+    return records_of(unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)), CordonRecord)
 
 
 def those_that_stand(now: datetime) -> ColumnElement[bool]:

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from control.fleet.read import GpuView
 from health.standing.admission import Refusal, refusals_of, words_of
 from health.standing.counterfactual import WayBack, ways_back
 from health.standing.gpu_case import GpuCase
 from health.standing.standing import is_reclaimable_only
 from health.standing.what_if import Cordon, SetStanding, Situation
-from muster.db.queries.gpu_documents import GpuView
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import Policy, TierPolicy
 from muster.domain.policy.health import HealthPolicy

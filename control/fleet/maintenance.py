@@ -16,9 +16,11 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet import cordons
 from control.fleet.node_names import find_node
+from control.fleet.types import CordonRecord
 from control.policy.policies import active_policy
 from muster.db.models import Cordon, Gpu
 from muster.domain.errors import ValidationFailedError
@@ -54,7 +56,7 @@ def declare(
     until: datetime,
     starts_at: datetime | None = None,
     evacuate_lead_s: float | None = None,
-) -> Cordon:
+) -> CordonRecord:
     """Declare a window on the node whose id or name is ``text``, from ``starts_at`` (None: now) until ``until``.
 
     ``evacuate_lead_s``: how long before its start running jobs get a stop request to save and leave; None: they stay.
@@ -79,15 +81,16 @@ def declare(
         cordon.evacuate_at = max(begins - timedelta(seconds=evacuate_lead_s), min(unit.now, begins))
     unit.audit("node.maintenance", "node", node.id, reason=reason, detail={"cordon_id": cordon.id})
     unit.session.flush()
-    return cordon
+    return record_of(cordon, CordonRecord)
 
 
-def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
+def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[CordonRecord]:
     """Return the cordons of its windows that stand or are to come, the next first."""
     unit.principal.require(Permission.NODE_READ)
     is_ahead = (Cordon.released_at.is_(None), Cordon.until > unit.now)
     query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code == REASON_CODE, *is_ahead)
-    return unit.session.scalars(query.order_by(func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.id)).all()
+    rows = unit.session.scalars(query.order_by(func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.id))
+    return records_of(rows, CordonRecord)
 
 
 def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:

@@ -7,9 +7,13 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import BURN_INS_REMEMBERED, MOVES_REMEMBERED, REMEMBERED, case_from, evidence_of
+from control.evidence.types import EvidenceRecord, StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission, admission_of
+from control.fleet.read import GPU, GpuView, Holder, Place
+from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.policy.policies import active_policy, stored_policy
@@ -20,15 +24,6 @@ from health.scoring.score import Score
 from health.standing.gpu_case import GpuCase, Move, proof_ms_of, score_of
 from health.standing.standing import decide
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
-from muster.db.pipeline.records import (
-    CordonRecord,
-    EvidenceRecord,
-    GpuRecord,
-    OverrideRecord,
-    RepairRecord,
-    StandingChangeRecord,
-)
-from muster.db.queries.gpu_documents import GPU, GpuView, Holder, Place
 from muster.domain.errors import NotFoundError
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import known_verbs
@@ -51,7 +46,7 @@ class WeighedEvidence:
     takes points off.
     """
 
-    row: EvidenceRow | EvidenceRecord
+    row: EvidenceRecord
     evidence: Evidence
     points: float
     is_condemning: bool
@@ -85,7 +80,7 @@ class GpuDetail:
 
 
 def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
-    """Return the parameters of ``queries.gpu_documents.GPU``, except ``now``."""
+    """Return the parameters of ``control.fleet.read.GPU``, except ``now``."""
     return {
         "uuid": uuid,
         "remembered": REMEMBERED,
@@ -139,7 +134,9 @@ def _policy_of(found: GpuView) -> Policy:
     return DEFAULT_POLICY if found.policy is None else stored_policy(found.policy.version, bytes(found.policy.document))
 
 
-def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
+def moves_of(
+    unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None
+) -> Sequence[StandingChangeRecord]:
     """Return the moves of its standing, the newest first. ``before``: only moves older than that one.
 
     Raises:
@@ -150,7 +147,8 @@ def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None 
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
     if before is not None:
         query = query.where(GpuStandingChange.id < before)
-    return unit.session.scalars(query.order_by(GpuStandingChange.id.desc()).limit(limit)).all()
+    rows = unit.session.scalars(query.order_by(GpuStandingChange.id.desc()).limit(limit))
+    return records_of(rows, StandingChangeRecord)
 
 
 def evidence_about_gpu(
@@ -166,14 +164,14 @@ def evidence_about_gpu(
     if before is not None:
         query = query.where(EvidenceRow.id < before)
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
-    rows = unit.session.scalars(query).all()
+    rows = records_of(unit.session.scalars(query), EvidenceRecord)
     return _weighed_by(case, score_of(case, policy, now_ms), rows, policy, now_ms)
 
 
 def _weighed_by(
     case: GpuCase,
     score: Score,
-    rows: Sequence[EvidenceRow] | Sequence[EvidenceRecord],
+    rows: Sequence[EvidenceRecord],
     policy: HealthPolicy,
     now_ms: int,
 ) -> list[WeighedEvidence]:

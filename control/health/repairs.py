@@ -10,10 +10,10 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.inbox import sample_row
 from control.fleet import cordons
+from control.fleet.types import RepairRecord
 from health.detectors.repeats.repair_repeats import repairs_of
 from health.standing.gpu_case import GpuCase, Move, MoveReason, PastRepair
 from muster.db.models import Cordon, Gpu, Repair
-from muster.db.pipeline.records import RepairRecord
 from muster.db.queries.telemetry import add_signals
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairAction, RepairOutcome, RepairVerb
 from muster.domain.policy.health import HealthPolicy

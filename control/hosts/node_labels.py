@@ -12,7 +12,7 @@ from sqlalchemy import select
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.node_names import find_node
-from control.hosts.nodes import NodeDetail, detail_of
+from control.hosts.read import NodeDetail, detail_of
 from muster.db.models import Gpu
 from muster.domain.errors import ValidationFailedError
 from muster.domain.gpu.rails import RAILS_LABEL, rails_of_label

@@ -14,10 +14,12 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import aliased
 
 from control.attempts import suspects
+from control.attempts.types import AttemptRecord, JobRecord, StopRequestRecord
+from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord, events_about
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
+from control.jobs.read import row_of
 from control.reclaim.views import ReclaimView, list_reclaims
 from muster.db.models import (
     Allocation,
@@ -61,12 +63,12 @@ class Evacuation:
 class AttemptDetail:
     """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before."""
 
-    attempt: Attempt
+    attempt: AttemptRecord
     node_names: Sequence[str]
     racks: Sequence[str]
     num_gpus: int
     num_kept: int
-    stops: Sequence[StopRequest]
+    stops: Sequence[StopRequestRecord]
     placed: EventRecord | None
     resumed: EventRecord | None
     ended_training: EventRecord | None
@@ -84,7 +86,7 @@ class JobDetail:
     ``promised``: reclaims with this job as beneficiary.
     """
 
-    job: Job
+    job: JobRecord
     tenant_name: str
     attempts: Sequence[AttemptDetail]
     num_attempts: int
@@ -94,12 +96,12 @@ class JobDetail:
 
 def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -> JobDetail:
     """Return the job's details. Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(limit)
     rows = list(reversed(unit.session.scalars(query).all()))
     reclaims = list_reclaims(unit, job_id=job.id, limit=RECLAIMS_SHOWN)
     return JobDetail(
-        job=job,
+        job=record_of(job, JobRecord),
         tenant_name=unit.session.get_one(Tenant, job.tenant_id).name,
         attempts=_Attempts(unit, job, rows, reclaims).details(),
         num_attempts=rows[-1].number if rows else 0,
@@ -127,7 +129,7 @@ class _Attempts:
             evacuating = told.get("attempt.evacuating")
             found.append(
                 AttemptDetail(
-                    attempt=row,
+                    attempt=record_of(row, AttemptRecord),
                     node_names=[name for name, _ in hosts.get(row.id, ())],
                     racks=sorted({rack for _, rack in hosts.get(row.id, ()) if rack is not None}),
                     num_gpus=kept.get(row.id, (0, 0))[0],
@@ -175,11 +177,11 @@ class _Attempts:
         )
         return {AttemptId(attempt_id): (num, kept) for attempt_id, num, kept in self._session.execute(query)}
 
-    def _stops(self) -> dict[AttemptId, list[StopRequest]]:
+    def _stops(self) -> dict[AttemptId, list[StopRequestRecord]]:
         query = select(StopRequest).where(StopRequest.attempt_id.in_(self._ids)).order_by(StopRequest.created_at)
-        found: dict[AttemptId, list[StopRequest]] = {}
+        found: dict[AttemptId, list[StopRequestRecord]] = {}
         for row in self._session.scalars(query):
-            found.setdefault(row.attempt_id, []).append(row)
+            found.setdefault(row.attempt_id, []).append(record_of(row, StopRequestRecord))
         return found
 
     def _events(self) -> dict[str, dict[str, EventRecord]]:
@@ -240,22 +242,23 @@ class _Attempts:
         return self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id)).all()
 
 
-def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[Checkpoint]:
+def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[CheckpointRecord]:
     """Return generations of a visible job, the one being written first, then the newest commit first."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id)
-    return unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit)).all()
+    rows = unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit))
+    return records_of(rows, CheckpointRecord)
 
 
 def events_behind(unit: UnitOfWork, job_id: JobId, position: int, *, limit: int) -> Sequence[EventRecord]:
     """Return what happened to a visible job itself behind ``position``, in the order of positions."""
-    return events_about(unit, jobs.get(unit, job_id).id, position, limit=limit)
+    return events_about(unit, row_of(unit, job_id).id, position, limit=limit)
 
 
 def events_of(unit: UnitOfWork, job_id: JobId, *, limit: int = EVENTS_SHOWN) -> Sequence[EventRecord]:
     """Return the events of a visible job and of its newest attempts, the newest first."""
     unit.principal.require(Permission.EVENT_READ)
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = select(Attempt.id).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(ATTEMPTS_SHOWN)
     subjects: list[tuple[str, Any]] = [("job", job.id)]
     subjects += [("attempt", attempt_id) for attempt_id in unit.session.scalars(query)]

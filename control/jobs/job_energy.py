@@ -9,8 +9,8 @@ import numpy as np
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
-from control.jobs.training_views import ranks_of
+from control.jobs.read import row_of
+from control.jobs.training_views import TrainingRankRecord, ranks_of
 from control.telemetry.history import Samples, samples_of_all
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, TrainingRank, TrainingStep
 from muster.domain.gpu.metrics import INDEX
@@ -75,7 +75,7 @@ class AttemptEnergy:
 
 def energy_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptEnergy]:
     """Return the energy of each attempt of a visible job, in their order. Raises NotFoundError."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc())
     found: list[AttemptEnergy] = []
     hours_left = MOST_GPU_HOURS
@@ -171,7 +171,7 @@ def _tokens_per_s(unit: UnitOfWork, job_id: JobId) -> tuple[AttemptId, float] | 
     return None if rate is None else (ranks[0].attempt_id, rate)
 
 
-def _rate_of(ranks: Sequence[TrainingRank]) -> float | None:
+def _rate_of(ranks: Sequence[TrainingRank | TrainingRankRecord]) -> float | None:
     """Return the tokens a second of all ranks of an attempt; None unless each of them reported it."""
     pace = pace_of([row.pace for row in ranks])
     is_whole = bool(ranks) and len(ranks) == ranks[0].world_size

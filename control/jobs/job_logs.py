@@ -2,20 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+import msgspec
 from sqlalchemy import ColumnElement, select
 
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
+from control.jobs.read import row_of
 from muster.db.models import Attempt, AttemptHost, LogChunk, Node
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.principals import Permission
-from muster.domain.states import TERMINAL_JOB_STATES, HostPartState
+from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
 
 LAUNCHER: Final = "launcher"
 STREAMS_SHOWN: Final = 2_000
 CHUNKS_SHOWN: Final = 200
+
+
+class LogChunkRecord(msgspec.Struct, frozen=True):
+    """A piece of what a rank or a launcher printed. Its columns' meanings are in ``muster.db.models.logs``."""
+
+    attempt_id: AttemptId
+    node_id: NodeId
+    stream: str
+    byte_offset: int
+    content: bytes
+    received_at: datetime
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,54 +75,57 @@ def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) 
     return sorted(found, key=lambda one: (one.number, one.stream != LAUNCHER, _rank(one.stream), one.node_name))
 
 
-def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunk]:
+def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunkRecord]:
     """Return the newest pieces in the order of their arrival: as many as fit, and one at least."""
     query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *conditions_of(wanted))
-    found: list[LogChunk] = []
+    found: list[LogChunkRecord] = []
     room = max_bytes
     for chunk in unit.session.scalars(query.order_by(LogChunk.position.desc()).limit(CHUNKS_SHOWN)):
         if found and len(chunk.content) > room:
             break
-        found.append(chunk)
+        found.append(record_of(chunk, LogChunkRecord))
         room -= len(chunk.content)
     return found[::-1]
 
 
 def chunks_after(
     unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, after: int, limit: int = 16
-) -> Sequence[LogChunk]:
+) -> Sequence[LogChunkRecord]:
     """Return pieces after position ``after`` in the order of their arrival."""
     job = _readable(unit, job_id)
     query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *conditions_of(wanted))
-    return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()
+    return records_of(unit.session.scalars(query.order_by(LogChunk.position).limit(limit)), LogChunkRecord)
 
 
 def chunks_of(
     unit: UnitOfWork, job_id: JobId, one: LogStream, *, after: int = -1, limit: int = 16
-) -> Sequence[LogChunk]:
+) -> Sequence[LogChunkRecord]:
     """Return pieces of one stream after byte ``after``, as they were printed."""
     job, wanted = _readable(unit, job_id), LogFilter(one.attempt_id, one.node_id, one.stream)
     query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *conditions_of(wanted))
-    return unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)).all()
+    return records_of(unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)), LogChunkRecord)
 
 
-def is_over(unit: UnitOfWork, job_id: JobId) -> bool:
-    """Return whether the job has ended and all its logs are here: a host delivers logs before it reports the end."""
-    job = jobs.get(unit, job_id)
+def end_of(unit: UnitOfWork, job_id: JobId) -> JobState | None:
+    """Return the job's state once it has ended and no host has a piece left to deliver.
+
+    Hosts deliver logs before they report that their part ended.
+    """
+    job = row_of(unit, job_id)
     if job.state not in TERMINAL_JOB_STATES:
-        return False
+        return None
     query = (
         select(AttemptHost.attempt_id)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
         .where(Attempt.job_id == job.id, AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN]))
         .limit(1)
     )
-    return unit.session.scalar(query) is None
+    return job.state if unit.session.scalar(query) is None else None
 
 
 def _readable(unit: UnitOfWork, job_id: JobId) -> JobId:
     unit.principal.require(Permission.LOG_READ)
-    return jobs.get(unit, job_id).id
+    return row_of(unit, job_id).id
 
 
 def conditions_of(wanted: LogFilter) -> Iterator[ColumnElement[bool]]:

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
+from control.jobs.read import row_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Event, Gpu, Node
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.states import AllocationState, HostPartState, Standing
@@ -71,7 +71,7 @@ class Placement:
 
 def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) -> Placement | None:
     """Return the placement of attempt ``number`` of a visible job, or of its newest. None: there is no such attempt."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(1)
     attempt = unit.session.scalar(query if number is None else query.where(Attempt.number == number))
     if attempt is None:

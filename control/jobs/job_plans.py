@@ -14,6 +14,7 @@ from sqlalchemy import func, select, tuple_
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs import jobs
+from control.jobs.read import row_of
 from control.placement.preflight import without_a_look
 from control.placement.queue_head import InThought
 from control.placement.scheduling import question, why_not_asked
@@ -131,7 +132,7 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         ConflictError: it does not wait.
     """
     unit.principal.require(Permission.JOB_READ)
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     _require_waiting(job)
     if job.state in WITHOUT_A_LOOK:
         return _not_looked_at(job, WITHOUT_A_LOOK[job.state])

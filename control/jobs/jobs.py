@@ -1,20 +1,19 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select
 
 from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.mapping import emit_job
+from control.attempts.types import JobRecord
+from control.core.records import record_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from control.core.visibility import may_see, visible_rows
+from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.policy.policies import active_policy
-from muster.db.models import Job, LogChunk, Node, Tenant
-from muster.db.queries.job_documents import JOB, AttemptView, JobView
+from muster.db.models import Job, Node, Tenant
 from muster.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -24,7 +23,7 @@ from muster.domain.errors import (
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle import job as jobs
-from muster.domain.principals import Permission, Principal
+from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
@@ -37,7 +36,9 @@ LARGEST_HOST_GPUS: Final = 8
 """GPUs of the largest host, as assumed before any host is enrolled."""
 
 
-def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
+def submit(
+    unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None
+) -> JobRecord:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
     Raises:
@@ -67,7 +68,7 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
-    return job
+    return record_of(job, JobRecord)
 
 
 def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
@@ -108,40 +109,9 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         )
 
 
-def get(unit: UnitOfWork, job_id: JobId) -> Job:
-    """Return the job. Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
-    unit.principal.require(Permission.JOB_READ)
-    job = unit.session.get(Job, job_id)
-    if job is None or not may_see(unit.principal, job.tenant_id):
-        raise NotFoundError
-    return job
-
-
-def list_jobs(
-    unit: UnitOfWork,
-    *,
-    states: Sequence[JobState] = (),
-    tenant_id: TenantId | None = None,
-    name: str | None = None,
-    before: tuple[datetime, str] | None = None,
-    limit: int = 50,
-) -> Sequence[Job]:
-    """Return jobs, the newest first; ``before`` is the (created_at, id) of the last job of the page before."""
-    unit.principal.require(Permission.JOB_READ)
-    query = select(Job).where(visible_rows(unit.principal, Job.tenant_id))
-    query = query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
-    if tenant_id is not None:
-        query = query.where(Job.tenant_id == tenant_id)
-    if states:
-        query = query.where(Job.state.in_(states))
-    if name is not None:
-        query = query.where(Job.name == name)
-    if before is not None:
-        query = query.where(tuple_(Job.created_at, Job.id) < tuple_(*before))
-    return unit.session.scalars(query).all()
-
-
-def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expected_version: int | None = None) -> Job:
+def cancel(
+    unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expected_version: int | None = None
+) -> JobRecord:
     """Cancel: at once while it waits, else when its programs have stopped. Cancelling twice is the same as once.
 
     Raises:
@@ -158,7 +128,7 @@ def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expect
     if job.state is JobState.CANCELLED or (
         job.cancel_requested_at is not None and job.state not in TERMINAL_JOB_STATES
     ):
-        return job
+        return record_of(job, JobRecord)
     if job.state in TERMINAL_JOB_STATES:
         message = f"the job has ended already: {job.state}"
         raise ConflictError(message, suggestion="There is nothing to cancel.")
@@ -166,10 +136,10 @@ def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expect
     unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.CancelAsked(), active_policy(unit.session))
     unit.session.flush()
-    return job
+    return record_of(job, JobRecord)
 
 
-def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Job:
+def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> JobRecord:
     """Release a HELD job to the queue. Only an operator releases a suspect program, also once it is cancelled.
 
     Raises:
@@ -192,38 +162,4 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.ReleaseAsked(), active_policy(unit.session))
     unit.session.flush()
-    return job
-
-
-def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
-    """Return every attempt of a visible job, the first one first, with hosts and GPUs."""
-    unit.principal.require(Permission.JOB_READ)
-    unit.session.flush()
-    return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
-
-
-def seen_by(principal: Principal, found: JobView | None) -> JobView:
-    """Return ``found``, where ``principal`` may see it. Raises ``NotFoundError`` as ``get`` does."""
-    if found is None or not may_see(principal, found.job.tenant_id):
-        raise NotFoundError
-    return found
-
-
-def log_chunks(
-    unit: UnitOfWork,
-    job_id: JobId,
-    *,
-    after: int = 0,
-    limit: int = 100,
-    stream: str | None = None,
-    attempt_id: str | None = None,
-) -> Sequence[LogChunk]:
-    """Return pieces of a visible job's logs in the order of their arrival, after position ``after``."""
-    unit.principal.require(Permission.LOG_READ)
-    job = get(unit, job_id)
-    query = select(LogChunk).where(LogChunk.job_id == job.id, LogChunk.position > after)
-    if stream is not None:
-        query = query.where(LogChunk.stream == stream)
-    if attempt_id is not None:
-        query = query.where(LogChunk.attempt_id == attempt_id)
-    return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()
+    return record_of(job, JobRecord)

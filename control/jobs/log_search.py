@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import select, tuple_
 
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
 from control.jobs.job_logs import LogFilter, conditions_of
+from control.jobs.read import row_of
 from muster.db.models import Attempt, LogChunk
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.job.log_search import FoundLine, LineSearch, Sought
@@ -58,7 +58,7 @@ def search(
     unit.principal.require(Permission.LOG_READ)
     scan = _Scan(sought, after)
     found: list[LogLine] = []
-    for chunk in _chunks(unit, jobs.get(unit, job_id).id, wanted, after):
+    for chunk in _chunks(unit, row_of(unit, job_id).id, wanted, after):
         for line in scan.lines_in(chunk):
             found.append(line)
             if len(found) == limit:

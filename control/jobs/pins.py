@@ -10,6 +10,8 @@ from sqlalchemy import func, select
 
 from control.attempts.attempts import lock_job
 from control.checkpoints.checkpoints import is_wished, wished_of
+from control.checkpoints.types import CheckpointRecord
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
 from muster.db.models import Checkpoint
@@ -24,7 +26,7 @@ MOST_PINS: Final = 64
 """Maximum for one job: each is storage that nothing frees."""
 
 
-def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason: str | None = None) -> Checkpoint:
+def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason: str | None = None) -> CheckpointRecord:
     """Keep the checkpoint from retention from now on. Twice is the same as once.
 
     A TAINTED checkpoint may be pinned, to be examined.
@@ -44,16 +46,16 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
         message = f"{row.generation} is REJECTED: {row.reason or 'it is not as it was saved'}"
         raise ConflictError(message, suggestion="Pin one that is COMMITTED, VERIFIED, GOOD or TAINTED.")
     if row.pinned_at is not None:
-        return row
+        return record_of(row, CheckpointRecord)
     if _num_pinned(unit, job_id) >= MOST_PINS:
         message = f"{MOST_PINS} checkpoints of this job are pinned, and no more may be"
         raise ConflictError(message, suggestion="Unpin one with `muster job unpin` first.")
     row.pinned_at, row.pinned_by = unit.now, unit.principal.name
     _tell(unit, row, "pin", reason)
-    return row
+    return record_of(row, CheckpointRecord)
 
 
-def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Checkpoint:
+def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> CheckpointRecord:
     """Allow retention again. A pin in its storage, by `muster ckpt pin`, stays there.
 
     Raises:
@@ -63,7 +65,7 @@ def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Check
     if row.pinned_at is not None:
         row.pinned_at = row.pinned_by = None
         _tell(unit, row, "unpin", None)
-    return row
+    return record_of(row, CheckpointRecord)
 
 
 def _locked(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Checkpoint:
@@ -90,7 +92,7 @@ def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> N
     unit.session.flush()
 
 
-def pin_words(row: Checkpoint) -> str:
+def pin_words(row: CheckpointRecord) -> str:
     """Return the state of its pin as text; empty where there is none."""
     if not is_wished(row):
         return "pinned in its storage" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""

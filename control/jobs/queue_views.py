@@ -6,6 +6,8 @@ from typing import Final
 
 from sqlalchemy import func, select
 
+from control.attempts.types import JobRecord
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see, visible_rows
 from control.placement.scheduling import queue_in_order
@@ -26,7 +28,7 @@ class QueuedJob:
     """
 
     place: int
-    job: Job
+    job: JobRecord
     tenant_name: str
     num_gpus: int
     binding: WaitReason | None
@@ -49,7 +51,13 @@ def queue_of(unit: UnitOfWork, *, limit: int) -> Queue:
     shown = {waiting.job_id: (place, waiting.fewest_gpus) for place, waiting in seen[:limit]}
     query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(Job.id.in_(shown))
     found = [
-        QueuedJob(shown[job.id][0], job, tenant_name, shown[job.id][1], binding_of(job.state, job.wait_verdict))
+        QueuedJob(
+            shown[job.id][0],
+            record_of(job, JobRecord),
+            tenant_name,
+            shown[job.id][1],
+            binding_of(job.state, job.wait_verdict),
+        )
         for job, tenant_name in unit.session.execute(query)
         if job.state is JobState.QUEUED
     ]

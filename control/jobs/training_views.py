@@ -2,26 +2,61 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
+import msgspec
 from sqlalchemy import BigInteger, ColumnElement, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from control.checkpoints.types import CheckpointRecord
+from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs
+from control.jobs.read import row_of
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
-from muster.domain.ids import AttemptId, JobId
+from muster.domain.ids import AttemptId, JobId, NodeId
 
 
-def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[Checkpoint]:
+class TrainingRankRecord(msgspec.Struct, frozen=True):
+    """The newest report of one rank. Its columns' meanings are in ``muster.db.models.training``."""
+
+    attempt_id: AttemptId
+    rank: int
+    node_id: NodeId
+    world_size: int | None
+    step: int | None
+    loss: float | None
+    step_s: float | None
+    outcome: str | None
+    updated_at: datetime
+    history: dict[str, Any] | None
+    pace: dict[str, Any] | None
+    warnings: dict[str, Any] | None
+
+
+class TrainingStepRecord(msgspec.Struct, frozen=True):
+    """One step of one attempt as rank 0 reported it. ``pace``: of the steps since the one that it reported before."""
+
+    attempt_id: AttemptId
+    step: int
+    loss: float | None
+    step_s: float | None
+    at: datetime
+    pace: dict[str, Any] | None
+
+
+def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[CheckpointRecord]:
     """Return every generation of a visible job, the newest step first."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id)
-    return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())).all()
+    return records_of(
+        unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())), CheckpointRecord
+    )
 
 
-def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRank]:
+def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRankRecord]:
     """Return the newest report of each rank, or of ``limit`` ranks, of a visible job's newest attempt with reports."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     newest = (
         select(TrainingRank.attempt_id)
         .join(Attempt, Attempt.id == TrainingRank.attempt_id)
@@ -31,15 +66,15 @@ def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Se
         .scalar_subquery()
     )
     query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
-    return unit.session.scalars(query).all()
+    return records_of(unit.session.scalars(query), TrainingRankRecord)
 
 
-def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStep]:
+def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStepRecord]:
     """Return steps of a visible job after step ``after``.
 
     A step that was trained again after a resume is as trained last.
     """
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     query = (
         select(TrainingStep)
         .join(Attempt, Attempt.id == TrainingStep.attempt_id)
@@ -48,7 +83,7 @@ def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1
         .order_by(TrainingStep.step, Attempt.fence.desc())
         .limit(limit)
     )
-    return unit.session.scalars(query).all()
+    return records_of(unit.session.scalars(query), TrainingStepRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +91,7 @@ class Curve:
     """Steps of one attempt as rank 0 reported them, thinned evenly to the requested number; the last is kept."""
 
     number: int
-    steps: Sequence[TrainingStep]
+    steps: Sequence[TrainingStepRecord]
 
 
 def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) -> Sequence[Curve]:
@@ -64,7 +99,7 @@ def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) ->
 
     Each point is one look-up in an index, for any number of trained steps.
     """
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(attempts)
     rows = list(reversed(unit.session.scalars(newest).all()))
     curves = []
@@ -75,9 +110,9 @@ def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) ->
     return curves
 
 
-def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStep]:
+def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStepRecord]:
     """Return about ``points`` steps with a pace, of a visible job's newest attempt with steps, the oldest first."""
-    job = jobs.get(unit, job_id)
+    job = row_of(unit, job_id)
     has_steps = select(TrainingStep.step).where(TrainingStep.attempt_id == Attempt.id).exists()
     newest = select(Attempt.id).where(Attempt.job_id == job.id, has_steps).order_by(Attempt.number.desc()).limit(1)
     attempt_id = unit.session.scalar(newest)
@@ -88,7 +123,7 @@ def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[Traini
 
 def _thinned(
     unit: UnitOfWork, attempt_id: AttemptId, *conditions: ColumnElement[bool], points: int
-) -> Sequence[TrainingStep]:
+) -> Sequence[TrainingStepRecord]:
     """Return the steps of an attempt for which ``conditions`` hold, evenly over its length, and the last of them."""
     wanted = (TrainingStep.attempt_id == attempt_id, *conditions)
     first, last = unit.session.execute(
@@ -110,4 +145,4 @@ def _thinned(
     found = unit.session.scalars(select(nearest).select_from(bucket))
     chosen = {step for step in found if step is not None}
     query = select(TrainingStep).where(TrainingStep.attempt_id == attempt_id, TrainingStep.step.in_(chosen | {last}))
-    return unit.session.scalars(query.order_by(TrainingStep.step)).all()
+    return records_of(unit.session.scalars(query.order_by(TrainingStep.step)), TrainingStepRecord)

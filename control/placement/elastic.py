@@ -18,6 +18,8 @@ from sqlalchemy.orm import Session
 
 from control.attempts.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
 from control.attempts.mapping import grace_ms, spec_of
+from control.attempts.types import JobRecord
+from control.core.records import record_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.core.visibility import may_see
 from control.fleet.inventory import gpu_views
@@ -221,7 +223,7 @@ def _change_size(
 
 def resize(
     unit: UnitOfWork, job_id: JobId, nodes: int, *, reason: str | None = None, expected_version: int | None = None
-) -> Job:
+) -> JobRecord:
     """Set the number of hosts that the job is to have from now on. A repeated request has no further effect.
 
     If it has more hosts, it saves and continues with ``nodes`` of them; if it has fewer, it grows as GPUs are idle.
@@ -244,7 +246,7 @@ def resize(
     if fault := _size_fault(job, nodes):
         raise ValidationFailedError.at("/nodes", *fault)
     _wish(unit, job, nodes, reason, {})
-    return job
+    return record_of(job, JobRecord)
 
 
 def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:

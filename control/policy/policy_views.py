@@ -34,6 +34,13 @@ class PolicyVersionRecord(msgspec.Struct, frozen=True):
     document: dict[str, Any]
 
 
+class PolicyRecord(msgspec.Struct, frozen=True):
+    """A version of the policy. ``document``: its JSON, unparsed."""
+
+    version: int
+    document: msgspec.Raw
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyView:
     """One version. ``policy``: its document with every default filled in, or None where it no longer validates.

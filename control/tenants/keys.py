@@ -9,12 +9,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import func, or_, select
 
+from control.core.json_query import Question
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import may_see
 from control.tenants.read import KeyRecord
 from muster.db.models import ApiKey, Node, Tenant
-from muster.db.queries.json_query import Question
 from muster.db.queries.keys import BY_PREFIX, USE_RESOLUTION, note_use
 from muster.domain.errors import (
     ConflictError,

@@ -21,13 +21,14 @@ from control.health.judge import SIGNALS, judge_once
 from control.health.repairs import begin_repair
 from control.hosts import protocol
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.read import AttemptView
 from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
 from control.tenants import keys, persons, quotas, tenants
 from control.training import training
 from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
-from muster.db.queries.job_documents import AttemptView
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job.spec import JobSpec
@@ -179,7 +180,7 @@ class _Life:
 
     def _attempt(self) -> AttemptView:
         with self.units.begin(self.owner, jobs.READ) as unit:
-            (view,) = jobs.attempts_of(unit, self.job_id)
+            (view,) = job_reads.attempts_of(unit, self.job_id)
         return view
 
     def _print_and_train(self) -> None:

@@ -9,14 +9,16 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from control.attempts.reconcile import reconcile
+from control.attempts.types import JobRecord
 from control.core.unit_of_work import utc_now
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
 from control.hosts import protocol as hosts
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.read import AttemptView
 from control.training import training
-from muster.db.models import AllocationGpu, Attempt, AttemptHost, Gpu, Job
-from muster.db.queries.job_documents import AttemptView
+from muster.db.models import AllocationGpu, Attempt, AttemptHost, Gpu
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
@@ -85,11 +87,11 @@ class PlayedFleet(Fleet):
 
     def attempts(self, job_id: JobId) -> list[AttemptView]:
         with self.units.begin(OPERATOR, jobs.READ) as unit:
-            return jobs.attempts_of(unit, job_id)
+            return job_reads.attempts_of(unit, job_id)
 
-    def job(self, job_id: JobId) -> Job:
+    def job(self, job_id: JobId) -> JobRecord:
         with self.units.begin(OPERATOR, jobs.READ) as unit:
-            return jobs.get(unit, job_id)
+            return job_reads.get(unit, job_id)
 
     def run(self, job_id: JobId) -> AttemptId:
         """Placed, claimed and started on whichever hosts it came to."""

@@ -10,10 +10,10 @@ from sqlalchemy import select
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
 from control.hosts import protocol as hosts
+from control.jobs.read import AttemptView
 from control.policy.policies import ACTIVATE
 from control.training import training
 from muster.db.models import Gpu, GpuStandingChange
-from muster.db.queries.job_documents import AttemptView
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing

@@ -5,6 +5,8 @@ import re
 import pytest
 
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.read import JobFilter
 from muster.domain.ids import JobId
 from muster.domain.states import JobState
 from tests.console.conftest import Console, words_of
@@ -287,7 +289,7 @@ def test_cancelling_asks_for_a_reason_and_the_name_and_shows_first_what_it_would
 def test_a_held_job_is_released_from_its_page(seen: Console) -> None:
     job_id = seen.fleet.submit(name="held")
     with seen.units.begin(seen.fleet.tenant, jobs.RELEASE, quiet=True) as unit:
-        job = jobs.get(unit, job_id)
+        job = job_reads.row_of(unit, job_id)
         job.state, job.state_reason = JobState.HELD, "3 launches failed in a row"
         unit.audit("job.hold", "job", job_id, tenant_id=seen.fleet.tenant_id)
     page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
@@ -301,10 +303,10 @@ def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     job_id = seen.fleet.submit(name="again", labels={"team": "a"})
     assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="once more").status_code == 303
     with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
-        found = jobs.list_jobs(unit, name="again")
+        found = job_reads.list_jobs(unit, JobFilter(name="again"), limit=50)
     assert len(found) == 2
-    assert {job.tenant_id for job in found} == {seen.fleet.tenant_id}
-    assert found[0].spec == found[1].spec
+    assert {each.job.tenant_id for each in found} == {seen.fleet.tenant_id}
+    assert found[0].job.spec == found[1].job.spec
 
 
 def test_an_elastic_job_is_resized_by_its_own_tenant_who_saw_what_it_would_do(seen: Console) -> None:

@@ -9,11 +9,11 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory as fleet
 from control.health.burn_ins import hosts as agents
 from control.health.burn_ins import orders, verdicts
-from control.health.burn_ins.read import READ, list_burn_ins
+from control.health.burn_ins.read import READ, BurnInRecord, list_burn_ins
 from control.health.judge import judge_once
 from control.hosts import protocol
 from control.policy.policies import ACTIVATE, store_policy
-from muster.db.models import BurnIn, Gpu
+from muster.db.models import Gpu
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.principals import Principal, Role, system_principal
@@ -109,7 +109,7 @@ def order_intake(units: UnitOfWorkFactory) -> int:
     return orders.order_intake_once(units, KEEPER)
 
 
-def order(units: UnitOfWorkFactory, gpu: GpuUuid, reason: str = "weekly") -> BurnIn:
+def order(units: UnitOfWorkFactory, gpu: GpuUuid, reason: str = "weekly") -> BurnInRecord:
     with units.begin(OPERATOR, orders.ORDER) as unit:
         return orders.order(unit, gpu, reason=reason)
 
@@ -127,7 +127,7 @@ def standing(units: UnitOfWorkFactory, gpu: GpuUuid) -> Standing:
         return session.get_one(Gpu, gpu).standing
 
 
-def newest(units: UnitOfWorkFactory, gpu: GpuUuid) -> BurnIn:
+def newest(units: UnitOfWorkFactory, gpu: GpuUuid) -> BurnInRecord:
     with units.begin(OPERATOR, READ) as unit:
         return list_burn_ins(unit, gpu_uuid=gpu, limit=1)[0]
 

@@ -8,6 +8,8 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import host_reports, protocol
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.job_logs import EVERYTHING, chunks_after
 from muster.db.models import Cordon, Event
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError, ValidationFailedError
 from muster.domain.ids import AttemptId, JobId, TenantId
@@ -293,7 +295,7 @@ def test_logs_are_kept_once_whatever_the_host_repeats(world: World) -> None:
             batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=(chunk,))
             assert protocol.store_logs(unit, AttemptId(attempt_id), batch).stored == stored
     with world.units.begin(world.tenant, jobs.READ) as unit:
-        assert [piece.content for piece in jobs.log_chunks(unit, job_id)] == [b"hello\n"]
+        assert [piece.content for piece in chunks_after(unit, job_id, EVERYTHING, after=0)] == [b"hello\n"]
 
 
 def test_impossible_jobs_are_refused_and_possible_ones_say_why_they_wait(world: World) -> None:
@@ -311,7 +313,7 @@ def test_another_tenants_job_is_not_found(world: World) -> None:
     job_id = world.submit()
     stranger = Principal(name="other", role=Role.TENANT_ADMIN, tenant_id=TenantId(new_id("tenant")))
     with world.units.begin(stranger, jobs.READ) as unit, pytest.raises(NotFoundError):
-        jobs.get(unit, job_id)
+        job_reads.get(unit, job_id)
     with pytest.raises(NotFoundError), world.units.begin(stranger, jobs.CANCEL) as unit:
         jobs.cancel(unit, job_id)
 

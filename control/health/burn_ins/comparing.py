@@ -6,9 +6,9 @@ from datetime import datetime
 
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.cohort_spreads import Spread, spreads_of
-from control.health.burn_ins.read import list_burn_ins
+from control.health.burn_ins.read import BurnInRecord, list_burn_ins
 from control.policy.policies import active_policy
-from muster.db.models import BurnIn, Gpu
+from muster.db.models import Gpu
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
 
@@ -29,7 +29,7 @@ class ComparedRate:
 
 @dataclass(frozen=True, slots=True)
 class ComparedBurnIn:
-    row: BurnIn
+    row: BurnInRecord
     rates: Sequence[ComparedRate]
 
 
@@ -59,7 +59,7 @@ def compare(unit: UnitOfWork, uuid: GpuUuid, *, before: tuple[datetime, str] | N
     return Comparison(gpu.cohort_key, compared)
 
 
-def _rates_of(row: BurnIn, spreads: dict[str, Spread], tolerance: float) -> list[ComparedRate]:
+def _rates_of(row: BurnInRecord, spreads: dict[str, Spread], tolerance: float) -> list[ComparedRate]:
     rates: dict[str, float] = (row.figures or {}).get("rates", {})
     return [_compared(measure, value, spreads.get(measure), tolerance) for measure, value in sorted(rates.items())]
 

@@ -10,8 +10,10 @@ from typing import Final
 
 from sqlalchemy import Exists, exists, func, or_, select, union_all
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
+from control.health.burn_ins.read import BurnInRecord
 from control.health.cases import cases_of
 from control.policy.policies import active_policy
 from health.standing.proof_under_load import unproved
@@ -32,7 +34,7 @@ DIAGNOSED: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
 BATCH: Final = 200
 
 
-def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
+def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnInRecord:
     """Order a burn-in for a person. It waits while an allocation holds the GPU, and then its host's agent gets it.
 
     Raises:
@@ -57,7 +59,7 @@ def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
     made = _add(unit, gpu, reason)
     unit.audit("burn_in.order", "gpu", gpu.uuid, reason=reason, detail={"burn_in_id": made.id})
     unit.session.flush()
-    return made
+    return record_of(made, BurnInRecord)
 
 
 def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:

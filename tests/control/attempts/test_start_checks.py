@@ -5,8 +5,8 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.health.judge import judge_once
+from control.jobs.read import AttemptView
 from muster.db.models import Event, EvidenceRow
-from muster.db.queries.job_documents import AttemptView
 from muster.domain.errors import ValidationFailedError
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.start import PAIRWISE_LATE_S

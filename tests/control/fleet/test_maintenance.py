@@ -8,7 +8,8 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import cordons, inventory, maintenance
 from control.fleet.maintenance import LONGEST, Window
-from muster.db.models import AuditEntry, Cordon, Event
+from control.fleet.types import CordonRecord
+from muster.db.models import AuditEntry, Event
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.times import to_ms
@@ -16,7 +17,7 @@ from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR, enrol_host
 
 
-def declare(units: UnitOfWorkFactory, *, starts_in_s: float | None = None, last_s: float = 600) -> Cordon:
+def declare(units: UnitOfWorkFactory, *, starts_in_s: float | None = None, last_s: float = 600) -> CordonRecord:
     with units.begin(OPERATOR, maintenance.DECLARE) as unit:
         starts_at: datetime | None = None if starts_in_s is None else unit.now + timedelta(seconds=starts_in_s)
         until = (starts_at or unit.now) + timedelta(seconds=last_s)

@@ -7,7 +7,8 @@ import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory, retrying
 from control.fleet import cordons
-from control.hosts import drains, nodes
+from control.hosts import drains
+from control.hosts import read as nodes
 from control.policy.policies import active_policy
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId

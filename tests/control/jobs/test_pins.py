@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import select
 
+from control.checkpoints.types import CheckpointRecord
+from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import pins
 from muster.db.models import AuditEntry, Checkpoint, Event
@@ -39,15 +41,15 @@ class Saved:
         self.offset = answer.offset
         return answer
 
-    def rows(self) -> list[Checkpoint]:
+    def rows(self) -> list[CheckpointRecord]:
         with self.fleet.units.read() as session:
-            return list(session.scalars(select(Checkpoint).order_by(Checkpoint.step)))
+            return records_of(session.scalars(select(Checkpoint).order_by(Checkpoint.step)), CheckpointRecord)
 
-    def pin(self, checkpoint_id: str, by: Principal | None = None) -> Checkpoint:
+    def pin(self, checkpoint_id: str, by: Principal | None = None) -> CheckpointRecord:
         with self.fleet.units.begin(by or self.fleet.tenant, pins.PIN) as unit:
             return pins.pin(unit, self.job_id, CheckpointId(checkpoint_id), reason="published")
 
-    def unpin(self, checkpoint_id: str) -> Checkpoint:
+    def unpin(self, checkpoint_id: str) -> CheckpointRecord:
         with self.fleet.units.begin(self.fleet.tenant, pins.UNPIN) as unit:
             return pins.unpin(unit, self.job_id, CheckpointId(checkpoint_id))
 

@@ -5,11 +5,12 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.read import AttemptView
 from control.placement import elastic
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.tenants import quotas
 from muster.db.models import AuditEntry, Gpu
-from muster.db.queries.job_documents import AttemptView
 from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.policy.document import DEFAULT_POLICY, DispatchPolicy, Policy
@@ -35,7 +36,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 def attempts(stage: Stage, job_id: JobId) -> list[AttemptView]:
     with stage.units.begin(OPERATOR, jobs.READ) as unit:
-        return jobs.attempts_of(unit, job_id)
+        return job_reads.attempts_of(unit, job_id)
 
 
 def num_hosts(stage: Stage, job_id: JobId) -> list[int | None]:

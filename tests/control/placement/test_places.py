@@ -8,7 +8,7 @@ from sqlalchemy import insert, select, update
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import node_labels
-from control.hosts.nodes import NodeDetail
+from control.hosts.read import NodeDetail
 from control.jobs.job_plans import PLAN, JobPlan, plan_job
 from control.placement.placed_views import placed_views
 from muster.db.models import AllocationGpu, AuditEntry, Event, Gpu, GpuStandingChange, Job

@@ -4,6 +4,8 @@ import pytest
 from sqlalchemy import event
 
 from api.job_views import job_view
+from control.attempts.types import JobRecord
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
 from control.jobs.job_plans import EXPLAIN, explain_job
@@ -24,11 +26,9 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     return make_stage(units, clock, num_hosts=2)
 
 
-def job_of(stage: Stage, job_id: JobId) -> Job:
+def job_of(stage: Stage, job_id: JobId) -> JobRecord:
     with stage.units.read() as session:
-        job = session.get_one(Job, job_id)
-        session.expunge(job)
-        return job
+        return record_of(session.get_one(Job, job_id), JobRecord)
 
 
 def test_a_waiting_job_keeps_the_reasons_that_its_explanation_tells(stage: Stage) -> None:

@@ -9,6 +9,8 @@ import pytest
 from control.fleet import cordons
 from control.fleet.inventory import gpu_views
 from control.jobs import jobs
+from control.jobs import read as job_reads
+from control.jobs.read import JobFilter
 from control.placement.holds import LAPSE, lapse
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.placement.waiting import waiting_jobs
@@ -53,8 +55,8 @@ def cancel_victim(stage: Stage) -> None:
 
 def cancel_beneficiary(stage: Stage) -> None:
     with stage.units.begin(stage.fleet.tenant, jobs.READ) as unit:
-        (waiting,) = jobs.list_jobs(unit, states=[JobState.QUEUED])
-    stage.fleet.cancel(waiting.id)
+        (waiting,) = job_reads.list_jobs(unit, JobFilter(states=[JobState.QUEUED]), limit=50)
+    stage.fleet.cancel(waiting.job.id)
 
 
 def cordon_host(stage: Stage) -> None:

@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.hosts import nodes
+from control.hosts import read as nodes
+from control.hosts.read import FailingSaves
 from control.incidents import incidents
 from control.incidents.read import list_incidents
 from control.policy.policies import ACTIVATE, store_policy
 from control.system.retention import sweep_once
 from control.training.storage_faults import MOST_PLACES, SETTLE, settle_once
 from muster.db.models import Event, EvidenceRow, Gpu, Incident, StorageFault
-from muster.db.queries.node_documents import FailingSaves
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.ids import JobId, NodeId
 from muster.domain.policy.document import Policy, StoragePolicy, TrainingPolicy

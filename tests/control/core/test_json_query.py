@@ -1,36 +1,25 @@
-"""One statement answers: what is asked alone, what comes with a key, and records that tell of the columns there are."""
+"""One statement answers: a query alone, and a query that comes with a key."""
 
-import inspect
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from muster.db import models
+from control.core.json_query import Question
 from muster.db.engine import make_engine
 from muster.db.errors import translation_of
 from muster.db.models import ApiKey
-from muster.db.pipeline import records
 from muster.db.pipeline.single_query import ask_alone
-from muster.db.queries.json_query import Question
 from muster.domain.errors import UnavailableError
 from muster.domain.ids import KeyId
 from muster.domain.principals import Role
 from tests.db.conftest import NOW
 
 SELF = "SELECT pg_backend_pid() AS pid, current_setting('transaction_isolation') AS isolation"
-MODELS: dict[str, Any] = {
-    "EvidenceRecord": models.EvidenceRow,
-    "OverrideRecord": models.GpuOverride,
-    "StandingChangeRecord": models.GpuStandingChange,
-    "PolicyRecord": models.PolicyVersion,
-}
-RECORDS = [kind for _, kind in inspect.getmembers(records, inspect.isclass) if kind.__module__ == records.__name__]
 
 
 @pytest.fixture
@@ -39,6 +28,12 @@ def single(database_url: str) -> Iterator[Engine]:
     engine = make_engine(database_url, pool_size=1, max_overflow=0)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
 
 
 def test_a_question_alone_begins_no_transaction_and_leaves_the_connection_as_it_was(single: Engine) -> None:
@@ -108,16 +103,6 @@ def test_a_connection_that_was_cut_in_a_question_is_unavailable_and_is_lent_no_m
     with engine.connect() as connection:
         query = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
         assert connection.scalar(query, {"pid": before.pid}) == 0
-
-
-@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
-def test_a_record_tells_of_columns_that_are_there_and_null_where_they_may_be(kind: type[Any]) -> None:
-    name = kind.__name__
-    model = MODELS.get(name) or getattr(models, name.removesuffix("Record"))
-    columns = model.__table__.columns
-    for field in msgspec.structs.fields(kind):
-        is_optional = type(None) in getattr(field.type, "__args__", ())
-        assert is_optional == columns[field.encode_name].nullable, f"{name}.{field.name}"
 
 
 def test_a_question_with_a_key_works_for_nobody_but_its_holder(session: Session, engine: Engine) -> None:

@@ -1,0 +1,261 @@
+"""Nodes, to read: one listing, and one node with its GPUs, cordons and jobs by one statement."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Select, and_, exists, func, select
+
+from control.core.json_query import Question
+from control.core.records import record_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet import cordons
+from control.fleet.node_places import path_of
+from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeRecord
+from control.hosts import drains
+from muster.db.models import AllocationGpu, Cordon, Gpu, Node
+from muster.db.queries.holdings import IS_TAKEN
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.principals import Permission
+from muster.domain.states import AllocationState, AttemptState, Contact, Standing, StopReason
+
+READ: Final = declare_action("node.read")
+
+
+class GpuOnNode(msgspec.Struct, frozen=True):
+    """A GPU of a node. ``override``: the newest standing in force that a person has set."""
+
+    gpu: GpuRecord
+    override: Standing | None
+
+
+class JobOnNode(msgspec.Struct, frozen=True):
+    """An attempt that has GPUs of the node. ``state``: its allocation's; CLEANING when its programs have ended."""
+
+    job_id: JobId
+    job_name: str
+    tenant_id: TenantId
+    tier: str
+    attempt_id: AttemptId
+    attempt_number: int
+    attempt_state: AttemptState
+    stop_reason: StopReason | None
+    stop_deadline_at: datetime | None
+    state: AllocationState
+    gpus: list[GpuUuid]
+
+
+class FailingSaves(msgspec.Struct, frozen=True):
+    """Saves of a job that failed from here at a place, and too few that succeeded since."""
+
+    place: str
+    is_shared: bool
+    kind: str
+    job_id: JobId
+    num_failures: int
+    first_at: datetime
+    last_at: datetime
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """The rows about one node.
+
+    ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: those in force on the node and its GPUs, the
+    newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: the number of
+    these GPUs. ``failing_saves``: those that stand (``control.incidents.storage_blame``), the newest failure first; at
+    most twenty.
+    """
+
+    node: NodeRecord
+    levels: list[str]
+    latest: NodeLatestRecord | None
+    gpus: list[GpuOnNode]
+    num_held: int
+    cordons: list[CordonRecord]
+    jobs: list[JobOnNode]
+    failing_saves: list[FailingSaves]
+
+
+NODE: Final = Question(
+    """
+    SELECT json_build_object(
+        'node', (SELECT to_json(r) FROM (
+            SELECT n.id, n.name, n.contact, n.boot_id, n.last_heartbeat_at, n.lease_renewed_at, n.address, n.num_gpus,
+                n.is_simulated, n.rack, n.labels, n.rdma_ports, n.agent_version, n.created_at, n.version
+        ) AS r),
+        'levels', COALESCE((
+            SELECT p.document #> '{placement,levels}' FROM policy_versions AS p WHERE p.is_active
+        ), '["rack"]'),
+        'latest', (SELECT to_json(r) FROM (
+            SELECT l.boot_id, l.at, l.received_at, l.skew_ms, l.readings FROM node_latest AS l WHERE l.node_id = n.id
+        ) AS r),
+        'gpus', COALESCE((
+            SELECT json_agg(json_build_object('gpu', to_json(g), 'override', (
+                SELECT o.standing FROM gpu_overrides AS o
+                WHERE o.gpu_uuid = g.uuid AND o.ended_at IS NULL AND o.until > %(now)s
+                ORDER BY o.created_at DESC LIMIT 1
+            )) ORDER BY g.slot_index)
+            FROM gpus AS g WHERE g.node_id = n.id
+        ), '[]'),
+        'num_held', (
+            SELECT count(*) FROM gpus AS d JOIN allocation_gpus AS g
+                ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
+            WHERE d.node_id = n.id
+        ),
+        'cordons', COALESCE((
+            SELECT json_agg(to_json(c) ORDER BY c.created_at DESC, c.id) FROM cordons AS c
+            WHERE (c.node_id = n.id OR c.gpu_uuid IN (SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id))
+                AND c.released_at IS NULL AND (c.until IS NULL OR c.until > %(now)s)
+                AND (c.starts_at IS NULL OR c.starts_at <= %(now)s)
+        ), '[]'),
+        'jobs', COALESCE((SELECT json_agg(to_json(r) ORDER BY r.allocation_id) FROM (
+            SELECT l.id AS allocation_id, j.id AS job_id, j.name AS job_name, j.tenant_id, j.tier, a.id AS attempt_id,
+                a.number AS attempt_number, a.state AS attempt_state, a.stop_reason, a.stop_deadline_at, l.state,
+                json_agg(g.gpu_uuid ORDER BY g.gpu_uuid) AS gpus
+            FROM gpus AS d
+            JOIN allocation_gpus AS g ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
+            JOIN allocations AS l ON l.id = g.allocation_id
+            JOIN attempts AS a ON a.id = l.attempt_id
+            JOIN jobs AS j ON j.id = l.job_id
+            WHERE d.node_id = n.id
+            GROUP BY l.id, a.id, j.id
+        ) AS r), '[]'),
+        'failing_saves', COALESCE((
+            SELECT json_agg(to_json(r) ORDER BY r.last_at DESC, r.place, r.job_id) FROM (
+                SELECT s.* FROM storage_faults AS s
+                WHERE s.node_id = n.id AND s.cleared_at IS NULL
+                    AND s.last_at > %(now)s - make_interval(secs => COALESCE((
+                        SELECT (p.document #>> '{training,storage,window_s}')::float8
+                        FROM policy_versions AS p WHERE p.is_active
+                    ), 86400))
+                ORDER BY s.last_at DESC, s.place, s.job_id LIMIT 20
+            ) AS r
+        ), '[]')
+    )
+    FROM nodes AS n WHERE n.id = %(node)s OR n.name = %(node)s ORDER BY n.id = %(node)s DESC LIMIT 1
+    """,
+    NodeView,
+)
+"""The node whose id or name is ``node``, at ``now``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Conditions on a node; None and empty set no condition.
+
+    ``name``: a part of it. ``is_cordoned``: by a cordon on the node itself.
+    """
+
+    contacts: Sequence[Contact] = ()
+    name: str | None = None
+    rack: str | None = None
+    is_cordoned: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """One node. ``standings``: its GPUs by standing.
+
+    ``num_held``: GPUs that an attempt has, or that are being cleaned.
+    """
+
+    node: NodeRecord
+    standings: Mapping[Standing, int]
+    num_held: int
+    num_cordons: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetail:
+    """One node in full. ``place``: the domain's name at each known level of the tree, widest first.
+
+    ``cordons``: of the node and of its GPUs, the newest first.
+    """
+
+    listed: ListedNode
+    place: Sequence[tuple[str, str]]
+    latest: NodeLatestRecord | None
+    gpus: Sequence[GpuOnNode]
+    cordons: Sequence[CordonRecord]
+    jobs: Sequence[JobOnNode]
+    failing_saves: Sequence[FailingSaves]
+
+    @property
+    def node(self) -> NodeRecord:
+        return self.listed.node
+
+    @property
+    def drain(self) -> CordonRecord | None:
+        """The cordon of the drain that stands; the drain is done when no job is left."""
+        return next((cordon for cordon in self.cordons if cordon.reason_code == drains.REASON_CODE), None)
+
+
+def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None, limit: int) -> Sequence[ListedNode]:
+    """Return nodes by name. ``after``: the name at which the last page ended."""
+    unit.principal.require(Permission.NODE_READ)
+    query = select(Node).where(*_conditions(wanted, unit.now))
+    if after is not None:
+        query = query.where(Node.name > after)
+    return _listed(unit, unit.session.scalars(query.order_by(Node.name).limit(limit)).all())
+
+
+def detail_of(unit: UnitOfWork, text: str) -> NodeDetail:
+    """Return the node whose id or name is ``text``. Raises ``NotFoundError``."""
+    unit.principal.require(Permission.NODE_READ)
+    unit.session.flush()
+    return detail_from(NODE.ask(unit.session, {"node": text, "now": unit.now}))
+
+
+def detail_from(found: NodeView | None) -> NodeDetail:
+    """Return the node's details. Raises ``NotFoundError`` where nothing was found."""
+    if found is None:
+        raise NotFoundError("there is no such node")
+    node = found.node
+    path = path_of(found.levels, node.rack, node.labels)
+    place = ((level, name) for level, name in zip(found.levels, path, strict=True) if name)
+    own_cordons = sum(cordon.node_id == node.id for cordon in found.cordons)
+    return NodeDetail(
+        listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_held, own_cordons),
+        place=(*place, ("node", node.name)),
+        latest=found.latest,
+        gpus=found.gpus,
+        cordons=found.cordons,
+        jobs=found.jobs,
+        failing_saves=found.failing_saves,
+    )
+
+
+def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
+    if wanted.contacts:
+        yield Node.contact.in_(wanted.contacts)
+    if wanted.name is not None:
+        yield Node.name.contains(wanted.name, autoescape=True)
+    if wanted.rack is not None:
+        yield Node.rack == wanted.rack
+    if wanted.is_cordoned is not None:
+        has_one = exists().where(Cordon.node_id == Node.id, cordons.those_that_stand(now))
+        yield has_one if wanted.is_cordoned else ~has_one
+
+
+def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
+    ids = [node.id for node in nodes]
+    by_standing = select(Gpu.node_id, Gpu.standing, func.count()).where(Gpu.node_id.in_(ids))
+    standings: dict[NodeId, dict[Standing, int]] = {node_id: {} for node_id in ids}
+    for node_id, standing, count in unit.session.execute(by_standing.group_by(Gpu.node_id, Gpu.standing)):
+        standings[node_id][standing] = count
+    on_nodes = select(Gpu.node_id, func.count()).where(Gpu.node_id.in_(ids)).group_by(Gpu.node_id)
+    held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)))
+    standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
+    num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
+    return [
+        ListedNode(record_of(node, NodeRecord), standings[node.id], held.get(node.id, 0), num_cordons.get(node.id, 0))
+        for node in nodes
+    ]
+
+
+def _counts(unit: UnitOfWork, query: Select[*tuple[Any, ...]]) -> dict[NodeId, int]:
+    return {row[0]: row[1] for row in unit.session.execute(query)}

@@ -1,0 +1,247 @@
+"""Jobs, to read: one listing and one job with its attempts, for the API and the console.
+
+The most frequent reads of the API are one statement together with the check of the key (``newest_jobs`` and ``JOB``).
+The other functions read in a unit of work. Both kinds give the same records under the same rule of visibility.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, func, select, tuple_
+
+from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord
+from control.core.json_query import Question
+from control.core.records import record_of
+from control.core.unit_of_work import UnitOfWork
+from control.core.visibility import may_see, visible_rows, visible_to_key
+from control.policy.policies import active_policy
+from muster.db.models import Attempt, AttemptHost, Job, Node, Tenant
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import AttemptState, JobState
+
+HOSTS_NAMED: Final = 2
+"""The number of hosts of a live attempt that are named; the others are counted."""
+
+
+class HostView(msgspec.Struct, frozen=True):
+    """One host's part of an attempt with the GPUs that it holds there, in the order of local ranks."""
+
+    part: AttemptHostRecord
+    node_name: str
+    gpus: tuple[GpuUuid, ...]
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    attempt: AttemptRecord
+    hosts: tuple[HostView, ...]
+
+    @property
+    def num_moments(self) -> int:
+        """Return how many steps its hosts' parts have completed; the number only grows."""
+        parts = (host.part for host in self.hosts)
+        return sum(
+            moment is not None
+            for part in parts
+            for moment in (part.claimed_at, part.ready_at, part.started_at, part.exited_at, part.clean_at)
+        )
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """The rows about one job. ``attempts``: the first one first, each with its hosts by rank."""
+
+    job: JobRecord
+    attempts: list[AttemptView]
+
+
+JOB: Final = Question(
+    """
+    SELECT json_build_object('job', to_json(j), 'attempts', COALESCE((
+        SELECT json_agg(json_build_object('attempt', to_json(a), 'hosts', COALESCE((
+            SELECT json_agg(json_build_object(
+                'part', to_json(h), 'node_name', n.name, 'gpus', COALESCE(held.gpus, '[]')
+            ) ORDER BY h.node_rank)
+            FROM (
+                SELECT attempt_id, node_id, node_rank, state, boot_id, ring_count, claimed_at, awaits_go, ready_at,
+                    is_at_fault, started_at, exited_at, clean_at, exit_record, clean_proof
+                FROM attempt_hosts WHERE attempt_id = a.id
+            ) AS h
+            JOIN nodes AS n ON n.id = h.node_id
+            LEFT JOIN (
+                SELECT g.node_id, json_agg(g.gpu_uuid ORDER BY g.node_rank, g.local_index) AS gpus
+                FROM allocations AS l JOIN allocation_gpus AS g ON g.allocation_id = l.id
+                WHERE l.attempt_id = a.id GROUP BY g.node_id
+            ) AS held ON held.node_id = h.node_id
+        ), '[]')) ORDER BY a.number)
+        FROM attempts AS a WHERE a.job_id = j.id
+    ), '[]'))
+    FROM jobs AS j WHERE j.id = %(job_id)s
+    """,
+    JobView,
+)
+"""The job ``job_id``, whosever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Conditions on a job; None and empty set no condition. ``name_part``: a part of the name, in any case.
+
+    ``before``: (created_at, id) of the last job of the page before.
+    """
+
+    states: Sequence[JobState] = ()
+    tier: str | None = None
+    name: str | None = None
+    name_part: str | None = None
+    tenant_id: TenantId | None = None
+    before: tuple[datetime, JobId] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedJob:
+    """One job.
+
+    ``live``: its attempt that has not ended; ``node_names``: the first hosts; ``num_attempts``: all attempts.
+    """
+
+    job: JobRecord
+    tenant_name: str
+    num_attempts: int
+    live: AttemptRecord | None
+    node_names: Sequence[str]
+
+
+def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[Question[list[JobRecord]], dict[str, Any]]:
+    """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
+
+    The query runs with the key of its caller. It takes no ``tier`` and no ``name_part``, which no route of the API has.
+    """
+    given: dict[str, Any] = {"states": wanted.states, "tenant_id": wanted.tenant_id, "name": wanted.name}
+    if wanted.before is not None:
+        given |= dict(zip(("before_at", "before_id"), wanted.before, strict=True))
+    given = {name: value for name, value in given.items() if value}
+    return _newest(frozenset(given) - {"before_id"}), {**given, "limit": limit}
+
+
+_CONDITIONS: Final = {
+    "states": "j.state = ANY(%(states)s)",
+    "tenant_id": "j.tenant_id = %(tenant_id)s",
+    "name": "j.name = %(name)s",
+    "before_at": "(j.created_at, j.id) < (%(before_at)s, %(before_id)s)",
+}
+
+
+@functools.cache
+def _newest(filters: frozenset[str]) -> Question[list[JobRecord]]:
+    conditions = [_CONDITIONS[name] for name in sorted(filters)]
+
+    def page(is_visible: str) -> str:
+        return f"""
+            SELECT COALESCE(json_agg(to_json(page)), '[]') FROM (
+                SELECT * FROM jobs AS j WHERE {" AND ".join([is_visible, *conditions])}
+                ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s
+            ) AS page
+        """  # noqa: S608  # words of ours; what a caller sends is bound
+
+    return Question(visible_to_key(page, "j.tenant_id"), list[JobRecord])
+
+
+def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:
+    """Return the newest jobs first, each with its live attempt; a tenant reads its own."""
+    unit.principal.require(Permission.JOB_READ)
+    query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(*_conditions(unit, wanted))
+    rows = unit.session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)).all()
+    job_ids = [job.id for job, _ in rows]
+    numbers, live = _attempts_of(unit, job_ids)
+    names = _hosts_of(unit, [attempt.id for attempt in live.values()])
+    return [
+        ListedJob(
+            record_of(job, JobRecord),
+            tenant_name,
+            numbers.get(job.id, 0),
+            live.get(job.id),
+            names.get(live[job.id].id, ()) if job.id in live else (),
+        )
+        for job, tenant_name in rows
+    ]
+
+
+def get(unit: UnitOfWork, job_id: JobId) -> JobRecord:
+    """Raise ``NotFoundError`` for a missing job and for another tenant's alike."""
+    return record_of(row_of(unit, job_id), JobRecord)
+
+
+def row_of(unit: UnitOfWork, job_id: JobId) -> Job:
+    """Return the row of a visible job, for use within `control`. Raise ``NotFoundError`` as ``get`` does."""
+    unit.principal.require(Permission.JOB_READ)
+    job = unit.session.get(Job, job_id)
+    if job is None or not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    return job
+
+
+def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
+    """Return every attempt of a visible job, the first one first, with hosts and GPUs."""
+    unit.principal.require(Permission.JOB_READ)
+    unit.session.flush()
+    return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
+
+
+def seen_by(principal: Principal, found: JobView | None) -> JobView:
+    """Return ``found`` if ``principal`` may see it. Raise ``NotFoundError`` as ``get`` does."""
+    if found is None or not may_see(principal, found.job.tenant_id):
+        raise NotFoundError
+    return found
+
+
+def known_tiers(unit: UnitOfWork) -> Sequence[str]:
+    """Return the tiers that the active policy defines."""
+    unit.principal.require(Permission.JOB_READ)
+    return sorted(active_policy(unit.session).tiers)
+
+
+def known_levels(unit: UnitOfWork) -> Sequence[str]:
+    """Return the levels that the active policy names, widest first."""
+    unit.principal.require(Permission.JOB_READ)
+    return active_policy(unit.session).placement.levels
+
+
+def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    yield visible_rows(unit.principal, Job.tenant_id)
+    if wanted.tenant_id is not None:
+        yield Job.tenant_id == wanted.tenant_id
+    if wanted.states:
+        yield Job.state.in_(wanted.states)
+    if wanted.tier is not None:
+        yield Job.tier == wanted.tier
+    if wanted.name is not None:
+        yield Job.name == wanted.name
+    if wanted.name_part is not None:
+        yield Job.name.icontains(wanted.name_part, autoescape=True)
+    if wanted.before is not None:
+        yield tuple_(Job.created_at, Job.id) < tuple_(*wanted.before)
+
+
+def _attempts_of(unit: UnitOfWork, job_ids: Sequence[JobId]) -> tuple[dict[JobId, int], dict[JobId, AttemptRecord]]:
+    counted = select(Attempt.job_id, func.max(Attempt.number)).where(Attempt.job_id.in_(job_ids))
+    numbers = {JobId(job_id): number for job_id, number in unit.session.execute(counted.group_by(Attempt.job_id))}
+    query = select(Attempt).where(Attempt.job_id.in_(job_ids), Attempt.state != AttemptState.ENDED)
+    return numbers, {row.job_id: record_of(row, AttemptRecord) for row in unit.session.scalars(query)}
+
+
+def _hosts_of(unit: UnitOfWork, attempt_ids: Sequence[AttemptId]) -> dict[AttemptId, list[str]]:
+    query = (
+        select(AttemptHost.attempt_id, Node.name)
+        .join(Node, Node.id == AttemptHost.node_id)
+        .where(AttemptHost.attempt_id.in_(attempt_ids), AttemptHost.node_rank < HOSTS_NAMED)
+        .order_by(AttemptHost.attempt_id, AttemptHost.node_rank)
+    )
+    names: dict[AttemptId, list[str]] = {}
+    for attempt_id, name in unit.session.execute(query):
+        names.setdefault(attempt_id, []).append(name)
+    return names
