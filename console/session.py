@@ -1,7 +1,7 @@
 """Viewers of pages: the session's cookie, the permission that the page declares, the redirect to the sign-in page."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import Depends, Request
@@ -99,9 +99,6 @@ def leaves() -> Any:
         return viewer
 
     return Depends(declaring(check, "signed in"))
-
-
-SignedInViewer = Annotated[Viewer, anyone_signed_in()]
 
 
 def set_cookie(response: Response, token: str) -> None:

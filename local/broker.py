@@ -155,11 +155,6 @@ class BrokerServer:
         """Return the address for Celery and kombu."""
         return f"redis+socket://{quote(str(self.socket), safe='/')}?virtual_host=0"
 
-    @property
-    def client_url(self) -> str:
-        """Return the address for redis-py: `redis.Redis.from_url`."""
-        return f"unix://{quote(str(self.socket), safe='/')}?db=0"
-
 
 def _end_orphans(data: Path) -> None:
     """End a server whose starter is dead: it has its parent-death signal already, so it mostly needs a moment."""

@@ -1,11 +1,9 @@
 """Cohorts: GPUs that may be mixed in one gang, by equal named attributes and by fingerprints within tolerance."""
 
 from collections.abc import Collection, Iterable, Mapping
-from statistics import median
 from typing import Final
 from urllib.parse import quote, unquote
 
-from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import CohortPolicy
 
 Attribute = str | int | None
@@ -74,45 +72,9 @@ def may_be_mixed(keys: Iterable[str], attributes: Collection[str] | None) -> boo
     return len({part_of_key(key, attributes) for key in keys}) == 1
 
 
-def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPolicy) -> dict[str, tuple[GpuUuid, ...]]:
-    """Return each key with its GPUs, both in order."""
-    found: dict[str, list[GpuUuid]] = {}
-    for gpu_uuid in sorted(gpus):
-        found.setdefault(cohort_key(gpus[gpu_uuid], policy), []).append(gpu_uuid)
-    return {key: tuple(found[key]) for key in sorted(found)}
-
-
-def outliers_of(
-    fingerprints: Mapping[GpuUuid, Mapping[str, float]], policy: CohortPolicy
-) -> dict[GpuUuid, tuple[str, ...]]:
-    """Return the GPUs with a figure too far from its cohort's median, and the names of these figures.
-
-    Too far is further than the tolerance. ``fingerprints``: GPU → figure → value, all of one cohort. A figure that a
-    GPU lacks does not count for it.
-    """
-    medians = {name: median(_values(fingerprints.values(), name)) for name in _names(fingerprints.values())}
-    found = {
-        gpu_uuid: tuple(
-            name
-            for name in sorted(fingerprint)
-            if abs(fingerprint[name] - medians[name]) > policy.tolerance * abs(medians[name])
-        )
-        for gpu_uuid, fingerprint in sorted(fingerprints.items())
-    }
-    return {gpu_uuid: names for gpu_uuid, names in found.items() if names}
-
-
 def _text(value: Attribute) -> str:
     """Return the value percent-encoded, so that it cannot pass for a separator, nor a known one for an unknown one."""
     if value is None:
         return UNKNOWN
     text = quote(str(value), safe=_PLAIN)
     return "%2D" if text == UNKNOWN else text
-
-
-def _names(fingerprints: Iterable[Mapping[str, float]]) -> list[str]:
-    return sorted({name for fingerprint in fingerprints for name in fingerprint})
-
-
-def _values(fingerprints: Iterable[Mapping[str, float]], name: str) -> list[float]:
-    return [fingerprint[name] for fingerprint in fingerprints if name in fingerprint]

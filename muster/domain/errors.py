@@ -94,11 +94,6 @@ class StaleFenceError(MusterError):
     advice = "Stop its program: a newer attempt owns the job."
 
 
-class QuotaExceededError(MusterError):
-    code, status, title = "quota_exceeded", 409, "The tenant's quota does not hold this"
-    advice = "Ask for fewer GPUs, wait for running jobs to end, or ask the operator for more."
-
-
 class PreconditionFailedError(MusterError):
     code, status, title = "precondition_failed", 412, "The object has changed since you read it"
     advice = "Read it again and send its new ETag as If-Match."

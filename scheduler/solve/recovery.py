@@ -20,40 +20,15 @@ from scheduler.solve.placement_rule import Slice
 from scheduler.solve.rail_sets import has_rails_of
 from scheduler.solve.slice_homes import SliceHomes, without_slice
 from scheduler.solve.slices import are_in_slices
-from scheduler.solve.solver import Chosen, Request, fitting_cells, has_labels, parts_of
+from scheduler.solve.solver import Chosen, Request, fitting_cells, has_labels
 from scheduler.solve.soundness import pick_gpus, steps_of
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """``kept`` GPUs of the last attempt are in ``parts`` again, on their ranks."""
-
-    parts: Parts
-    kept: frozenset[GpuUuid]
-
-
-def recover(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Recovery | None:
-    """Return the next parts on the last attempt's good GPUs, which count as free for this; the state is unchanged.
+def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
+    """Return the next parts on the good GPUs of the last attempt, which has released them.
 
     A GPU is good if it is not in ``bad``, its tier admits it and its host is not to be avoided. None if the last shape
     was another, no GPU is good, or no replacement is in the required domain: then the gang has to be placed again.
-    """
-    state = state.for_tier(request.tier)
-    own = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
-    given = own[~state.is_free[own]]
-    state.give(given)
-    chosen = replan(state, request, last, bad)
-    state.take(given)
-    if chosen is None:
-        return None
-    parts = parts_of(state, request.tier, chosen)
-    before = {uuid for _, uuids in last for uuid in uuids}
-    return Recovery(parts, frozenset(uuid for _, uuids in parts for uuid in uuids if uuid in before))
-
-
-def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
-    """Return the same as ``recover`` on GPUs that are free now: the last attempt has released its own.
-
     The first preferred slices are used that its good hosts and their replacements give. A required slice moves whole
     only if no host in its own domain replaces what it lost, whatever is preferred.
     """

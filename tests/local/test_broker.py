@@ -22,7 +22,7 @@ def broker(short_folder: Path) -> Iterator[BrokerServer]:
 
 
 def client(broker: BrokerServer) -> redis.Redis:
-    return redis.Redis.from_url(broker.client_url)
+    return redis.Redis(unix_socket_path=str(broker.socket))
 
 
 def test_messages_survive_a_restart(broker: BrokerServer) -> None:

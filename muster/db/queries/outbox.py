@@ -28,10 +28,5 @@ def by_ids(session: Session, ids: list[int]) -> list[OutboxMessage]:
     return list(session.scalars(statement))
 
 
-def oldest_pending_at(session: Session) -> datetime | None:
-    """Return when the oldest pending message was written. The relay is responsible for its age."""
-    return session.scalar(select(func.min(OutboxMessage.created_at)).where(*_PENDING))
-
-
 def num_dead(session: Session) -> int:
     return session.scalars(select(func.count()).where(OutboxMessage.dead_at.is_not(None))).one()

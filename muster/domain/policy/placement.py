@@ -56,11 +56,6 @@ class HazardPolicy(StrictModel):
             raise ValueError("two bands have the same below_score: a GPU is in one band alone")
         return self
 
-    @property
-    def weak_below_score(self) -> float:
-        """A GPU with a score from there on is in no band."""
-        return max((band.below_score for band in self.bands.values()), default=0.0)
-
     def failures_in_million_h(self, score: float | None, num_quarantines: int) -> int:
         """Return the expected failures in a million hours beyond those of a sound GPU, for this score and history."""
         own = [band for band in self.bands.values() if score is not None and score < band.below_score]

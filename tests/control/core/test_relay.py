@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select, text
 from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, RING_TOPIC, backoff, relay_once
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import OutboxMessage
-from muster.db.queries.outbox import num_dead, oldest_pending_at
+from muster.db.queries.outbox import num_dead
 from muster.domain.principals import system_principal
 from muster.failpoints import FailpointError, arming
 
@@ -51,8 +51,6 @@ def test_messages_go_out_in_order_and_once_when_nothing_fails(units: UnitOfWorkF
     assert len(relay_once(units, post, batch=3).sent) == 2
     assert relay_once(units, post).is_idle
     assert post.arrived == list("abcde")
-    with units.read() as session:
-        assert oldest_pending_at(session) is None
 
 
 def test_nothing_goes_out_from_a_unit_that_rolled_back(units: UnitOfWorkFactory) -> None:

@@ -8,13 +8,10 @@ from health.cohort.cohorts import (
     Attribute,
     agreed_of,
     cohort_key,
-    cohorts_of,
     may_be_mixed,
-    outliers_of,
     part_of_key,
     presumed,
 )
-from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import CohortPolicy
 
 POLICY = CohortPolicy(attributes=("model", "driver_version"))
@@ -36,25 +33,6 @@ def test_the_order_of_the_policys_names_changes_no_key() -> None:
 @given(PAIRS, PAIRS)
 def test_keys_are_equal_exactly_when_the_attributes_are(one: dict[str, Attribute], other: dict[str, Attribute]) -> None:
     assert (cohort_key(one, POLICY) == cohort_key(other, POLICY)) == (one == other)
-
-
-def test_gpus_are_grouped_by_key() -> None:
-    gpus: dict[GpuUuid, dict[str, Attribute]] = {
-        GpuUuid("b"): {"model": "H100", "driver_version": "580"},
-        GpuUuid("a"): {"model": "H100", "driver_version": "580"},
-        GpuUuid("c"): {"model": "H200", "driver_version": "580"},
-    }
-    assert list(cohorts_of(gpus, POLICY).values()) == [("a", "b"), ("c",)]
-
-
-def test_a_gpu_far_from_its_cohorts_median_is_an_outlier() -> None:
-    fingerprints = {
-        GpuUuid("a"): {"gemm_tflops": 790.0, "hbm_gbps": 2900.0},
-        GpuUuid("b"): {"gemm_tflops": 800.0, "hbm_gbps": 2910.0},
-        GpuUuid("c"): {"gemm_tflops": 795.0},
-        GpuUuid("slow"): {"gemm_tflops": 700.0, "hbm_gbps": 2905.0},
-    }
-    assert outliers_of(fingerprints, POLICY) == {"slow": ("gemm_tflops",)}
 
 
 def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_agree() -> None:

@@ -14,10 +14,10 @@ from scheduler.fleet.topology import FleetState
 from scheduler.model import ElasticGang, GpuView, Parts, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reclaim.victims import dispensable
-from scheduler.solve.recovery import recover
 from scheduler.solve.solver import Request
 from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, running
+from tests.scheduler.solve.recovered import recover
 
 OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
 OTHER_DRIVER = "driver_version=580|model=H100|vbios_version=1"

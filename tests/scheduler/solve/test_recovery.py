@@ -13,10 +13,11 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, OwnHold, Parts, Reason, Resized, Swap, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.solve.recovery import Recovery, recover, swap_of
+from scheduler.solve.recovery import swap_of
 from scheduler.solve.solver import Request
 from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks
+from tests.scheduler.solve.recovered import Recovery, recover
 
 
 def parts(*nodes: tuple[str, list[str]]) -> Parts:
