@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from health.evidence.same_fault import are_one, asked_in
-from health.evidence.state import code_of
-from health.evidence.suppression import WEIGHING
+from health.evidence.state import code_of, counts
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
@@ -152,7 +151,7 @@ class Known(Mapping[EvidenceId, Evidence]):
 
 
 def _weighing_shelf(evidence: Evidence) -> Shelf:
-    if evidence.severity > Severity.WARNING or evidence.state not in WEIGHING:
+    if evidence.severity > Severity.WARNING or not counts(evidence):
         return _SEVERE
     return Shelf(_WATCHED, (evidence.fault_key, evidence.trust, evidence.detector, evidence.counts_for_ms))
 

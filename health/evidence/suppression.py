@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.domain.evidence.findings import Evidence, Finding, GpuSignal, Pending, Suppression
-from muster.domain.states import EvidenceState
 
 OVERRULED: Final = frozenset({Suppression.OVERRULED_BY_NVML, Suppression.OVERRULED_BY_154})
 WORDS: Final[Mapping[Suppression, str]] = {
@@ -24,8 +23,6 @@ WORDS: Final[Mapping[Suppression, str]] = {
     Suppression.OVERRULED_BY_154: "the driver's own word decides, not the catalogue's: XID 154 asks for a drain",
 }
 """Reason → why it weighs nothing. The first that applies is shown."""
-WEIGHING: Final = frozenset({EvidenceState.ACTIVE, EvidenceState.CLOSED})
-"""The states in which evidence weighs."""
 
 
 def is_weightless(found: Finding | Evidence) -> bool:
