@@ -1,8 +1,18 @@
-"""The standing table: the move that the rules make of one GPU now. Persons' moves are in ``interventions``.
+"""The standing table: the move that the rules make of one GPU now.
 
-Pure and total: the same case, policy and clock give the same move (I19). A move to QUARANTINED is a proposal until
-``health.standing.breaker`` has allowed it. Moves are damped: raising needs a higher line than falling and a dwell time;
-repeated falls are flapping; and evidence older than ``stale_action_s`` moves nothing unless it condemns (I26).
+Persons' moves are in ``health.standing.interventions``. Pure and total: the same case, policy and clock give the same
+move (I19). A move to QUARANTINED is a proposal until ``health.standing.breaker`` has allowed it. Moves are damped:
+raising needs a higher line than falling and a dwell time; repeated falls are flapping; and evidence older than
+``stale_action_s`` moves nothing unless it condemns (I26).
+
+A GPU under the default policy, with a fault of 35 points at hour 0 and one that condemns at hour 30::
+
+    hour   move                      since
+    0      HEALTHY → SUSPECT         the score of 65 is under 70
+    15.2   SUSPECT → HEALTHY         the decayed fault left the score at 85 or above for half an hour
+    30     HEALTHY → QUARANTINED     the evidence condemns, whatever the score
+    32     QUARANTINED → PROBATION   a burn-in passed that began after all evidence
+    704    PROBATION → HEALTHY       28 days were without a warning
 """
 
 from collections.abc import Callable, Mapping
