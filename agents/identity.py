@@ -181,7 +181,7 @@ def claims_of(inventory: HostInventory) -> tuple[GpuClaim, ...]:
     """Return the GPUs' claims. Raises IdentityError: a GPU does not report its memory, so it cannot be placed."""
     silent = [gpu.uuid for gpu in inventory.gpus if not gpu.memory_bytes]
     if silent:
-        raise IdentityError(f"these GPUs do not say how much memory they have: {', '.join(silent)}")
+        raise IdentityError(f"these GPUs do not report their memory size: {', '.join(silent)}")
     return tuple(
         GpuClaim(
             uuid=gpu.uuid,

@@ -140,7 +140,7 @@ def _compare_bands(
         if right is None:
             undecided.append(band)
         elif right != digest:
-            wrong.append(f"{band}: other bits than {votes.count(right)} of {len(votes)} GPUs of its kind")
+            wrong.append(f"{band}: its bits differ from {votes.count(right)} of {len(votes)} GPUs of its kind")
     return tuple(wrong), tuple(undecided)
 
 
@@ -165,7 +165,7 @@ def _slow(figures: BurnInFigures, equals: list[BurnInFigures], policy: BurnInPol
     for name, rate in sorted(figures.rates.items()):
         floor = policy.least_rates.get(name, 0.0)
         if rate < floor:
-            found.append(f"{name} is {rate:g}, under {floor:g}, which is the least that any GPU may have")
+            found.append(f"{name} is {rate:g}, under {floor:g}, the least rate allowed for any GPU")
             continue
         rates = [peer.rates[name] for peer in equals if name in peer.rates]
         if len(rates) + 1 < policy.quorum:

@@ -90,7 +90,7 @@ KINDS: Final = (
     _kind(
         "nvme_gone",
         r"nvme (?P<place>nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)",
-        "an NVMe disk is gone",
+        "an NVMe disk was lost",
         is_grave=True,
     ),
     _kind(
@@ -103,7 +103,7 @@ KINDS: Final = (
         r"EXT4-fs \((?P<ext4>\S{1,64})\): Remounting filesystem read-only"
         r"|XFS \((?P<xfs>\S{1,64})\): .{0,120}(?:Shutting down filesystem|[Ff]ilesystem has been shut down)"
         r"|BTRFS \w{1,16} \(device (?P<btrfs>[^)\s]{1,64})\).{0,200}forced readonly",
-        "a file system takes nothing more",
+        "a file system accepts no writes",
         is_grave=True,
     ),
     _kind(

@@ -150,7 +150,7 @@ def _version_of(program: Path) -> str:
     # They print: postgres (PostgreSQL) 18.4; Valkey server v=9.1.2 sha=...; Redis server v=7.0.15 sha=...
     match = re.search(r"(?:\) |v=)(\d+(?:\.\d+)*)", told)
     if match is None:
-        raise EmbeddedServerError(f"{program} does not tell its version: {told.strip()!r}")
+        raise EmbeddedServerError(f"{program} does not print its version: {told.strip()!r}")
     return match.group(1)
 
 

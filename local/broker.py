@@ -93,7 +93,7 @@ class BrokerServer:
             process.end((signal.SIGTERM, 5.0))
             raise
         last_words = " | ".join(self.log_path.read_text(errors="replace").splitlines()[-4:])
-        raise EmbeddedServerError(f"the broker did not start; the end of {self.log_path} says: {last_words}")
+        raise EmbeddedServerError(f"the broker did not start; {self.log_path} ends: {last_words}")
 
     def _answers(self) -> bool:
         if not self.socket.exists():

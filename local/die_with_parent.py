@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
             sys.exit(f"die_with_parent: prctl: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent_pid:
         # The parent died between the fork and the line above, so the kernel will send no signal.
-        sys.exit("die_with_parent: the parent is gone")
+        sys.exit("die_with_parent: the parent has ended")
     os.execv(program[0], program)  # noqa: S606  # no shell, and the caller names the program
 
 

@@ -247,7 +247,7 @@ def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:
 def _sign_in_words(identities: LocalIdentities) -> str:
     if identities.operator_password is None:
         return f"sign in as {FIRST_PERSON}; forgotten: muster person reset-password {FIRST_PERSON}"
-    return f"sign in as {FIRST_PERSON}, password {identities.operator_password}: said once, keep it"
+    return f"sign in as {FIRST_PERSON}, password {identities.operator_password}: shown once, keep it"
 
 
 def _gpu_words(host: LocalHost) -> str:

@@ -134,7 +134,7 @@ def _read_lines(
                 del said[:-ERROR_BYTES]
                 _cut_lines(buffer, take)
                 if len(buffer) > LINE_BYTES_MAX:
-                    return "it says what no burn-in says"
+                    return "its output is longer than any burn-in's"
     except msgspec.MsgspecError as error:
         return f"its line cannot be read: {error}"
     finally:

@@ -97,7 +97,7 @@ def parse_diagnosis(text: str) -> Diagnosis:
     document = _document(text)
     root = next((name for name in ROOTS if isinstance(document.get(name), dict)), None)
     if root is None:
-        raise DiagnosisError(f"there is no object {ROOTS[0]!r}; wanted is what `dcgmi diag -r 1 -j` writes")
+        raise DiagnosisError(f"there is no object {ROOTS[0]!r}; the input has to be the output of `dcgmi diag -r 1 -j`")
     diagnostic = document[root]
     entities = _entities(document.get("entity_groups"))
     results = tuple(_results(diagnostic, entities))
@@ -197,7 +197,7 @@ def _entities(groups: object) -> dict[tuple[str, int], dict[str, Any]]:
 
 def _objects(value: object, place: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise DiagnosisError(f"{place}: wanted is a list of objects")
+        raise DiagnosisError(f"{place}: a list of objects is expected")
     return value
 
 

@@ -266,7 +266,9 @@ def open_kernel_log(
     try:
         return KernelLog(gpu_at, boot_id, path=path, position_file=position_file)
     except OSError as error:
-        advice = "the agent needs CAP_SYSLOG and its unit DeviceAllow=/dev/kmsg r; without it the journal may tell XIDs"
+        advice = (
+            "the agent needs CAP_SYSLOG and its unit DeviceAllow=/dev/kmsg r; without it the journal may report XIDs"
+        )
         _log.warning("kernel_log_cannot_be_read", path=str(path), fault=error.strerror, suggestion=advice)
         return None
 

@@ -38,7 +38,7 @@ from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
 """Limit of one GPU's time for a check."""
-RELEASED: Final = "the agent has let go of the driver for a repair"
+RELEASED: Final = "the agent has released the driver for a repair"
 _TURN_S: Final = 0.1
 XID_EVENTS: Final = "xid_events"
 """Name under which an identity states that a GPU's XIDs cannot be received."""
@@ -184,7 +184,7 @@ class NvmlProbe:
         """Release the driver for a reset or a reload: callers get that as the answer meanwhile. Raises ProbeError."""
         with self._lock:
             if not (self._driver.is_idle and self._watcher.close()):
-                raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
+                raise ProbeError("a call hangs in the driver, so the agent cannot release it")
             for device in self._devices.listed.values():
                 device.gpm.drop(self._nvml)
             self._driver.stop()

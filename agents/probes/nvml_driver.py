@@ -49,7 +49,7 @@ class Driver:
             return self._callers.within(timeout_s, "host", work)
         except NoAnswerError as error:
             words = f"the NVIDIA driver does not answer: {error}"
-            raise ProbeError(words, "Look at the kernel log (`dmesg`); a reboot may be needed.") from error
+            raise ProbeError(words, "Read the kernel log (`dmesg`); a reboot may be needed.") from error
         except self.nvml.NVMLError as error:
             fault = nvml_library.host_fault(error.value)
             if fault is None:

@@ -148,7 +148,7 @@ class EventWatcher:
         try:
             return GpuUuid(self._nvml.nvmlDeviceGetUUID(handle)), ""
         except self._nvml.NVMLError as error:
-            return None, f" of a GPU that did not tell its UUID: {words_of(error)}"
+            return None, f" of a GPU whose UUID cannot be read: {words_of(error)}"
 
 
 def _address(handle: Any) -> int:

@@ -23,8 +23,8 @@ UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, UNK
 
 _ADVICE: Final = {
     1: ("NVML was shut down or never started", "Start the agent again."),
-    4: ("this user may not ask the NVIDIA driver", "Give it access to /dev/nvidiactl and /dev/nvidia*."),
-    9: ("the NVIDIA driver is not loaded", "Load it (`modprobe nvidia`), and look at the kernel log (`dmesg`)."),
+    4: ("this user may not call the NVIDIA driver", "Give it access to /dev/nvidiactl and /dev/nvidia*."),
+    9: ("the NVIDIA driver is not loaded", "Load it (`modprobe nvidia`), and read the kernel log (`dmesg`)."),
     12: ("there is no NVIDIA driver on this host (libnvidia-ml.so.1 was not found)", "Install the NVIDIA driver."),
     18: ("the NVIDIA library and kernel module are of different versions", "Reboot after the driver's upgrade."),
 }
@@ -55,7 +55,7 @@ def host_fault(code: int) -> ProbeError | None:
 
 
 def _unknown(error: Any) -> ProbeError:
-    return ProbeError(f"NVML did not start: {error} (code {error.value})", "Look at the kernel log (`dmesg`).")
+    return ProbeError(f"NVML did not start: {error} (code {error.value})", "Read the kernel log (`dmesg`).")
 
 
 def words_of(error: Any) -> str:

@@ -50,7 +50,7 @@ class SimulatedHands:
             return fault.gpu in whose and (is_there or (fault.kind in MENDED and not is_lost_by(fault)))
 
         num_cleared = 0 if self.faults_path is None else clear_those(self.faults_path, is_mended)
-        return f"simulated {_SEEN[verb]}: {num_cleared} simulated faults are gone"
+        return f"simulated {_SEEN[verb]}: {num_cleared} simulated faults were removed"
 
     def _diagnose(self, gpu: GpuIdentity) -> str:
         found = sorted(

@@ -152,7 +152,7 @@ class RepairWorker:
             if verb in HOST_SCOPE or check.gpu_uuid == gpu.uuid:
                 num_processes = value_of(check.values, "num_processes") if check.values else None
                 if num_processes is None and check.gpu_uuid != gpu.uuid:
-                    raise HandsError(f"whether a program computes on {check.gpu_uuid} cannot be told")
+                    raise HandsError(f"it is unknown whether a program computes on {check.gpu_uuid}")
                 if num_processes:
                     raise HandsError(f"{num_processes:.0f} processes compute on {check.gpu_uuid}")
 

@@ -32,10 +32,10 @@ def not_judged(
 ) -> dict[str, str]:
     """Return detector → why. ``states``: of GPUs, by the names of ``GPU_STATE``."""
     found = {
-        nvlink_errors.WINDOWS: "it looks back on 30 windows of a minute, which an agent sees",
-        pair_probe.NAME: "it takes another host's answers",
-        ecc_history.NAME: "what a board's life shows is news at its first sight alone, which the server remembers",
-        PEERS: "it takes other GPUs of the cohort under like load",
+        nvlink_errors.WINDOWS: "it needs 30 windows of a minute, which only an agent covers",
+        pair_probe.NAME: "it needs another host's answers",
+        ecc_history.NAME: "the totals of a board's life count at its first sight alone, which only the server knows",
+        PEERS: "it needs other GPUs of the cohort under like load",
     }
     if num_samples < policy.clock_events.harmful_samples:
         found[clock_events.NAME] = (
@@ -44,7 +44,7 @@ def not_judged(
         )
     if listened_s < WINDOW_S:
         why = (
-            "its limit is of a minute; less was listened for, so only what passes that limit alone is found:"
+            "its limit is of a minute and the scan was shorter, so only rises over that limit are found:"
             f" --listen {WINDOW_S:.0f}"
         )
         rates = {rule.name for rule in RULES if rule.tells is Nature.RATE}

@@ -203,7 +203,7 @@ def _column(name: str) -> int:
 def _finding(one: Apart, seen: Round, count: int, policy: HealthPolicy) -> Finding:
     metric, value = METRICS[one.metric], float(seen.values[one.index, one.metric])
     words = (
-        f"{metric.words} {value:.0f} {metric.unit} beside a median of {one.median:.0f} {metric.unit} of "
+        f"{metric.words} {value:.0f} {metric.unit} against a median of {one.median:.0f} {metric.unit} of "
         f"{one.num_peers} GPUs of its gang under like load, in {count} of {policy.peers.window_rounds} minutes"
     )
     return Finding(

@@ -17,10 +17,10 @@ WORDS: Final[Mapping[Suppression, str]] = {
     Suppression.SHADOW: "its rule is in shadow mode",
     Suppression.WARM_UP: "its links were training after a boot",
     Suppression.MAINTENANCE: "its node was in maintenance",
-    Suppression.SUPERSEDED: "the kernel log told it in its own words",
-    Suppression.FOLLOWS: "another XID came within seconds, and it is the clean-up after that one",
-    Suppression.OVERRULED_BY_NVML: "the driver's own word decides, not the catalogue's: NVML asks for a drain",
-    Suppression.OVERRULED_BY_154: "the driver's own word decides, not the catalogue's: XID 154 asks for a drain",
+    Suppression.SUPERSEDED: "the kernel log reported it with more detail",
+    Suppression.FOLLOWS: "it is the clean-up after another XID of the same seconds",
+    Suppression.OVERRULED_BY_NVML: "the driver's request has precedence over the catalogue: NVML asks for a drain",
+    Suppression.OVERRULED_BY_154: "the driver's request has precedence over the catalogue: XID 154 asks for a drain",
 }
 """Reason → why it weighs nothing. The first that applies is shown."""
 

@@ -144,7 +144,7 @@ def _silent(rounds: Sequence[Round]) -> dict[Host, list[int]]:
 
 def _silence(numbers: Sequence[int]) -> str:
     said = "round" if len(numbers) == 1 else "rounds"
-    return f"was not heard in {said} {', '.join(map(str, numbers))}"
+    return f"was silent in {said} {', '.join(map(str, numbers))}"
 
 
 def _fault(group: GroupResult, reference: float | None, limits: PairwiseLimits) -> str | None:
@@ -163,11 +163,11 @@ def _in_words(host: Host, meeting: Meeting) -> str:
 
 def _doubt(host: Host, known: Known) -> str:
     if len(known.order.place) == 1:
-        return "there is no other host to meet"
+        return "there is no other host to check it with"
     own = [each for each in known.meetings if host in each.hosts]
     said = [_in_words(host, each) for each in own]
     if any(each.is_slow for each in own):
-        said.append("no host that it was slow with was shown to be faster as far away, so racks may be why")
+        said.append("no host that it was slow with was faster over a like distance, so racks may be the cause")
     if host in known.silent:
         said.append(_silence(known.silent[host]))
-    return "; ".join(said) if said else "it has passed in no group yet"
+    return "; ".join(said) if said else "it has not passed in any group yet"

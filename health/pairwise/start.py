@@ -157,13 +157,13 @@ def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
     ``heard_since_ms``: since when the control plane receives answers without a gap; a round's time restarts with it.
     """
     if check.state is CheckState.AWAITED and len(check.members) < _LEAST:
-        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts know how to meet")
+        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts support the check")
     if check.state is CheckState.MEETING and not _is_over(check, now_ms, heard_since_ms):
         return check
     if check.state not in OPEN:
         return check
     if len(check.members) < _LEAST:
-        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts can meet")
+        return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts can take part")
     groups = assessment(check).next_groups
     if groups:
         meetings = tuple(GroupMeeting(hosts, check.members[hosts[0]].port) for hosts in groups)
@@ -194,12 +194,12 @@ def blames(check: StartCheck) -> tuple[Blame, ...]:
         Blame(host, why, Severity.DEGRADED if host in failed else Severity.WARNING) for host, why in found.bad.items()
     ]
     doubted = [
-        Blame(host, f"cannot be told from others: {why}", None)
+        Blame(host, f"it or another host is at fault: {why}", None)
         for host, why in found.undecided.items()
         if host in failed
     ]
     apart = [
-        Blame(second, f"fails with {first}, and passes with others: the path between them", None)
+        Blame(second, f"fails with {first}, and passes with others: the path between them is at fault", None)
         for first, second in found.paths
         if any(set(each.hosts) == {first, second} and each.rate_bytes_per_s is None for each in results)
     ]
@@ -209,12 +209,13 @@ def blames(check: StartCheck) -> tuple[Blame, ...]:
 def in_words(check: StartCheck) -> str:
     """Return as text why the start waits, or the result."""
     number, most = len(check.rounds), check.limits.rounds_max
+    rounds = "round" if number == 1 else "rounds"
     words = {
-        CheckState.AWAITED: "its hosts meet in pairs once all are ready",
-        CheckState.MEETING: f"its hosts meet in pairs before the start: round {number} of at most {most}",
-        CheckState.PASSED: f"its hosts met in pairs, {number} {'round' if number == 1 else 'rounds'}: all may start",
-        CheckState.SKIPPED: f"its hosts did not meet in pairs: {check.why}",
-        CheckState.FAILED: f"its hosts met in pairs: {check.why}",
+        CheckState.AWAITED: "its hosts are checked in pairs once all are ready",
+        CheckState.MEETING: f"its hosts are checked in pairs before the start: round {number} of at most {most}",
+        CheckState.PASSED: f"its hosts were checked in pairs, {number} {rounds}: all may start",
+        CheckState.SKIPPED: f"its hosts were not checked in pairs: {check.why}",
+        CheckState.FAILED: f"its hosts were checked in pairs: {check.why}",
     }
     return words[check.state]
 

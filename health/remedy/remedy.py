@@ -47,7 +47,7 @@ _ASKED: Final[Mapping[AskedBy, str]] = {
     AskedBy.CATALOGUE: "NVIDIA's XID catalogue asks for it",
     AskedBy.RULE: "by rule",
 }
-_UNNAMED: Final = "nothing that was found names a remedy"
+_UNNAMED: Final = "no finding names a remedy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _in_vain(group: str, attempts: Collection[PastRepair]) -> str:
 def _doer(action: RepairAction, verbs: Collection[RepairVerb]) -> tuple[RepairBy, RepairVerb | None, str]:
     verb = VERBS.get(action)
     if verb is None:
-        return RepairBy.PERSON, None, "a person, since it takes hands"
+        return RepairBy.PERSON, None, "a person, since it needs manual work"
     if verb not in verbs:
         return RepairBy.PERSON, None, f"a person, since its host does not allow its agent {verb}"
     return RepairBy.AGENT, verb, f"its agent ({verb})"

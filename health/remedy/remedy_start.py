@@ -44,7 +44,7 @@ def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: Healt
     if gpu.standing is not Standing.QUARANTINED or retirement_of(gpu, now_ms, policy) is not None:
         return None
     if remedy is None:
-        return "nothing that was found names a remedy, and it was diagnosed: look at its evidence, or burn it in"
+        return "no finding names a remedy, and it was diagnosed: check its evidence, or burn it in"
     if remedy.action is RepairAction.SWAP:
         return f"{remedy.words}: have the board replaced and retire it"
     if remedy.by is RepairBy.PERSON:
@@ -61,7 +61,7 @@ def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy:
     if remedy.verb is None or remedy.verb not in policy.repair.starts_by_rule:
         return f"no rule may start {remedy.action}"
     if not gpu.is_heard:
-        return "its host is not heard"
+        return "its host is silent"
     if retirement_of(gpu, now_ms, policy) is not None:
         return "it is past repair"
     return around.held_back or _busy(remedy, around) or _full(around, policy)

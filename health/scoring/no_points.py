@@ -34,7 +34,7 @@ def _why(evidence: Evidence, policy: HealthPolicy, now_ms: int, proof_ms: int | 
         return "a later burn-in or repair has answered it"
     severity = evidence.severity.name.lower()
     if policy.score.weight(evidence.severity, evidence.detector).points == 0:
-        return f"what is {severity} is kept and weighs nothing"
+        return f"evidence of severity {severity} is kept and weighs nothing"
     if not is_condemning(evidence, None) and now_ms - evidence.last_seen_ms >= evidence.counts_for_ms:
-        return f"it counted for {evidence.counts_for_ms / 86_400_000:g} days, and that time is over"
+        return f"it counted for {evidence.counts_for_ms / 86_400_000:g} days, which have passed"
     return "its fault weighs once, and other evidence of it weighs as much or more"

@@ -85,16 +85,16 @@ def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
     """Return the reason why one GPU is not admitted as text for people."""
     if refusal is Refusal.STANDING:
         taken = " or ".join(tier.standings)
-        return f"it stands as {effective_standing(facts)}, and this tier takes {taken}"
+        return f"its standing is {effective_standing(facts)}, and this tier accepts {taken}"
     return _WORDS[refusal]
 
 
 _WORDS: Final[Mapping[Refusal, str]] = {
-    Refusal.MIG_ENABLED: "it is in MIG mode, and shown only",
+    Refusal.MIG_ENABLED: "it is in MIG mode, in which no job can use it",
     Refusal.NODE_CONTACT: "its node is silent or lost",
     Refusal.CORDONED: "it is cordoned",
-    Refusal.RECLAIMABLE_ONLY: "its probation is in its first part, which is for reclaimable tiers",
+    Refusal.RECLAIMABLE_ONLY: "the first part of its probation is for reclaimable tiers only",
     Refusal.BURN_IN: "a burn-in runs on it",
-    Refusal.REPORTED: "a report that would condemn it waits to be judged",
+    Refusal.REPORTED: "a report that would condemn it has not been judged yet",
     Refusal.HELD: "a job holds it, or it is being cleaned",
 }

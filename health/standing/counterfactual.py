@@ -130,7 +130,7 @@ def _needed(situation: Situation) -> _Conditions:
         for each in situation.cordons
     ]
     if situation.contact is not Contact.LIVE:
-        needed.append(Condition(Kind.CONTACT, "its node is heard again"))
+        needed.append(Condition(Kind.CONTACT, "its node is in contact again"))
     if situation.is_mig_enabled:
         needed.append(Condition(Kind.MIG, "MIG mode is turned off"))
     return tuple(sorted(needed, key=lambda each: _COST[each.kind]))
@@ -150,10 +150,10 @@ def _switches(situation: Situation, policy: HealthPolicy) -> _Conditions:
         found.append(Condition(Kind.OVERRIDE, ends, override.until_ms, override.id))
     lasting = "; ".join(each.summary for each in faults_that_stand(gpu, policy))
     if gpu.standing is Standing.REPAIR:
-        still = f", and its agent tells no more of: {lasting}" if lasting else ""
+        still = f", and its agent no longer reports: {lasting}" if lasting else ""
         found.append(Condition(Kind.REPAIR, f"its repair is reported done{still}"))
     elif lasting:
-        found.append(Condition(Kind.REPAIR, f"it is mended, so that its agent tells no more of: {lasting}"))
+        found.append(Condition(Kind.REPAIR, f"it is repaired, so that its agent no longer reports: {lasting}"))
     if gpu.standing is Standing.RETIRED:
         found.append(Condition(Kind.REINSTATEMENT, "a person reinstates it"))
     return tuple(found)

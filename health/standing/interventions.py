@@ -56,7 +56,7 @@ def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
     ]
     if standing:
         words = "; ".join(f"{each.id} ({each.summary})" for each in standing)
-        raise RefusedMoveError(f"{gpu.gpu_uuid} still has what it is repaired for, by its agent's word: {words}")
+        raise RefusedMoveError(f"{gpu.gpu_uuid} still has the faults under repair, as its agent reports: {words}")
 
 
 def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
@@ -146,7 +146,7 @@ def _asked(gpu: GpuCase, target: Standing, move_reason: MoveReason, person: str,
 
 def _require_reason(person: str, reason: str) -> None:
     if not person.strip():
-        raise RefusedMoveError("a move that is asked for needs who asked")
+        raise RefusedMoveError("a requested move needs the name of the person")
     if not reason.strip() or len(reason) > _REASON_LENGTH_MAX:
         raise RefusedMoveError(f"a person's move needs a reason, 1 to {_REASON_LENGTH_MAX} characters")
 

@@ -78,7 +78,7 @@ def read_xid(code: int, text: str = "", *, driver_branch: int | None = None) -> 
         action, source = link.action, "NVIDIA XID catalogue: the error's own words"
     asked = action_of_xid_154(text) if code == RECOVERY_ACTION_CHANGED else None
     if asked is not None:
-        action, source = asked, "the driver's own word (XID 154)"
+        action, source = asked, "the driver's request (XID 154)"
     return ErrorReading(
         name=entry.name,
         xid_class=entry.xid_class if action is entry.action else _CLASS_OF[action],
@@ -141,7 +141,7 @@ def read_sxid(text: str) -> ErrorReading:
     A fatal one stops the fabric of all its GPUs.
     """
     if _SXID_DETAIL.match(text):
-        name = "more of an NVSwitch's error that another line tells"
+        name = "detail of an NVSwitch's error on another line"
         return ErrorReading(name, XidClass.MONITOR, Action.MONITOR, "fabric", "class by Muster", {"is_detail": True})
     found = _SXID_WORDS.match(text)
     word = found["fatal"] if found is not None else None
@@ -154,7 +154,7 @@ def read_sxid(text: str) -> ErrorReading:
         xid_class=XidClass.RESET_GPU if is_fatal else XidClass.MONITOR,
         action=Action.DRAIN_AND_RESET if is_fatal else Action.MONITOR,
         scope="fabric",
-        source="the line's own word; NVIDIA Fabric Manager guide" if word else "class by Muster",
+        source="the severity in the line; NVIDIA Fabric Manager guide" if word else "class by Muster",
         decoded=decoded,
     )
 

@@ -88,7 +88,7 @@ def _goes_on(world: World, job_id: str, attempt: Document) -> None:
     """Wait until the same attempt has trained a step since."""
     since = world.until("the control plane answers", lambda: first_rank(world, job_id), bool, seen=str, log="api")
     rank = world.until(
-        "training goes on",
+        "training continues",
         lambda: first_rank(world, job_id),
         lambda rank: (rank["attempt_id"], rank["step"]) != (since["attempt_id"], since["step"]),
         seen=lambda _: world.progress(world.tenant.job(job_id)),

@@ -81,7 +81,7 @@ def _steps(world: World, asked: Soak) -> tuple[Document, Found]:
 
 def _train(world: World, asked: Soak) -> Document:
     """Return the job once it has SUCCEEDED."""
-    world.teller.stage(2, "A gang trains, and something dies each minute", "each kind once a round, in a seeded order")
+    world.teller.stage(2, "A gang trains, and a process dies each minute", "each kind once a round, in a seeded order")
     job_id = _submit(world, "soak", asked, STEP_SLEEP_S)
     recoveries: list[Recovery] = []
     kinds = in_turn(asked.seed)
@@ -140,7 +140,7 @@ def _compare(world: World, job: Document, asked: Soak) -> None:
     world.wait_for_end(undisturbed, "the undisturbed run", patience_s=60 + asked.steps)
     ours, theirs = (_curve(world, each) for each in (job["id"], undisturbed))
     world.require(
-        "the losses are those of the undisturbed run, bit for bit",
+        "the losses equal the undisturbed run's, bit for bit",
         f"{sum(ours.get(step) == loss for step, loss in theirs.items())} of {len(theirs)} steps",
         "worker-control",
         is_so=ours == theirs and len(ours) == asked.steps,
@@ -183,7 +183,7 @@ def _summed_up(world: World, job: Document, left: Found) -> bool:
     world.teller.summary()
     held = ratio >= ETTR_BAR and not any(left.values())
     colour = "green" if ratio >= ETTR_BAR else "red"
-    world.teller.console.print(f"\n[bold {colour}]ETTR {ratio:.3f}[/], at least {ETTR_BAR} is wanted")
+    world.teller.console.print(f"\n[bold {colour}]ETTR {ratio:.3f}[/], at least {ETTR_BAR} is required")
     figures: dict[str, Any] = {"ettr": ratio, "ettr_bar": ETTR_BAR, "leftovers": left}
     figures["measures"] = [asdict(one) for one in world.teller.measures]
     (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -122,7 +122,7 @@ def _quarantined(world: World, bad: str, injected_s: float) -> None:
     evidence = [one for one in world.operator.evidence(bad) if one["is_open"]]
     sources = sorted({source for one in evidence for source in one["sources"]})
     world.require(
-        "one fault, told twice, is one evidence with its sources",
+        "one fault with two reports is one evidence with both sources",
         f"{len(evidence)} evidence of {' and '.join(sources)}",
         "worker-control",
         is_so=len(evidence) == 1 and len(sources) == 2,

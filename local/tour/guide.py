@@ -11,8 +11,8 @@ from local.tour.memory import MemoryWatch
 from local.tour.world import LABEL, TERMINAL, World, has_held
 
 GOAL: Final = (
-    "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, takes"
-    " capacity back by contract, and brings jobs through whatever fails. Here is that, end to end, on this machine."
+    "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, reclaims"
+    " capacity by contract, and brings jobs through failures. The tour shows that end to end on this machine."
 )
 FIGURES: Final = "tour.json"
 """Figures of the last tour, in the state folder."""
@@ -70,7 +70,7 @@ def _summed_up(world: World) -> bool:
     held = world.teller.summary()
     figures = [{**asdict(one), "holds": one.holds} for one in world.teller.measures]
     (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    words = "[bold green]every step held[/]" if held else "[bold red]a promised time was not held[/]"
+    words = "[bold green]every step held[/]" if held else "[bold red]a guaranteed time was not held[/]"
     world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
     return held
 

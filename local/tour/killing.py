@@ -51,7 +51,7 @@ def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
     steps = [row["step"] for row in world.tenant.steps(job_id)]
     attempts = world.tenant.job(job_id)["attempts"]
     world.require(
-        "a killed host worker adopts the training that runs, a killed agent goes on",
+        "a restarted host worker adopts the running training, a restarted agent continues",
         f"attempt {attempts[-1]['number']}, no rank was started again",
         log,
         is_so=len(attempts) == 1,
@@ -67,7 +67,7 @@ def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
 
 def kill_in_turn(world: World, job_id: str) -> None:
     """Kill each in turn; end with the job training again after the last."""
-    world.teller.say("what else may die: a rank, the torchrun above it, a host with all that runs there")
+    world.teller.say("further kills: a rank, the torchrun above it, a host with all of its processes")
     before: Document = {}
     for name, kill in KILLS:
         before = _survives(world, job_id, name, kill)
@@ -122,7 +122,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
     kept = {0, *(one["step"] for one in world.saved(job_id) if one["status"] not in _REFUSED)}
     world.require(
         f"a killed {name} costs no more than the steps since the last checkpoint",
-        f"{ended['cause']}: {ended['proof']}; goes on at step {first}",
+        f"{ended['cause']}: {ended['proof']}; continues at step {first}",
         log_of(after),
         is_so=first - 1 in kept and first - 1 >= least,
     )

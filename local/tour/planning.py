@@ -17,7 +17,7 @@ def asked(world: World, spec: Document) -> Document:
         plans.append(of_tenant(world, spec))
         return plans
 
-    return world.until("a plan is told", look, bool, seen=str, log="api")[-1]
+    return world.until("the plan is there", look, bool, seen=str, log="api")[-1]
 
 
 def of_tenant(world: World, spec: Document) -> Document:
@@ -54,7 +54,7 @@ def require_as_planned(world: World, plan: Document, attempt: Document) -> None:
     planned, placed = gpus_of(plan["hosts"]), gpus_of(attempt["hosts"])
     num_gpus = sum(len(gpus) for gpus in placed)
     world.require(
-        "its plan said where, before it was submitted, and it is placed there",
+        "it is placed where its plan said before it was submitted",
         f"planned: {plan['outcome']}, on {names_of(plan['hosts'])}; placed: "
         + (f"the same {num_gpus} GPUs" if planned == placed else f"other GPUs, on {names_of(attempt['hosts'])}"),
         "scheduler",

@@ -128,7 +128,7 @@ def _planned(world: World, spec: Document, spot: Document) -> Document:
     """Return the plan once the rival has more to lose, which it has after some seconds."""
     planning.say(world, spec)
     plan: Document = world.until(
-        "who has the least to lose would give way",
+        "the job with the least to lose would be reclaimed",
         lambda: planning.of_tenant(world, spec),
         lambda found: [victim["job_id"] for victim in found["victims"]] == [spot["id"]],
         seen=lambda found: f"{found['outcome']}: {found['victims']}",
@@ -136,7 +136,7 @@ def _planned(world: World, spec: Document, spot: Document) -> Document:
     )
     victim = plan["victims"][0]
     world.require(
-        "its plan says who would give way, at what cost, and from when on it runs",
+        "its plan names the job that would be reclaimed, the cost, and its own start",
         f"{plan['outcome']}: spot-run's {victim['num_gpus']} GPUs after {victim['notice_s']:.0f} s of notice, "
         f"{victim['cost_gpu_s']:.0f} GPU-seconds lost; it starts on {planning.names_of(plan['hosts'])}",
         "scheduler",
@@ -161,7 +161,7 @@ def _noticed(world: World, reserved_id: str, plan: Document) -> Document:
     )
     victim, best = plan["victims"][0], found["runner_up"] or {}
     world.require(
-        "submitted, it does what its plan said; of two it takes who loses less",
+        "submitted, it does as planned; of two jobs it reclaims the one that loses less",
         f"{found['victim_job_name']}: {found['cost_gpu_s']:.0f} GPU-seconds"
         + (f"; the other would have lost {best['cost_gpu_s']:.0f}" if best else "; there was no other"),
         "scheduler",

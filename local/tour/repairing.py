@@ -4,14 +4,14 @@ from typing import Final
 
 from local.tour.world import Document, World
 
-_REASON: Final = "the tour: the board was reset and its fault is gone"
+_REASON: Final = "the tour: the board was reset and its fault has ended"
 
 
 def repair(world: World) -> None:
     world.teller.stage(
         6,
         "The broken GPU is repaired and earns its place again",
-        "a person says so, with a reason, and it is on record; then burn-in and probation, as for a new one",
+        "a person reports it, with a reason, and it is on record; then burn-in and probation, as for a new one",
     )
     taken_out = [gpu for gpu in world.operator.gpus() if gpu["standing"] == "QUARANTINED"]
     for gpu in taken_out:
@@ -37,7 +37,7 @@ def _require_a_way_back(world: World, uuid: str) -> None:
     told = max((each[0] for each in proved if each), key=len, default=[])
     world.teller.say(f"[bold]muster gpu show {uuid}[/]")
     world.require(
-        f"what would bring GPU {uuid[-4:]} back is told",
+        f"the conditions for the return of GPU {uuid[-4:]} are shown",
         ", and ".join(condition["words"] for condition in told) or "nothing",
         "worker-control",
         is_so=bool(tiers) and all(proved),

@@ -19,8 +19,8 @@ def wait(world: World) -> None:
     """Run the step on two hosts of one rack that are idle, whatever the others do."""
     world.teller.stage(
         5,
-        "A gang waits: its place is held, and who ends in time runs there meanwhile",
-        "who waits is told what binds, filter by filter, who is before it, from when on, and what would help",
+        "A gang waits: GPUs are held for it, and a job that ends in time runs on them meanwhile",
+        "a pending job shows what binds, filter by filter, the jobs ahead, its earliest start, and what would help",
     )
     spec, door = until_opened(world, "evaluation", wall_time_s=EVALUATION_S)
     evaluation = placed(world, spec)
@@ -73,7 +73,7 @@ def _held(world: World) -> Document:
     plan = planning.asked(world, spec)
     gang = submitted(world, spec)
     told = world.until(
-        "a place is held for the gang",
+        "GPUs are held for the gang",
         lambda: world.operator.explain_job(gang["id"]),
         lambda found: found["outcome"] == "held",
         seen=lambda found: f"{found['outcome']}: {found['why']}",
@@ -81,7 +81,7 @@ def _held(world: World) -> Document:
     )
     names = planning.names_of(told["hosts"])
     world.require(
-        "its place is held, where and until when its plan had said",
+        "its GPUs are held, on the hosts and until the time of its plan",
         f"{2 * GPUS} GPUs of {names}, free in {_in_s(gang, told['starts_at'])} at the latest",
         "scheduler",
         is_so=plan["outcome"] == "held" and names == planning.names_of(plan["hosts"]) and bool(told["starts_at"]),
@@ -92,7 +92,7 @@ def _held(world: World) -> Document:
 def _explained(world: World, long: Document) -> float:
     """Return the wall time with which the job would start at once."""
     told = world.until(
-        "the long job is told what would let it start",
+        "the long job shows what would let it start",
         lambda: world.tenant.explain_job(long["id"]),
         lambda found: any(change["field"] == "wall_time_s" for change in found["changes"]),
         seen=lambda found: f"{found['outcome']}: {found['why']}",
@@ -108,9 +108,9 @@ def _explained(world: World, long: Document) -> float:
         is_so=told["binding"] in {each["token"] for each in counted}
         and sum(each["num_gpus"] or 0 for each in counted) <= num_gpus,
     )
-    latest = "nobody knows until when" if told["latest_at"] is None else f"and {_in_s(long, told['latest_at'])}"
+    latest = "the latest time is unknown" if told["latest_at"] is None else f"and {_in_s(long, told['latest_at'])}"
     world.require(
-        "who is before it, and when it may start",
+        "the jobs ahead of it, and when it may start",
         f"{told['num_ahead']} job for {told['gpus_ahead']} GPUs; between {_in_s(long, told['earliest_at'])} {latest}",
         "scheduler",
         is_so=(told["num_ahead"], told["gpus_ahead"]) == (1, 2 * GPUS) and told["earliest_at"] is not None,
@@ -120,7 +120,7 @@ def _explained(world: World, long: Document) -> float:
 
 def _passed(world: World, gang: Document, long: Document, advised_s: float) -> None:
     """Submit the same job with the advised wall time."""
-    world.teller.say(f"the same once more, with the wall time that would do: {advised_s:.0f} s")
+    world.teller.say(f"the same again, with the wall time that would suffice: {advised_s:.0f} s")
     short = submitted(world, _spec("short-run", _DONE, wall_time_s=advised_s))
     done = world.until(
         "the short job is placed",
@@ -133,7 +133,7 @@ def _passed(world: World, gang: Document, long: Document, advised_s: float) -> N
     others = [world.tenant.job(job_id)["state"] for job_id in (gang["id"], long["id"])]
     is_inside = {host["node_name"] for host in hosts} <= {host["node_name"] for host in gang["hosts"]}
     world.require(
-        "the change that was told lets it start at once, where the gang's place is held; the others wait on",
+        "the shown change lets it start at once, on the GPUs held for the gang; the others still wait",
         f"short-run on {planning.names_of(hosts)}; gang and long-run {' and '.join(others)}",
         "scheduler",
         is_so=is_inside and others == ["QUEUED", "QUEUED"],
@@ -142,7 +142,7 @@ def _passed(world: World, gang: Document, long: Document, advised_s: float) -> N
 
 
 def _started(world: World, gang: Document, evaluation: Document) -> None:
-    ended = world.wait_for_end(evaluation["id"], "the evaluation, earlier than it had said,")
+    ended = world.wait_for_end(evaluation["id"], "the evaluation, before its wall time,")
     job = world.until(
         "the gang is placed",
         lambda: world.tenant.job(gang["id"]),
@@ -153,7 +153,7 @@ def _started(world: World, gang: Document, evaluation: Document) -> None:
     attempt = job["attempts"][0]
     waited_s = seconds_of(attempt["placed_at"]) - seconds_of(ended["finished_at"])
     world.require(
-        "the gang starts where its place was held, as soon as that is free",
+        "the gang starts on the held GPUs as soon as they are free",
         f"on {planning.names_of(attempt['hosts'])}, {waited_s:.1f} s after the evaluation's end",
         "scheduler",
         is_so=planning.names_of(attempt["hosts"]) == planning.names_of(gang["hosts"])

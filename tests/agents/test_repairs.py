@@ -254,7 +254,7 @@ def test_a_simulated_reset_mends_what_a_reset_mends_on_its_gpu_alone(tmp_path: P
     told = carried_out(hands, "gpu_reset", tmp_path)
     assert (told.outcome, told.words, told.is_simulated) == (
         "done",
-        "simulated reset: 1 simulated faults are gone",
+        "simulated reset: 1 simulated faults were removed",
         True,
     )
     assert [(each.gpu, each.kind) for each in read_faults(faults)] == [(ONE, "slow"), (TWO, "xid"), (TWO, "xid")]

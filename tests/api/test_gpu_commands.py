@@ -71,7 +71,7 @@ def test_show_says_what_it_stands_on_and_what_would_help(api: Api, command: Type
     for words in ("QUARANTINED", "score 0.0 (bad)", evidence["id"], "xid:95", "burn-in", "dismisses", "HEALTHY →"):
         assert words in said, said
     told = " ".join(said.split())
-    assert "reserved: no: it stands as QUARANTINED, and this tier takes HEALTHY" in told
+    assert "reserved: no: its standing is QUARANTINED, and this tier accepts HEALTHY" in told
     assert f"or a person dismisses: XID 95: uncorrectable memory error, not contained ({evidence['id']})" in told
     assert without_ages(command(gpus.app, "show", "alpha-0")) == without_ages(said), "as much as names it alone"
 
@@ -148,7 +148,7 @@ def test_show_names_the_remedy_that_is_due_and_a_repair_without_an_action_takes_
 def test_a_board_whose_remap_failed_is_to_be_replaced(api: Api, command: Type) -> None:
     fault(api, code=64)
     told = " ".join(command(gpus.app, "show", GPU).split())
-    assert "Remedy due: swap by a person, since it takes hands: XID 64:" in told
+    assert "Remedy due: swap by a person, since it needs manual work: XID 64:" in told
     assert "have the board replaced, then `muster gpu retire`" in told
 
 

@@ -53,7 +53,7 @@ def test_a_gpu_that_is_out_says_why_since_when_and_what_would_bring_it_back(cons
     told = console.words()
     assert "XID 95: uncorrectable memory error, not contained" in told
     assert "QUARANTINED" in told
-    assert "reserved: no it stands as QUARANTINED, and this tier takes HEALTHY" in told
+    assert "reserved: no its standing is QUARANTINED, and this tier accepts HEALTHY" in told
     assert "To reserved and on_demand and spot, any one of: a person dismisses: XID 95" in told
     assert "a burn-in that begins from now on passes, and nothing of warning or worse is found until then" in told
     assert "results may be wrong" in told

@@ -116,6 +116,6 @@ def test_a_majority_is_more_than_half_of_a_quorum(votes: list[str]) -> None:
 def test_a_pcie_copy_under_4_gb_per_s_fails_without_any_peer(name: str) -> None:
     slow, well = (verdict_of(figures(rates={name: rate}), [], POLICY.burn_in) for rate in (3.99, 4.0))
     assert slow.outcome is BurnInOutcome.FAILED
-    assert slow.reasons == (f"{name} is 3.99, under 4, which is the least that any GPU may have",)
+    assert slow.reasons == (f"{name} is 3.99, under 4, the least rate allowed for any GPU",)
     assert not slow.is_wrong
     assert well.outcome is BurnInOutcome.PASSED

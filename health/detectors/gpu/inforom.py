@@ -9,13 +9,13 @@ from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "inforom"
-ABOUT: Final = About("the InfoROM's checksums do not hold", "NVML; NVSentinel's mapping of DCGM", Severity.DEGRADED)
+ABOUT: Final = About("the InfoROM's checksums are wrong", "NVML; NVSentinel's mapping of DCGM", Severity.DEGRADED)
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if signal.values.get("inforom_valid", 1) != 0:
         return NO_FINDINGS
-    words = "the InfoROM is corrupt: reset the GPU, replace it if that does not last"
+    words = "the InfoROM is corrupt: reset the GPU, and replace it if it is corrupt again"
     return (signal_finding(NAME, signal, NAME, Severity.DEGRADED, policy, words),)
 
 

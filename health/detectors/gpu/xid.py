@@ -21,7 +21,7 @@ from muster.domain.evidence.state_readings import DRIVER_BRANCH, SINCE_BOOT_S
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "xid"
-ABOUT: Final = About("an XID, as bad as docs/reference/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
+ABOUT: Final = About("an XID, with the severity in docs/reference/xid.md", "NVIDIA XID catalogue", Severity.CONDEMNING)
 HAS_WORDS: Final = "has_words"
 """Key in ``values`` of an NVLink error that was reported with its text."""
 ASKS_DIAGNOSIS: Final = "asks_diagnosis"

@@ -16,7 +16,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "fabric_health"
 ABOUT: Final = About(
-    "the fabric's health mask tells of a fault; of a route that recovers (warning)",
+    "the fabric's health mask reports a fault; a route that recovers (warning)",
     "NVML fabric info",
     Severity.DEGRADED,
 )

@@ -37,7 +37,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     found, pending = list[Finding](), outlasting(signal, policy.warm_up.outlast_s)
     expected = limit_of(model, 0, rule.links_of)
     if links < expected:
-        words = f"the driver knows {links:.0f} NVLinks, {expected:.0f} are on the board"
+        words = f"the driver lists {links:.0f} NVLinks, the board has {expected:.0f}"
         values = {"links": links, "expected_links": expected}
         found.append(
             signal_finding(NAME, signal, LINKS, Severity.DEGRADED, policy, words, values=values, pending=pending)

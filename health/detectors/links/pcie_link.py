@@ -15,7 +15,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "pcie_link"
 ABOUT: Final = About(
-    "under load the PCIe link has less lanes or a lower generation than it can have", "DCGM", Severity.DEGRADED
+    "under load the PCIe link has fewer lanes or a lower generation than it can have", "DCGM", Severity.DEGRADED
 )
 _PARTS: Final = (("generation", "generation {}"), ("width", "{} lanes"))
 

@@ -14,7 +14,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "sxid"
 ABOUT: Final = About(
-    "an NVSwitch tells of an error (warning), or of one that is fatal to its links",
+    "an NVSwitch reports an error (warning), or one that is fatal to its links",
     "NVIDIA Fabric Manager guide",
     Severity.DEGRADED,
 )

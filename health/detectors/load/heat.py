@@ -27,7 +27,7 @@ LEAST_C: Final = -30.0
 LEAST_MARGIN_C: Final = -30.0
 """No silicon is hotter, or further past its limit: such a reading is of a broken sensor."""
 TEMPERATURE_ABOUT: Final = About(
-    "core hotter than GPU_MAX, or HBM hotter than MEM_MAX: as the GPU tells them itself, else by the policy",
+    "core hotter than GPU_MAX, or HBM hotter than MEM_MAX: the maxima that the GPU reports, else the policy's",
     "NVML; gpud",
     Severity.DEGRADED,
 )

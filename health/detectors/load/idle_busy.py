@@ -14,7 +14,7 @@ from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "idle_busy"
-ABOUT: Final = About("a GPU computes though no program is on it", "NVML GPM; numbers of ours", Severity.WARNING)
+ABOUT: Final = About("a GPU computes though no program is on it", "NVML GPM; our own numbers", Severity.WARNING)
 _SM: Final = "idle_sm_percent"
 _UTILISATION: Final = "idle_utilisation_percent"
 

@@ -13,8 +13,8 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "ecc_history"
 ABOUT: Final = About(
-    "a board has counted uncorrected ECC errors in its life, at first sight: a burn-in says what it is now",
-    "Azure; a warning is ours",
+    "a board has counted uncorrected ECC errors in its life, at first sight: a burn-in shows its present state",
+    "Azure; the warning is our own choice",
     Severity.WARNING,
 )
 

@@ -20,7 +20,7 @@ GPUS: Final = "gpus"
 """Key in ``values``: the number of GPUs."""
 ABOUT: Final = About(
     "2 GPUs of one node or more have condemning evidence within a day of each other",
-    "numbers of ours",
+    "our own numbers",
     Severity.DEGRADED,
 )
 

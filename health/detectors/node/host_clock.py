@@ -11,7 +11,7 @@ from muster.domain.policy.health import HealthPolicy
 NAME: Final = "host_clock"
 OFFSET: Final = "host_clock:offset"
 STEPS: Final = "host_clock:steps"
-ABOUT: Final = About("the wall clock is over a second off, or was stepped", "numbers of ours", Severity.WARNING)
+ABOUT: Final = About("the wall clock is over a second off, or was stepped", "our own numbers", Severity.WARNING)
 
 
 def judge_offset(signal: GpuSignal, policy: HealthPolicy) -> Findings:

@@ -13,9 +13,9 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "host_log"
 ABOUT: Final = About(
-    "the kernel tells of uncorrectable memory, a fatal PCIe error of a GPU or card, a disk or file system that is gone;"
-    " warns of disks that are reset, tasks that hang (warning)",
-    "Linux kernel; numbers of ours",
+    "the kernel reports uncorrectable memory, a fatal PCIe error of a GPU or card, a lost disk or file system;"
+    " disks that are reset, tasks that hang (warning)",
+    "Linux kernel; our own numbers",
     Severity.DEGRADED,
 )
 

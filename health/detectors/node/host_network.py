@@ -12,7 +12,7 @@ NAME: Final = "host_network"
 RETRANSMITS: Final = "host_network:retransmits"
 DROPS: Final = "host_network:drops"
 ABOUT: Final = About(
-    "TCP segments are sent again, or packets dropped by the kernel", "numbers of ours", Severity.WARNING
+    "TCP segments are sent again, or packets dropped by the kernel", "our own numbers", Severity.WARNING
 )
 
 

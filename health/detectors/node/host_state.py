@@ -16,13 +16,13 @@ from muster.domain.policy.health import HealthPolicy
 PRESSURE: Final = "host_pressure"
 DISK: Final = "host_disk"
 DRIVERS: Final = "host_drivers"
-PRESSURE_ABOUT: Final = About("work waits for CPU, memory or I/O", "Linux PSI; numbers of ours", Severity.WARNING)
+PRESSURE_ABOUT: Final = About("work waits for CPU, memory or I/O", "Linux PSI; our own numbers", Severity.WARNING)
 DISK_ABOUT: Final = About(
     "a disk or its inodes are nearly used up (warning), or used up, or it is read-only",
-    "numbers of ours",
+    "our own numbers",
     Severity.DEGRADED,
 )
-DRIVERS_ABOUT: Final = About("kernel driver and library are of two versions", "NVIDIA", Severity.DEGRADED)
+DRIVERS_ABOUT: Final = About("kernel driver and library have different versions", "NVIDIA", Severity.DEGRADED)
 READ_ONLY: Final = "host_disk:read_only"
 _READ_ONLY: Final = "read_only_disks"
 _ROOM: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -70,7 +70,7 @@ def judge_disk(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         found.append(signal_finding(DISK, signal, key, severity, policy, words, values=values))
     num = signal.values.get(_READ_ONLY, 0)
     if num > 0:
-        words = f"{num:.0f} of the folders that are written to lie on a file system that is read-only"
+        words = f"{num:.0f} of the folders that are written to are on a read-only file system"
         found.append(signal_finding(DISK, signal, READ_ONLY, Severity.DEGRADED, policy, words, values={"folders": num}))
     return tuple(found)
 
@@ -83,7 +83,7 @@ def tells_of_disk(signal: GpuSignal) -> tuple[str, ...]:
 def judge_drivers(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if not signal.values.get("drivers", 0) > 0:
         return NO_FINDINGS
-    words = "the kernel driver and NVML's library are of two versions: load the driver anew"
+    words = "the kernel driver and NVML's library have different versions: reload the driver"
     return (signal_finding(DRIVERS, signal, DRIVERS, Severity.DEGRADED, policy, words),)
 
 

@@ -15,8 +15,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "nic_driver"
 ABOUT: Final = About(
-    "the driver of a network card says that its firmware or hardware failed; warns of heat, power, cable or queue"
-    " (warning)",
+    "the driver of a network card reports failed firmware or hardware; heat, power, cable or queue (warning)",
     "NVSentinel NIC monitor; Linux mlx5_core",
     Severity.DEGRADED,
 )

@@ -9,7 +9,7 @@ from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "pair_probe"
-ABOUT: Final = About("messages to another host are lost or late", "numbers of ours", Severity.WARNING)
+ABOUT: Final = About("messages to another host are lost or late", "our own numbers", Severity.WARNING)
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:

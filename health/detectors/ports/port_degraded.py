@@ -16,7 +16,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_degraded"
 ABOUT: Final = About(
-    "a port's counters tell of a bad link; `nic_repeats` counts them", "NVSentinel NIC monitor", Severity.WARNING
+    "a port's counters show a bad link; `nic_repeats` counts such findings", "NVSentinel NIC monitor", Severity.WARNING
 )
 
 

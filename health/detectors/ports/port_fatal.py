@@ -10,7 +10,7 @@ from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_fatal"
-ABOUT: Final = About("a port's counter rose that never should", "NVSentinel NIC monitor", Severity.DEGRADED)
+ABOUT: Final = About("a port's counter rose that should never rise", "NVSentinel NIC monitor", Severity.DEGRADED)
 _COUNTERS: Final = (
     "link_downed",
     "excessive_buffer_overrun_errors",

@@ -8,7 +8,7 @@ from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_flap"
-ABOUT: Final = About("a port was down for 25 s and came back; `port_flaps` counts them", "gpud", Severity.INFO)
+ABOUT: Final = About("a port was down for 25 s and came back; `port_flaps` counts such findings", "gpud", Severity.INFO)
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:

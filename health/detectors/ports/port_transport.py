@@ -13,8 +13,8 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_transport"
 ABOUT: Final = About(
-    "packets of a port are discarded, lost on their way, or not answered: congestion, or another host",
-    "NVSentinel NIC monitor; lost packets: a number of ours",
+    "packets of a port are discarded, lost, or not answered: congestion, or another host",
+    "NVSentinel NIC monitor; lost packets: our own number",
     Severity.WARNING,
 )
 

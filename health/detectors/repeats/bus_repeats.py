@@ -16,7 +16,7 @@ def judge(seen: Seen) -> Findings:
     times = comes_again(seen, seen.policy.detectors.bus_repeats, _CODES)
     if not times:
         return NO_FINDINGS
-    words = f"off the bus (XID 79) {times} times: hold the board, it comes back"
+    words = f"off the bus (XID 79) {times} times: hold the board, the fault recurs"
     return (seen.found(NAME, Severity.CONDEMNING, words, key="hold"),)
 
 

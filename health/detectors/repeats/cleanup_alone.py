@@ -29,7 +29,7 @@ def judge(seen: Seen) -> Findings:
     near = seen.known.on(EVERYTHING, newest.last_seen_ms - apart_ms)
     if any(_is_another_xid(each) and _are_near(each, newest.last_seen_ms, apart_ms) for each in near):
         return NO_FINDINGS
-    words = "XID 45 alone: a program was ended; where none was, start the fabric manager anew (NVIDIA)"
+    words = "XID 45 alone: a program was ended; if none was, restart the fabric manager (NVIDIA)"
     return (seen.found(NAME, Severity.INFO, words),)
 
 

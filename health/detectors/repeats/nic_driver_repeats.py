@@ -23,7 +23,7 @@ def judge(seen: Seen) -> Findings:
     if times < rule.times:
         return NO_FINDINGS
     cards = ", ".join(sorted({nic_driver.card_of(each.fault_key) for each in alike}))
-    words = f"the driver of this node's network cards told {times} faults in {rule.window_s / 3600:g} h: {cards}"
+    words = f"the driver of this node's network cards reported {times} faults in {rule.window_s / 3600:g} h: {cards}"
     return (seen.found(NAME, Severity.DEGRADED, words, values={TIMES: float(times)}),)
 
 

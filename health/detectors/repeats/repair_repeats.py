@@ -23,7 +23,7 @@ def repairs_of(node_id: NodeId, began_ms: Iterable[int], policy: HealthPolicy, n
     times = sum(now_ms - int(rule.window_s * 1000) < at_ms <= now_ms for at_ms in began_ms)
     if times < rule.times:
         return NO_FINDINGS
-    words = f"{times} repairs on this node in {rule.window_s / 86_400:g} days: the host may be what is broken"
+    words = f"{times} repairs on this node in {rule.window_s / 86_400:g} days: the host itself may be broken"
     finding = Finding(
         detector=NAME,
         version=VERSION,

@@ -15,7 +15,7 @@ def judge(seen: Seen) -> Findings:
     times = comes_again(seen, seen.policy.detectors.reset_repeats, _CODES)
     if not times:
         return NO_FINDINGS
-    words = f"XID 136 or 143 {times} times: hold the board, it comes back"
+    words = f"XID 136 or 143 {times} times: hold the board, the fault recurs"
     return (seen.found(NAME, Severity.CONDEMNING, words, key="hold"),)
 
 

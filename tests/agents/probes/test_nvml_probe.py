@@ -62,7 +62,7 @@ def test_a_driver_that_was_let_go_of_is_taken_up_again_with_its_events(hosts: Ho
     assert [(found["gpu_uuid"], found["is_late"], found["is_lost"]) for found in meanwhile] == [
         (uuid, True, False) for uuid in before
     ], "the sampler goes on: its GPUs are late, and the host is not silent"
-    assert {found["faults"]["gpu"] for found in meanwhile} == {"the agent has let go of the driver for a repair"}
+    assert {found["faults"]["gpu"] for found in meanwhile} == {"the agent has released the driver for a repair"}
     checks = host.check()
     assert [(found["gpu_uuid"], found["is_lost"], found["faults"]) for found in checks] == [
         (uuid, False, {}) for uuid in before
@@ -336,7 +336,7 @@ def test_a_host_without_a_driver_is_told_so(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(DRIVER_NOT_LOADED, "driver is not loaded"), (NO_PERMISSION, "may not ask the NVIDIA driver")]
+    ("code", "words"), [(DRIVER_NOT_LOADED, "driver is not loaded"), (NO_PERMISSION, "may not call the NVIDIA driver")]
 )
 def test_a_driver_that_does_not_start_says_why(hosts: Hosts, code: int, words: str) -> None:
     state = hosts.state(1)

@@ -213,7 +213,7 @@ def test_limits_are_those_of_the_gpus_model(tmp_path: Path, model: str, told: in
     probe = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
     (gpu,) = look(probe, now_ms=wall_ms(), listen_s=0).gpus
     words = [found.summary for found in gpu.findings]
-    assert words.count("the driver knows 12 NVLinks, 18 are on the board") == told
+    assert words.count("the driver lists 12 NVLinks, the board has 18") == told
 
 
 def test_heat_is_judged_by_the_model_that_tells_no_maximum_of_its_own(tmp_path: Path) -> None:

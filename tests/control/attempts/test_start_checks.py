@@ -93,7 +93,7 @@ def test_hosts_that_are_ready_meet_and_start_once_all_have(stage: Stage) -> None
     assert gang.order(gang.hosts[0]) is None, "not before all are ready"
     (last,) = gang.ready(gang.hosts[-1])
     assert gang.view().attempt.go_at is None
-    assert gang.reason() == "its hosts meet in pairs before the start: round 1 of at most 4"
+    assert gang.reason() == "its hosts are checked in pairs before the start: round 1 of at most 4"
     first, second, third, fourth = (gang.order(host) for host in gang.hosts)
     assert first is not None
     assert second is not None
@@ -105,7 +105,7 @@ def test_hosts_that_are_ready_meet_and_start_once_all_have(stage: Stage) -> None
     assert (first.meet.device, first.meet.timeout_s, first.meet.address) == ("cpu", ROUND_S, "127.0.0.1")
     assert [gang.say(host, 1) for host in gang.hosts] == [False, False, False, True]
     assert gang.order(gang.hosts[0]) is None
-    assert gang.reason() == "its hosts met in pairs, 1 round: all may start"
+    assert gang.reason() == "its hosts were checked in pairs, 1 round: all may start"
     (passed,) = gang.events("attempt.pairwise_passed")
     assert passed.payload["rounds"][0][0]["rate_bytes_per_s"] == 1e9
     for host in gang.hosts:
@@ -183,7 +183,7 @@ def test_one_that_says_nothing_is_named_by_time_alone(stage: Stage) -> None:
             break
     assert gang.view().attempt.ending_cause is Cause.PREFLIGHT_FAILED
     assert [view.part.node_id for view in gang.view().hosts if view.part.is_at_fault] == [silent.node_id]
-    assert "was not heard in rounds 1, 2" in str(gang.view().attempt.ending_proof)
+    assert "was silent in rounds 1, 2" in str(gang.view().attempt.ending_proof)
 
 
 def test_a_group_of_which_one_has_failed_is_called_off_for_the_others(stage: Stage) -> None:
@@ -222,7 +222,7 @@ def test_an_older_host_takes_no_part_and_two_of_them_none_at_all(stage: Stage) -
     host, older = gang.hosts
     gang.ready(host)
     assert older.say(gang.held.attempt_id, gang.held.fence, "ready", record={"looked_at": []}).go
-    assert "fewer than two of its hosts know how to meet" in gang.reason()
+    assert "fewer than two of its hosts support the check" in gang.reason()
     assert len(gang.events("attempt.pairwise_skipped")) == 1
 
 

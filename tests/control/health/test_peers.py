@@ -52,7 +52,7 @@ def test_a_slow_gpu_of_a_gang_gets_one_piece_of_evidence(working: Court) -> None
     assert minutes(working, rounds, 1, sm_clock_mhz=1200.0) == 1
     assert working.evidence() == [("peers:sm_clock_mhz", GPU)]
     (row,) = working.rows(EvidenceRow)
-    assert "SM clock 1200 MHz beside a median of 1900 MHz of 8 GPUs" in row.summary
+    assert "SM clock 1200 MHz against a median of 1900 MHz of 8 GPUs" in row.summary
     assert working.standing() is Standing.HEALTHY, "a warning takes no GPU out"
     assert minutes(working, rounds, 12, sm_clock_mhz=1200.0) >= 1, "it is stated again while it stands"
     assert len(working.rows(EvidenceRow)) == 1, "and stays one"

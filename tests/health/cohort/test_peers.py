@@ -107,7 +107,7 @@ def test_it_is_a_finding_once_it_stood_for_eight_of_ten_minutes() -> None:
     memory, told = rounds(1, low, memory, 7)
     (finding,) = told
     assert (finding.fault_key, finding.severity, finding.gpu_uuid) == ("peers:power_w", Severity.WARNING, "GPU-0")
-    assert "power 400 W beside a median of 685 W of 8 GPUs" in finding.summary
+    assert "power 400 W against a median of 685 W of 8 GPUs" in finding.summary
     assert finding.values["peers"] == 8.0
     _, again = rounds(11, low, memory, 8)
     assert len(again) == 1, "it is stated again after ten minutes, not each minute"

@@ -14,15 +14,13 @@ from tests.health.field.judged import one_after_the_other, told
 def test_alone_it_is_told_with_what_to_do_and_weighs_nothing() -> None:
     found = one_after_the_other((45, 0))(POLICY)
     assert found["cleanup_alone"].severity is Severity.INFO
-    assert "start the fabric manager anew" in found["cleanup_alone"].summary
+    assert "restart the fabric manager" in found["cleanup_alone"].summary
     assert "xid:45" in found
 
 
 def test_what_it_cleaned_up_after_may_be_told_a_moment_later() -> None:
     found = one_after_the_other((45, 0), (13, 5 * SECOND))(POLICY)
-    assert why_weightless(found["cleanup_alone"]) == (
-        "another XID came within seconds, and it is the clean-up after that one"
-    )
+    assert why_weightless(found["cleanup_alone"]) == ("it is the clean-up after another XID of the same seconds")
     later = one_after_the_other((45, 0), (13, 5 * SECOND + 1))(POLICY)
     assert why_weightless(later["cleanup_alone"]) is None
 

@@ -83,7 +83,7 @@ def test_of_two_that_fail_together_nobody_knows_which() -> None:
 
 def test_one_host_meets_nobody() -> None:
     found, _ = check(names(1), failing())
-    assert found.undecided == {"gpu-00": "there is no other host to meet"}
+    assert found.undecided == {"gpu-00": "there is no other host to check it with"}
 
 
 def test_three_hosts_are_one_group_and_no_speed_is_compared() -> None:
@@ -108,7 +108,7 @@ def silent_in(rounds: set[int], host: Host) -> Answer:
 
 def test_a_silent_host_is_asked_again_and_then_named_and_its_partner_is_not() -> None:
     found, rounds = check(names(7), silent_in({1, 2, 3, 4}, "gpu-02"))
-    assert found.bad == {"gpu-02": "was not heard in rounds 1, 2"}
+    assert found.bad == {"gpu-02": "was silent in rounds 1, 2"}
     assert len(found.cleared) == 6
     assert len(rounds) == 2
     again = next(group.hosts for group in rounds[1] if "gpu-02" in group.hosts)
@@ -122,7 +122,7 @@ def test_a_host_that_was_not_heard_once_is_cleared_when_it_answers() -> None:
 
 def test_a_silent_host_is_undecided_where_there_was_one_round() -> None:
     found, _ = check(names(6), silent_in({1}, "gpu-02"), PairwiseLimits(rounds_max=1))
-    assert found.undecided["gpu-02"] == "was not heard in round 1"
+    assert found.undecided["gpu-02"] == "was silent in round 1"
 
 
 def test_where_nobody_is_heard_nobody_is_accused() -> None:
@@ -261,7 +261,7 @@ def test_a_host_five_times_slower_is_named_within_four_rounds_wherever_it_stands
 
 def test_a_slow_host_that_may_be_alone_in_its_rack_is_undecided_and_why_is_said() -> None:
     found, _ = check(names(4), slow("gpu-00"), ENDLESS)
-    assert "so racks may be why" in found.undecided["gpu-00"]
+    assert "so racks may be the cause" in found.undecided["gpu-00"]
     assert not found.paths
 
 

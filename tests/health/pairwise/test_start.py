@@ -69,7 +69,7 @@ def test_hosts_that_are_well_may_start_after_one_round() -> None:
     check = played(7, {})
     assert (check.state, len(check.rounds)) == (CheckState.PASSED, 1)
     assert [len(group.hosts) for group in check.rounds[0]] == [2, 2, 3]
-    assert in_words(check) == "its hosts met in pairs, 1 round: all may start"
+    assert in_words(check) == "its hosts were checked in pairs, 1 round: all may start"
 
 
 def test_one_that_fails_of_seven_is_named_within_four_rounds_and_is_degraded() -> None:
@@ -92,7 +92,7 @@ def test_a_slow_one_is_named_with_a_warning() -> None:
 def test_one_that_says_nothing_is_named_and_nobody_that_was_with_it() -> None:
     check = played(7, {"gpu-1": DEAD})
     (blame,) = blames(check)
-    assert (blame.host, blame.why, blame.severity) == ("gpu-1", "was not heard in rounds 1, 2", Severity.DEGRADED)
+    assert (blame.host, blame.why, blame.severity) == ("gpu-1", "was silent in rounds 1, 2", Severity.DEGRADED)
 
 
 def test_of_two_that_fail_neither_is_accused_and_neither_starts() -> None:
@@ -168,7 +168,7 @@ def test_hosts_that_do_not_know_how_to_meet_start_without() -> None:
     check = joined(check, "a", Member(NodeId("node_a"), "10.0.0.1", 4000, has_gpu=True))
     check = moved_on(check, 0, 0)
     assert check.state is CheckState.SKIPPED
-    assert in_words(check) == "its hosts did not meet in pairs: fewer than two of its hosts know how to meet"
+    assert in_words(check) == "its hosts were not checked in pairs: fewer than two of its hosts support the check"
 
 
 def test_gpus_are_used_where_every_host_has_some() -> None:
@@ -190,7 +190,7 @@ def test_a_host_that_cannot_meet_anybody_is_no_member_and_nobody_is_blamed() -> 
 
 def test_of_two_of_which_one_cannot_nobody_meets() -> None:
     check = played(2, {"gpu-1": UNABLE})
-    assert (check.state, check.why) == (CheckState.SKIPPED, "fewer than two of its hosts can meet")
+    assert (check.state, check.why) == (CheckState.SKIPPED, "fewer than two of its hosts can take part")
 
 
 def test_who_was_only_called_off_is_not_blamed_beside_one_whose_own_process_broke_off() -> None:

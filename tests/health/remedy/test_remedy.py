@@ -267,8 +267,8 @@ def test_what_fell_off_the_bus_gets_its_power_taken_away_by_a_person() -> None:
     assert found is not None
     assert (found.action, found.by, found.then) == (POWER_CYCLE, RepairBy.PERSON, (DIAGNOSIS, SWAP))
     assert found.words == (
-        "power cycle by a person, since it takes hands: XID 79: the GPU has fallen off the bus; reboot for bus did not"
-        " last (by rule)"
+        "power cycle by a person, since it needs manual work: XID 79: the GPU has fallen off the bus; reboot for bus"
+        " did not last (by rule)"
     )
 
 

@@ -51,7 +51,7 @@ def test_only_what_is_quarantined_is_started(standing: Standing) -> None:
 
 
 def test_a_host_that_is_not_heard_would_never_ask_for_the_order() -> None:
-    assert waits_for(replace(ECC, is_heard=False), due(), FREE, NOW_MS, EVERYTHING) == "its host is not heard"
+    assert waits_for(replace(ECC, is_heard=False), due(), FREE, NOW_MS, EVERYTHING) == "its host is silent"
 
 
 @pytest.mark.parametrize(

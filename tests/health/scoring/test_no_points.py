@@ -28,10 +28,10 @@ WARNS = evidence("xid:31", severity=Severity.WARNING)
         (replace(WARNS, is_suspended=True), "the program that ran there is suspected"),
         (replace(WARNS, suppressed_by=frozenset({Suppression.SHADOW})), "its rule is in shadow mode"),
         (replace(WARNS, gpu_uuid=None), "it is about the node"),
-        (replace(WARNS, severity=Severity.INFO), "what is info is kept and weighs nothing"),
+        (replace(WARNS, severity=Severity.INFO), "evidence of severity info is kept and weighs nothing"),
         (
             replace(WARNS, onset_ms=NOW_MS - 8 * DAY, last_seen_ms=NOW_MS - 8 * DAY, counts_for_ms=7 * DAY),
-            "it counted for 7 days, and that time is over",
+            "it counted for 7 days, which have passed",
         ),
     ],
 )

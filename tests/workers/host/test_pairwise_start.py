@@ -200,4 +200,4 @@ def test_a_host_that_stands_still_in_the_middle_is_named(make_gang: Callable[...
         os.kill(pid, signal.SIGCONT)
     assert gang.at_fault(job_id) == [gang.node_at(1)], gang.told()
     gang.turn_until(lambda: gang.end_of_first(job_id)[0] is not None)
-    assert "was not heard in rounds 1, 2" in gang.end_of_first(job_id)[1]
+    assert "was silent in rounds 1, 2" in gang.end_of_first(job_id)[1]

@@ -194,7 +194,7 @@ def test_other_bits_than_the_majority_fail_though_every_exact_sum_is_right(
     odd.burn_in(figures(bands={"fp32 2^0": OTHER}))
     judge(units)
     assert standing(units, odd.gpus[0]) is Standing.QUARANTINED
-    assert "other bits than 3 of 4" in newest(units, odd.gpus[0]).reasons[0]
+    assert "bits differ from 3 of 4" in newest(units, odd.gpus[0]).reasons[0]
 
 
 def test_the_first_of_its_kind_passes_and_is_found_once_a_majority_has_spoken(

@@ -42,7 +42,7 @@ def test_a_host_that_is_gone_and_one_whose_gathers_die_are_both_named(tmp_path: 
         outcome = gang.check(check_of(hosts, slow_fraction=NO_SPEED), {"gpu-05": "pairwise.gather"})
     found = outcome.assessment
     assert set(found.bad) == {"gpu-01", "gpu-05"}, gang.said
-    assert found.bad["gpu-01"] == "was not heard in rounds 1, 2"
+    assert found.bad["gpu-01"] == "was silent in rounds 1, 2"
     assert "gpu-05: its process ended by signal 9" in found.bad["gpu-05"]
     assert set(found.cleared) == set(hosts) - {"gpu-01", "gpu-05"}
     assert len(outcome.rounds) <= 4

@@ -130,7 +130,7 @@ def test_who_speaks_otherwise_goes_or_answers_another_round_is_asked_again_and_t
         await asyncio.gather(*others)
 
     outcome = led(list("abcdefgh"), play)
-    assert outcome.assessment.bad == dict.fromkeys("ace", "was not heard in rounds 1, 2")
+    assert outcome.assessment.bad == dict.fromkeys("ace", "was silent in rounds 1, 2")
     assert set(outcome.assessment.cleared) == set("bdfgh")
 
 
