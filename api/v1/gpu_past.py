@@ -96,25 +96,24 @@ def list_gpu_burn_ins(
 
 
 def _job_view(found: PastHolder) -> documents.GpuJob:
-    job, attempt, part = found.job, found.attempt, found.part
     return {
-        "job_id": job.id,
-        "job_name": job.name,
-        "tenant_id": job.tenant_id,
-        "tier": job.tier,
-        "attempt_id": attempt.id,
-        "attempt_number": attempt.number,
-        "attempt_state": attempt.state,
-        "cause": attempt.cause,
-        "proof": attempt.proof,
-        "stop_reason": attempt.stop_reason,
-        "placed_at": time_of(attempt.placed_at),
-        "running_at": time_of(attempt.running_at),
-        "ended_at": time_of(attempt.ended_at),
-        "node_id": part.node_id,
-        "node_rank": part.node_rank,
-        "local_index": part.local_index,
-        "state": part.state,
+        "job_id": found.job_id,
+        "job_name": found.job_name,
+        "tenant_id": found.tenant_id,
+        "tier": found.tier,
+        "attempt_id": found.attempt_id,
+        "attempt_number": found.attempt_number,
+        "attempt_state": found.attempt_state,
+        "cause": found.cause,
+        "proof": found.proof,
+        "stop_reason": found.stop_reason,
+        "placed_at": time_of(found.placed_at),
+        "running_at": time_of(found.running_at),
+        "ended_at": time_of(found.ended_at),
+        "node_id": found.node_id,
+        "node_rank": found.node_rank,
+        "local_index": found.local_index,
+        "state": found.state,
     }
 
 

@@ -14,7 +14,7 @@ from console.session import Viewer, changes
 from control.fleet import cordons, overrides
 from control.health import interventions
 from control.health.burn_ins import orders
-from control.health.gpu_details import require_there
+from control.health.gpu_details import known_uuid
 from muster.domain.errors import ValidationFailedError
 from muster.domain.evidence.repairs import RepairAction, RepairBy
 from muster.domain.ids import EvidenceId, GpuUuid
@@ -90,7 +90,7 @@ def cordon(request: Request, viewer: Keeper, fields: Form, uuid: Uuid) -> Respon
         viewer,
         fields,
         cordons.CREATE,
-        lambda unit: cordons.create(unit, gpu_uuid=require_there(unit, GpuUuid(uuid)).uuid, reason=reason),
+        lambda unit: cordons.create(unit, gpu_uuid=known_uuid(unit, GpuUuid(uuid)), reason=reason),
         back_to=BACK.format(uuid=uuid),
         done="Cordoned: nothing new is placed on it.",
     )

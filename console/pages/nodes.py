@@ -16,7 +16,7 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import cordons, maintenance
-from control.fleet.node_names import find_node
+from control.fleet.node_names import node_named
 from control.fleet.types import CordonRecord
 from control.hosts import drains
 from control.hosts import read as nodes
@@ -92,7 +92,7 @@ def node_page(request: Request, viewer: NodeReader, node: Named) -> Response:
 def drain(request: Request, viewer: Keeper, fields: Form, node_id: Named) -> Response:
     reason = reason_in(fields)
     node = reading(
-        dependencies_of(request).units, viewer.principal, nodes.READ, lambda unit: find_node(unit, node_id).name
+        dependencies_of(request).units, viewer.principal, nodes.READ, lambda unit: node_named(unit, node_id).name
     )
     require_typed_name(fields, node)
     return act(
@@ -136,7 +136,7 @@ def release_cordon(request: Request, viewer: Keeper, fields: Form, node_id: Name
 
 def _known(unit: UnitOfWork, node_id: str) -> NodeId:
     """Return the node's id. Raises ``NotFoundError``: the address names no node."""
-    found = find_node(unit, node_id)
+    found = node_named(unit, node_id)
     if found.id != node_id:
         raise NotFoundError
     return found.id

@@ -12,8 +12,11 @@ from typing import Final
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import only_tenant_of
+from control.evidence.types import EvidenceRecord, StandingChangeRecord
+from control.fleet.types import GpuRecord
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -60,12 +63,12 @@ class HitJob:
 class Story:
     """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move."""
 
-    gpu: Gpu
+    gpu: GpuRecord
     node_name: str
-    move: GpuStandingChange
-    evidence: Sequence[EvidenceRow]
+    move: StandingChangeRecord
+    evidence: Sequence[EvidenceRecord]
     hit: Sequence[HitJob]
-    later: Sequence[GpuStandingChange]
+    later: Sequence[StandingChangeRecord]
 
     @property
     def back_at(self) -> datetime | None:
@@ -95,7 +98,16 @@ def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) ->
     for move, gpu, node_name in session.execute(query).all():
         hit = _hit(session, move, own)
         if own is None or hit:
-            found.append(Story(gpu, node_name, move, _evidence(session, move), hit, _later(session, move)))
+            found.append(
+                Story(
+                    gpu=record_of(gpu, GpuRecord),
+                    node_name=node_name,
+                    move=record_of(move, StandingChangeRecord),
+                    evidence=records_of(_evidence(session, move), EvidenceRecord),
+                    hit=hit,
+                    later=records_of(_later(session, move), StandingChangeRecord),
+                )
+            )
         if len(found) == limit:
             break
     return found

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from sqlalchemy import select
 
@@ -10,23 +11,44 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job
 from muster.db.queries.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import AllocationId, GpuUuid
+from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
+from muster.domain.states import AllocationState, AttemptState, Cause, StopReason
 
 READ: Final = declare_action("gpu.jobs.read")
 
 
 @dataclass(frozen=True, slots=True)
 class PastHolder:
-    """One attempt with its part of the allocation that had the GPU."""
+    """One attempt with its part of the allocation that had the GPU. ``state``: of that part."""
 
-    job: Job
-    attempt: Attempt
-    part: AllocationGpu
+    job_id: JobId
+    job_name: str
+    tenant_id: TenantId
+    tier: str
+    attempt_id: AttemptId
+    attempt_number: int
+    attempt_state: AttemptState
+    cause: Cause | None
+    proof: str | None
+    stop_reason: StopReason | None
+    placed_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    allocation_id: AllocationId
+    node_id: NodeId
+    node_rank: int
+    local_index: int
+    state: AllocationState
 
-    @property
-    def allocation_id(self) -> AllocationId:
-        return self.part.allocation_id
+
+_COLUMNS: Final[tuple[Any, ...]] = (
+    *(Job.id, Job.name, Job.tenant_id, Job.tier),
+    *(Attempt.id, Attempt.number, Attempt.state, Attempt.cause, Attempt.proof, Attempt.stop_reason),
+    *(Attempt.placed_at, Attempt.running_at, Attempt.ended_at),
+    *(AllocationGpu.allocation_id, AllocationGpu.node_id, AllocationGpu.node_rank, AllocationGpu.local_index),
+    AllocationGpu.state,
+)
 
 
 def holders_of(
@@ -41,7 +63,8 @@ def holders_of(
     if unit.session.get(Gpu, uuid) is None:
         raise NotFoundError("there is no such GPU")
     query = (
-        select(Job, Attempt, AllocationGpu)
+        select(*_COLUMNS)
+        .select_from(AllocationGpu)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)

@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
+from control.fleet.types import NodeRecord
 from muster.db.models import Node
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
@@ -24,6 +26,11 @@ def find_node(unit: UnitOfWork, text: str) -> Node:
     if found is None:
         raise NotFoundError("there is no such node")
     return found
+
+
+def node_named(unit: UnitOfWork, text: str) -> NodeRecord:
+    """Return the record of the node whose id or name is ``text``. Raises ``NotFoundError``."""
+    return record_of(find_node(unit, text), NodeRecord)
 
 
 def names_of(unit: UnitOfWork, ids: Collection[NodeId]) -> Mapping[NodeId, str]:

@@ -6,8 +6,10 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import visible_rows
+from control.fleet.types import GpuRecord
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, Node
 from muster.db.queries.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
@@ -33,7 +35,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class OwnGpu:
-    gpu: Gpu
+    gpu: GpuRecord
     node_name: str
     stays: Sequence[Stay]
 
@@ -59,4 +61,4 @@ def own_gpu(unit: UnitOfWork, uuid: GpuUuid) -> OwnGpu:
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None or not stays:
         raise NotFoundError("there is no such GPU")
-    return OwnGpu(gpu, unit.session.get_one(Node, gpu.node_id).name, stays)
+    return OwnGpu(record_of(gpu, GpuRecord), unit.session.get_one(Node, gpu.node_id).name, stays)

@@ -197,3 +197,8 @@ def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
     if gpu is None:
         raise NotFoundError("there is no such GPU")
     return gpu
+
+
+def known_uuid(unit: UnitOfWork, uuid: GpuUuid) -> GpuUuid:
+    """Return ``uuid``. Raises ``NotFoundError`` where no GPU has it."""
+    return require_there(unit, uuid).uuid

@@ -2,11 +2,13 @@
 
 import hmac
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from sqlalchemy import update
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.db.errors import ContentionError
 from muster.db.models import JoinToken
@@ -20,11 +22,23 @@ LIFETIME: Final = timedelta(minutes=15)
 MAX_LIFETIME: Final = timedelta(hours=24)
 
 
+class JoinTokenRecord(msgspec.Struct, frozen=True):
+    """A join token without its secret. ``prefix``: its public part."""
+
+    prefix: str
+    host_name: str
+    address: str | None
+    rack: str | None
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class NewJoinToken:
     """``token`` is the secret: it is shown once and stored nowhere."""
 
-    row: JoinToken
+    row: JoinTokenRecord
     token: Token
 
 
@@ -61,7 +75,7 @@ def create(
     unit.emit("join_token.created", "join_token", token.public, payload=detail)
     unit.audit("join_token.create", "join_token", token.public, detail=detail)
     unit.session.flush()
-    return NewJoinToken(row, token)
+    return NewJoinToken(record_of(row, JoinTokenRecord), token)
 
 
 def joining_principal(

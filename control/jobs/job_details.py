@@ -19,6 +19,7 @@ from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord, events_about
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
+from control.evidence.types import EvidenceRecord
 from control.jobs.read import row_of
 from control.reclaim.views import ReclaimView, list_reclaims
 from muster.db.models import (
@@ -56,7 +57,7 @@ class Evacuation:
     at: datetime
     gpus: Sequence[GpuUuid]
     threatens_correctness: bool
-    grounds: Sequence[EvidenceRow]
+    grounds: Sequence[EvidenceRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class _Attempts:
             grounds=self._grounds(gpus, event.at),
         )
 
-    def _grounds(self, gpus: Sequence[GpuUuid], at: datetime) -> Sequence[EvidenceRow]:
+    def _grounds(self, gpus: Sequence[GpuUuid], at: datetime) -> Sequence[EvidenceRecord]:
         """Return the evidence of each GPU's standing then.
 
         Empty for one that a person took out, or the breaker kept in.
@@ -239,7 +240,8 @@ class _Attempts:
         rows = self._session.execute(newest).all()
         cited = [EvidenceId(each) for target, ids in rows if target in _OUT for each in ids]
         query = select(EvidenceRow).where(EvidenceRow.id.in_(cited))
-        return self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id)).all()
+        found = self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id))
+        return records_of(found, EvidenceRecord)
 
 
 def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[CheckpointRecord]:

@@ -3,20 +3,50 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Select, and_, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see, visible_rows
 from muster.db.models import Job, Reclaim
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import JobId, ReclaimId
+from muster.domain.ids import AttemptId, JobId, ReclaimId, TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import ReclaimState
+from muster.domain.states import ReclaimOutcome, ReclaimState
 
 READ: Final = declare_action("reclaim.read")
+
+
+class ReclaimRecord(msgspec.Struct, frozen=True):
+    """A reclaim. Its columns' meanings are in ``muster.db.models.reclaims``."""
+
+    id: ReclaimId
+    beneficiary_job_id: JobId
+    beneficiary_tenant_id: TenantId
+    beneficiary_tier: str
+    victim_attempt_id: AttemptId
+    victim_job_id: JobId
+    victim_tenant_id: TenantId
+    victim_tier: str
+    num_gpus: int
+    state: ReclaimState
+    reason: str
+    notice_s: float
+    notified_at: datetime
+    deadline_at: datetime
+    told_at: datetime | None
+    settled_at: datetime | None
+    settled_why: str | None
+    outcome: ReclaimOutcome | None
+    cost_gpu_s: float
+    lost_gpu_s: float | None
+    runner_up: dict[str, Any] | None
+    keeps: list[str] | None
+    policy_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +56,7 @@ class ReclaimView:
     ``shows_choice``: whether it may see the victim sets.
     """
 
-    reclaim: Reclaim
+    reclaim: ReclaimRecord
     victim_job_name: str
     beneficiary_job_name: str
     shows_victim: bool
@@ -78,7 +108,7 @@ def _with_names() -> Select[Reclaim, str, str]:
 
 def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, beneficiary_job_name: str) -> ReclaimView:
     return ReclaimView(
-        reclaim,
+        record_of(reclaim, ReclaimRecord),
         victim_job_name,
         beneficiary_job_name,
         shows_victim=may_see(principal, reclaim.victim_tenant_id),

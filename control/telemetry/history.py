@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
 
+from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.telemetry.codec import WIDTHS, CodecError, Floats, unpack_block, unpack_seconds, unpack_segment
 from control.telemetry.downsample import Points, downsample
-from muster.db.models import Gpu, TelemetryGap
+from muster.db.models import Gpu
 from muster.db.queries import telemetry_history as stored
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.gpu.metrics import INDEX, METRICS, SCHEMA, Metric
@@ -40,6 +42,17 @@ class Series:
     values: Points
 
 
+class TelemetryGapRecord(msgspec.Struct, frozen=True):
+    """Reports that an agent had to drop, by its own count."""
+
+    node_id: NodeId
+    priority: str
+    num_reports: int
+    from_at: datetime
+    until_at: datetime
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The history of one GPU. Point n covers [``since`` + n · ``step_s``, + ``step_s``)."""
@@ -49,7 +62,7 @@ class History:
     until: datetime
     step_s: float
     series: tuple[Series, ...]
-    gaps: Sequence[TelemetryGap]
+    gaps: Sequence[TelemetryGapRecord]
 
 
 def history_of(
@@ -81,7 +94,7 @@ def history_of(
     series = tuple(
         Series(metric, downsample(metric.kind, bins, values[:, INDEX[metric.name]], num_points)) for metric in chosen
     )
-    gaps = stored.gaps_between(unit.session, nodes, since, until, MAX_GAPS)
+    gaps = records_of(stored.gaps_between(unit.session, nodes, since, until, MAX_GAPS), TelemetryGapRecord)
     return History(uuid, since, until, step_s, series, gaps)
 
 

@@ -1,0 +1,65 @@
+"""The newest jobs by key and by page are the same jobs, by whatever they are filtered and whoever reads them."""
+
+import pytest
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.jobs import jobs
+from control.jobs.read import JobFilter, list_jobs, newest_jobs
+from control.tenants import keys
+from control.tenants.keys import Caller, caller_with
+from muster.domain.ids import JobId, TenantId
+from muster.domain.principals import Permission, Principal, Role
+from muster.domain.states import JobState
+from tests.control.conftest import SetClock
+from tests.control.reclaim.stage import Stage, make_stage
+from tests.fleet_factory import OPERATOR
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Four jobs of two tenants, a second apart; the first of them is cancelled."""
+    made = make_stage(units, clock)
+    stranger = made.add_tenant("globex")
+    for name, by in (("a", None), ("b", stranger), ("a", None), ("a", stranger)):
+        clock.advance(1)
+        made.submit("on_demand", name=name, by=by)
+    made.fleet.cancel(by_page(made, made.fleet.tenant, JobFilter())[-1])
+    return made
+
+
+def caller_as(stage: Stage, reader: Principal) -> Caller:
+    with stage.units.begin(OPERATOR, keys.CREATE) as unit:
+        made = keys.create(unit, name="reader", role=reader.role, tenant_id=reader.tenant_id)
+    return caller_with(stage.units, made.token.text, address=None, request_id=None)
+
+
+def by_key(caller: Caller, wanted: JobFilter) -> list[JobId]:
+    found = caller.ask(Permission.JOB_READ, *newest_jobs(wanted, limit=3)).found
+    return [job.id for job in found or ()]
+
+
+def by_page(stage: Stage, reader: Principal, wanted: JobFilter) -> list[JobId]:
+    with stage.units.begin(reader, jobs.READ, dry_run=True, quiet=True) as unit:
+        return [each.job.id for each in list_jobs(unit, wanted, limit=3)]
+
+
+def test_a_key_and_a_page_list_the_same_jobs(stage: Stage) -> None:
+    every = by_page(stage, OPERATOR, JobFilter())
+    assert len(every) == 3
+    with stage.units.begin(OPERATOR, jobs.READ, dry_run=True, quiet=True) as unit:
+        (newest, *_) = list_jobs(unit, JobFilter(), limit=1)
+    filters = [
+        JobFilter(),
+        JobFilter(name="a"),
+        JobFilter(states=[JobState.QUEUED]),
+        JobFilter(states=[JobState.CANCELLED]),
+        JobFilter(tenant_id=stage.fleet.tenant_id),
+        JobFilter(tenant_id=TenantId("ten_nobody")),
+        JobFilter(before=(newest.job.created_at, newest.job.id)),
+    ]
+    member = Principal(name="mia", role=Role.TENANT_MEMBER, tenant_id=stage.fleet.tenant_id)
+    for reader in (OPERATOR, member):
+        caller = caller_as(stage, reader)
+        for wanted in filters:
+            assert by_key(caller, wanted) == by_page(stage, reader, wanted), (reader.role, wanted)
+    assert set(by_page(stage, member, JobFilter())) != set(every), "a tenant reads its own alone"
