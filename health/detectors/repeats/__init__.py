@@ -1,4 +1,6 @@
-"""Repetitions: rules over evidence that is there, a file each, called whenever evidence is new or stated again.
+"""Repetitions: rules over evidence that is there, as rows of one table (``rules``).
+
+They are called whenever evidence is new or stated again.
 
 Source: NVSentinel's analyzer for windows and counts; NVIDIA's catalogue for the action after a repetition. Evidence
 that persons dismissed, or that is suspended or set aside, does not count, except for evidence that the driver's milder

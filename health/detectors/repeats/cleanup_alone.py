@@ -8,8 +8,8 @@ stated, with that advice, and weighs nothing.
 from collections.abc import Iterable
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings
-from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
+from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.repeats.repeat import Seen
 from health.evidence.index import EVERYTHING, Known, of_detector
 from health.evidence.state import CODE
 from health.evidence.suppression import suppressed
@@ -57,6 +57,3 @@ def _is_another_xid(evidence: Evidence) -> bool:
 
 def _are_near(evidence: Evidence, at_ms: int, apart_ms: int) -> bool:
     return evidence.onset_ms - apart_ms <= at_ms <= evidence.last_seen_ms + apart_ms
-
-
-RULE: Final = Repeat(NAME, judge, About("XID 45 and no other XID within 5 s", NVIDIA, Severity.INFO))

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from health.detectors.detector import About, Findings
+from health.detectors.detector import Findings
 from health.detectors.gpu import xid
-from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
+from health.detectors.repeats.repeat import Seen
 from health.evidence.index import of_code
 from health.xid.nvlink import NVLINK_ERROR, REGISTER_BITS
 from health.xid.recovery import SEVERITY_OF
-from muster.domain.evidence.findings import Evidence, Finding, Severity
+from muster.domain.evidence.findings import Evidence, Finding
 
 NAME: Final = "link_bit_repeats"
 
@@ -34,6 +34,3 @@ def judge(seen: Seen) -> Findings:
             where = f"{'' if link is None else f'link{link:.0f}:'}{register}.{bit}"
             found.append(seen.found(NAME, SEVERITY_OF[known.repeated], words, key=where))
     return tuple(found)
-
-
-RULE: Final = Repeat(NAME, judge, About("a bit of XID 74 again on one link", NVIDIA, Severity.CONDEMNING))

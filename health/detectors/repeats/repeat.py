@@ -66,9 +66,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
+    """One row of the table of rules.
+
+    ``is_hold``: one of its findings means that no repair lasts, so that the board has to be held.
+    """
+
     name: str
     judge: Callable[[Seen], Findings]
     about: About
+    is_hold: bool = False
 
     @property
     def version(self) -> int:

@@ -1,56 +1,118 @@
-"""All rules about repetitions, and the entry point, which is called whenever evidence is new or stated again."""
+"""The table of rules about repetitions, and its entry point, called whenever evidence is new or stated again."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.memory import corrected_remaps, retired_pages
 from health.detectors.node import nic_driver
 from health.detectors.ports import port_degraded, port_flap
-from health.detectors.repeats import (
-    bus_repeats,
-    cleanup_alone,
-    copy_engine_repeats,
-    corrected_remap_repeats,
-    fatal_repeats,
-    gsp_repeats,
-    link_bit_repeats,
-    mmu_fault_repeats,
-    nic_driver_repeats,
-    nic_repeats,
-    port_flaps,
-    reset_repeats,
-    retired_page_repeats,
-    sm_exception_repeats,
-)
-from health.detectors.repeats.repeat import Repeat, Seen, counts_as_time
+from health.detectors.repeats import cleanup_alone, link_bit_repeats, own_shapes
+from health.detectors.repeats.repeat import NVIDIA, NVSENTINEL, TIMES, Repeat, Seen, counts_as_time
+from health.detectors.repeats.shapes import HOLD, again, alone, of_port
 from health.evidence.index import Known
 from health.evidence.state import code_of
-from muster.domain.evidence.findings import Evidence, Suppression
+from health.xid.kernel_log import OFF_THE_BUS
+from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
 
+COPY_ENGINES: Final = frozenset({*range(39, 42), *range(70, 73), *range(75, 78), 85, *range(126, 136)})
+"""XIDs of copy engines (NVIDIA's catalogue; 126 to 135 of Blackwell)."""
+
+
+def _num_times(evidence: Iterable[Evidence]) -> int:
+    return int(sum(each.values.get(TIMES, 1.0) for each in evidence))
+
+
 RULES: Final[tuple[Repeat, ...]] = (
-    mmu_fault_repeats.RULE,
-    sm_exception_repeats.RULE,
-    copy_engine_repeats.RULE,
-    link_bit_repeats.RULE,
-    gsp_repeats.RULE,
-    bus_repeats.RULE,
-    reset_repeats.RULE,
-    cleanup_alone.RULE,
-    fatal_repeats.RULE,
-    retired_page_repeats.RULE,
-    corrected_remap_repeats.RULE,
-    port_flaps.RULE,
-    nic_driver_repeats.RULE,
-    nic_repeats.RULE,
+    # Programs cause these XIDs at will: they ask for a diagnosis and weigh nothing.
+    alone(
+        "mmu_fault_repeats",
+        lambda policies: policies.mmu_fault_repeats,
+        (31,),
+        "XID 31",
+        About("XID 31 again on one GPU alone", NVSENTINEL, Severity.INFO),
+    ),
+    Repeat(
+        own_shapes.SM_EXCEPTIONS,
+        own_shapes.sm_exceptions,
+        About("XID 13 again in one TPC", NVSENTINEL, Severity.INFO),
+    ),
+    alone(
+        "copy_engine_repeats",
+        lambda policies: policies.copy_engine_repeats,
+        COPY_ENGINES,
+        "an XID of a copy engine",
+        About("an XID of a copy engine again on one GPU alone", NVIDIA, Severity.INFO),
+    ),
+    # Faults of the GPU.
+    Repeat(
+        link_bit_repeats.NAME,
+        link_bit_repeats.judge,
+        About("a bit of XID 74 again on one link", NVIDIA, Severity.CONDEMNING),
+    ),
+    Repeat(
+        own_shapes.GSP,
+        own_shapes.gsp,
+        About("XID 119 or 120 again (warning), and again", NVIDIA, Severity.CONDEMNING),
+        is_hold=True,
+    ),
+    again(
+        "bus_repeats",
+        lambda policies: policies.bus_repeats,
+        (OFF_THE_BUS,),
+        "off the bus (XID 79)",
+        About("XID 79, or a lost GPU, again", NVIDIA, Severity.CONDEMNING),
+    ),
+    again(
+        "reset_repeats",
+        lambda policies: policies.reset_repeats,
+        (136, 143),
+        "XID 136 or 143",
+        About("XID 136 or 143 again", NVIDIA, Severity.CONDEMNING),
+    ),
+    Repeat(
+        cleanup_alone.NAME,
+        cleanup_alone.judge,
+        About("XID 45 and no other XID within 5 s", NVIDIA, Severity.INFO),
+    ),
+    Repeat(
+        own_shapes.FATAL,
+        own_shapes.fatal,
+        About("5 bursts of fatal XIDs in a day", NVSENTINEL, Severity.CONDEMNING),
+        is_hold=True,
+    ),
+    Repeat(retired_pages.NAME, own_shapes.double_bit_pages, retired_pages.ABOUT),
+    Repeat(corrected_remaps.NAME, own_shapes.remapped_rows, corrected_remaps.ABOUT),
+    # Faults of the node's network.
+    of_port(
+        "port_flaps",
+        lambda policies: policies.port_flaps,
+        port_flap.NAME,
+        "flapped",
+        About("a port flaps 3 times", "gpud", Severity.DEGRADED),
+        times_in=len,
+    ),
+    Repeat(
+        own_shapes.NIC_DRIVER,
+        own_shapes.nic_driver_faults,
+        About("faults of a node's network cards, by their driver, 3 times in an hour", NVSENTINEL, Severity.DEGRADED),
+    ),
+    of_port(
+        "nic_repeats",
+        lambda policies: policies.nic_repeats,
+        port_degraded.NAME,
+        "had a bad link",
+        About("a bad link 3 times in an hour", NVSENTINEL, Severity.DEGRADED),
+        times_in=_num_times,
+    ),
 )
 _SOURCES: Final = frozenset(
     {port_flap.NAME, port_degraded.NAME, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME}
 )
-HOLDS: Final = frozenset({gsp_repeats.HOLD, bus_repeats.HOLD, reset_repeats.HOLD, fatal_repeats.HOLD})
+HOLDS: Final = frozenset(f"{rule.name}:{HOLD}" for rule in RULES if rule.is_hold)
 """Fault keys that mean that no repair lasts."""
 
 
