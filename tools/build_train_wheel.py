@@ -27,7 +27,7 @@ def build(folder: Path) -> Path:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name = f"muster_train-{project['version']}"
     metadata = f"{name}.dist-info"
-    paths = sorted(SOURCES.rglob("*.py"))
+    paths = sorted([*SOURCES.rglob("*.py"), *SOURCES.rglob("*.pyi")])
     contents = {f"muster/train/{path.relative_to(SOURCES)}": path.read_bytes() for path in paths}
     contents[f"{metadata}/METADATA"] = (
         "Metadata-Version: 2.1\n"

@@ -17,75 +17,30 @@ also handles a stop during them (``importing``).
 codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
 """
 
+import ast
 import importlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.runtime import importing
 
-if TYPE_CHECKING:
-    from muster.train.data.dataset_manifest import DatasetError
-    from muster.train.data.dataset_paths import dataset_path
-    from muster.train.data.datasets import Dataset, dataset
-    from muster.train.parallel.meshes import mesh
-    from muster.train.parallel.shards import CoverageError
-    from muster.train.report.flops import Attention, ModelShape, Recompute, Work, active_params, packed_sequence
-    from muster.train.report.learning_rates import TunedFor
-    from muster.train.report.peaks import Dtype
-    from muster.train.runtime.run import Run
-    from muster.train.runtime.starting import start
 
-__all__ = [
-    "Attention",
-    "CoverageError",
-    "Dataset",
-    "DatasetError",
-    "Dtype",
-    "MissingKeyError",
-    "ModelShape",
-    "Recompute",
-    "Run",
-    "StaleFenceError",
-    "TunedFor",
-    "UnfitSurroundingsError",
-    "Work",
-    "active_params",
-    "dataset",
-    "dataset_path",
-    "mesh",
-    "packed_sequence",
-    "start",
-]
+def _exports() -> dict[str, str]:
+    """Return each public name with its module: ``__init__.pyi`` is the only list, for type checkers and for us."""
+    listed = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    imports = [each for each in listed if isinstance(each, ast.ImportFrom)]
+    return {alias.name: str(each.module) for each in imports for alias in each.names}
 
 
-_ROOMS = {
-    "Attention": "report.flops",
-    "CoverageError": "parallel.shards",
-    "Dataset": "data.datasets",
-    "DatasetError": "data.dataset_manifest",
-    "Dtype": "report.peaks",
-    "MissingKeyError": "checkpoint.keys",
-    "dataset": "data.datasets",
-    "dataset_path": "data.dataset_paths",
-    "ModelShape": "report.flops",
-    "Recompute": "report.flops",
-    "Run": "runtime.run",
-    "TunedFor": "report.learning_rates",
-    "UnfitSurroundingsError": "checkpoint.config",
-    "Work": "report.flops",
-    "active_params": "report.flops",
-    "mesh": "parallel.meshes",
-    "packed_sequence": "report.flops",
-    "start": "runtime.starting",
-}
+_EXPORTS = _exports()
+__all__ = sorted(_EXPORTS)  # noqa: PLE0605  # read from the stub
 
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name on its first use, so that a program which only reads checkpoints needs no
     torch.
     """
-    if name in _ROOMS:
-        return getattr(importlib.import_module(f"muster.train.{_ROOMS[name]}"), name)
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
