@@ -1,4 +1,4 @@
-"""How fast it is: GEMM in TFLOP/s by dtype, copies in GB/s.
+"""Rates of a GPU: GEMM in TFLOP/s by dtype, copies in GB/s.
 
 A GEMM's rate is the median of the second half of a second or more, on random operands. Under such load the GPU reaches
 its power limit, and the rate repeats within 2 % on an H100. The best of a few rounds on operands of ones varied by

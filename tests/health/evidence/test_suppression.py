@@ -24,7 +24,7 @@ from tests.health.case_factory import GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, S
 OUTLAST = int(POLICY.warm_up.outlast_s * SECOND)
 WAIT = int(POLICY.warm_up.words_wait_s * SECOND)
 WORDS = "NVLink: fatal error detected on link 2(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
-"""An XID 74 whose one bit says nothing of its own."""
+"""An XID 74 whose one bit has no meaning by itself."""
 
 
 def noted(
