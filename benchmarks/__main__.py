@@ -1,4 +1,4 @@
-"""``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``; ``make bench-smoke``: do they work.
+"""Commands ``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``; and ``make bench-smoke``.
 
 ``python -m benchmarks [NAME]`` measures a suite at its full size. ``python -m benchmarks --smallest [NAME]`` runs that
 suite, or every suite, at the smallest size: no bar is judged, and nothing is written into ``results``.
@@ -59,7 +59,7 @@ def _say_how_fast(samples_ms: Sequence[float]) -> None:
     print(
         f"This machine takes {calibration['slowness']} × the reference machine's CPU time "
         f"({calibration['median_ms']} ms a pass, {calibration['least_ms']} to {calibration['most_ms']}). "
-        f"Values of basis cpu, busy and commits are scaled by that; 'measured' is what the clock said."
+        f"Values of basis cpu, busy and commits are scaled by that; 'measured' is the clock's value."
     )
 
 

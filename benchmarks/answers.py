@@ -1,8 +1,8 @@
-"""What one waiting job is told, over 100,000 GPUs: who is ahead, the range of starts, what would help.
+"""Answers about one pending job over 100,000 GPUs: the jobs ahead, the range of starts, what would help.
 
-Who asks first about a plan has that made which is the same for all who ask; whoever asks then has it for nothing. Who
-asks alone behind 10,000 jobs pays for both, and for the plan of that queue: the first answer is held against that plan.
-All are told of a queue's head and of its end, in an idle fleet and behind 10,000 gangs.
+The first query about a plan computes the part that all queries share; later queries reuse it. A single query behind
+10,000 jobs pays for both, and for the plan of that queue: the first answer is compared with that plan. Queries are
+about a queue's head and its end, in an idle fleet and behind 10,000 gangs.
 """
 
 import random
@@ -32,7 +32,7 @@ OF_PLAN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``ahead``: jobs that wait before the one that asks; how often the first and the further ones ask."""
+    """Size of the benchmark. ``ahead``: jobs pending before the queried one; the others: how often it is queried."""
 
     nodes: int
     ahead: int
@@ -48,7 +48,7 @@ SIZES: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The last of those that wait asks. ``state``: as the plan left it, which took ``plan_ms`` of CPU."""
+    """Query about the last pending job. ``state``: as the plan left it, which took ``plan_ms`` of CPU."""
 
     state: FleetState
     asked: Question
@@ -58,7 +58,7 @@ class Asking:
     def ask(self, outlook: Outlook | None = None) -> None:
         found = answer(self.state, self.asked, self.decided, self.asked.queue[-1], GRACE_S, outlook)
         if not found.verdict.reasons or found.starts is None:
-            message = f"a waiting job was told too little: {found}"
+            message = f"the answer about a pending job has no reasons or no start: {found}"
             raise AssertionError(message)
 
 
@@ -104,7 +104,7 @@ def _asking(views: list[GpuView], queue: list[WaitingJob], workload: Workload) -
 
 
 def _large(num_ahead: int) -> list[WaitingJob]:
-    """Each of most of a block."""
+    """Return jobs that each take most of a block."""
     return [
         WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
         for number in range(num_ahead + 1)
@@ -112,7 +112,7 @@ def _large(num_ahead: int) -> list[WaitingJob]:
 
 
 def _mixed(num_ahead: int) -> list[WaitingJob]:
-    """Of many sizes and tenants."""
+    """Return jobs of many sizes and tenants."""
     chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
     return [
         WaitingJob(

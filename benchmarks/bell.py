@@ -1,4 +1,4 @@
-"""From the control plane's ring to the host's doorbell, over a real broker and a real Celery worker."""
+"""Time from the control plane's wake-up to the host's socket, over a real broker and a real Celery worker."""
 
 import os
 import statistics
@@ -31,7 +31,7 @@ SIZES: Final = Sizes(full=Size(rings=200), smallest=Size(rings=5))
 
 
 def measure(size: Size) -> Groups:
-    """Raises RuntimeError where the listener ended or heard nothing: then there is nothing to measure."""
+    """Measure. Raises RuntimeError if the listener ended or received nothing: then there is nothing to measure."""
     with tempfile.TemporaryDirectory(prefix="muster-bell-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -62,7 +62,7 @@ def _ring(broker_url: str, doorbell: Doorbell, listener: "subprocess.Popen[bytes
     deadline_s = time.monotonic() + STARTS_WITHIN_S
     while not doorbell.wait(1.0):
         if listener.poll() is not None or time.monotonic() > deadline_s:
-            raise RuntimeError(f"the bell's listener does not hear: exit code {listener.returncode}")
+            raise RuntimeError(f"the wake-up listener does not answer: exit code {listener.returncode}")
         ringer.ring(NODE, "att_warm")
     while doorbell.wait(QUIET_S):
         pass
@@ -71,7 +71,7 @@ def _ring(broker_url: str, doorbell: Doorbell, listener: "subprocess.Popen[bytes
         started = time.perf_counter()
         ringer.ring(NODE, f"att_{number}")
         if not doorbell.wait(RING_TIMEOUT_S):
-            raise RuntimeError(f"ring {number + 1} was not heard within {RING_TIMEOUT_S:.0f} s")
+            raise RuntimeError(f"wake-up {number + 1} did not arrive within {RING_TIMEOUT_S:.0f} s")
         times_ms.append((time.perf_counter() - started) * 1000)
     ringer.close()
     return times_ms

@@ -1,8 +1,8 @@
-"""How fast this machine is just now, by a fixed piece of work, against the machine on which the bars are meant.
+"""Current speed of this machine, by a fixed piece of work, compared with the machine for which the bars are set.
 
 Machines of one kind differ by a factor of 1.7, and one machine by as much from minute to minute. So CPU time is never
 compared with a bar as it was measured. The same loop runs before, between and after the groups of figures of a suite,
-and each figure is divided by the slowness of the loop beside it::
+and each figure is divided by the slowness of the loop next to it::
 
     slowness = CPU time of the loop ÷ REFERENCE_MS
 
@@ -58,7 +58,9 @@ def sample_ms() -> float:
 
 
 def slowness_of(*samples_ms: float) -> float:
-    """Return how much longer than the reference machine this one takes, by the samples beside a group of figures."""
+    """Return how much longer than the reference machine this one takes, by the samples before and after a group of
+    figures.
+    """
     return statistics.fmean(samples_ms) / REFERENCE_MS
 
 

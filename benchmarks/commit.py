@@ -1,7 +1,8 @@
-"""A durable placement: one job's GPUs checked again, held and told of, in one transaction with fsync.
+"""A durable placement: one job's GPUs checked again, assigned and reported, in one transaction with fsync.
 
-By the wall clock in the least disturbed of some windows. What this process and its PostgreSQL backend compute of that
-is scaled by the calibration loop, and the rest, which is waiting for the disk, by what the bare rows wait beside it.
+It is measured by the wall clock in the least disturbed of some windows. The part that this process and its PostgreSQL
+backend compute is scaled by the calibration loop. The rest, which is waiting for the disk, is scaled by the wait of the
+bare rows in the same run.
 """
 
 import statistics
@@ -33,9 +34,9 @@ from muster.domain.principals import system_principal
 from scheduler.planner import Placement, Plan, plan
 
 BAR_MS, BARE_MS = 3.0, 0.91
-"""What the placement of 8 GPUs may take, and what the bare rows of it took on the machine on which that was set."""
+"""Bar for the placement of 8 GPUs, and time of its bare rows on the machine on which the bar was set."""
 LEAST_WAIT_MS: Final = 0.02
-"""A disk that promises without writing waits for nothing; that must not make ours look slow."""
+"""Least wait: a disk that reports a write without writing waits for nothing, which must not make ours seem slow."""
 _REMEMBER = text("""
 INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state)
 SELECT 'alc_00' || lpad(number::text, 24, '0'), gpus.uuid, gpus.node_id, 0, gpus.slot_index, 'RELEASED'
@@ -61,7 +62,7 @@ def _median(values: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How often something is placed: ``warm`` times for nothing, then in windows of so many.
+    """Numbers of placements: ``warm`` uncounted ones, then windows of so many.
 
     From the sixth time on PostgreSQL keeps a plan, as on a connection of a scheduler that has run for a while.
     """
@@ -77,9 +78,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``gangs``: hosts of a large gang, and the bar of its placement, in ms.
+    """Size of the benchmark. ``gangs``: hosts of a large gang, and the bar of its placement, in ms.
 
-    ``history``: gangs of one host that have come and gone before: a placement writes into a table with a past.
+    ``history``: gangs of one host that have ended before: a placement writes into a table with a past.
     """
 
     nodes: int
@@ -97,9 +98,9 @@ SIZES: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one placement, in ms, and of the bare rows of 8 GPUs right after it.
+    """Cost of one placement, in ms, and of the bare rows of 8 GPUs right after it.
 
-    In turn, since the machine may be twice as fast a minute later.
+    They alternate, since the machine may be twice as fast a minute later.
     """
 
     ours: Turn
@@ -142,7 +143,9 @@ def _ratio_figure(costs: list[Cost]) -> Figure:
 
 
 def _figure(gpus: int, costs: list[Cost], window: int, bar_ms: float, waits: float) -> Figure:
-    """By the clock in the calmest window. ``waits``: of the bare rows, as a multiple of the reference machine's."""
+    """Return the figure by the clock in the calmest window. ``waits``: of the bare rows, in reference
+    machine's waits.
+    """
     wall_ms = [cost.ours.wall_ms for cost in costs]
     calmest = min(_batched(costs, window), key=lambda part: _median([cost.ours.wall_ms for cost in part]))
     raw_ms = _median([cost.ours.wall_ms for cost in calmest])
@@ -179,7 +182,7 @@ def _cost(
 
 
 def _costs(units: UnitOfWorkFactory, bare: Callable[[], Turn], size: Size) -> list[Cost]:
-    """From the decision to its commit, one placement after another."""
+    """Return the costs from the decision to its commit, one placement after another."""
     tenant_id = fill(units, size.nodes)
     submit(units, tenant_id, size.small.all, {"gpus_per_node": GPUS})
     placements = _decide(units, size.small.all).placements
@@ -195,7 +198,7 @@ def _backend(units: UnitOfWorkFactory) -> int:
 
 
 def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], Turn], times: Times) -> list[Cost]:
-    """One gang after another on the same hosts, which each leaves before the next comes."""
+    """Return the costs of one gang after another on the same hosts, which each leaves before the next comes."""
     jobs_of_size = _submit(units, times.all, {"nodes": num_hosts, "gpus_per_node": GPUS})
     with units.read() as session:
         policy = active_policy(session)
@@ -213,7 +216,7 @@ def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], Tu
 
 
 def _remember(engine: Engine, size: Size) -> None:
-    """A past of GPUs alone, as no trigger looks at: the allocations that they name are asked for nothing here."""
+    """Make past rows of GPUs alone, without triggers: the allocations that they name are not read here."""
     with engine.begin() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SET LOCAL session_replication_role = replica"))
@@ -222,7 +225,7 @@ def _remember(engine: Engine, size: Size) -> None:
 
 
 def _end_all(engine: Engine) -> None:
-    """As attempts that end leave their GPUs, and as autovacuum leaves the table after a while."""
+    """Release all GPUs, as attempts that end do, and vacuum the table as autovacuum would."""
     with engine.begin() as connection:
         for statement in _END_ALL:
             connection.execute(text(statement))
@@ -253,7 +256,7 @@ def _decide(units: UnitOfWorkFactory, num_jobs: int) -> Plan:
 
 
 def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int, num_hosts: int) -> None:
-    """Gangs of so many whole hosts, one after another from the first host on, each committed."""
+    """Place gangs of so many whole hosts, one after another from the first host on, each committed."""
     gangs = submit(units, tenant_id, num_gangs, {"nodes": num_hosts, "gpus_per_node": GPUS})
     with units.read() as session:
         policy = active_policy(session)
@@ -269,7 +272,7 @@ def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int
 
 
 def _submit(units: UnitOfWorkFactory, num_jobs: int, shape: dict[str, int]) -> list[JobId]:
-    """For the one tenant there is."""
+    """Submit jobs for the only tenant."""
     with units.read() as session:
         tenant_id = session.scalars(select(Tenant.id)).one()
     return submit(units, tenant_id, num_jobs, shape)

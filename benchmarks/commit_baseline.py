@@ -1,8 +1,8 @@
-"""What a durable placement costs at the least: bare psycopg, a gang's row and its GPUs taken, nothing else kept.
+"""Least cost of a durable placement: bare psycopg, a gang's row and its GPUs taken, nothing else stored.
 
-No locks in order, no admission, quota, fence, event, audit or ring: what it takes says how fast this machine's
-PostgreSQL, disk and driver are just now. Ours is told as a multiple of it, and what ours waits for the disk is scaled
-by what it waits.
+No locks in order, no admission, quota, fence, event, audit or wake-up: its time shows how fast this machine's
+PostgreSQL, disk and driver are just now. Our time is given as a multiple of it, and our wait for the disk is scaled by
+its wait.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import psycopg
 from benchmarks.console_stage import clock_s
 
 REFERENCE_WAIT_MS: Final = 0.2
-"""What one bare placement waits beside its CPU time where the bars of ``benchmarks.commit`` were set. It took 0.91 ms
+"""Wait of one bare placement, without its CPU time, where the bars of ``benchmarks.commit`` were set. It took 0.91 ms
 there; its CPU time is 0.24 of that of a whole placement, by which about a quarter of it was waiting.
 """
 _TABLES: Final = """

@@ -51,7 +51,7 @@ def submit(units: UnitOfWorkFactory, tenant_id: TenantId, num_jobs: int, shape: 
 
 
 def _gpu(slot: int, chance: random.Random) -> GpuInventory:
-    """Under a UUID as long and as scattered as NVIDIA's."""
+    """Return a GPU under a UUID as long and as scattered as NVIDIA's."""
     return GpuInventory(
         uuid=GpuUuid(f"GPU-{UUID(int=chance.getrandbits(128))}"),
         slot_index=slot,

@@ -1,4 +1,4 @@
-"""The fleet page in headless Chromium: what a first visit weighs, how soon huge fleets stand, what watching costs."""
+"""The fleet page in headless Chromium: size of a first visit, time until huge fleets are drawn, cost of watching."""
 
 import asyncio
 import statistics
@@ -50,7 +50,9 @@ WHERE changed.node_id = node_latest.node_id
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``fleets``: numbers of GPUs, each with the bar in seconds of its map; ``times``: that a map is drawn."""
+    """Size of the benchmark. ``fleets``: numbers of GPUs, each with its map's bar in seconds; ``times``: drawings of a
+    map.
+    """
 
     fleets: tuple[tuple[int, float], ...]
     times: int
@@ -89,7 +91,7 @@ def _chromium(path: str) -> Iterator[Browser]:
 
 
 def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
-    """The sign-in page, the fleet, and all that it fetches until its map is drawn; nothing cached."""
+    """Measure the sign-in page, the fleet, and all that it fetches until its map is drawn; nothing is cached."""
     with browser.new_context(viewport=SIZE) as context:
         page = context.new_page()
         traffic = _Traffic(context, page)
@@ -105,7 +107,7 @@ def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
 
 
 def _readiness(browser: Browser, ours: Stage, num_gpus: int, bar_s: float, times: int) -> Figure:
-    """From navigation to a painted map, each time with an empty cache."""
+    """Measure from navigation to a painted map, each time with an empty cache."""
     seconds = []
     for _ in range(times):
         with _person(browser, ours) as context:
@@ -136,7 +138,7 @@ def _steady(browser: Browser, ours: Stage, num_gpus: int, size: Size) -> Figure:
 
 
 def _memory(ours: Stage, num_gpus: int, size: Size) -> Figure:
-    """Of the API's process, a client, each with both streams of the fleet page."""
+    """Measure the API's memory for a client with both streams of the fleet page."""
     process = psutil.Process(ours.pid)
     asyncio.run(_watch(ours, 1, size.streams_s / 3))
     before = process.memory_info().rss
@@ -148,7 +150,7 @@ def _memory(ours: Stage, num_gpus: int, size: Size) -> Figure:
 
 
 async def _watch(ours: Stage, clients: int, seconds: float) -> tuple[int, float]:
-    """(highest memory, share of a core) of the API while that many clients read their streams."""
+    """Return (highest memory, share of a core) of the API while that many clients read their streams."""
     process = psutil.Process(ours.pid)
     readers = [
         asyncio.create_task(_read(ours, path))
@@ -186,7 +188,7 @@ async def _read(ours: Stage, path: str) -> None:
 
 @contextmanager
 def changing(ours: Stage) -> Iterator[None]:
-    """As reports would: each second the readings of a part of the fleet are others."""
+    """Change the readings of a part of the fleet each second, as reports would."""
     over = threading.Event()
 
     def change() -> None:
@@ -205,7 +207,7 @@ def changing(ours: Stage) -> Iterator[None]:
 
 @contextmanager
 def _person(browser: Browser, ours: Stage) -> Iterator[BrowserContext]:
-    """An operator with an empty cache."""
+    """Yield the browser context of an operator with an empty cache."""
     with browser.new_context(viewport=SIZE) as context:
         context.add_init_script(READY)
         context.add_cookies(
@@ -226,7 +228,7 @@ def _person(browser: Browser, ours: Stage) -> Iterator[BrowserContext]:
 class _Traffic:
     """Bytes that came over the wire, heads included, as the browser's network layer counts them.
 
-    A request that has ended says its whole; a stream, which never does, piece by piece.
+    A request that has ended reports its total; a stream, which never does, reports piece by piece.
     """
 
     def __init__(self, context: BrowserContext, page: Page) -> None:

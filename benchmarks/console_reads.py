@@ -1,4 +1,4 @@
-"""API reads beside an empty FastAPI route under the same server, and lists whose tables grow a thousandfold."""
+"""API reads compared with an empty FastAPI route under the same server, and lists whose tables grow a thousandfold."""
 
 import subprocess
 import sys
@@ -59,7 +59,9 @@ SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/trai
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Reads come ``times`` in a row in each of ``rounds``, lists ``list_times``. ``few``: rows before tables grow."""
+    """Size: reads come ``times`` in a row in each of ``rounds``, lists ``list_times``. ``few``: rows before tables
+    grow.
+    """
 
     gpus: int
     rounds: int
@@ -84,7 +86,7 @@ def measure(size: Size) -> Groups:
 
 
 def _reads(ours: Stage, size: Size) -> list[Figure]:
-    """Each over the empty route of its own round; the median of the rounds."""
+    """Measure each read over the empty route of its own round; the median of the rounds counts."""
     with (
         empty_route() as (pid, port),
         httpx.Client(base_url=f"http://127.0.0.1:{port}") as theirs,
@@ -124,14 +126,14 @@ def _lists(ours: Stage, size: Size) -> list[Figure]:
 
 
 def _costs(ours: Stage, times: int) -> dict[str, float]:
-    """CPU ms of API and PostgreSQL a request."""
+    """Return the CPU ms of API and PostgreSQL a request."""
     pids = (ours.pid, ours.postgres.pid)
     with httpx.Client(base_url=ours.url, headers={**ours.by_key, **ours.by_cookie}, timeout=600) as client:
         return {path: cost_ms(pids, asking(client, path), times=times) for path in LISTS}
 
 
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:
-    """Events, audit entries and jobs with these numbers."""
+    """Insert events, audit entries and jobs with these numbers."""
     with ours.engine.begin() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SET LOCAL session_replication_role = replica"))  # only the sequencer gives positions
@@ -144,7 +146,7 @@ def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:
 
 @contextmanager
 def empty_route() -> Iterator[tuple[int, int]]:
-    """(process, port) of a FastAPI application that answers ``{}``, under the server and settings of ours."""
+    """Yield (process, port) of a FastAPI application that answers ``{}``, under our server and settings."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.console_reads", str(port)]
     with subprocess.Popen(command) as process:  # noqa: S603  # our own module

@@ -1,4 +1,4 @@
-"""What the console's benchmarks measure on: a control plane with a made-up fleet, and the CPU of its API."""
+"""Stage of the console's benchmarks: a control plane with a made-up fleet, and the CPU of its API."""
 
 import contextlib
 import tempfile
@@ -61,7 +61,7 @@ FROM nodes
 
 @dataclass(frozen=True)
 class Stage:
-    """``session``: the value of an operator's cookie."""
+    """Running control plane. ``session``: the value of an operator's cookie."""
 
     url: str
     port: int
@@ -83,7 +83,7 @@ class Stage:
 
 @contextmanager
 def stage(num_gpus: int) -> Iterator[Stage]:
-    """A control plane whose fleet has that many GPUs, each with readings, as an operator sees it."""
+    """Yield a control plane whose fleet has that many GPUs, each with readings, as an operator sees it."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -117,7 +117,7 @@ def enrol(engine: Engine, num_gpus: int) -> None:
 
 
 def analyse(engine: Engine) -> None:
-    """What autovacuum would have done by then."""
+    """Vacuum and analyse the tables, as autovacuum would have done by then."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("SET statement_timeout = 0"))
         connection.execute(text("VACUUM ANALYZE"))
@@ -148,7 +148,7 @@ def wait_for(url: str) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Of the process and all its children, the ended ones too."""
+    """Return the CPU seconds of the process and all its children, the ended ones too."""
     root = psutil.Process(pid)
     ended = root.cpu_times()
     total = clock_s(pid) + ended.children_user + ended.children_system
@@ -159,17 +159,17 @@ def cpu_s(pid: int) -> float:
 
 
 def clock_s(pid: int) -> float:
-    """The kernel's own count, in nanoseconds, of all threads; what /proc tells comes in ticks of 10 ms.
+    """Return the kernel's own count, in nanoseconds, of all threads; /proc counts in ticks of 10 ms.
 
-    The number of a process's clock is what clock_getcpuclockid(3) makes of its pid.
+    The number of a process's clock is computed from its pid as in clock_getcpuclockid(3).
     """
     return time.clock_gettime(~pid << 3 | _PER_PROCESS)
 
 
 def costs_ms(asked: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int, times: int) -> list[dict[str, float]]:
-    """CPU ms of each process each time what belongs to it is called, in each round.
+    """Return the CPU ms of each process for each call that belongs to it, in each round.
 
-    A round asks each in turn, ``times`` in a row, so that what disturbs the machine disturbs them alike.
+    A round makes each call in turn, ``times`` in a row, so that disturbances of the machine affect all alike.
     """
     found = []
     for _ in range(rounds):
@@ -185,7 +185,7 @@ def costs_ms(asked: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int
 
 
 def cost_ms(pids: tuple[int, ...], ask: Callable[[], None], *, times: int, windows: int = 4) -> float:
-    """CPU ms of these processes each time ``ask`` is called, in the least disturbed of some windows."""
+    """Return the CPU ms of these processes for each call of ``ask``, in the least disturbed of some windows."""
     ask()
     found = []
     for _ in range(windows):
@@ -197,7 +197,7 @@ def cost_ms(pids: tuple[int, ...], ask: Callable[[], None], *, times: int, windo
 
 
 def asking(client: httpx.Client, path: str) -> Callable[[], None]:
-    """One GET on a connection that stays open; anything but 200 ends the benchmark."""
+    """Return a function that sends one GET on a connection that stays open; anything but 200 ends the benchmark."""
 
     def ask() -> None:
         answer = client.get(path)

@@ -1,7 +1,7 @@
-"""What the planner's core takes for one decision each, over 100,000 GPUs: rack and block, reasons, plan, fill.
+"""CPU time of the planner's core for one decision each, over 100,000 GPUs: rack and block, reasons, plan, fill.
 
-By process time. A fleet of 1,000 GPUs beside it shows how a decision grows with the fleet. The same is asked of a fleet
-as production has it: every twentieth host with a weak GPU, some that close for planned work, labels on all.
+It is process time. A second fleet of 1,000 GPUs shows how a decision grows with the fleet. The same is measured on a
+fleet as in production: every twentieth host with a weak GPU, some hosts with planned maintenance, labels on all.
 """
 
 import random
@@ -53,12 +53,14 @@ CONSTRAINED: dict[str, Callable[[Request], Request]] = {
         lambda request: replace(request, expected_s=DAY_S, rule=SLICED, closing_ms=WOULD_RUN_TO_MS)
     ),
 }
-"""What a request asks more, by what the figures call it."""
+"""Further constraints of a request, by their name in the figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``decisions``: times that each is made; ``fill_units``: how often ``FILL_MIX`` comes."""
+    """Size of the benchmark. ``decisions``: times that each is made; ``fill_units``: how often ``FILL_MIX`` is
+    repeated.
+    """
 
     nodes: int
     decisions: int
@@ -76,7 +78,7 @@ SIZES: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of process time, in ms."""
+    """Spread of process time, in ms."""
 
     p50: float
     p99: float
@@ -117,7 +119,7 @@ def _growth_figure(name: str, large: Spread, small: Spread) -> Figure:
 
 
 def decide(state: FleetState, request: Request) -> None:
-    """From arrays to the GPUs of every rank, taken and given back."""
+    """Decide from arrays to the GPUs of every rank, take them and give them back."""
     chosen = place(state, request)
     if chosen is None:
         message = f"the fleet of the benchmark has no place for {request}"
@@ -143,7 +145,7 @@ def _of(job: WaitingJob) -> Request:
 
 
 def _plan_alone(state: FleetState, job: WaitingJob) -> None:
-    """What becomes of one job, asked of a state that stands; then the state is as it was."""
+    """Plan one job on an existing state, and restore the state."""
     decided = plan_on(state, [job], DEFAULT_POLICY)
     uuids: list[GpuUuid] = [uuid for _, part in decided.placements[0].parts for uuid in part]
     state.give(state.layout.gpu_indices(uuids))
@@ -161,7 +163,7 @@ def spread_of(decision: Callable[[], None], times: int) -> Spread:
 
 
 def constrained_views(views: list[GpuView]) -> list[GpuView]:
-    """The same GPUs: one of every twentieth host is weak, and every seventh host is in zone b."""
+    """Return the same GPUs: one of every twentieth host is weak, and every seventh host is in zone b."""
     num_nodes = len(views) // GPUS_PER_NODE
     weak = set(random.Random(5).sample(range(num_nodes), num_nodes // 20))  # noqa: S311  # must repeat
     numbers = [int(view.node_id.removeprefix("node-")) for view in views]
@@ -184,7 +186,7 @@ def _constrained_state(views: list[GpuView]) -> FleetState:
 
 
 def _constrained_figures(views: list[GpuView], size: Size) -> Groups:
-    """The decisions above on a fleet with weak hosts, with one more constraint after another; and a balanced one."""
+    """Measure the decisions on a fleet with weak hosts, with one more constraint after another; and a balanced one."""
     views = constrained_views(views)
     state, small = _constrained_state(views), _constrained_state(views[: SMALL_NODES * 8])
     times = size.decisions
@@ -209,7 +211,7 @@ def _decision_figures(name: str, spread: Spread) -> list[Figure]:
 
 
 def _fill_figure(size: Size, *, with_weak: bool = False) -> Figure:
-    """An empty fleet of one cohort is filled by one plan; Slurm 22.05 took 118.5 s for the same mix and racks."""
+    """Measure one plan that fills an empty fleet of one cohort; Slurm 22.05 took 118.5 s for the same mix and racks."""
     fleet = fleet_views(random.Random(1), size.nodes)  # noqa: S311  # a seeded fleet must repeat
     views = [replace(view, facts=FREE, cohort_key="h100") for view in fleet]
     views = constrained_views(views) if with_weak else views

@@ -9,11 +9,11 @@ SKIPPED: Final = "SKIPPED, NOTHING WAS MEASURED"
 
 
 class NothingToMeasureError(Exception):
-    """This machine lacks what the figures are of: they are neither made up nor written."""
+    """This machine lacks the hardware of the figures: they are neither made up nor written."""
 
 
 class Basis(StrEnum):
-    """What a figure is made of, which decides how it is compared between machines of different speed."""
+    """Kind of a figure, which decides how it is compared between machines of different speed."""
 
     COUNT = "count"
     """Not a time: a count, a size, a share, or seconds of a simulation. It is compared as it is."""
@@ -31,9 +31,9 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run, unscaled.
+    """One measured figure. ``bar`` None: nothing is guaranteed. ``peers``: further values of the same run, unscaled.
 
-    ``raw``: the value as it was measured, where ``value`` is scaled to the reference machine. ``computed``: with
+    ``raw``: the value as it was measured, if ``value`` is scaled to the reference machine. ``computed``: with
     ``Basis.COMMITS``, the part of ``value`` that is CPU time.
     """
 
@@ -83,16 +83,16 @@ Groups = Iterator[list[Figure]]
 
 
 def calmest(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
-    """Of each figure the best of its runs, of a ratio (``×``) the middle one.
+    """Return the best of the runs for each figure, and for a ratio (``×``) the middle one.
 
-    A shared machine is twice as fast a minute later: what the code costs shows where it was least disturbed. The two
+    A shared machine is twice as fast a minute later: the cost of the code shows where it was least disturbed. The two
     sides of a ratio may have met different moments, so that its best may be better than the code is.
     """
     return [_calmest_of(alike) for alike in zip(*runs, strict=True)]
 
 
 def _calmest_of(alike: Sequence[Figure]) -> Figure:
-    """Of one name, from the best on."""
+    """Return one of the figures of one name, by their order from the best on."""
     best_first = sorted(alike, key=lambda figure: figure.value, reverse=alike[0].better == "higher")
     return best_first[len(alike) // 2 if alike[0].unit == "×" else 0]
 

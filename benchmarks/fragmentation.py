@@ -1,9 +1,9 @@
-"""How much of a fleet is given out by what is weighed where a job goes, once arrivals reach 130 % of its capacity.
+"""Share of a fleet that is assigned under different placement weights, after arrivals reach 130 % of its capacity.
 
-In the style of FGD's table (Weng et al., USENIX ATC 2023): jobs of a mix arrive one after another until they ask for
-130 % of the GPUs, and none ends; who does not fit is turned away. Some hosts are out of service, as in any fleet, so
-racks are not alike. All place by the same solver: ours with what has arrived so far as its mix, best fit, and the
-emptiest or any place that fits. Told are means of ten seeds.
+In the style of FGD's table (Weng et al., USENIX ATC 2023): jobs of a mix arrive one after another until they request
+130 % of the GPUs, and none ends; a job that does not fit is refused. Some hosts are out of service, as in any fleet, so
+racks are not alike. All place by the same solver: ours with the past arrivals as its mix, best fit, and the emptiest or
+any place that fits. The figures are means of ten seeds.
 """
 
 import random
@@ -30,7 +30,7 @@ NODES_PER_POD = 64
 OUT_OF_SERVICE = 0.06
 ARRIVALS = 1.3
 MARKS = (0.7, 0.95)
-"""At so much of the capacity asked for, it is told how many racks are open to gangs, and what of the mix still fits."""
+"""Shares of the requested capacity at which the racks open to gangs, and the part of the mix that fits, are counted."""
 LEARNS_EVERY = 20
 TIER = "on_demand"
 MIXES: Mapping[str, Mapping[Shape, int]] = {
@@ -56,8 +56,9 @@ MIXES: Mapping[str, Mapping[Shape, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """In %: GPUs given out in the end; racks with room for the mix's largest gang of a rack (wholly free where it
-    has none) at the first mark; the mix that fits at the second.
+    """Results in %: GPUs assigned in the end; racks with room for the mix's largest gang of a rack at the first mark.
+
+    If the mix has no such gang, wholly free racks count. ``fits``: the part of the mix that fits at the second mark.
     """
 
     allocated: float
@@ -112,7 +113,7 @@ def _fill(mix: Mapping[Shape, int], seed: int, rule: str, num_nodes: int) -> Fil
 
 
 def _fleet(chance: random.Random, num_nodes: int) -> FleetState:
-    """One cohort; of a host out of service all GPUs are held."""
+    """Return one cohort; all GPUs of a host out of service are taken."""
     views = [
         GpuView(
             GpuUuid(f"gpu-{node:04}-{slot}"),
@@ -154,12 +155,12 @@ def _by_the_solver(state: FleetState, request: Request, _: random.Random) -> Cho
 
 
 def _emptiest(state: FleetState, request: Request, _: random.Random) -> Chosen | None:
-    """The hosts with most free GPUs of the home that has most hosts for it."""
+    """Place on the hosts with most free GPUs of the domain that has most hosts for it."""
     return _placed_in(state, request, lambda homes: int(homes.argmax()), lambda left: np.argsort(-left, kind="stable"))
 
 
 def _any(state: FleetState, request: Request, chance: random.Random) -> Chosen | None:
-    """Hosts drawn of a home drawn."""
+    """Place on random hosts of a random domain."""
 
     def draw(homes: Ints) -> int:
         return chance.choice((homes >= request.nodes).nonzero()[0].tolist())
@@ -170,7 +171,7 @@ def _any(state: FleetState, request: Request, chance: random.Random) -> Chosen |
 def _placed_in(
     state: FleetState, request: Request, pick: Callable[[Ints], int], order: Callable[[Ints], Ints]
 ) -> Chosen | None:
-    """In one home of the level that the request asks for; of one host without any that is the fleet."""
+    """Place in one domain of the level that the request names; for one host without a level, that is the fleet."""
     room, level = state.tally(TIER, request.gpus_per_node), state.layout.level(request.required or "") or 0
     homes = room.numbers(level)
     if homes.max() < request.nodes:

@@ -1,4 +1,4 @@
-"""What a newcomer waits for: the set-up of a fresh clone with torch and without, again, and all tests in it."""
+"""Waits of a newcomer: the set-up of a fresh clone with torch and without, again, and all tests in it."""
 
 import os
 import subprocess
@@ -17,9 +17,10 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``is_installed``: into fresh clones, which takes minutes and the network; and all tests run in one of them.
+    """Size of the benchmark. ``is_installed``: into fresh clones, which takes minutes and the network; and all tests
+    run in one.
 
-    Otherwise make says in fresh clones what it would do (``--dry-run``), which shows that the commit has all that it
+    Otherwise make prints in fresh clones what it would do (``--dry-run``), which shows that the commit has all that it
     reads before anything is installed; the set-up that finds all in place, and a test, run in this checkout.
     """
 
@@ -34,7 +35,7 @@ SIZES: Final = Sizes(
 
 
 def measure(size: Size) -> Groups:
-    """Of the commit that is checked out: what is not committed is not measured."""
+    """Measure the commit that is checked out, without uncommitted changes."""
     options = () if size.is_installed else ("--dry-run",)
     with tempfile.TemporaryDirectory(prefix="muster-scratch-") as name:
         folder = Path(name)
@@ -59,7 +60,7 @@ def _clone(target: Path) -> Path:
 
 
 def _make(folder: Path, *targets: str) -> float:
-    """Seconds, with no environment active."""
+    """Return the seconds of make, with no environment active."""
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     started = time.monotonic()
     command = ["make", *targets]

@@ -38,7 +38,7 @@ _START: Final = "import sys; sys.path.insert(0, sys.argv[1]); from muster.bench 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``quick_check_s``: the time that the check before a start computes on a GPU."""
+    """Size of the benchmark. ``quick_check_s``: the time that the check before a start computes on a GPU."""
 
     checks: int
     scans: int
@@ -49,7 +49,7 @@ SIZES: Final = Sizes(full=Size(checks=200, scans=3, quick_check_s=5.0), smallest
 
 
 def measure(size: Size) -> Groups:
-    """Raises NothingToMeasureError where no driver answers or it lists no GPU."""
+    """Measure. Raises NothingToMeasureError if no driver answers or it lists no GPU."""
     try:
         probe = open_nvml_probe()
     except ProbeError as error:
@@ -104,7 +104,7 @@ def _answered(checks: Sequence[GpuCheck]) -> dict[str, float]:
 
 
 def _burn_in_figures(probe: Probe, uuids: Sequence[GpuUuid]) -> list[Figure]:
-    """Raises RuntimeError where a GPU could not be burnt in: then there is nothing true to record."""
+    """Return the figures. Raises RuntimeError if a GPU could not be burnt in: then there is nothing true to record."""
     found: dict[GpuUuid, Figures | str] = {}
     bench = Bench(os.environ.get("MUSTER_JOB_PYTHON", sys.executable))
     Measuring(probe, bench).run(dict.fromkeys(uuids, _BURN_IN_DEADLINE_S), threading.Event(), found.__setitem__)

@@ -1,7 +1,7 @@
-"""What a supervised program measures for ``runtime_gpu``: the reference GPT in bf16, on the GPUs that it is given.
+"""Supervised program of ``runtime_gpu``: the reference GPT in bf16, on the GPUs that it is given.
 
-Each rank writes what it saw into a file of its own in the folder that it is told of, as ``Seen``. On a host without
-GPUs it is the same program on the CPU.
+Each rank writes its results into a file of its own in the folder of its argument, as ``Seen``. On a host without GPUs
+it is the same program on the CPU.
 """
 
 import json
@@ -26,16 +26,17 @@ SOCKET: Final = "MUSTER_TRAIN_SOCKET"
 CHECKPOINTS: Final = "MUSTER_CHECKPOINT_DIR"
 SAVE_EVERY: Final = 4
 WARM_SAVES: Final = 1
-"""The first one touches memory, which ours has made before, beside a step."""
+"""Number of uncounted saves: the first one touches memory, which ours has allocated before, in the background."""
 _COMMIT_TRIES, _LOOK_S = 12_000, 0.05
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``samples`` of each rank in a step; ``steps`` in each of ``rounds`` that are told, and as many that are not.
+    """Plan of a run. ``samples`` of each rank in a step; ``steps`` in each of ``rounds``, reported, and as many
+    unreported.
 
     ``num_saves``: so many checkpoints of each kind; 0: none is made. ``is_deterministic``: with torch's repeatable
-    kernels, as programs run unless they say otherwise.
+    kernels, as programs run by default.
     """
 
     shape: Shape
@@ -53,7 +54,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Seen:
-    """Seconds a step by the clock of the executing side's end. ``gpu``: the product's name, None on the CPU."""
+    """Results: seconds a step by the clock of the executing side's end. ``gpu``: the product's name, None on
+    the CPU.
+    """
 
     gpu: str | None
     told_step_s: list[float]
@@ -64,12 +67,12 @@ class Seen:
 
 
 def warm_steps(plan: Plan) -> int:
-    """At the begin of each round: memory is found, kernels are chosen."""
+    """Return the uncounted steps at the begin of each round, in which memory is found and kernels are chosen."""
     return max(2, plan.steps // 4)
 
 
 class Bench:
-    """One rank's model, and how long its steps take."""
+    """One rank's model, and the times of its steps."""
 
     def __init__(self, plan: Plan) -> None:
         has_gpu = torch.cuda.is_available()
@@ -89,16 +92,16 @@ class Bench:
         self._tokens = torch.randint(VOCABULARY, shape, device=self._device)
 
     def step_s(self, *, is_told: bool) -> float:
-        """Seconds a step of one round, without its first ones.
+        """Return the seconds a step of one round, without its first ones.
 
-        ``is_told``: the supervisor hears of each step, and where its time went.
+        ``is_told``: each step, and the parts of its time, is reported to the supervisor.
         """
         warm = warm_steps(self._plan)
         ended = [each for _, each in self._trained(self._plan.steps + warm, is_told=is_told, checkpoint_every=0)]
         return (ended[-1] - ended[warm - 1]) / self._plan.steps
 
     def stalls_s(self, folder: Path) -> list[float]:
-        """By how much a step that follows a checkpoint, copy and all, is longer than the others."""
+        """Return how much longer a step after a checkpoint, copy and all, is than the others."""
         os.environ[CHECKPOINTS] = str(folder)
         num_saves = self._plan.num_saves + WARM_SAVES
         took: dict[int, float] = {}
@@ -116,7 +119,7 @@ class Bench:
         return saved[WARM_SAVES:]
 
     def plain_saves_s(self, folder: Path) -> list[float]:
-        """``torch.save`` of the same state, by each rank of its own part, one after the other."""
+        """Return the times of ``torch.save`` of the same state, by each rank of its own part, one after the other."""
         folder.mkdir(parents=True, exist_ok=True)
         path, taken_s = folder / f"plain-{distributed.get_rank()}.pt", []
         for _ in range(self._plan.num_saves + WARM_SAVES):
@@ -129,7 +132,7 @@ class Bench:
         return taken_s[WARM_SAVES:]
 
     def state_bytes(self) -> int:
-        """This rank's parameters and moments."""
+        """Return the bytes of this rank's parameters and moments."""
         moments = [each for state in self._optimizer.state.values() for each in state.values()]
         return sum(_local(each).nbytes for each in [*self.model.parameters(), *moments])
 
@@ -144,7 +147,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def _trained(self, total: int, *, is_told: bool, checkpoint_every: int) -> Iterator[tuple[int, float]]:
-        """Each step, and when the executing side was done with it."""
+        """Yield each step, and when the executing side had finished it."""
         path = os.environ[SOCKET]
         os.environ[SOCKET] = path if is_told else ""
         run = train.start(
@@ -180,10 +183,10 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _wait_for_commit(folder: Path, step: int) -> None:
-    """Until the checkpoint of this step is there: a step that waits for the one before measures the disk.
+    """Wait until the checkpoint of this step is there: a step that waits for the one before would measure the disk.
 
     Raises:
-        RuntimeError: it does not come.
+        RuntimeError: it does not appear.
     """
     if step == 0:
         return

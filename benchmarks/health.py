@@ -1,7 +1,7 @@
 """The detectors: CPU of judging, events a second, and how well a fleet of 12,500 nodes is judged in 30 days.
 
-``make bench-health``. MUSTER_HEALTH_SEEDS and MUSTER_HEALTH_NODES make the fleet smaller for a quick look; the figures
-say what they were made of.
+``make bench-health``. MUSTER_HEALTH_SEEDS and MUSTER_HEALTH_NODES make the fleet smaller for a quick run; the figures
+state their fleet's size.
 """
 
 import os
@@ -30,7 +30,7 @@ from simulator.quality.fault_classes import NUM_INTERRUPTIONS, NUM_LISTED
 from simulator.quality.health_quality import Quality, quality_of
 
 CHATTY_MS: Final = 6_000
-"""Just further apart than what is coalesced."""
+"""Distance of events, just above the one within which they are coalesced."""
 NVSENTINEL_EVENTS_PER_S: Final = 57.0
 """NVSentinel's analyzer, PR 1789."""
 REPORT_S: Final = 10.0
@@ -40,7 +40,9 @@ _POLICY: Final = DEFAULT_POLICY.health
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``events``: of the fleet, and ``of_one_gpu``; ``nodes``, ``days`` and ``seeds``: of the simulated fleets."""
+    """Size of the benchmark. ``events``: of the fleet, and ``of_one_gpu``; ``nodes``, ``days``, ``seeds``: of simulated
+    fleets.
+    """
 
     judgement: judgement.Size
     agent: health_agent.Size
@@ -81,7 +83,9 @@ def measure(size: Size) -> Groups:
 
 
 def _events_per_s(num_events: int) -> Figure:
-    """From event to decision (detector, evidence, repetitions, score, standing) on one core, one GPU after another."""
+    """Measure from event to decision (detector, evidence, repetitions, score, standing) on one core, one GPU after
+    another.
+    """
     events = list(map(_event, range(num_events)))
     known: dict[GpuUuid | None, Known] = {}
     numbers, moves = count(), 0
@@ -115,7 +119,9 @@ _EVENTS: Final[tuple[tuple[EventKind, int | None, dict[str, float]], ...]] = (
 
 
 def _events_of_one_gpu_per_s(num_events: int) -> Figure:
-    """One tenant's job that crashes on and on: a replay of one GPU's XIDs, from event to score and standing."""
+    """Measure a replay of one GPU's XIDs, as of a tenant's job that keeps crashing, from event to score and
+    standing.
+    """
     gpu, node = GpuUuid("GPU-0"), NodeId("node_0")
     events = [
         GpuSignal(f"{number}", EventKind.XID, Source.KERNEL_LOG, START_MS + number * CHATTY_MS, node, gpu, code=31)
@@ -174,5 +180,5 @@ def _quality(size: Size) -> list[Figure]:
 
 
 def _count(name: str, value: float, unit: str, bar: float, peers: dict[str, float]) -> Figure:
-    """Of the simulated fleets, in their own time: it is the same on every machine."""
+    """Return a figure of the simulated fleets, in their own time: it is the same on every machine."""
     return Figure(name, value, unit, bar, peers=peers, basis=Basis.COUNT)

@@ -1,6 +1,6 @@
-"""What ``muster agent run`` costs on a host of 8 GPUs at 10 s: its own process, NVML's stand-in, a server beside it.
+"""Cost of ``muster agent run`` on a host of 8 GPUs at 10 s: its own process, with a stand-in for NVML and a server.
 
-The stand-in answers at once, so this is the agent's own work; a real driver's calls come on top of it, in the driver.
+The stand-in answers at once, so this is the agent's own work; a real driver adds its own calls.
 """
 
 import gzip
@@ -36,7 +36,9 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``watched_s``: of two windows of a minute and more, so that slow looks are in it; or too short for any."""
+    """Size of the benchmark. ``watched_s``: two windows of a minute and more, so that they contain slow readings; or
+    fewer.
+    """
 
     interval_s: float
     settle_s: float
@@ -55,7 +57,7 @@ class NoCompilerError(RuntimeError):
 
 
 def measure(size: Size) -> Groups:
-    """Raises NoCompilerError; RuntimeError where it ran too short for a slow look to be in it."""
+    """Measure. Raises NoCompilerError, or RuntimeError if it ran too short to contain a slow reading."""
     with tempfile.TemporaryDirectory(prefix="muster-agent-") as name:
         folder = Path(name)
         library = _library(folder)
@@ -86,8 +88,9 @@ def _library(folder: Path) -> Path:
 
 
 def _watch(process: psutil.Process, state: FakeState, watched_s: float) -> tuple[float, float]:
-    """Millicores and the peak in MiB, its children's too (journalctl). A busy host: energy, a link's errors and replays
-    grow meanwhile.
+    """Return millicores and the peak in MiB, with its children's (journalctl).
+
+    The host is busy: energy, a link's errors and replays grow meanwhile.
     """
     cpu, began_s = _cpu_s(process), time.monotonic()
     held = [_rss(process)]
@@ -103,7 +106,7 @@ def _watch(process: psutil.Process, state: FakeState, watched_s: float) -> tuple
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Of the process, of children that have ended, and of those that live."""
+    """Return the CPU seconds of the process, of ended children, and of living ones."""
     return float(sum(process.cpu_times()[:4])) + sum(
         _of_child(child, lambda one: sum(one.cpu_times()[:4])) for child in process.children(recursive=True)
     )
@@ -117,7 +120,7 @@ def _rss(process: psutil.Process) -> int:
 
 
 def _of_child(child: psutil.Process, read: Callable[[psutil.Process], float]) -> float:
-    """One that ends meanwhile is counted by its parent."""
+    """Return a child's value; one that ends meanwhile is counted by its parent."""
     try:
         return read(child)
     except psutil.NoSuchProcess:
@@ -150,7 +153,7 @@ def _agent(folder: Path, library: Path, url: str) -> Iterator[psutil.Process]:
 
 
 class _Server:
-    """Takes every report, and asks for samples every ``interval_s``."""
+    """Server that takes every report, and asks for samples every ``interval_s``."""
 
     def __init__(self, url: str, interval_s: float) -> None:
         self.url = url

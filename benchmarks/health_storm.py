@@ -1,11 +1,11 @@
-"""A storm: 1,500 of 12,500 hosts tell of a broken GPU at once, and one judge decides on a durable PostgreSQL. Then the
-same with all eight GPUs of each host, which is past what the breaker lets rules take out.
+"""A storm: 1,500 of 12,500 hosts report a broken GPU at once, and one judge decides on a durable PostgreSQL.
 
-Decided is: QUARANTINED, or past the breaker's caps proposed and held out of placements, committed. Kept out is: refused
-by what a placement asks at its commit. Both count from the moment at which all hosts' reports are handed to the intake,
-as the API does on their receipt; the judge is at work in a process of its own, as in ``muster worker control``: group
-commits, evidence, events and audit rows are production's. The way from an agent to there (its spool, HTTP) is not in
-it, ``benchmarks.ingest`` has that. The fleet's rows are made up.
+Then the same with all eight GPUs of each host, which exceeds what the breaker lets rules take out. A GPU counts as
+decided if it is QUARANTINED or, above the breaker's caps, proposed and excluded from placements, committed. A GPU
+counts as kept out if the commit of a placement would refuse it. Both times begin when all hosts' reports are given to
+the intake, as the API does on their receipt. The judge runs in a process of its own, as in ``muster worker control``:
+group commits, evidence, events and audit rows are production's. The way from an agent to there (its spool, HTTP) is not
+included: ``benchmarks.ingest`` has that. The fleet's rows are made up.
 """
 
 import multiprocessing
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 NVSENTINEL_S: Final = 600.0
-"""1,500 nodes at the 2.5 nodes a second that it cordoned in its own scale test (750 nodes in 303.7 s)."""
+"""Time for 1,500 nodes at the 2.5 nodes a second of its own scale test (750 nodes cordoned in 303.7 s)."""
 GIVE_UP_S: Final = 600.0
 LOOK_S: Final = 0.05
-"""How often the rows are asked how many are decided."""
+"""Interval of the queries that count decided GPUs."""
 
 _DECIDED = text("""
 SELECT count(*) FILTER (WHERE standing = 'QUARANTINED'), count(*) FILTER (WHERE standing <> 'QUARANTINED' AND EXISTS (
@@ -78,7 +78,7 @@ def measure(size: Size) -> Groups:
 
 
 def _measured(size: Size, gpus_told: int) -> list[Figure]:
-    """On a database of its own: what one storm took out counts for the breaker of the next."""
+    """Measure on a database of its own: the GPUs that one storm took out count for the breaker of the next."""
     with tempfile.TemporaryDirectory(prefix="muster-storm-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -98,7 +98,7 @@ def _measured(size: Size, gpus_told: int) -> list[Figure]:
 
 
 def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, gpus_told: int) -> list[Figure]:
-    """``gpus_told``: of each host. Raises AssertionError where a faulty GPU was not decided: nothing was measured."""
+    """Run one storm. ``gpus_told``: of each host. Raises AssertionError if a faulty GPU was not decided."""
     hosts = [number * 8 for number in range(size.faulty)]
     faulty = [(f"node_{host:026d}", f"GPU-{host:05d}-{slot}") for host in hosts for slot in range(gpus_told)]
     of_each = "" if gpus_told == 1 else f" by all {gpus_told} GPUs"
@@ -139,7 +139,7 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, gpus_told: int)
 
 @contextmanager
 def _judging(url: str) -> Iterator[None]:
-    """A judge in a process of its own, at work once this begins."""
+    """Run a judge in a process of its own, which works when this block begins."""
     context = multiprocessing.get_context("spawn")
     is_ready, is_over = context.Event(), context.Event()
     judge = context.Process(target=_judge, args=(url, is_ready, is_over), daemon=True)
@@ -167,7 +167,9 @@ def _judge(url: str, is_ready: "Event", is_over: "Event") -> None:
 def _until_decided(
     engine: Engine, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], telling: "_Telling"
 ) -> list[float]:
-    """When each was decided, in seconds since the hosts told. All are asked for once between the last word and that."""
+    """Return when each was decided, in seconds since the reports. Admission is checked once between the last report and
+    that.
+    """
     decided_s: list[float] = []
     is_asked = False
     began_s = telling.begin()
@@ -183,7 +185,7 @@ def _until_decided(
 
 
 class _Telling:
-    """XID 79 of each faulty GPU, in one report a host, all handed to the intake at once."""
+    """Reports with XID 79 of each faulty GPU, one report a host, all given to the intake at once."""
 
     def __init__(self, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], gpus_told: int) -> None:
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
@@ -212,7 +214,7 @@ class _Telling:
             self.is_over.set()
 
     def end(self) -> list[float]:
-        """For each GPU how long it took until a placement refused it: its event is committed then, and alarms."""
+        """Return for each GPU the time until a placement refused it: its event is committed then, and alarms."""
         if not self.is_over.wait(GIVE_UP_S) or self._faults:
             raise AssertionError(f"{len(self._stored)} of {len(self._incoming)} reports are stored: {self._faults[:3]}")
         self._intake.close()
@@ -236,7 +238,7 @@ def _report(uuids: Sequence[str], now_ms: int) -> Report:
 
 
 def _require_kept_out(units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]]) -> None:
-    """Raises AssertionError where admission, asked as at a commit, takes any of them into any tier."""
+    """Raise AssertionError if admission, as at a commit, takes any of them into any tier."""
     policy = Policy()
     views = []
     for at in range(0, len(faulty), 1_000):

@@ -1,4 +1,4 @@
-"""A host of the local stack: what its agent costs at rest, and how soon a driver's event blocks placement."""
+"""A host of the local stack: cost of its idle agent, and time until a driver's event blocks placement."""
 
 import json
 import signal
@@ -26,7 +26,9 @@ PATIENCE_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``gpus_of_agent``: of the host that rests; ``gpus``: of the one whose GPUs fail. With as many it is one host."""
+    """Size of the benchmark. ``gpus_of_agent``: of the idle host; ``gpus``: of the host whose GPUs fail. If equal, one
+    host.
+    """
 
     gpus_of_agent: int
     gpus: int
@@ -71,7 +73,7 @@ def _agent_at_rest(stack: "_Stack", size: Size) -> list[Figure]:
 
 
 def _blocked_after(stack: "_Stack") -> Figure:
-    """One XID after another, each on another GPU; the circuit breaker is out of the way."""
+    """Measure one XID after another, each on another GPU, with the circuit breaker out of the way."""
     times_s = [stack.blocked_after_s(gpu["uuid"]) for gpu in stack.operator.gpus()]
     quantiles = statistics.quantiles(times_s, n=100, method="inclusive")
     peers = {"p50 s": quantiles[49]}
@@ -79,7 +81,7 @@ def _blocked_after(stack: "_Stack") -> Figure:
 
 
 class _Stack:
-    """``muster up`` with one simulated host whose GPUs are all HEALTHY."""
+    """Run of ``muster up`` with one simulated host whose GPUs are all HEALTHY."""
 
     def __init__(self, folder: Path, num_gpus: int, *, is_quick: bool) -> None:
         folder.chmod(0o711)

@@ -55,7 +55,9 @@ GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``in_flight``: connections; ``reports``: to ours, in ``windows``, after ``warm_reports`` that do not count."""
+    """Size of the benchmark. ``in_flight``: connections; ``reports``: to ours, in ``windows``, after uncounted warm
+    ones.
+    """
 
     nodes: int
     in_flight: int
@@ -82,7 +84,7 @@ SIZES: Final = Sizes(
 
 @dataclass
 class Sender:
-    """One node's agent, as far as the server can tell."""
+    """One node's agent, as the server sees it."""
 
     name: str
     token: str
@@ -112,7 +114,7 @@ class Sender:
 
 
 def _values(chance: random.Random) -> list[float | None]:
-    """Of a healthy GPU: what would be a fault stays 0, heat where it is well, all else moves."""
+    """Return values of a healthy GPU: a value that would be a fault stays 0, heat is normal, all others change."""
     return [
         0.0
         if metric.name in _FAULTS
@@ -229,9 +231,10 @@ def _cost_of_baseline(folder: Path, kind: str, size: Size) -> tuple[float, float
 
 
 def _cost(port: int, app: int, postgres: int, senders: list[Sender], size: Size, reports: int) -> tuple[float, float]:
-    """CPU µs a report of (application, PostgreSQL with all its processes), in the least disturbed of some windows.
+    """Return CPU µs a report of (application, PostgreSQL with all its processes), in the least disturbed of some
+    windows.
 
-    What else runs on the machine only adds: caches and cores are shared.
+    Other programs on the machine only add to it: caches and cores are shared.
     """
     asyncio.run(_load(port, senders, size.warm_reports, size.in_flight))
     windows = (_window(port, app, postgres, senders, size, reports // size.windows) for _ in range(size.windows))
@@ -246,9 +249,9 @@ def _window(port: int, app: int, postgres: int, senders: list[Sender], size: Siz
 
 
 async def _load(port: int, senders: list[Sender], reports: int, in_flight: int) -> None:
-    """``in_flight`` connections, each with its own nodes in turn, until each has sent its share.
+    """Send by ``in_flight`` connections, each with its own nodes in turn, until each has sent its share.
 
-    What they send is made before: the making would take half of the cores from who is measured.
+    The content is made before: making it would take half of the cores from the measured processes.
     """
     share = reports // in_flight
     made = [list(_requests(senders[first::in_flight], share, first)) for first in range(in_flight)]
@@ -256,7 +259,7 @@ async def _load(port: int, senders: list[Sender], reports: int, in_flight: int) 
 
 
 def _requests(senders: list[Sender], count: int, seed: int) -> Iterator[tuple[Sender, int, bytes]]:
-    """Who sends, under which number, and what."""
+    """Yield each sender with the number and content of its request."""
     chance = random.Random(seed)  # noqa: S311  # readings, no secrets
     for number in range(count):
         sender = senders[number % len(senders)]
@@ -281,7 +284,9 @@ async def _send(port: int, requests: Iterable[tuple[Sender, int, bytes]]) -> Non
 
 
 def _lost_to_kill(folder: Path, size: Size) -> tuple[int, int]:
-    """How many acknowledged reports are not in the database after the API was killed under load; of how many."""
+    """Return how many acknowledged reports are not in the database after the API was killed under load, and of how
+    many.
+    """
     with _database(folder, "killed", size.nodes) as (postgres, engine, senders):
         child, port = _api(folder, "killed-api", postgres)
         asyncio.run(_load(port, senders, size.warm_reports, size.in_flight))

@@ -1,7 +1,7 @@
 """Two servers to compare telemetry with: ``python -m benchmarks.ingest_baseline usual|bare URL PORT``.
 
-``usual``: FastAPI, Pydantic, one commit a request. ``bare``: reads and decodes, and does nothing else; it says how fast
-the machine is just now.
+``usual``: FastAPI, Pydantic, one commit a request. ``bare``: reads and decodes, and does nothing else; it shows the
+machine's speed just now.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS gpu_latest (gpu_uuid text PRIMARY KEY REFERENCES gpus
     received_at timestamptz NOT NULL, schema smallint NOT NULL, "values" double precision[] NOT NULL,
     is_lost boolean NOT NULL) WITH (fillfactor = 60)
 """
-"""A row a GPU, as one would lay it out first."""
+"""Table with a row a GPU, the usual first design."""
 _UPSERT = """
 INSERT INTO gpu_latest (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
 VALUES (%(gpu_uuid)s, %(node_id)s, %(boot_id)s, %(boot_order)s, %(seq)s, %(at)s, %(received_at)s, %(schema)s,

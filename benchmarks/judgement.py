@@ -1,6 +1,7 @@
-"""CPU time of judging: one sample of a healthy GPU, beside one that is ill; and all that a GPU costs in an interval of
-ten seconds, with every rule: its samples, what the slow look tells once a minute, its share of what its host tells, the
-comparison with its peers, and what findings do to evidence, repetitions among it.
+"""CPU time of judging: one sample of a healthy GPU and of a faulty one, and the whole cost of a GPU in ten seconds.
+
+The whole includes every rule: its samples, the slow readings once a minute, its share of its host's readings, the
+comparison with its peers, and the effect of findings on evidence, with repetitions.
 """
 
 import time
@@ -23,7 +24,7 @@ INTERVAL_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``gpus`` in ``rounds`` for the samples alone; ``fleet_gpus`` for all rules."""
+    """Size of the benchmark. ``gpus`` in ``rounds`` for the samples alone; ``fleet_gpus`` for all rules."""
 
     gpus: int
     rounds: int

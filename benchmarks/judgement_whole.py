@@ -1,8 +1,8 @@
-"""What all rules cost for one GPU in ten seconds, amortised over an hour of a fleet at work.
+"""Cost of all rules for one GPU in ten seconds, amortised over an hour of a fleet under load.
 
-More is told than by a quiet fleet, which says nothing between the hours: each GPU tells a state and a rate every
-minute, each host its state, network and ports; one GPU in a hundred has something found every minute, one in a thousand
-an XID of its program, which is looked at for repetitions.
+The fleet reports more than a quiet one, which reports nothing between the hours: each GPU reports a state and a rate
+every minute, each host its state, network and ports; one GPU in a hundred has a finding every minute, one in a thousand
+an XID of its program, which is checked for repetitions.
 """
 
 import time
@@ -64,7 +64,7 @@ _PORT: Final = {"window_s": 60.0, "port_xmit_discards": 3.0}
 
 
 def microseconds_per_interval(num_gpus: int) -> tuple[float, dict[str, float]]:
-    """The whole, and its parts by name. Raises AssertionError where nothing was found: nothing was judged."""
+    """Return the whole, and its parts by name. Raises AssertionError if nothing was found: nothing was judged."""
     samples_us = _timed(Samples, num_gpus)
     events_us = _timed(Events, num_gpus)
     peers_us = _timed(Peers, num_gpus)
@@ -73,7 +73,7 @@ def microseconds_per_interval(num_gpus: int) -> tuple[float, dict[str, float]]:
 
 
 def _timed(work: "type[Work]", num_gpus: int) -> float:
-    """CPU µs for each GPU and ten seconds. What is judged is made before."""
+    """Return CPU µs for each GPU and ten seconds. The input is made before."""
     prepared = work(num_gpus)
     before = time.process_time_ns()
     prepared.run()
@@ -191,4 +191,4 @@ class Peers(Work):
 
     def check(self) -> None:
         if not self.num_found:
-            raise AssertionError("the slow GPU was not told apart")
+            raise AssertionError("the slow GPU was not found")

@@ -1,4 +1,4 @@
-"""The stack's start, and from a submission by REST to the first rank, beside bare torchrun in the same run."""
+"""The stack's start, and from a submission by REST to the first rank, compared with bare torchrun in the same run."""
 
 import json
 import os
@@ -20,14 +20,16 @@ from muster.client.rest import RestClient
 from muster.ports import free_port
 
 REST_S: Final = 10.0
-"""A warm torchrun is made again 5 s after the last start, within 2 s or so."""
+"""Pause for a host: a warm torchrun is made again 5 s after the last start, within 2 s or so."""
 SCRIPT = "import time\nprint('first', time.time(), flush=True)\n"
 START_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``rest_s``: with less, a host may not have its next torchrun ready. ``is_quick``: GPUs are proved at once."""
+    """Size of the benchmark. ``rest_s``: with less, a host may lack its next torchrun. ``is_quick``: GPUs are proved at
+    once.
+    """
 
     hosts: str
     gpus: int
@@ -85,7 +87,7 @@ def wait_for_profile(path: Path) -> dict[str, str]:
 
 
 def wait_for_proved_gpus(profile: dict[str, str], rest_s: float) -> None:
-    """They serve their probation first, and four hosts make their warm torchruns ready."""
+    """Wait until the GPUs have served their probation and four hosts have made their warm torchruns ready."""
     deadline = time.monotonic() + START_TIMEOUT_S
     with RestClient(
         profile["api_url"], Path(profile["operator_key_file"]).read_text(encoding="ascii").strip()
@@ -106,7 +108,7 @@ def _bare(script: Path) -> float:
 
 
 def _ours_on_a_rested_host(profile: dict[str, str], script: Path, rest_s: float) -> float:
-    """One whose host has its next torchrun ready, as any that did not start a program seconds ago."""
+    """Measure on a host that has its next torchrun ready, as every host that did not start a program seconds ago."""
     time.sleep(rest_s)
     return _ours(profile, script, {})
 

@@ -16,7 +16,7 @@ SMALLEST: Final = "smallest"
 
 @dataclass(slots=True)
 class Pace:
-    """The samples of the calibration loop in one run, the last of which stands before what is measured next."""
+    """The samples of the calibration loop in one run, the last of which was taken right before the next figures."""
 
     samples_ms: list[float] = field(default_factory=lambda: [calibration.sample_ms()])
 

@@ -1,6 +1,6 @@
-"""What a supervised program measures for ``runtime_pace``: with its supervisor's socket and timed, and with neither.
+"""Supervised program of ``runtime_pace``: with its supervisor's socket and timing, and with neither.
 
-Writes JSON to the file it is told: µs of this process's CPU a step, both ways and of the GPT, and of the listener's.
+It writes JSON to the file of its argument: µs of this process's CPU a step, both ways, of the GPT and of the listener.
 """
 
 import json
@@ -22,14 +22,16 @@ from muster import train
 
 SOCKET: Final = "MUSTER_TRAIN_SOCKET"
 BETWEEN_STEPS_S: Final = 0.001
-"""So that the listener hears each step by itself, as it does of a training whose steps take as long as steps do."""
+"""Pause between steps, so that the listener receives each step by itself, as from a training with longer steps."""
 SHAPE: Final = Shape(layers=2, heads=4, head_dim=16, context=64)
 SAMPLES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``tiny_steps``: told, and as many that are not, in each of ``rounds``, where nearly nothing else is done."""
+    """Plan of a run. ``tiny_steps``: reported, and as many unreported, in each of ``rounds``, with nearly no other
+    work.
+    """
 
     rounds: int
     tiny_steps: int
@@ -57,7 +59,7 @@ def main(answer: Path, plan: Plan) -> None:
 
 
 def listener_of(path: str) -> psutil.Process:
-    """Who listens there."""
+    """Return the process that listens there."""
     with socket.socket(socket.AF_UNIX) as channel:
         channel.connect(path)
         credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -81,7 +83,9 @@ def _gpt_us(steps: int) -> float:
 
 
 def _step_us(model: torch.nn.Module, batch: torch.Tensor, steps: int, *, path: str | None, pause_s: float) -> float:
-    """CPU of this process: others on the machine count for nothing. ``path``: of the socket; None: nothing is told."""
+    """Return the CPU of this process: other programs do not count. ``path``: of the socket; None: nothing is
+    reported.
+    """
     os.environ[SOCKET] = path or ""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     run = train.start(model, optimizer, checkpoint_every=0, is_timed=path is not None)

@@ -1,7 +1,7 @@
 """One placement decision over 100,000 GPUs in the planner's core: from arrays to the GPUs of every rank, and taken.
 
-Measured as process time, since these machines are shared. The fleet is a third full and fragmented; beside it stand
-the full recount, the building of the state from views, and the choice of victims on a fleet that is full.
+It is measured as process time, since these machines are shared. The fleet is a third full and fragmented; further
+figures are the full recount, the building of the state from views, and the choice of victims on a full fleet.
 """
 
 import random
@@ -49,7 +49,9 @@ HELD = replace(FREE, is_held=True)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``waiting``: jobs that fit nowhere; ``plans``: times that victims are chosen; ``in_cycle``: jobs under quotas."""
+    """Size of the benchmark. ``waiting``: jobs that fit nowhere; ``plans``: choices of victims; ``in_cycle``: with
+    quotas.
+    """
 
     nodes: int
     decisions: int
@@ -115,7 +117,7 @@ def _decide(state: FleetState, request: Request) -> None:
 
 
 def _p95(decide: Callable[[], object], size: Size) -> float:
-    """Milliseconds of process time."""
+    """Return milliseconds of process time."""
     times_ms = []
     for _ in range(size.decisions):
         started = time.process_time_ns()
@@ -125,7 +127,7 @@ def _p95(decide: Callable[[], object], size: Size) -> float:
 
 
 def _queue_figure(state: FleetState, size: Size) -> Figure:
-    """A queue of jobs of ten shapes that fit nowhere, and one behind them that fits."""
+    """Measure a queue of jobs of ten shapes that fit nowhere, and one behind them that fits."""
     queue = [
         WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
         for number in range(size.waiting)
@@ -135,14 +137,14 @@ def _queue_figure(state: FleetState, size: Size) -> Figure:
     decided = plan_on(state, [*queue, last], DEFAULT_POLICY)
     took_ms = (time.process_time() - started) * 1000
     if [placement.job_id for placement in decided.placements] != ["last"]:
-        message = "the job that fits was hidden by those that do not"
+        message = "the job that fits was hidden by jobs that do not fit"
         raise AssertionError(message)
     name = f"placement: {size.waiting:,} jobs that do not fit, one that does"
     return Figure(name, took_ms, "ms", 250.0, basis=Basis.CPU)
 
 
 def _reclaim_figures(views: list[GpuView], size: Size) -> list[Figure]:
-    """Victims among 10,000 or so running gangs, half of them spot, on a fleet that is full."""
+    """Measure victims among 10,000 or so running gangs, half of them spot, on a fleet that is full."""
     workload = running_gangs(views)
     state = FleetState([replace(view, facts=HELD) for view in views], DEFAULT_POLICY, LEVELS)
     return [_reclaim_figure(name, state, workload, request, size) for name, request in RECLAIMS.items()]
@@ -166,7 +168,7 @@ def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: R
 
 
 def _cycle_figure(views: list[GpuView], rule: BackfillRule, size: Size) -> Figure:
-    """Of a full fleet, whose gangs have wall times, and of tenants with quotas: nothing starts, and places are held."""
+    """Measure a cycle on a full fleet with wall times and quotas: nothing starts, and holds are made."""
     chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
     workload = running_gangs(views)
     running = tuple(
@@ -195,7 +197,7 @@ def _cycle_figure(views: list[GpuView], rule: BackfillRule, size: Size) -> Figur
 
 
 def running_gangs(views: list[GpuView]) -> Workload:
-    """10,000 or so, half of them spot, on every GPU that there is."""
+    """Return 10,000 or so gangs, half of them spot, on all GPUs."""
     chance = random.Random(2)  # noqa: S311  # a seeded workload must repeat
     attempts: list[RunningAttempt] = []
     start = 0

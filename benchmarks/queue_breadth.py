@@ -1,14 +1,14 @@
-"""On how many generated traces our rule of the queue keeps what is asked of it: one row for each group of them.
+"""Number of generated traces on which our rule of the queue meets its requirements: one row for each group of them.
 
 A trace holds if our mean wait is no more than the least of FIFO's, skip-ahead's and EASY's, gangs of 64 GPUs and more
-wait no longer than under EASY, and nobody starts more than a week later than under FIFO; estimates are off by up to a
-factor of two. The bar of a row is all its traces, though no rule can hold on every trace there may be
+wait no longer than under EASY, and no job starts more than a week later than under FIFO; estimates are off by up to a
+factor of two. The bar of a row is all its traces, though no rule can hold on every possible trace
 (``tests/simulator/traces/test_no_rule_has_both.py``).
 
-``LAWS_OF_OTHERS`` differ from ``simulator.traces.generated.LAWS`` in what is most of a queue: single GPUs, gangs, two
-kinds of jobs, very long tails. The rule was chosen by the first two groups; the laws of ``LAWS_KEPT_BACK`` and the
-seeds of the third were first played when it stood. Beside them are weeks of Philly on fleets from light to
-overloaded, with gangs of 8 GPUs and more as the big ones.
+``LAWS_OF_OTHERS`` differ from ``simulator.traces.generated.LAWS`` in most of a queue: single GPUs, gangs, two kinds of
+jobs, very long tails. The rule was chosen by the first two groups; the laws of ``LAWS_KEPT_BACK`` and the seeds of the
+third were first played after the choice. The last group is weeks of Philly on fleets from light to overloaded, with
+gangs of 8 GPUs and more as the big ones.
 """
 
 import math
@@ -103,7 +103,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``mean`` and ``big``: our wait ÷ the bar's, 1 where both are none. ``late``: jobs a week later than by FIFO."""
+    """Result on a trace. ``mean`` and ``big``: our wait ÷ the bar's, 1 if both are none. ``late``: jobs a week after
+    FIFO's.
+    """
 
     mean: float
     big: float
@@ -115,7 +117,7 @@ class Held:
 
 
 def _sized(law: Law, fleets: tuple[tuple[int, float], ...], seeds: range) -> Iterator[Trace]:
-    """``fleets``: numbers of nodes, each with a load."""
+    """Yield traces of a law. ``fleets``: numbers of nodes, each with a load."""
     for num_nodes, load in fleets:
         for seed in seeds:
             yield Trace(law, num_nodes, load, seed)
@@ -149,7 +151,7 @@ GROUPS: Final[Mapping[str, tuple[Trace, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Weeks:
-    """Of Philly's jobs those of some days, on a fleet of so many nodes."""
+    """Philly's jobs of some days, on a fleet of so many nodes."""
 
     from_day: int
     until_day: int

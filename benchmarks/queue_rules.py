@@ -1,8 +1,8 @@
-"""Waits under our rule of the queue beside FIFO, skip-ahead and EASY backfill, on two public traces of jobs and three
-that are made up by other laws.
+"""Waits under our rule of the queue, and under FIFO, skip-ahead and EASY backfill, on two public traces and three
+others.
 
-Played, not run: `simulator/traces` says what of a fleet it knows. What each job is believed to take is off by up to a
-factor of two, either way, by the same seed for every rule.
+The three are made up by other laws. They are played, not run: `simulator/traces` states what of a fleet it knows. The
+expected time of each job is off by up to a factor of two, either way, by the same seed for every rule.
 """
 
 import csv
@@ -31,7 +31,7 @@ OURS, OTHERS = "muster", ("fifo", "skip", "easy")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``file``: or a law of ``simulator.traces.generated``. ``big_gpus``: from so many GPUs on a gang is big."""
+    """Case of a trace. ``file``: or a law of ``simulator.traces.generated``. ``big_gpus``: least GPUs of a big gang."""
 
     name: str
     file: str
@@ -110,7 +110,7 @@ def _figures(case: Case) -> list[Figure]:
 
 
 def _wait_figure(name: str, waits_s: dict[str, float], bar_s: float) -> Figure:
-    """Seconds of the trace's own time: they are the same on every machine."""
+    """Return a figure in seconds of the trace's own time, which are the same on every machine."""
     return Figure(name, waits_s[OURS], "s", bar_s, peers=_of(OTHERS, waits_s), basis=Basis.COUNT)
 
 

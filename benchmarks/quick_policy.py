@@ -1,4 +1,4 @@
-"""The tour's policy as a file for a benchmark's own stack; where the size is small, GPUs are proved at once."""
+"""The tour's policy as a file for a benchmark's own stack; at a small size, GPUs are proved at once."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 from muster.cli.host.up import TOUR_POLICY
 
 QUICK: Final[Mapping[str, Any]] = {"probation_s": 0.2, "reclaimable_only_s": 0.1}
-"""Of `health.standing`: no time is waited that a smallest size does not measure."""
+"""Values of `health.standing` without waits that a smallest size does not measure."""
 
 
 def write_policy(folder: Path, *, is_quick: bool, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Path:

@@ -1,5 +1,6 @@
-"""From the death of a rank to the first step of the next attempt, beside a bare torchrun start of the same script; and
-from the death of a torchrun until none of its ranks lives and none of its ports is held.
+"""Time from the death of a rank to the first step of the next attempt, compared with a bare torchrun start.
+
+The second figure is the time from the death of a torchrun until none of its ranks lives and none of its ports is open.
 """
 
 import os
@@ -27,11 +28,11 @@ from workers.host.supervisor.proof.processes import listening_ports, living_proc
 
 PATIENCE_S = 120.0
 OWN_S = 2.0
-"""What a recovery may take beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
+"""Time of a recovery beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
 GONE_S = 2.0
-"""After kill -9 of a torchrun."""
+"""Time until nothing is left after kill -9 of a torchrun."""
 NO_PAUSE: Final = {"dispatch": {"retry_backoff_s": 0.001, "retry_backoff_max_s": 0.001}}
-"""The pause before a next attempt is no work."""
+"""Policy without the pause before a next attempt, which is no work."""
 SCRIPT = """
 import os, time, torch
 from muster import train
@@ -50,7 +51,7 @@ for step in run.steps(100_000):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``steps``: that a rank has done when something of its program is killed."""
+    """Size of the benchmark. ``steps``: that a rank has done when a process of its program is killed."""
 
     ranks: int
     times: int
@@ -96,7 +97,7 @@ def measure(size: Size) -> Groups:
 
 
 def _bare(script: Path, size: Size) -> float:
-    """From its start to its first step."""
+    """Return the time from its start to its first step."""
     command = [
         sys.executable,
         "-m",
@@ -116,7 +117,7 @@ def _bare(script: Path, size: Size) -> float:
 
 
 def _ours(profile: dict[str, str], script: Path, size: Size) -> float:
-    """From SIGKILL of a rank to the first step behind it."""
+    """Return the time from SIGKILL of a rank to the first step of the next attempt."""
     with _training(profile, script, size.ranks) as (client, job_id):
         lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
         killed = time.time()
@@ -126,7 +127,7 @@ def _ours(profile: dict[str, str], script: Path, size: Size) -> float:
 
 
 def _gone_after_torchrun(profile: dict[str, str], script: Path, size: Size) -> float:
-    """From SIGKILL of the torchrun until nothing that ran below it does, and nobody listens where it or they did."""
+    """Return the time from SIGKILL of the torchrun until its processes have ended and their ports are closed."""
     with _training(profile, script, size.ranks) as (client, job_id):
         lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
         entry = psutil.Process(_pid_in(lines[-1])).parent()
@@ -148,7 +149,7 @@ def _gone_after_torchrun(profile: dict[str, str], script: Path, size: Size) -> f
 
 @contextmanager
 def _training(profile: dict[str, str], script: Path, ranks: int) -> Iterator[tuple[RestClient, str]]:
-    """A job of the script's, cancelled at the end."""
+    """Yield a job of the script, cancelled at the end."""
     token = Path(profile["key_file"]).read_text(encoding="ascii").strip()
     spec = {
         "name": "recovery",
@@ -168,7 +169,7 @@ def _pid_in(line: str) -> int:
 
 
 def _lines(client: RestClient, job_id: str, size: Size, *, attempt: int) -> list[str]:
-    """What the last rank of that attempt said of its steps."""
+    """Return the lines of the last rank of that attempt about its steps."""
     attempts = client.job(job_id)["attempts"]
     if len(attempts) < attempt:
         return []

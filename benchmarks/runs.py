@@ -1,4 +1,4 @@
-"""What a result was measured with, beside it: `results/runs/NAME.json` for `results/NAME.json`.
+"""Conditions of a result, in a file next to it: `results/runs/NAME.json` for `results/NAME.json`.
 
 The result itself stays a list of {name, value, unit, bar, better, holds, peers} (and `basis`, `raw`), which other
 programs read; commit, machine, date and calibration are of the whole run and stand in a file of their own. Neither has
@@ -27,7 +27,7 @@ _CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
 def write(name: str, figures: Sequence[Figure], samples_ms: Sequence[float], results: Path = RESULTS) -> Path:
-    """Write the figures and, beside them, what they were measured with. Return the figures' path."""
+    """Write the figures, and their conditions next to them. Return the figures' path."""
     (results / RUNS).mkdir(parents=True, exist_ok=True)
     path = results / f"{name}.json"
     _write_json(path, [figure.row() for figure in figures])
@@ -40,7 +40,7 @@ def run_path(name: str, results: Path = RESULTS) -> Path:
 
 
 def run_of(samples_ms: Sequence[float]) -> dict[str, Any]:
-    """Return what this run was measured with. ``is_clean``: the commit has all that was measured."""
+    """Return the conditions of this run. ``is_clean``: the commit has all that was measured."""
     return {
         "commit": git("rev-parse", "HEAD"),
         "is_clean": not git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"),

@@ -1,4 +1,6 @@
-"""What a damaged checkpoint does to who reads it, ours and torch's own; and who may commit beside a newer attempt."""
+"""Effect of a damaged checkpoint on its reader, ours and torch's own; and commits of an attempt after a newer one
+began.
+"""
 
 import random
 import shutil
@@ -29,7 +31,9 @@ Damage = Callable[[Path, Path, random.Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``times``: checkpoints that are damaged, and attempts that are overtaken; ``values``: of each rank's tensor."""
+    """Size of the benchmark. ``times``: damaged checkpoints, and overtaken attempts; ``values``: of each
+    rank's tensor.
+    """
 
     times: int
     values: int
@@ -69,7 +73,7 @@ def _truncate(place: Path, _: Path, chance: random.Random) -> None:
 
 
 def _tear(place: Path, other: Path, chance: random.Random) -> None:
-    """Overwritten from its beginning by a later save of the same names, and not to its end."""
+    """Overwrite it from its beginning by a later save of the same names, and not to its end."""
     path = _any_file(place, chance)
     before, later = path.read_bytes(), (other / path.name).read_bytes()
     cut = chance.randrange(1, len(later))
@@ -85,14 +89,16 @@ KINDS: Final[dict[str, Damage]] = {"flipped bit": _flip, "truncated": _truncate,
 
 
 def _any_file(place: Path, chance: random.Random) -> Path:
-    """One that holds values: what else there is names them."""
+    """Return a file that holds values: the other files name them."""
     return chance.choice(sorted(path for path in place.iterdir() if path.suffix in {".pt", ".distcp"}))
 
 
 def _refused(
     folder: Path, saves: Callable[[Path, float], Path], reads: Callable[[Path], None], size: Size
 ) -> dict[str, float]:
-    """Of each kind of damage the share that is refused: what is read without complaint counts as used."""
+    """Return, for each kind of damage, the share that is refused: a file that is read without an error
+    counts as used.
+    """
     place, other = saves(folder / "good", 1.0), saves(folder / "other", 2.0)
     reads(place)
     kept = shutil.copytree(place, folder / "kept")
@@ -111,7 +117,7 @@ def _refused(
 def _is_read(reads: Callable[[Path], None], place: Path) -> bool:
     try:
         reads(place)
-    except (Exception, CheckpointException):  # noqa: BLE001  # however it is refused; torch's is no Exception
+    except (Exception, CheckpointException):  # noqa: BLE001  # any refusal counts; torch's is no Exception
         return False
     return True
 
@@ -156,7 +162,7 @@ def _reads_theirs(size: Size, place: Path) -> None:
 
 
 def _commits_late(folder: Path, number: int) -> bool:
-    """Whether an attempt under fence 1 committed anything after fence 2 had begun, both as fast as they can."""
+    """Return whether an attempt under fence 1 committed anything after fence 2 had begun, both as fast as they can."""
     fences.begin(folder, 1)
     chance = random.Random(number)  # noqa: S311  # when the second begins
     seen: set[Generation] = set()

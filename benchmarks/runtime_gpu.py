@@ -1,9 +1,9 @@
-"""The reference GPT in bf16 on GPUs: MFU, what a checkpoint costs a step, and what it costs that each step is told.
+"""The reference GPT in bf16 on GPUs: MFU, the cost of a checkpoint for a step, and the cost of reporting each step.
 
-A program of a real supervisor (``gpu_program``), on one GPU, and on all where the host has more. MFU is what the run
-itself told of itself, after a first second that does not count; beside it stands what the clock says. The overhead is
-that of the clock: where the GPU is behind its program, what the host's CPU does costs nothing. Of each figure that
-rounds repeat the least counts.
+It is a program of a real supervisor (``gpu_program``), on one GPU, and on all if the host has more. MFU is the run's
+own report, after a first second that does not count; its peers have the clock's value. The overhead is the clock's:
+while the GPU is behind its program, work of the host's CPU costs nothing. Of each figure that rounds repeat the least
+counts.
 """
 
 import json
@@ -40,7 +40,7 @@ SAVES: Final = Plan(_SMALL, samples=8, steps=0, rounds=0, num_saves=3)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``plan`` None: plans for pace, by the memory of the GPU, and for checkpoints."""
+    """Size of the benchmark. ``plan`` None: by the memory of the GPU."""
 
     plan: Plan | None
 
@@ -49,7 +49,7 @@ SIZES: Final = Sizes(full=Size(None), smallest=Size(Plan(Shape(), samples=2, ste
 
 
 def measure(size: Size) -> Groups:
-    """Raises NothingToMeasureError where there is no GPU, or none with room for a model worth measuring."""
+    """Measure. Raises NothingToMeasureError if there is no GPU, or none with memory for a model worth measuring."""
     if not torch.cuda.is_available():
         raise NothingToMeasureError("torch sees no CUDA device on this machine")
     if size.plan is not None:
@@ -73,12 +73,11 @@ def _memory_bytes() -> int:
 
 
 def pace_plan(memory_bytes: int) -> Plan:
-    """Return the plan of the larger GPT that fits: 1.2 or 0.15 thousand million parameters.
-
-    A parameter takes 16 bytes, activations come on top.
+    """Return the larger GPT that fits: of 1.2 or 0.15 thousand million parameters, at 16 bytes each and their
+    activations.
 
     Raises:
-        NothingToMeasureError: neither fits.
+        NothingToMeasureError: neither does.
     """
     if memory_bytes >= 70 * _GIB:
         return Plan(_LARGE, samples=8, steps=16, rounds=3, num_saves=0)
@@ -95,7 +94,7 @@ class Stage:
     has_gpu: bool
 
     def figures(self, plan: Plan) -> list[Figure]:
-        """Raises RuntimeError where the program failed, or the supervisor did not hear each step that was told."""
+        """Return the figures. Raises RuntimeError if the program failed, or a reported step did not arrive."""
         with tempfile.TemporaryDirectory(prefix="muster-gpu-") as name:
             folder = Path(name)
             seen = self._seen(folder, plan)
@@ -104,7 +103,7 @@ class Stage:
         return [*self._pace(seen, words, plan), *self._overhead(seen, plan), *self._stall(seen, plan)]
 
     def _seen(self, folder: Path, plan: Plan) -> list[dict[str, Any]]:
-        """Each rank's."""
+        """Return each rank's results."""
         command = [sys.executable, "-m", "muster", "run", "--ranks", str(self.num_ranks), "--max-restarts", "0"]
         command += ["--gpus", str(self.num_ranks if self.has_gpu else 0)]
         command += ["--folder", str(folder / "run"), "--env", f"PYTHONPATH={ROOT}"]
@@ -117,17 +116,17 @@ class Stage:
         return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
     def _require_heard(self, words: list[dict[str, Any]], plan: Plan) -> None:
-        """Or what was measured is not what telling costs."""
+        """Require that all reports arrived, else the figure is not the cost of reporting."""
         heard = sum(word["type"] == "step" for word in words)
         told = self.num_ranks * plan.rounds * (plan.steps + warm_steps(plan))
         if heard < told:
-            raise RuntimeError(f"the supervisor heard {heard} steps, and at least {told} were told")
+            raise RuntimeError(f"the supervisor received {heard} steps, and at least {told} were reported")
 
     def _named(self, what: str) -> str:
         return f"GPT in bf16, {self.num_ranks} {'GPUs' if self.num_ranks > 1 else 'GPU'}: {what}"
 
     def _pace(self, seen: list[dict[str, Any]], words: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
-        """Yield what the GPUs computed, and MFU where their peak is known. ``work.attention``: all of T × T counts."""
+        """Yield MFU if the GPU's peak is known; else its rate. ``work.attention``: all of T × T counts."""
         if not plan.rounds:
             return
         step_s = max(min(each["told_step_s"]) for each in seen)
@@ -159,7 +158,7 @@ class Stage:
         yield Figure(name, share, "%", OVERHEAD_BAR_PERCENT, peers=peers, basis=Basis.RATIO)
 
     def _stall(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
-        """The slowest rank's, since all wait for it."""
+        """Yield the slowest rank's stall, since all wait for it."""
         if not plan.num_saves:
             return
         stall_s, plain_s = (
@@ -172,13 +171,13 @@ class Stage:
 
 
 def _shape_of(plan: Plan) -> ModelShape:
-    """What a token costs, counted without a model in memory."""
+    """Return the shape for a token's cost, counted without a model in memory."""
     with torch.device("meta"):
         return work_of(Gpt(plan.shape), plan.shape, recomputes=False).model
 
 
 def _words(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the supervisor heard."""
+    """Yield the messages that the supervisor received."""
     for path in folder.glob("run/attempts/*/train.jsonl"):
         for line in path.read_text(encoding="utf-8").splitlines():
             yield json.loads(line)["message"]

@@ -1,8 +1,8 @@
-"""What it costs that each step is told, with where its time went, as a share of a small GPT's step on one core.
+"""Cost of reporting each step, with the parts of its time, as a share of a small GPT's step on one core.
 
-The cost is that of hooks, word and socket, whatever the model: so it is measured where nearly nothing else is done,
-with and without, turn by turn, in a program of a real supervisor that hears each word (``pace_program``). The least of
-the rounds counts: the machine's own noise only adds. What the supervisor itself computes for it stands beside.
+The cost is the hooks', the message's and the socket's, whatever the model. So it is measured with nearly no other work,
+with and without, turn by turn, in a program of a real supervisor that receives each message (``pace_program``). The
+least of the rounds counts: the machine's own noise only adds. The peers have the supervisor's own CPU time for it.
 """
 
 import json
@@ -25,14 +25,14 @@ SIZES: Final = Sizes(full=Plan(rounds=8, tiny_steps=300, gpt_steps=40), smallest
 
 
 def measure(size: Plan) -> Groups:
-    """Raises RuntimeError where the supervisor did not hear all that was told."""
+    """Measure. Raises RuntimeError if the supervisor did not receive all reports."""
     with tempfile.TemporaryDirectory(prefix="muster-pace-") as name:
         folder = Path(name)
         found = _measured(folder, size)
         heard = sum(_steps_in(path) for path in folder.glob("run/attempts/*/train.jsonl"))
     told = size.rounds * size.tiny_steps
     if heard != told:
-        message = f"the supervisor heard {heard} of {told} steps: what was measured is not what telling them costs"
+        message = f"the supervisor received {heard} of {told} steps: the figure is not the cost of reporting them"
         raise RuntimeError(message)
     cost_us = found["told_us"] - found["untold_us"]
     peers = {"told µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}

@@ -1,4 +1,4 @@
-"""What a checkpoint costs the step that waits for it: ours, torch.save, and torch's own asynchronous checkpoints.
+"""Cost of a checkpoint for the step that waits for it: ours, torch.save, and torch's own asynchronous checkpoints.
 
 One process, one state: parameters and Adam's moments, on the CPU. Steps are long enough for a write to end before the
 next one is due, so what is measured is the copy that training waits for.
@@ -25,12 +25,14 @@ from muster.ports import free_port
 from muster.train.checkpoint.manifest import MANIFEST
 
 WARM: Final = 1
-"""The first one touches memory, which ours has made before, beside a step."""
+"""Number of uncounted saves: the first one touches memory, which ours has allocated before, in the background."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``matrices`` of ``width`` × ``width``: the model. ``saves`` of each kind count; ``step_s``: of other steps."""
+    """Size: ``matrices`` of ``width`` × ``width``: the model. ``saves`` of each kind count; ``step_s``: of
+    other steps.
+    """
 
     matrices: int
     width: int
@@ -87,7 +89,7 @@ def _plain(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, tim
 
 
 def _of_torch(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, times: int) -> float:
-    """How long ``async_save`` keeps its caller."""
+    """Return how long ``async_save`` keeps its caller."""
     taken_s = []
     with _group_of_one():
         for number in range(times):
@@ -106,7 +108,7 @@ def _group_of_one() -> Iterator[None]:
 
 
 def _wait_for_disk(folder: Path, step: int) -> None:
-    """Until the one of this step is committed: a step that waits for the one before measures the disk."""
+    """Wait until this step's checkpoint is committed: a step that waits for the one before would measure the disk."""
     while step > 0 and not any(folder.glob(f"step-{step:08d}/gen-*/{MANIFEST}")):
         time.sleep(0.05)
 
@@ -114,7 +116,7 @@ def _wait_for_disk(folder: Path, step: int) -> None:
 def _ours(
     model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, size: Size, *, pause_s: float
 ) -> tuple[float, float]:
-    """(median of the warm ones, the first) seconds by which a step with a checkpoint is longer."""
+    """Return (median of the warm ones, the first) seconds by which a step with a checkpoint is longer."""
     os.environ["MUSTER_CHECKPOINT_DIR"] = str(folder)
     run = train.start(model, optimizer, checkpoint_every=2, keep=1)
     stalls_s: list[float] = []
@@ -127,5 +129,5 @@ def _ours(
         time.sleep(pause_s if step % 2 == 0 else size.step_s)
         ended = time.perf_counter()
     run.finish()
-    del os.environ["MUSTER_CHECKPOINT_DIR"]  # who measures next keeps nothing there
+    del os.environ["MUSTER_CHECKPOINT_DIR"]  # the next measurement must store nothing there
     return statistics.median(stalls_s[WARM:]), stalls_s[0]

@@ -20,7 +20,9 @@ SIZES: Final = Sizes(full=Size(seeds=100), smallest=Size(seeds=2))
 
 
 def measure(size: Size) -> Groups:
-    """Where chance picks, as since the first of these figures, and as it is by default: a quarter by the planner."""
+    """Measure with random choices, as since the first of these figures, and by default: the planner in one world of
+    four.
+    """
     yield [_figure("simulation", "chance", 150_000, size.seeds)]
     yield [_figure("simulation, the planner in one world of four", "mixed", 50_000, size.seeds)]
 
@@ -32,7 +34,7 @@ def _figure(name: str, scheduler: str, bar: float, seeds: int) -> Figure:
     wall_s = time.clock_gettime(time.CLOCK_MONOTONIC) - before
     found = re.search(r"([0-9,]+) events, .* ([0-9,]+) events/s", answer.stdout)
     if found is None:
-        message = f"the simulator said no figure: {answer.stdout[-200:]}"
+        message = f"the simulator printed no figure: {answer.stdout[-200:]}"
         raise ValueError(message)
     events, rate = (float(text.replace(",", "")) for text in found.groups())
     peers = {"over the whole process /s": events / wall_s}

@@ -1,8 +1,8 @@
-"""Every suite at its smallest size, each in a process of its own: do the benchmarks still work?
+"""Every suite at its smallest size, each in a process of its own, which checks that the benchmarks still work.
 
-A benchmark that hangs or raises is found by the change that broke it, and not by the next who measures. No bar is
+A benchmark that hangs or raises is found by the change that broke it, and not by the next measurement. No bar is
 judged, so a busy machine changes nothing; a suite is stopped only long after it should have ended, and its size is
-held by CPU time, which other programs do not lengthen.
+bounded by CPU time, which other programs do not lengthen.
 """
 
 import json
@@ -22,18 +22,18 @@ from benchmarks.figures import SKIPPED, Figure
 from benchmarks.suites import SUITES
 
 LIMIT_S: Final = 20.0
-"""What a suite may take on two cores that do nothing else."""
+"""Time limit of a suite on two cores that do nothing else."""
 LIMIT_CPU_S: Final = 3 * LIMIT_S
-"""Of both cores, and half as much again: where a machine is shared, the same work costs more CPU time."""
+"""CPU limit of both cores, and half as much again: on a shared machine, the same work costs more CPU time."""
 HANGS_AFTER_S: Final = 240.0
 """Many times ``LIMIT_S``, since the machine may be shared."""
 FIXED_KEYS: Final = ("name", "value", "unit", "bar", "better", "holds", "peers")
-"""Of each row of a result; other programs read them."""
+"""Keys of each row of a result; other programs read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How one suite ended. ``fault``: None where it worked. ``skipped``: what it says of parts without hardware."""
+    """Result of one suite. ``fault``: None if it worked. ``skipped``: its messages about parts without hardware."""
 
     name: str
     seconds: float
@@ -84,13 +84,13 @@ def _try(name: str, command: list[str], hangs_after_s: float = HANGS_AFTER_S) ->
 
 
 def _cpu_of_children_s() -> float:
-    """Return that of all processes that ended and were waited for, and of theirs."""
+    """Return the CPU time of all processes that ended and were waited for, and of their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def without_bar(figure: Figure) -> Figure:
-    """Return the figure without its promise, which is one of the full size."""
+    """Return the figure without its bar, which is one of the full size."""
     return replace(figure, bar=None)
 
 

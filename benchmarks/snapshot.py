@@ -1,6 +1,7 @@
-"""All that one cycle of the scheduler is asked, from PostgreSQL to arrays: 100,000 GPUs, of which gangs hold 40,000.
+"""All reads of one cycle of the scheduler, from PostgreSQL to arrays: 100,000 GPUs, of which gangs have 40,000.
 
-Asked in a process of its own, whose memory is told too. By the CPU time of that process, and its backend's beside it.
+They run in a process of its own, whose memory is measured too. The figure is the CPU time of that process; its peers
+have its backend's.
 """
 
 import json
@@ -44,7 +45,9 @@ MOVES = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``gangs``: that hold GPUs, each ``nodes_a_gang`` hosts; ``times``: that a cycle asks, the first not counted."""
+    """Size of the benchmark. ``gangs``: with GPUs, each ``nodes_a_gang`` hosts; ``times``: cycles, the first not
+    counted.
+    """
 
     gpus: int
     gangs: int
@@ -102,7 +105,7 @@ def _fill(url: str, folder: Path, size: Size) -> None:
 
 
 def ask(url: str, size: Size) -> dict[str, float]:
-    """In this process: what a cycle costs. The first makes plans, compiles statements and knows no node yet: beside."""
+    """Measure a cycle in this process. The first, which makes plans and compiles statements, is a peer."""
     engine = make_engine(url, limits=NO_LIMITS)
     units = UnitOfWorkFactory(engine)
     own_ms, backend_ms, wall_ms, array_ms, num_gangs = [], [], [], [], 0

@@ -20,7 +20,7 @@ SEED: Final = int(os.environ.get("SOAK_SEED", "1"))
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``minutes`` None: a few steps on the smallest stack, without a fault."""
+    """Size of the benchmark. ``minutes`` None: a few steps on the smallest stack, without a fault."""
 
     minutes: float | None
 
@@ -29,7 +29,7 @@ SIZES: Final = Sizes(full=Size(float(os.environ.get("SOAK_MINUTES", "30"))), sma
 
 
 def measure(size: Size) -> Groups:
-    """Raises RuntimeError where something other than the ratio did not hold: then there is nothing to measure."""
+    """Measure. Raises RuntimeError if something other than the ratio did not hold: then there is nothing to measure."""
     with tempfile.TemporaryDirectory(prefix="muster-soak-") as name:
         folder = Path(name)
         folder.chmod(0o711)

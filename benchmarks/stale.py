@@ -1,4 +1,4 @@
-"""Which results of `results/` no longer say what their benchmark measures: ``make bench-stale``.
+"""Results of `results/` that no longer match what their benchmark measures: ``make bench-stale``.
 
 A result is stale when a file of its own benchmark changed since the commit at which it was measured: the suite's
 modules and all modules of `benchmarks` that these import, at any depth, also inside functions. What only stores or
@@ -50,7 +50,7 @@ def why_stale(name: str, root: Path) -> str | None:
     """Return why the suite's result is stale; None where it is not."""
     path = runs.run_path(name, root / PACKAGE / "results")
     if not path.exists():
-        return "no commit is recorded beside it"
+        return "no commit is recorded for it"
     commit = json.loads(path.read_text(encoding="utf-8"))["commit"]
     if commit is None or runs.git("cat-file", "-e", f"{commit}^{{commit}}", root=root) is None:
         return f"its commit {commit} is not in this repository"

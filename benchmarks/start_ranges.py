@@ -1,7 +1,7 @@
-"""How many of the jobs that wait start within the range that they were told, which is meant to hold eight in ten.
+"""Share of the pending jobs that start within their forecast range, which should hold for eight in ten.
 
-Traces by three laws are played by the planner; once all jobs say a wall time of one to three times their duration, and
-once every second one says none; and once of those the past is known of all, by runs of others that took as long, some
+The planner plays traces by three laws. In one run all jobs state a wall time of one to three times their duration; in
+the next every second one states none; and in a third these have a known history, of other runs that took as long, some
 less and some more (``scheduler.forecast.history``).
 """
 
@@ -20,14 +20,14 @@ from simulator.traces.starts import Told, starts_told
 NUM_NODES, GPUS_PER_NODE, SEED = 24, 8, 1
 LONGEST_WALL = 3.0
 SHARES = (1.0, 0.5)
-"""Of the jobs, how many say a wall time."""
+"""Shares of the jobs that state a wall time."""
 NUM_RUNS, SPREAD = 15, 0.5
-"""Of others like it, and the standard deviation of the logarithm of how long they took."""
+"""Number of other runs like it, and the standard deviation of the logarithm of their times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``jobs``: of each trace."""
+    """Size of the benchmark. ``jobs``: of each trace."""
 
     laws: tuple[str, ...]
     jobs: int
@@ -62,7 +62,7 @@ def _told(law: str, num_jobs: int, share: float, *, has_past: bool = False) -> l
 
 
 def _predicted_s(job: TraceJob, chance: Random) -> float | None:
-    """The job's own run is one of as many more, drawn alike."""
+    """Return the expected time; the job's own run is one of as many more, drawn alike."""
     typical_s = job.duration_s / chance.lognormvariate(0, SPREAD)
     return predicted_s([typical_s * chance.lognormvariate(0, SPREAD) for _ in range(NUM_RUNS)], DEFAULT_POLICY)
 

@@ -29,7 +29,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),
 }
-"""Name → the modules. Each has ``measure(size)`` and, beside it, ``SIZES``."""
+"""Name → the modules. Each has ``measure(size)`` and ``SIZES``."""
 SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})
 """These modules are measured ``SHORT_TIMES`` times: each run ends before a shared machine changes its speed."""
 SHORT_TIMES: Final = 3

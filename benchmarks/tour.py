@@ -18,7 +18,7 @@ from muster.ports import free_port
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``is_whole``: or the tour's first step alone, on the smallest stack."""
+    """Size of the benchmark. ``is_whole``: else the tour's first step alone, on the smallest stack."""
 
     tours: int
     is_whole: bool
@@ -30,7 +30,7 @@ SIZES: Final = Sizes(
 
 
 def measure(size: Size) -> Groups:
-    """Raises RuntimeError where a tour does not hold: then there is nothing to measure."""
+    """Measure. Raises RuntimeError if a tour does not hold: then there is nothing to measure."""
     tours = [_tour(number, size) for number in range(size.tours)]
     figures = []
     for name, one in tours[0].items():

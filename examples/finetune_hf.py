@@ -2,12 +2,12 @@
 
     muster job submit -f --gpus 2 -- examples/finetune_hf.py --layout fsdp
 
-The matrices that came with the model stay as they are; what is learnt lies beside them, and in the head. The model
-here is a tiny Llama made from its config, so that nothing is fetched, and its text is the project's licence, byte by
-byte: ``AutoModelForCausalLM.from_pretrained(folder)`` and the tokenizer beside it take their places.
+The model's own matrices stay as they are; new matrices next to them, and the head, are learnt. The model here is a tiny
+Llama made from its config, so that nothing is fetched, and its text is the project's licence, byte by byte. For a real
+one, use ``AutoModelForCausalLM.from_pretrained(folder)`` and its tokenizer instead.
 """
 
-from muster import train  # first: it hears a stop while the rest is imported
+from muster import train  # first: it handles a stop while the rest is imported
 
 # isort: split
 import argparse
@@ -44,7 +44,7 @@ TINY = LlamaConfig(
 
 
 class Lora(nn.Module):
-    """A frozen linear layer and, beside it, a product of two thin ones that is learnt (arXiv 2106.09685)."""
+    """A frozen linear layer, plus a product of two thin ones that is learnt (arXiv 2106.09685)."""
 
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def adapt(model: PreTrainedModel, rank: int) -> None:
 
 
 def own_device() -> torch.device:
-    """This rank's GPU among those of its host; the CPU where there is none."""
+    """Return this rank's GPU among its host's; the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     several_gpus = torch.cuda.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1
     parser.add_argument("--layout", choices=("ddp", "fsdp"), default="fsdp" if several_gpus else "ddp")
-    parser.add_argument("--rank", type=int, default=8, help="of what is learnt beside each matrix")
+    parser.add_argument("--rank", type=int, default=8, help="of the learnt product at each matrix")
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=8, help="samples a rank")

@@ -1,4 +1,4 @@
-"""The smallest gang: each rank adds its number over gloo, checks the sum, and says so.
+"""The smallest gang: each rank adds its number over gloo, checks the sum, and prints the result.
 
 Run by Muster, or by hand: ``torchrun --nproc-per-node 2 examples/hello_ranks.py``.
 """

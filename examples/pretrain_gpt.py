@@ -3,11 +3,11 @@
     muster job submit -f --gpus 2 -- examples/pretrain_gpt.py --layout fsdp
     muster job submit -f --gpus 4 -- examples/pretrain_gpt.py --layout fsdp --tensor 2
 
-The losses of all layouts are those of one process. A checkpoint of one layout goes on in any other, on any number of
-ranks. On the CPU over gloo and on GPUs over NCCL it is the same program.
+The losses of all layouts equal the losses of one process. A checkpoint of one layout continues in any other, on any
+number of ranks. On the CPU over gloo and on GPUs over NCCL it is the same program.
 """
 
-from muster import train  # first: it hears a stop while the rest is imported
+from muster import train  # first: it handles a stop while the rest is imported
 
 # isort: split
 import argparse
@@ -50,7 +50,7 @@ class Shape:
 
 
 def corpus(num_sums: int = 4000) -> torch.Tensor:
-    """Sums of two numbers, "7+35=42;": made up here, always the same."""
+    """Return sums of two numbers, "7+35=42;": made up here, always the same."""
     chance = torch.Generator().manual_seed(11)
     pairs = torch.randint(0, 60, (num_sums, 2), generator=chance).tolist()
     text = "".join(f"{first}+{second}={first + second};" for first, second in pairs)
@@ -136,9 +136,9 @@ class Gpt(nn.Module):
 
 
 def cut_in_tensors(model: Gpt, mesh: DeviceMesh) -> None:
-    """Heads and hidden units over the ranks of ``mesh``; between them the sequence; the loss over the vocabulary.
+    """Cut heads and hidden units over the ranks of ``mesh``; between them the sequence; the loss over the vocabulary.
 
-    Every parameter lies on this mesh, the norms' too: so one mesh serves for clipping.
+    Every parameter is on this mesh, the norms' too: so one mesh serves for clipping.
     """
     between = {
         "attention_norm": SequenceParallel(),
@@ -169,7 +169,7 @@ def shard(model: Gpt, mesh: DeviceMesh, *, is_bf16: bool) -> None:
 
 
 def laid_out(model: Gpt, options: argparse.Namespace) -> DeviceMesh | None:
-    """Lay the model out as asked. Returns the ranks that read different samples; None: all of them, or DDP's."""
+    """Shard the model as requested. Returns the ranks that read different samples; None: all of them, or DDP's."""
     if options.layout == "ddp":
         return None
     mesh = train.mesh(copies=options.copies, shards=-1, tensor=options.tensor)
@@ -182,7 +182,7 @@ def laid_out(model: Gpt, options: argparse.Namespace) -> DeviceMesh | None:
 
 
 def work_of(model: Gpt, shape: Shape, *, recomputes: bool) -> train.Work:
-    """What a token costs, for the run's MFU: all matrices but the embedding, which is looked up."""
+    """Return the cost of a token, for the run's MFU: all matrices but the embedding, which is looked up."""
     params = sum(weight.numel() for weight in model.parameters() if weight.ndim > 1) - model.embedding.weight.numel()
     counted = train.ModelShape(params, shape.layers, shape.heads, shape.head_dim, shape.context)
     return train.Work(counted, recompute=train.Recompute.FULL if recomputes else train.Recompute.NONE)
@@ -190,7 +190,7 @@ def work_of(model: Gpt, shape: Shape, *, recomputes: bool) -> train.Work:
 
 @contextlib.contextmanager
 def loss_cut(*, is_cut: bool) -> Iterator[None]:
-    """The softmax over a vocabulary of which each rank has a part, without gathering it."""
+    """Compute the softmax over a vocabulary of which each rank has a part, without gathering it."""
     with loss_parallel() if is_cut else contextlib.nullcontext():
         yield
 

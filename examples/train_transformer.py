@@ -2,10 +2,10 @@
 
     muster job submit -f --gpus 2 -- examples/train_transformer.py --steps 200
 
-Kill anything while it runs: it goes on at the exact next step, and the loss comes out the same bit for bit.
+Kill anything while it runs: it continues at the exact next step, and the loss is the same bit for bit.
 """
 
-from muster import train  # first: it hears a stop while the rest is imported
+from muster import train  # first: it handles a stop while the rest is imported
 
 # isort: split
 import argparse
@@ -24,7 +24,7 @@ ENDINGS = ("before dawn", "without a word", "under load", "once and only once", 
 
 
 def corpus(num_sentences: int = 900) -> str:
-    """About 45 kB, always the same."""
+    """Return about 45 kB of text, always the same."""
     chance = random.Random(7)  # noqa: S311  # a text that must repeat
     sentences = (
         f"{chance.choice(SUBJECTS)} {chance.choice(VERBS)} {chance.choice(OBJECTS)} {chance.choice(ENDINGS)}."

@@ -1,12 +1,12 @@
-"""Image classification by DDP under Muster: a small ResNet tells shapes apart in pictures that are drawn here.
+"""Image classification by DDP under Muster: a small ResNet distinguishes shapes in pictures that are drawn here.
 
     muster job submit -f --gpus 2 -- examples/train_vision.py
 
-Warm-up and cosine of the learning rate go on where they were, and so do each rank's random numbers, from which it
+Warm-up and cosine of the learning rate continue where they were, and so do each rank's random numbers, from which it
 augments its pictures: a resumed run equals an undisturbed one bit for bit on the CPU at the same number of ranks.
 """
 
-from muster import train  # first: it hears a stop while the rest is imported
+from muster import train  # first: it handles a stop while the rest is imported
 
 # isort: split
 import argparse
@@ -28,7 +28,7 @@ NOISE, MOST_SHIFT = 0.1, 2
 
 
 def drawn(num_images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noisy pictures of one shape each, of any size, place, turn and two colours; and which shape it is."""
+    """Return noisy pictures of one shape each, of any size, place, turn and two colours; and which shape it is."""
     chance = torch.Generator().manual_seed(seed)
 
     def between(low: float, high: float, *size: int) -> torch.Tensor:
@@ -53,7 +53,7 @@ def drawn(num_images: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def augmented(images: torch.Tensor) -> torch.Tensor:
-    """Mirrored, shifted, lighter or darker: by this rank's own random numbers, which a resume puts back."""
+    """Return them mirrored, shifted, lighter or darker: by this rank's own random numbers, which a resume restores."""
     num_images = len(images)
     is_mirrored = torch.rand(num_images, 1, 1, 1) < 0.5
     images = torch.where(is_mirrored, images.flip(-1), images) * (0.8 + 0.4 * torch.rand(num_images, 1, 1, 1))
@@ -62,16 +62,16 @@ def augmented(images: torch.Tensor) -> torch.Tensor:
 
 
 def group_norm(width: int) -> nn.Module:
-    """Of each picture by itself: so it is the same however few pictures a rank has, and on any number of ranks."""
+    """Return a norm of each picture by itself: it is the same with any number of pictures a rank, and of ranks."""
     return nn.GroupNorm(width // 4, width)
 
 
-# BatchNorm by itself would have statistics of each rank's own few pictures; SyncBatchNorm has those of all, on GPUs.
+# BatchNorm has statistics of each rank's own few pictures; SyncBatchNorm has them of all pictures, on GPUs.
 NORMS: dict[str, Callable[[int], nn.Module]] = {"group": group_norm, "sync-batch": nn.SyncBatchNorm}
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut (arXiv 1512.03385): half as high and wide, ``width`` channels deep."""
+    """Two convolutions with a shortcut (arXiv 1512.03385): half as high and wide, ``width`` channels deep."""
 
     def __init__(self, before: int, width: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class ResNet(nn.Module):
 
 
 def own_device() -> torch.device:
-    """This rank's GPU among those of its host; the CPU where there is none."""
+    """Return this rank's GPU among its host's; the CPU if there is none."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -108,12 +108,12 @@ def own_device() -> torch.device:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """Convolutions and products in bf16 where the device computes in it; it needs no gradient scaler."""
+    """Compute convolutions and products in bf16 if the device supports it; it needs no gradient scaler."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" and torch.cuda.is_bf16_supported())
 
 
 def accuracy(model: nn.Module, run: train.Run, device: torch.device) -> float:
-    """On pictures that nobody trained on: each rank looks at its share, and all add up."""
+    """Return the accuracy on pictures that were not trained on: each rank evaluates its share, and all add up."""
     images, labels = (each[run.rank :: run.world_size].to(device) for each in drawn(NUM_HELD_OUT, seed=2))
     model.eval()
     with torch.inference_mode(), autocast(device):
@@ -169,7 +169,7 @@ def main() -> None:
         print(f"step {step + 1} {loss.item()!r}", flush=True)
     share = accuracy(model, run, device)
     if run.rank == 0:
-        print(f"accuracy {share:.3f} on {NUM_HELD_OUT} pictures that nobody trained on", flush=True)
+        print(f"accuracy {share:.3f} on {NUM_HELD_OUT} pictures that were not trained on", flush=True)
     run.finish()
 
 

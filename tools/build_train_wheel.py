@@ -23,7 +23,7 @@ EXTRAS = {"s3": "boto3>=1.40,<2", "encryption": "cryptography>=42"}
 
 
 def build(folder: Path) -> Path:
-    """Returns the wheel's path."""
+    """Build the wheel and return its path."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name = f"muster_train-{project['version']}"
     metadata = f"{name}.dist-info"

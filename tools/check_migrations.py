@@ -1,4 +1,4 @@
-"""The migrations go up, down to nothing and up again, and then hold what the models say, on a server of our own.
+"""Check that the migrations go up, down to nothing and up again, and then match the models, on a server of our own.
 
 Run as ``python -m tools.check_migrations``; exits 1 with the differences.
 """
@@ -48,7 +48,7 @@ _LEFT_OVER: Final = text(
 
 
 def schema_of(url: str) -> set[str]:
-    """Every column, constraint and index, one line each."""
+    """Return every column, constraint and index, one line each."""
     engine = make_engine(url, limits=NO_LIMITS)
     try:
         with engine.connect() as connection:
@@ -59,7 +59,7 @@ def schema_of(url: str) -> set[str]:
 
 
 def left_over(url: str) -> set[str]:
-    """What a full downgrade should have removed and did not."""
+    """Return the names that a full downgrade should have removed and did not."""
     engine = make_engine(url, limits=NO_LIMITS)
     try:
         with engine.connect() as connection:
@@ -78,11 +78,11 @@ def create_from_models(url: str) -> None:
 
 
 def faults_between(migrated_url: str, modelled_url: str) -> list[str]:
-    """Each way in which migrations and models disagree, in words. Both databases must be empty."""
+    """Return each disagreement of migrations and models as text. Both databases must be empty."""
     migrate.upgrade(migrated_url)
     first = schema_of(migrated_url)
     migrate.downgrade(migrated_url, migrate.BASE)
-    faults = [f"left over after the way down: {name}" for name in sorted(left_over(migrated_url))]
+    faults = [f"left over after the downgrade: {name}" for name in sorted(left_over(migrated_url))]
     migrate.upgrade(migrated_url)
     migrated = schema_of(migrated_url)
     if migrated != first:

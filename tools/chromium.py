@@ -1,11 +1,11 @@
-"""Where this machine has a Chromium, and how it is started for pages of our own: nothing is downloaded by it."""
+"""Chromium of this machine, and its arguments for our own pages: it downloads nothing."""
 
 import os
 import shutil
 from typing import Final
 
 VARIABLE: Final = "CHROMIUM"
-"""Without our prefix: a process of ours refuses a setting that it does not know."""
+"""Variable without our prefix, because our processes refuse an unknown setting."""
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _ARGUMENTS: Final = (
     "--disable-background-networking",
@@ -16,11 +16,11 @@ _ARGUMENTS: Final = (
 
 
 def executable() -> str | None:
-    """The browser that the environment names, or the first that the path has."""
+    """Return the browser that the environment names, or the first on the path."""
     named = os.environ.get(VARIABLE)
     return named or next((found for found in map(shutil.which, NAMES) if found is not None), None)
 
 
 def arguments() -> list[str]:
-    """Nothing beyond this machine is reached. Root has no sandbox to start it in."""
+    """Return arguments by which it reaches nothing beyond this machine. Root has no sandbox to start it in."""
     return [*_ARGUMENTS, "--no-sandbox"] if os.geteuid() == 0 else list(_ARGUMENTS)

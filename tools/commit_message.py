@@ -23,7 +23,7 @@ SCISSORS: Final = "# ------------------------ >8 ------------------------"
 NOT_IMPERATIVE: Final = re.compile(
     r"(?:\w+(?:ed|ing)|adds|fixes|makes|removes|changes|moves|updates|uses|the|a|an)", re.IGNORECASE
 )
-"""First words that begin no request. Some verbs end alike: they are listed beside."""
+"""First words that begin no request. Some verbs end alike: ``IMPERATIVE`` lists them."""
 IMPERATIVE: Final = frozenset(
     {"bring", "feed", "embed", "need", "ping", "seed", "shed", "speed", "string", "bed", "exceed"}
 )

@@ -1,8 +1,8 @@
 """The scripts and fonts that the console serves: fetched by the lock in `console/`, copied to `console/static/vendor/`.
 
-Standard library only, as set-up is. The user's own npm configuration says from where; the lock says what, by hash. None
-of it is kept in git, and nothing depends on it: without, pages work by plain forms, in the system's fonts, with tables
-instead of charts.
+Standard library only, as set-up is. The user's own npm configuration names the registry; the lock names the files, by
+hash. None of it is kept in git, and nothing depends on it: without, pages work by plain forms, in the system's fonts,
+with tables instead of charts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 MANIFEST = "manifest.json"
 COPIED = ("package.json", "package-lock.json", ".npmrc")
 OLDEST_NPM = 7  # reads locks of version 3
-# A machine without a way to the registry is told so within seconds; the defaults take minutes.
+# A machine without access to the registry fails within seconds; the defaults take minutes.
 NPM_OPTIONS = (
     "--include=dev",  # NODE_ENV=production, in a user's environment, would leave the tests' tools out
     "--loglevel=error",
@@ -31,7 +31,7 @@ NPM_OPTIONS = (
 
 
 class AssetsError(Exception):
-    """Why the files could not be had, in a few words."""
+    """Reason why the files could not be fetched, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ ASSETS = (
 
 @dataclass(frozen=True)
 class AssetFolders:
-    """Where the lock stands, where npm installs, and what is served."""
+    """Folders of the lock, of npm's installation, and of the served files."""
 
     console: Path
     work: Path
@@ -94,30 +94,30 @@ class AssetFolders:
 
     @property
     def refusal(self) -> Path:
-        """Holds the digest of what could not be had the last time."""
+        """The file with the digest of the lock that could not be installed the last time."""
         return self.work / "unavailable"
 
 
 def set_up_assets(
     folders: AssetFolders, python: str, variables: Mapping[str, str], requirement: str, *, is_asked: bool
 ) -> str | None:
-    """Brings the served files to what the lock says; returns what there is to say, None where nothing was done.
+    """Bring the served files to what the lock names; return a message, or None if nothing was done.
 
-    `python`: of the environment, which gets npm as a wheel where the system has none. What could not be had is tried
-    again when it is asked for, or the lock has changed: a machine without a registry must not wait at every set-up.
+    `python`: of the environment, which gets npm as a wheel if the system has none. Files that could not be fetched are
+    tried again on request, or after the lock has changed: a machine without a registry must not wait at every set-up.
     """
     wanted = digest(folders)
     if is_current(folders, wanted):
         return None
     if not is_asked and folders.refusal.exists() and folders.refusal.read_text() == wanted:
-        return _without("could not be had the last time")
+        return _without("could not be fetched the last time")
     try:
         install(folders, npm_command(folders, python, variables, requirement), variables)
         copy_served(folders, wanted)
     except (AssetsError, OSError) as error:
         folders.work.mkdir(parents=True, exist_ok=True)
         folders.refusal.write_text(wanted)
-        return _without(f"could not be had: {error}")
+        return _without(f"could not be fetched: {error}")
     folders.refusal.unlink(missing_ok=True)
     return f"the console's scripts and fonts are in place ({len(ASSETS)} files)"
 
@@ -130,13 +130,13 @@ def _without(why: str) -> str:
 
 
 def digest(folders: AssetFolders) -> str:
-    """Changes when another set of files is wanted."""
+    """Return a hash that changes when another set of files is needed."""
     lock = (folders.console / "package-lock.json").read_bytes()
     return hashlib.sha256(lock + repr(ASSETS).encode()).hexdigest()
 
 
 def is_current(folders: AssetFolders, wanted: str) -> bool:
-    """Whether every file is there, byte for byte as it was copied."""
+    """Return whether every file is there, byte for byte as it was copied."""
     try:
         manifest = json.loads((folders.vendor / MANIFEST).read_text())
         return (
@@ -149,9 +149,9 @@ def is_current(folders: AssetFolders, wanted: str) -> bool:
 
 
 def npm_command(folders: AssetFolders, python: str, variables: Mapping[str, str], requirement: str) -> list[str]:
-    """The system's npm, or that of the wheel, which is installed only where there is no other.
+    """Return the system's npm, or the wheel's, which is installed only if there is no other.
 
-    Raises AssetsError: neither is to be had.
+    Raises AssetsError: neither is available.
     """
     system = shutil.which("npm", path=variables.get("PATH"))
     if system is not None and _is_usable([system], variables):
@@ -168,14 +168,14 @@ def npm_command(folders: AssetFolders, python: str, variables: Mapping[str, str]
 
 
 def _is_usable(npm: list[str], variables: Mapping[str, str]) -> bool:
-    """An npm without its node, or one that is too old to read the lock, is none."""
+    """Return whether npm works: one without its node, or too old to read the lock, does not."""
     told = subprocess.run([*npm, "--version"], env=dict(variables), check=False, capture_output=True, text=True)
     major = told.stdout.strip().split(".")[0]
     return told.returncode == 0 and major.isdigit() and int(major) >= OLDEST_NPM
 
 
 def install(folders: AssetFolders, npm: list[str], variables: Mapping[str, str]) -> None:
-    """`npm ci`, which removes what an earlier lock brought and refuses what has another hash than the lock says."""
+    """Run `npm ci`, which removes what an earlier lock brought and refuses a file with another hash than the lock's."""
     folders.work.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         shutil.copyfile(folders.console / name, folders.work / name)
@@ -183,18 +183,18 @@ def install(folders: AssetFolders, npm: list[str], variables: Mapping[str, str])
         [*npm, "ci", *NPM_OPTIONS], cwd=folders.work, env=dict(variables), check=False, capture_output=True, text=True
     )
     if ended.returncode != 0:
-        raise AssetsError(f"npm said: {reason(ended.stderr)}")
+        raise AssetsError(f"npm reported: {reason(ended.stderr)}")
 
 
 def reason(told: str) -> str:
-    """The line of npm's error that names it: what comes before are codes, what follows is where its log lies."""
+    """Return the line of npm's error that names it: earlier lines are codes, later ones name its log."""
     lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in told.splitlines()]
     words = [line for line in lines if line and not line.startswith(("code ", "errno ", "syscall ", "npm warn"))]
     return words[0][:200] if words else "nothing"
 
 
 def copy_served(folders: AssetFolders, wanted: str) -> None:
-    """Whole or not at all: a new folder takes the old one's place once every file and its licences are in it."""
+    """Copy them whole or not at all: a new folder replaces the old one after every file and its licences are in it."""
     fresh = folders.vendor.with_name("vendor.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""``make detector-reference``: writes docs/reference/detectors.md, every rule by which signals become findings.
+"""Writer of docs/reference/detectors.md (``make detector-reference``): every rule by which signals become findings.
 
 Run as ``python -m tools.detector_reference``, with ``--check`` to hold the page to the registry. All words stand with
 the rules, in ``health/detectors``.
@@ -56,7 +56,7 @@ SECTIONS: Final = {
 
 
 def written() -> str:
-    """The page."""
+    """Return the page."""
     return "".join((HEAD, *(part for tells, words in SECTIONS.items() for part in _section(tells, words))))
 
 

@@ -28,7 +28,9 @@ ITSELF: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Conftest:
-    """``words``: of each top-level name, the words of its text; ``imports``: the module of each imported name."""
+    """A ``conftest.py``. ``words``: for each top-level name, the words of its text; ``imports``: each
+    import's module.
+    """
 
     module: str
     words: Mapping[str, AbstractSet[str]]
@@ -69,7 +71,7 @@ def add_fixtures(root: Path, graph: ImportGraph) -> ImportGraph:
 
 
 def _needed(used: list[Conftest], words: AbstractSet[str], by_module: Mapping[str, Conftest]) -> set[str]:
-    """Return the modules that are needed: of the files that are used, and of those that these take names from."""
+    """Return the modules that are needed: the used files, and the modules from which these take names."""
     waiting, seen, needed = list(used), set[str](), set[str]()
     while waiting:
         one = waiting.pop(0)

@@ -1,11 +1,11 @@
-"""A page of the documents that a program writes: written anew, or held to what would be written."""
+"""A page of the documents that a program writes: written, or compared with the program's output."""
 
 import sys
 from pathlib import Path
 
 
 def write_or_check(page: Path, text: str, arguments: list[str], *, source: str, command: str) -> int:
-    """The exit code. With ``--check`` nothing is written, and it is 1 where the page is not ``text``."""
+    """Return the exit code. With ``--check`` nothing is written, and it is 1 if the page is not ``text``."""
     if "--check" not in arguments:
         page.write_text(text, encoding="utf-8")
     if page.exists() and page.read_text(encoding="utf-8") == text:

@@ -1,9 +1,9 @@
 """The graph of imports of the whole checkout: sources, tests, benchmarks, tools, examples.
 
-Modules are found in the tree: each top-level folder with Python files is a package. Four kinds of imports are told
-apart (`tools.import_statements.Kind`). An import runs the ``__init__`` of each package on its way, so the graph has an
-edge to these too. A package whose ``__init__`` only re-exports is transparent: ``from package import Name`` leads to
-the module that defines ``Name``, and from that ``__init__`` nothing else is reached.
+Modules are found in the tree: each top-level folder with Python files is a package. Four kinds of imports are
+distinguished (`tools.import_statements.Kind`). An import runs the ``__init__`` of each package on its path, so the
+graph has an edge to these too. A package whose ``__init__`` only re-exports is transparent: ``from package import
+Name`` leads to the module that defines ``Name``, and from that ``__init__`` nothing else is reached.
 
 ``python -m tools.import_graph`` prints sizes and circles; ``--importers FILE`` and ``--imports FILE`` print closures.
 """
@@ -33,7 +33,9 @@ AT_IMPORT: Final = frozenset({Kind.EAGER})
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """``on_the_way``: the imported module is the ``__init__`` of a package that is passed, and was not asked for."""
+    """Edge of the graph. ``on_the_way``: the imported module is the ``__init__`` of a package on the path, not the
+    target.
+    """
 
     importer: str
     imported: str
@@ -44,7 +46,7 @@ class Import:
 
 @dataclass(frozen=True)
 class ImportGraph:
-    """``paths``: each module's file, from the root of the checkout, by the module's name."""
+    """Graph of imports. ``paths``: each module's file, from the root of the checkout, by the module's name."""
 
     paths: Mapping[str, str]
     imports: tuple[Import, ...]
@@ -131,7 +133,7 @@ class _Resolver:
         self._exports = {module: self._exported(module) for module in transparent}
 
     def imports_of(self, module: str) -> Iterator[Import]:
-        """Yield the edges of one module; one edge for each statement's target, and those on its way."""
+        """Yield the edges of one module: one edge for each statement's target, and for the packages on its path."""
         for statement in self._sources[self._paths[module]].statements:
             target = self._target(module, statement)
             if target is None or (target == module and statement.kind is Kind.NAMED):
@@ -166,7 +168,7 @@ class _Resolver:
         return ".".join(part for part in (package, statement.module) if part)
 
     def _longest(self, name: str) -> str | None:
-        """Return the module of a dotted name, which may go on with what the module holds. A lone top is no module."""
+        """Return the module of a dotted name, which may continue with names in the module. A lone top is no module."""
         parts = name.split(".")
         for count in range(len(parts), 0, -1):
             known = ".".join(parts[:count])
@@ -175,7 +177,7 @@ class _Resolver:
         return None
 
     def _way(self, module: str, statement: Statement, target: str) -> set[str]:
-        """Return the packages whose ``__init__`` the import runs, but for those that the module lies in."""
+        """Return the packages whose ``__init__`` the import runs, except the packages that contain the module."""
         names = {target, self._longest(self._base(module, statement)) or target}
         passed = {package for name in names for package in (name, *_packages(name)) if package in self._paths}
         return {name for name in passed if self._is_package(name)} - {target, module, *_packages(module)}

@@ -29,7 +29,7 @@ RUN_MODULE: Final = re.compile(r"-m\s+([A-Za-z_][\w.]*)")
 
 
 class Kind(StrEnum):
-    """When an import runs: with its file, in a function, never (for types alone), or by a name in a string."""
+    """Time at which an import runs: with its file, in a function, never (for types alone), or by a name in a string."""
 
     EAGER = "eager"
     LAZY = "lazy"
@@ -52,14 +52,16 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``is_plain``: the file holds imports, ``__all__`` and documentation alone: a package that only re-exports."""
+    """Content of a file. ``is_plain``: it holds imports, ``__all__`` and documentation alone: a package that only
+    re-exports.
+    """
 
     statements: tuple[Statement, ...]
     is_plain: bool
 
 
 def python_files(root: Path) -> list[str]:
-    """Return the Python files of the checkout, tracked and new, without those that git ignores."""
+    """Return the Python files of the checkout, tracked and new, without files that git ignores."""
     try:
         listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
         names = sorted({name for name in listed.split("\0") if name})

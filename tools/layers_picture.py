@@ -1,4 +1,4 @@
-"""``make layers``: writes docs/pictures/layers.svg, the bird's-eye picture in ARCHITECTURE.md.
+"""Writer of docs/pictures/layers.svg (``make layers``), the bird's-eye picture in ARCHITECTURE.md.
 
 Run as ``python -m tools.layers_picture``. With ``--check`` nothing is written, and the exit is 1 where the file is not
 what docs/pictures/layers.json says. A test holds that file against the layers in .importlinter. The picture follows a
@@ -23,7 +23,7 @@ GAP: Final = 10
 BOX_HEIGHT: Final = 56
 TITLE_HEIGHT: Final = 30
 _CHARACTER_WIDTH: Final = 6.3
-"""Of the captions' font at 12 px, about: enough to break lines."""
+"""Width of a character of the captions' font at 12 px, about: enough to break lines."""
 _STYLE: Final = """\
   text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2933; }
   .module { font-family: ui-monospace, monospace; font-size: 13px; font-weight: 600; }

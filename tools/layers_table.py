@@ -1,4 +1,4 @@
-"""``make layers``: writes the table of import layers in ARCHITECTURE.md, from the contracts in .importlinter.
+"""Writer of the table of import layers in ARCHITECTURE.md (``make layers``), from the contracts in .importlinter.
 
 Run as ``python -m tools.layers_table``. With ``--check`` nothing is written, and the exit is 1 where the table is not
 what the contracts say. The table stands between two comments; what is around it is written by hand.
@@ -21,7 +21,7 @@ _MODULES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One contract of import-linter. ``layers``: from the top, each the modules that stand beside each other."""
+    """One contract of import-linter. ``layers``: from the top, each the modules at the same level."""
 
     name: str
     kind: str
@@ -80,7 +80,9 @@ def _code(modules: tuple[str, ...]) -> str:
 
 
 def _layers(text: str) -> Iterator[tuple[str, ...]]:
-    """A line is a layer; ``|`` and ``:`` part those beside each other; brackets mark an optional one."""
+    """Yield the layers: a line is a layer; ``|`` and ``:`` part modules at the same level; brackets mark an optional
+    one.
+    """
     for line in _lines(text):
         yield tuple(part.strip(" ()") for part in line.replace(":", "|").split("|"))
 
@@ -99,7 +101,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if page == text:
         return 0
-    sys.stderr.write("the layers in ARCHITECTURE.md are not those of .importlinter: run `make layers` and commit it.\n")
+    sys.stderr.write("the layers in ARCHITECTURE.md differ from .importlinter: run `make layers` and commit it.\n")
     return 1
 
 

@@ -1,7 +1,7 @@
-"""`make lock`: writes constraints.txt anew from the bounds in pyproject.toml.
+"""Writer of constraints.txt from the bounds in pyproject.toml (`make lock`).
 
-uv resolves for every platform and interpreter at once, which pip cannot; so this, and only this, needs uv. The versions
-already locked are kept where the bounds still allow them, unless UPGRADE=1 asks for the newest.
+uv resolves for every platform and interpreter at once, which pip cannot; so only this tool needs uv. Locked versions
+stay if the bounds still allow them, unless UPGRADE=1 requests the newest.
 """
 
 import os

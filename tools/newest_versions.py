@@ -1,6 +1,6 @@
 """`make newest`: the tests with the newest versions that pyproject.toml allows, in an environment that is thrown away.
 
-It tells whether the bounds still hold before a user's resolver does. Run by hand: its result depends on the day.
+It shows whether the bounds still hold before a user's resolver does. Run it by hand: its result depends on the day.
 """
 
 import os

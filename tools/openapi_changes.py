@@ -1,8 +1,8 @@
-"""What a new version of an OpenAPI document breaks for clients of the old one: pure, over two documents.
+"""Breaking changes of a new version of an OpenAPI document for clients of the old one: pure, over two documents.
 
-Answers may gain and inputs may loosen. An answer breaks by what is gone from it: an operation, a status, a field, a
-field's certainty (it was always there, it was never null), a word of an enumeration, a type. An input breaks by what is
-asked of it anew: a parameter or field that is required or gone, a word that is no longer taken, a type.
+Answers may gain and inputs may loosen. An answer breaks if it loses an operation, a status, a field, a field's
+certainty (it was always there, it was never null), a word of an enumeration, or a type. An input breaks by new demands:
+a parameter or field that is required or removed, a word that is no longer accepted, a type.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,9 @@ _DEEPEST: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """``operation``: such as ``GET /v1/jobs``. ``what``: the field or parameter. ``words``: what became of it."""
+    """One breaking change. ``operation``: such as ``GET /v1/jobs``. ``what``: the field or parameter. ``words``: the
+    change.
+    """
 
     operation: str
     what: str
@@ -28,7 +30,7 @@ class Break:
 
 
 def breaking_changes(old: Document, new: Document) -> list[Break]:
-    """Each once, in the order of the old document."""
+    """Return each breaking change once, in the order of the old document."""
     found: dict[Break, None] = {}
     for path, method, operation in _operations(old):
         name = f"{method.upper()} {path}"
@@ -42,7 +44,7 @@ def breaking_changes(old: Document, new: Document) -> list[Break]:
 
 
 def unnamed(breaks: list[Break], changelog: str) -> list[Break]:
-    """Those that no line of the changelog names with "Breaking", the operation and the last part of what broke."""
+    """Return the breaks without a changelog line that has "Breaking", the operation and the last part of what broke."""
     lines = [line for line in _paragraphs(changelog) if "breaking" in line.lower()]
     return [one for one in breaks if not any(_names(line, one) for line in lines)]
 
@@ -52,7 +54,7 @@ def _names(line: str, one: Break) -> bool:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """A list's entry with its continuation lines, as one."""
+    """Yield a list's entry with its continuation lines, as one."""
     entry = ""
     for line in text.splitlines():
         if line.startswith("  ") and entry:
@@ -152,7 +154,7 @@ def _of_input(pair: _Pair, before: Schema, after: Schema, at: str, depth: int = 
 
 
 def _of_kinds(promised: set[str], given: set[str], at: str, *, is_answer: bool) -> Iterator[tuple[str, str]]:
-    """``given`` must lie within ``promised``; where nothing is promised, anything may come."""
+    """Yield a break if ``given`` is not within ``promised``; without ``promised``, any type is allowed."""
     if promised and (beyond := given - promised):
         kinds = ", ".join(sorted(beyond))
         yield at, f"may be {kinds} now" if is_answer else f"may no longer be {kinds}"
@@ -179,7 +181,7 @@ def _resolved(document: Document, schema: Schema) -> Schema:
 
 
 def _branches(document: Document, schema: Schema) -> Iterator[Schema]:
-    """The schema itself, or each of its alternatives."""
+    """Yield the schema itself, or each of its alternatives."""
     schema = _resolved(document, schema)
     alternatives = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if not alternatives:
@@ -189,7 +191,7 @@ def _branches(document: Document, schema: Schema) -> Iterator[Schema]:
 
 
 def _kinds(document: Document, schema: Schema) -> set[str]:
-    """The JSON types it may be; none where it may be anything."""
+    """Return the JSON types that it may be; none if it may be anything."""
     kinds: set[str] = set()
     for branch in _branches(document, schema):
         named = branch.get("type")

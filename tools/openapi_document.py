@@ -1,7 +1,7 @@
-"""``make openapi``: writes docs/openapi.json, what the API of this checkout says of itself.
+"""Writer of docs/openapi.json (``make openapi``), the description of the API of this checkout.
 
-Run as ``python -m tools.openapi_document``. With ``--check`` nothing is written, and the exit is 1 where the file is
-not what the code says, or where something that clients stand on is broken and CHANGELOG.md does not name it.
+Run as ``python -m tools.openapi_document``. With ``--check`` nothing is written, and the exit code is 1 if the file
+differs from the code, or if a change breaks clients and CHANGELOG.md does not name it.
 """
 
 import json
@@ -23,26 +23,26 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DOCUMENT: Final = ROOT / "docs" / "openapi.json"
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 VERSIONS_COMPARED: Final = 5
-"""How far back in the history of the file: a commit that breaks something is the newest in CI already."""
+"""Number of versions of the file that are compared: a commit with a break is the newest in CI already."""
 
 Document = dict[str, Any]
 
 
 def described() -> Document:
-    """The document of the code as it stands. No database is asked."""
+    """Return the document of the code as it stands. No database is queried."""
     units = UnitOfWorkFactory(create_engine("postgresql+psycopg://"))
     return create_inner_app(AppDependencies(units=units, secret_key=b"never used" * 4)).openapi()
 
 
 def written(document: Document) -> str:
-    """As it stands in the file: sorted, so that a difference shows what changed and nothing else."""
+    """Return the text of the file: sorted, so that a difference shows what changed and nothing else."""
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def committed_versions(*, limit: int = VERSIONS_COMPARED) -> list[Document]:
-    """The newest versions of the file in the history, the newest first; none where there is no history."""
+    """Return the newest versions of the file in the history, the newest first; none if there is no history."""
     path = DOCUMENT.relative_to(ROOT).as_posix()
-    # First parents: what stood on a branch was nobody's to build on before it was merged.
+    # First parents: no client could rely on a version of a branch before its merge.
     commits = _git("log", "--first-parent", f"-{limit}", "--format=%H", "--", path)
     if commits is None:
         return []
@@ -50,7 +50,9 @@ def committed_versions(*, limit: int = VERSIONS_COMPARED) -> list[Document]:
 
 
 def undeclared_breaks(current: Document, earlier: list[Document], changelog: str) -> list[str]:
-    """What ``current`` and its predecessors broke, each of the one before, that the changelog does not name."""
+    """Return the breaks of ``current`` and its predecessors, each against the one before, that the changelog does not
+    name.
+    """
     versions = [current, *earlier]
     return [str(found) for new, old in pairwise(versions) for found in unnamed(breaking_changes(old, new), changelog)]
 

@@ -1,7 +1,7 @@
-"""``make policy-reference``: writes docs/reference/policy.md, every number and rule of the policy by its schema.
+"""Writer of docs/reference/policy.md (``make policy-reference``): every number and rule of the policy by its schema.
 
-Run as ``python -m tools.policy_reference``. With ``--check`` nothing is written, and the exit is 1 where the page is
-not what the schema says. All words about a field stand in the schema, none here.
+Run as ``python -m tools.policy_reference``. With ``--check`` nothing is written, and the exit code is 1 if the page
+differs from the schema. All texts about a field stand in the schema, none here.
 """
 
 import inspect
@@ -57,16 +57,16 @@ SIZES: Final = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class UndescribedFieldError(Exception):
-    """A field whose schema says nothing of what it decides."""
+    """A field whose schema does not state what it decides."""
 
 
 def written() -> str:
-    """The page. Raises UndescribedFieldError."""
+    """Return the page. Raises UndescribedFieldError."""
     return HEAD + "".join(f"\n{part}" for part in _section(Policy, ""))
 
 
 def _section(model: type[BaseModel], path: str) -> Iterator[str]:
-    """Its own fields, then its sections, each under its path."""
+    """Yield the model's own fields, then its sections, each under its path."""
     if path:
         yield f"## {path}\n\n{_words(model)}\n"
     plain = [name for name, field in model.model_fields.items() if _model_of(field) is None]
@@ -89,7 +89,7 @@ def _section(model: type[BaseModel], path: str) -> Iterator[str]:
 
 
 def _records(model: type[BaseModel], fields: Mapping[str, FieldInfo], path: str) -> Iterator[str]:
-    """Fields that hold several of one kind: what each field of the kind decides, and the defaults of each."""
+    """Yield fields that hold several of one kind: what each field of the kind decides, and the defaults of each."""
     defaults: dict[str, BaseModel] = {}
     about = []
     for name, field in fields.items():
@@ -121,7 +121,7 @@ def _row(model: type[BaseModel], name: str) -> str:
 
 
 def _type(name: str, schema: Mapping[str, Any]) -> str:
-    """With its unit, which stands in the name."""
+    """Return the type with its unit, which stands in the name."""
     kinds = [part["type"] for part in schema.get("anyOf", [schema])]
     words = " or ".join(TYPES.get(kind, kind) for kind in kinds)
     if schema.get("items", {}).get("type") in {"number", "integer"}:
@@ -154,7 +154,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _rules(model: type[BaseModel]) -> list[str]:
-    """What its validators hold between fields, by their docstrings."""
+    """Return the rules of its validators between fields, by their docstrings."""
     decorators = model.__pydantic_decorators__.model_validators.values()
     words = [" ".join((inspect.getdoc(each.func) or "").split()) for each in decorators]
     if not all(words):
@@ -169,7 +169,7 @@ def _words(model: type[BaseModel]) -> str:
 
 
 def _model_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model that a field holds, itself or as the values of a mapping."""
+    """Return the model that a field holds, itself or as the values of a mapping."""
     found = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
     return next((each for each in found if issubclass(each, BaseModel)), None)
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGET_S: Final = 60.0
 ENDING_S: Final = 6.0
-"""Kept of the budget for servers to stop in and results to be printed."""
+"""Part of the budget for servers to stop and results to be printed."""
 FILLED: Final = 0.55
-"""How much of the processors' time is planned: servers start, modules are imported, types are checked beside."""
+"""Part of the processors' time that is planned: servers start, modules are imported, types are checked meanwhile."""
 MAX_WORKERS: Final = 8
 LEFT_OUT: Final = ".artefacts/quick-left-out.txt"
 SHOWN: Final = 8

@@ -1,4 +1,4 @@
-"""The choice of tests for `make quick`: those that failed last, then those that the change reaches, nearest first."""
+"""The choice of tests for `make quick`: tests that failed last, then tests that the change reaches, nearest first."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 LAST_FAILED: Final = ".pytest_cache/v/cache/lastfailed"
 MAX_FAILED: Final = 20
-"""More failures than these say that something is broken for all: the nearest tests show it as well."""
+"""Limit on repeated failures: more mean a fault for all tests, which the nearest ones show as well."""
 NEAR: Final = 1
-"""Up to this distance a test is the change's own: its slow tests run too, if there is time for them."""
+"""Distance up to which a test is the change's own: its slow tests run too, if there is time for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``asked``: arguments of pytest in the order of the run; ``seconds``: expected, of one processor."""
+    """Plan of a run. ``asked``: arguments of pytest in the order of the run; ``seconds``: expected, of one
+    processor.
+    """
 
     asked: tuple[str, ...]
     files: int

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from tools.quick_plan import Plan
 
 TYPES_IDLE_S: Final = 3600
-"""The daemon of mypy ends by itself when nothing has asked it for so long."""
+"""Time without a request after which the daemon of mypy ends by itself."""
 TYPES_FAILED: Final = 1
-"""How the daemon ends where types are wrong; by another number it failed itself."""
+"""Exit code of the daemon if types are wrong; with another one it failed itself."""
 NO_TESTS: Final = 5
-"""How pytest ends where it collected nothing."""
+"""Exit code of pytest if it collected nothing."""
 ENDING_S: Final = 5.0
-"""What pytest gets to stop servers after its time, before it is killed."""
+"""Time for pytest to stop servers after its limit, before it is killed."""
 
 
 class Outcome(StrEnum):
-    """How a stage ended."""
+    """Outcome of a stage."""
 
     PASSED = "passed"
     FAILED = "FAILED"
@@ -55,7 +55,7 @@ def run_program(root: Path, stage: str, *command: str) -> Ended:
 
 
 class TypeCheck:
-    """The types of the whole checkout by mypy's daemon, beside the tests. Its first start takes most of a minute."""
+    """The types of the whole checkout by mypy's daemon, during the tests. Its first start takes most of a minute."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -63,9 +63,9 @@ class TypeCheck:
         self._client = self._ask()
 
     def ended(self, deadline: float) -> Ended:
-        """Wait until the deadline. A daemon that is not done goes on: the next run has its answer at once.
+        """Wait until the deadline. An unfinished daemon continues: the next run has its answer at once.
 
-        A daemon that crashed is started once more, which loads the whole checkout.
+        A daemon that crashed is started again, which loads the whole checkout.
         """
         code = self._wait(deadline)
         if code not in {None, 0, TYPES_FAILED}:
@@ -98,7 +98,7 @@ class TypeCheck:
 
 @dataclass(frozen=True, slots=True)
 class TriedTests:
-    """``unstarted``: the tests and files whose turn did not come."""
+    """Result of the tests. ``unstarted``: the tests and files that did not run in time."""
 
     ended: Ended
     unstarted: tuple[str, ...]

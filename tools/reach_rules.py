@@ -1,4 +1,4 @@
-"""What imports do not show: which tests stand for a folder, because they start its processes or read its files.
+"""Dependencies that imports do not show: tests that start a folder's processes or read its files.
 
 A rule adds the tests of ``tests`` to what a change in one of ``sources`` reaches, ``away`` steps off: the larger, the
 later they run. Both are patterns of paths from the root of the checkout (`fnmatch`: ``*`` crosses folders). A test
@@ -13,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``because`` is shown to the developer."""
+    """One rule. ``because`` is shown to the developer."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
@@ -64,4 +64,4 @@ RULES: Final = (
     Rule(("benchmarks/*",), ("tests/benchmarks/*",), 2, "their results are read"),
 )
 CHANGES_EVERYTHING: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
-"""A change in one of these may change any test: `make quick` says so and runs what is near."""
+"""Files that may change any test: `make quick` reports that and runs the near tests."""

@@ -1,8 +1,8 @@
-"""How much of the tests a change can reach: the median over all source modules, of one changed module each.
+"""Share of the tests that a change can reach: the median over all source modules, of one changed module each.
 
-Counted are test functions that reach the module through imports, in functions too (`tools.import_graph`), through what
-their fixtures need, and through the routes that they name. The rules for processes, which `make quick` follows too, say
-nothing of how sources are cut.
+Test functions count that reach the module through imports, in functions too (`tools.import_graph`), through the needs
+of their fixtures, and through the routes that they name. The rules for processes, which `make quick` follows too, do
+not count: they do not depend on the division of sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS: Final = frozenset({Kind.EAGER, Kind.LAZY})
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``modules``: of each source module, the share of all tests that its change reaches."""
+    """Share of the tests. ``modules``: of each source module, the share of all tests that its change reaches."""
 
     median: float
     modules: Mapping[str, float]

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 NAMES_FILES: Final = frozenset({".py", ".html", ".js", ".toml", ".yml", ".yaml"})
-"""Files whose text may name a data file that they use."""
+"""Suffixes of files whose text may name a data file that they use."""
 SHORTEST_NAME: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """``distance``: imports between the change and the test; 0 is a changed test."""
+    """Way from a change to a test. ``distance``: imports between the change and the test; 0 is a changed test."""
 
     distance: int
     because: str

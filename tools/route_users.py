@@ -1,9 +1,10 @@
 """Edges of the import graph for routes: from a test to the modules whose paths it names.
 
 An application imports every module that declares routes, only to include them. Through these imports each test of the
-API reaches each route, and all that it imports. A test uses the routes that it names: here the application's imports of
-them give way to an edge from each test that reaches the application to each module that declares a path which the test,
-or a module of the tests that it imports, names by its last word: ``/quotas`` for ``/tenants/{id}/quotas/{tier}``.
+API reaches each route, and all that it imports. A test uses the routes that it names. So the application's imports of
+them are replaced by an edge from each test that reaches the application to each module that declares a path which the
+test, or a module of the tests that it imports, names by its last word: ``/quotas`` for
+``/tenants/{id}/quotas/{tier}``.
 Tests that ask every route without naming them stand in `tools.reach_rules`.
 """
 

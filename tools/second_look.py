@@ -1,12 +1,13 @@
-"""`make second-look`: tests that failed in the last run, once more and alone.
+"""Second run of the tests that failed in the last run, alone (`make second-look`).
 
-A broken test fails again. A test that holds alone failed beside others: it has a race. On a shared machine that may
-happen once: the first time is recorded and let pass. At most three failures are tried. ``make test`` retries nothing.
+A broken test fails again. A test that passes alone failed only together with others: it has a race. On a shared machine
+that may happen once: the first time is recorded and accepted. At most three failures are tried. ``make test`` retries
+nothing.
 
 The record is ``tests/failed_beside_others.tsv``, a file of the repository: a line a test, with day and revision. A
 developer commits the new line. A run in a fresh clone, as in CI, leaves the line in ``.artefacts`` too, to be committed
-from there. A test that stands in the file and fails beside others again fails the run: the race has to be removed, and
-the line with it.
+from there. A test that stands in the file and fails together with others again fails the run: the race has to be
+removed, and the line with it.
 """
 
 import json

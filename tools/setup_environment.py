@@ -1,7 +1,7 @@
 """`make setup`: the one locked environment in `.venv`, repaired or left alone as needed.
 
-Standard library only: it runs on the system's python before anything is installed. An environment is trusted only when
-its stamp says that every step ended; without the stamp it is built anew, since an installer that was killed half way
+Standard library only: it runs on the system's python before anything is installed. An environment is trusted only if
+its stamp shows that every step ended; without the stamp it is built again, since an installer that was killed half way
 leaves packages that look installed and are not.
 """
 
@@ -53,19 +53,21 @@ FOREIGN_VARIABLES = (
 
 
 class SetupError(Exception):
-    """One sentence: what went wrong and what to do."""
+    """One sentence: the fault and what to do."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a finished environment was made from."""
+    """Inputs of a finished environment."""
 
     packages: str
     torch_choice: str
     torch_outcome: str
 
     def satisfies(self, packages: str, asked_torch: str | None) -> bool:
-        """TORCH=auto, said aloud, tries again what was declined or not to be had the last time."""
+        """Return whether the environment is as requested. An explicit TORCH=auto tries again what failed or was
+        declined.
+        """
         if self.packages != packages or asked_torch not in {None, self.torch_choice}:
             return False
         return asked_torch != "auto" or self.torch_outcome == "installed"
@@ -95,7 +97,7 @@ class Environment:
         return self.home / "muster-setup.json"
 
     def is_runnable(self) -> bool:
-        """Whether its interpreter still starts: a moved checkout or a removed python breaks it."""
+        """Return whether its interpreter still starts: a moved checkout or a removed python breaks it."""
         try:
             return subprocess.run([self.python, "-c", ""], check=False, capture_output=True).returncode == 0
         except OSError:
@@ -122,7 +124,7 @@ def project_table(root: Path) -> dict[str, Any]:
 
 
 def packages_digest(root: Path) -> str:
-    """Changes when another set of packages is wanted, and not when a linter's rule is."""
+    """Return a hash that changes when another set of packages is needed, and not when a linter's rule changes."""
     table = project_table(root)
     wanted = [table.get("build-system"), table["project"], table.get("dependency-groups"), table["tool"].get("hatch")]
     parts = [json.dumps(wanted, sort_keys=True), (root / CONSTRAINTS).read_text(), sys.version, str(root)]
@@ -130,7 +132,7 @@ def packages_digest(root: Path) -> str:
 
 
 def requirements(root: Path) -> list[str]:
-    """The project with its extras, and its tools: older pips know no dependency groups, so they are named."""
+    """Return the project with its extras, and its tools by name: older pips know no dependency groups."""
     developers: list[str] = project_table(root)["dependency-groups"]["dev"]
     return ["--editable", f".[{','.join(EXTRAS)}]", *developers]
 
@@ -145,7 +147,7 @@ def create(environment: Environment) -> None:
 
 
 def install_with_uv(environment: Environment) -> bool:
-    """Whether uv did it. Where it is absent, or its own configuration cannot, pip does."""
+    """Return whether uv did it. If it is absent, or its own configuration prevents it, pip does."""
     uv = shutil.which("uv")
     if uv is None:
         return False
@@ -171,13 +173,15 @@ def install_with_pip(environment: Environment, *, locked: bool = True) -> None:
 
 
 def compile_bytecode(environment: Environment) -> None:
-    """Every process imports the stack twice as fast; a file that does not compile here would not have been imported."""
+    """Compile: every process then imports the stack twice as fast; a file that fails here could not have
+    been imported.
+    """
     command = [environment.python, "-m", "compileall", "-q", "-q", "-j", "0", str(environment.home / "lib")]
     subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False)
 
 
 def remove_unlocked(environment: Environment) -> None:
-    """What an earlier lock brought and this one does not name goes, so that the lock describes the environment."""
+    """Remove what an earlier lock brought and this one does not name, so that the lock describes the environment."""
     pinned = {normalised(line.split("==")[0]) for line in (environment.root / CONSTRAINTS).read_text().splitlines()}
     code = "import importlib.metadata as m; print('\\n'.join(d.metadata['Name'] for d in m.distributions()))"
     listed = subprocess.run(
@@ -199,7 +203,8 @@ def only_requirement(root: Path, extra: str) -> str:
 
 
 def install_torch(environment: Environment, choice: str) -> str:
-    """How it ended: installed, skipped, declined (the CUDA build was not asked for) or unavailable.
+    """Install torch and return the outcome: installed, skipped, declined (the CUDA build was not requested) or
+    unavailable.
 
     Always by pip: uv does not see every place where pip's configuration may keep a CPU build.
     """
@@ -212,7 +217,7 @@ def install_torch(environment: Environment, choice: str) -> str:
             report = Path(folder) / "report.json"
             command = [*pip, "--dry-run", "--report", str(report), requirement]
             if subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False).returncode != 0:
-                say(f"{requirement} is not to be had here; everything but training workloads works without it")
+                say(f"{requirement} is not available here; everything but training workloads works without it")
                 return "unavailable"
             plan = read_plan(json.loads(report.read_text()))
         if plan.is_cuda:
@@ -226,15 +231,17 @@ def install_torch(environment: Environment, choice: str) -> str:
 
 
 def install_beside_torch(environment: Environment, pip: list[str]) -> None:
-    """Hugging Face's models, which one reference program trains and its tests need; all else works without them."""
+    """Install Hugging Face's models, which one reference program trains and its tests need; all else works without
+    them.
+    """
     wanted: list[str] = project_table(environment.root)["project"]["optional-dependencies"]["huggingface"]
     command = [*pip, "--no-compile", *wanted]
     if subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False).returncode != 0:
-        say(f"{wanted[0]} is not to be had here; everything but examples/finetune_hf.py works without it")
+        say(f"{wanted[0]} is not available here; everything but examples/finetune_hf.py works without it")
 
 
 def set_up(environment: Environment, asked_torch: str | None) -> None:
-    """Brings the environment to what is asked; `asked_torch` None keeps the choice of the last set-up."""
+    """Bring the environment to what is requested; `asked_torch` None keeps the choice of the last set-up."""
     before = Stamp.read(environment.stamp_path)
     packages = packages_digest(environment.root)
     choice = asked_torch or (before.torch_choice if before else "auto")
@@ -258,7 +265,9 @@ def set_up(environment: Environment, asked_torch: str | None) -> None:
 
 
 def set_up_console(environment: Environment, *, is_asked: bool) -> None:
-    """The console's scripts and fonts, by npm; without a way to its registry everything else stands all the same."""
+    """Fetch the console's scripts and fonts by npm; without access to its registry everything else works all
+    the same.
+    """
     told = set_up_assets(
         AssetFolders.of(environment.root, environment.home),
         environment.python,

@@ -1,4 +1,4 @@
-"""How long each test file takes on a quiet machine, recorded by runs of all tests in ``tests/durations.json``.
+"""Durations of test files on a quiet machine, recorded by runs of all tests in ``tests/durations.json``.
 
 `tools.record_durations` measures each test. On a busy machine a test waits for its turn, so that its wall time says
 little: a test counts with the processor time of its process and its children, or with its wall time divided by the
@@ -25,7 +25,7 @@ STORED: Final = Path("tests/durations.json")
 RECORDED: Final = Path(".artefacts/durations")
 """A file a process of pytest, each line a test: its id, wall, own and children's processor seconds."""
 SLOW_S: Final = 2.0
-"""From here on a test stands by its own name, so that its file can be run without it."""
+"""Duration from which a test stands by its own name, so that its file can be run without it."""
 UNKNOWN_TEST_S: Final = 0.3
 UNKNOWN_FILE_TESTS: Final = 8
 PROCESSORS: Final = os.cpu_count() or 1
@@ -35,7 +35,9 @@ BUSY_TEST_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FileDuration:
-    """``slow``: seconds of each test from ``SLOW_S`` on, by the rest of its id; part of ``seconds``."""
+    """Duration of a file. ``slow``: seconds of each test from ``SLOW_S`` on, by the rest of its id; part of
+    ``seconds``.
+    """
 
     tests: int
     seconds: float
@@ -53,7 +55,7 @@ class Measured:
 
 
 UNKNOWN: Final = FileDuration(UNKNOWN_FILE_TESTS, UNKNOWN_FILE_TESTS * UNKNOWN_TEST_S, {})
-"""For a file that no run has recorded yet."""
+"""Duration of a file that no run has recorded yet."""
 
 
 def read_durations(root: Path = ROOT) -> dict[str, FileDuration]:
@@ -115,7 +117,7 @@ def slowdown_of(measured: Iterable[Measured]) -> float:
 def merged(
     root: Path, stored: Mapping[str, FileDuration], fresh: Mapping[str, FileDuration]
 ) -> dict[str, FileDuration]:
-    """Return what is stored with what a run found, without files that are gone."""
+    """Return what is stored with what a run found, without files that no longer exist."""
     return {path: one for path, one in {**stored, **fresh}.items() if (root / path).is_file()}
 
 

@@ -1,7 +1,7 @@
-"""Judges what `pip install torch` would bring, before anything is downloaded.
+"""Check of what `pip install torch` would bring, before anything is downloaded.
 
 The same requirement, `torch==2.13.0`, is a 200 MB CPU build for one pip configuration and gigabytes of CUDA libraries
-for another. Only pip's own plan tells which, so the plan is read first.
+for another. Only pip's own plan shows which, so the plan is read first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Download:
 
 @dataclass(frozen=True)
 class TorchPlan:
-    """What one `pip install --dry-run --report` would install."""
+    """Plan of one `pip install --dry-run --report`."""
 
     downloads: tuple[Download, ...]
 
@@ -48,7 +48,7 @@ class TorchPlan:
 
 
 def read_plan(report: Mapping[str, Any]) -> TorchPlan:
-    """The plan in pip's installation report (format version 1)."""
+    """Return the plan in pip's installation report (format version 1)."""
     return TorchPlan(
         tuple(
             Download(
@@ -62,7 +62,9 @@ def read_plan(report: Mapping[str, Any]) -> TorchPlan:
 
 
 def size_of_download(url: str) -> int | None:
-    """Bytes behind the address; None where it does not say. pip's report carries no sizes, so the server is asked."""
+    """Return the bytes behind the address; None if it is unknown. pip's report has no sizes, so the server
+    is queried.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         path = Path(urllib.parse.unquote(parts.path))
@@ -81,7 +83,7 @@ def size_of_download(url: str) -> int | None:
 
 
 def total_size(urls: Iterable[str], size_of: SizeOf = size_of_download) -> tuple[int, int]:
-    """(bytes known, number of addresses that did not say)."""
+    """Return (bytes known, number of addresses with an unknown size)."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         sizes = list(pool.map(size_of, urls))
     known = [size for size in sizes if size is not None]
@@ -89,7 +91,7 @@ def total_size(urls: Iterable[str], size_of: SizeOf = size_of_download) -> tuple
 
 
 def refusal(plan: TorchPlan, size_of: SizeOf = size_of_download) -> str:
-    """The message that asks the user to choose, with the price of saying yes."""
+    """Return the message that asks the user to choose, with the size of the download."""
     known_bytes, num_unknown = total_size(plan.urls(), size_of)
     gigabytes = f"{known_bytes / 1e9:.1f} GB"
     if num_unknown == len(plan.downloads):

@@ -1,7 +1,7 @@
-"""``make xid-reference``: writes docs/reference/xid.md: each XID, and where other tools judge it otherwise.
+"""Writer of docs/reference/xid.md (``make xid-reference``): each XID, and where other tools judge it otherwise.
 
-Run as ``python -m tools.xid_reference``, with ``--check`` to hold the page to ``health/xid/knowledge.json``. What the
-other tools do was read off their sources in 2026; none of it decides anything here.
+Run as ``python -m tools.xid_reference``, with ``--check`` to compare the page with ``health/xid/knowledge.json``. The
+other tools' behaviour was taken from their sources in 2026; none of it decides anything here.
 """
 
 import sys
@@ -54,7 +54,7 @@ BY_NVIDIA_OUT: Final = "NVIDIA's own class: it takes more than a new start of th
 
 
 def written() -> str:
-    """The page."""
+    """Return the page."""
     return "".join((HEAD, *_all_codes(), *_differences()))
 
 
@@ -105,12 +105,12 @@ def _differences() -> Iterator[str]:
 
 
 def verdict_of(tool: dict[str, Any], code: int) -> str:
-    """``out``, ``warns``, ``passes`` or ``nothing``."""
+    """Return ``out``, ``warns``, ``passes`` or ``nothing``."""
     return next((verdict for verdict in (OUT, "warns", "passes") if code in tool.get(verdict, ())), str(tool["else"]))
 
 
 def in_its_own_words(tool: dict[str, Any], code: int) -> str:
-    """The verdict, and behind it what the tool says or asks for itself, where it has a word for it."""
+    """Return the verdict, with the tool's own word or request after it, if it has one."""
     verdict = verdict_of(tool, code)
     own = next((words for words, codes in tool.get("own", {}).items() if code in codes), None)
     words = [each for each in (tool.get("called", {}).get(verdict), own) if each is not None]
@@ -118,7 +118,7 @@ def in_its_own_words(tool: dict[str, Any], code: int) -> str:
 
 
 def differs(entry: XidEntry, verdicts: dict[str, str]) -> bool:
-    """Whether a tool takes out what we do not, warns of what we pass, or leaves in service what we take out."""
+    """Return whether a tool takes out what we do not, warns of what we pass, or leaves in service what we take out."""
     if entry.severity is Severity.CONDEMNING:
         return any(verdict != OUT for verdict in verdicts.values())
     told = {OUT, "warns"} if entry.severity is Severity.INFO else {OUT}
@@ -126,7 +126,7 @@ def differs(entry: XidEntry, verdicts: dict[str, str]) -> bool:
 
 
 def reason_of(entry: XidEntry) -> str:
-    """Why our row is as it is; never empty."""
+    """Return why our row is as it is; never empty."""
     if entry.why:
         return entry.why
     if entry.severity is Severity.CONDEMNING:

@@ -57,7 +57,7 @@ def test_a_gpu_whose_peak_nobody_knows_has_no_mfu() -> None:
 
 
 def test_steps_that_the_supervisor_did_not_hear_make_no_figure() -> None:
-    with pytest.raises(RuntimeError, match="heard 0 steps, and at least 6 were told"):
+    with pytest.raises(RuntimeError, match="received 0 steps, and at least 6 were reported"):
         runtime_gpu.Stage(1, has_gpu=False)._require_heard([], TINY)
 
 

@@ -146,11 +146,11 @@ def test_bytes_that_the_lock_does_not_name_are_refused(checkout: Checkout) -> No
 def test_without_a_registry_set_up_says_so_goes_on_and_waits_only_once(checkout: Checkout) -> None:
     told = checkout.set_up(npm_config_registry=NOWHERE)
     assert told is not None
-    assert "could not be had: npm said" in told
+    assert "could not be fetched: npm reported" in told
     assert "ASSETS=auto make setup" in told
     again = checkout.set_up()
     assert again is not None, "not even tried, though it would succeed now"
-    assert "could not be had the last time" in again
+    assert "could not be fetched the last time" in again
     assert "in place" in (checkout.set_up(is_asked=True) or "")
 
 

@@ -80,7 +80,7 @@ def test_the_set_up_asks_for_the_extras_and_the_tools() -> None:
     assert any(requirement.startswith("pytest>") for requirement in wanted)
 
 
-@pytest.mark.parametrize(("pip", "told"), [("true", ""), ("false", "not to be had here; everything but")])
+@pytest.mark.parametrize(("pip", "told"), [("true", ""), ("false", "not available here; everything but")])
 def test_who_cannot_have_transformers_gets_all_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pip: str, told: str
 ) -> None:

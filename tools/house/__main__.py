@@ -1,4 +1,4 @@
-"""``make bench-house``: measure the figures, print them, write ``benchmarks/results/house.json``.
+"""Command ``make bench-house``: measure the figures, print them, write ``benchmarks/results/house.json``.
 
 ``--quick`` first times ``make quick`` for each typical change, which takes minutes.
 """
@@ -31,7 +31,7 @@ AREAS: Final = {"source": "code and its texts", "pages": "pages", "tests": "test
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code, 0 also where a bar does not hold: the result says so."""
+    """Return the exit code, 0 also if a bar does not hold: the result states it."""
     if arguments == ["--quick"]:
         record_quick_runs(ROOT)
     sources, graph = python_sources(ROOT), read_graph(ROOT)

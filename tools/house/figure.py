@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HouseFigure:
-    """``value`` None: nothing was recorded, so the bar does not hold. ``bar`` is the largest value that is accepted."""
+    """Figure of the house. ``value`` None: nothing was recorded, so the bar does not hold. ``bar``: the largest good
+    value.
+    """
 
     name: str
     value: float | None

@@ -23,7 +23,7 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.!?])[)*_`\"]*\s+")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``paragraphs``: each paragraph, list item and table row, without code blocks."""
+    """Text of a page. ``paragraphs``: each paragraph, list item and table row, without code blocks."""
 
     headings: tuple[str, ...]
     paragraphs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""``python -m tools.house --quick``: time ``make quick`` for each typical change, in a clone of the checkout.
+"""Times of ``make quick`` for each typical change, in a clone of the checkout (``python -m tools.house --quick``).
 
 Each change is made in the clone, measured and undone. The clone uses this checkout's environment.
 """

@@ -1,4 +1,4 @@
-"""``python -m tools.mutants``: plants one-line changes, each against its nearest tests, and compares with before."""
+"""Command ``python -m tools.mutants``: plant one-line changes, run their nearest tests, and compare with before."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main(words: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
-    parser.add_argument("--seed", type=int, help="of the choice; another than the stored one chooses anew")
+    parser.add_argument("--seed", type=int, help="of the choice; another than the stored one chooses again")
     parser.add_argument("--number", type=int, help="how many changes are chosen")
     parser.add_argument("--only", nargs="+", metavar="KEY", help="try these alone")
     parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="run these instead of the nearest")

@@ -1,4 +1,4 @@
-"""Tries each mutant of a choice against its nearest tests, and checks that these tests pass without the mutant."""
+"""Campaign that tries each mutant against its nearest tests, and checks that these tests pass without the mutant."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def all_mutants(root: Path) -> list[Mutant]:
 
 
 def choose(mutants: Sequence[Mutant], seed: int, number: int, rejected: Collection[str]) -> list[Mutant]:
-    """Return ``number`` changes. A rejected one is passed over: the next of its package's draw takes its place."""
+    """Return ``number`` changes. A rejected one is skipped: the next of its package's draw takes its place."""
     areas: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:
         areas[area_of(mutant.path)].append(mutant)

@@ -1,4 +1,4 @@
-"""Orders the test files by how near they are to a change: by imports, by names, and by what a test costs to start."""
+"""Order of the test files by their nearness to a change: by imports, by names, and by a test's cost to start."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tools.import_graph import ImportGraph, module_of, read_graph
 from tools.mutants.mutant import Placed
 
 MIRRORED: Final = 3.0
-"""How much nearer, in steps of imports, a test is that has the name of the changed file, in the folder of its name."""
+"""Steps of imports by which a test is nearer that has the name of the changed file, in the folder of its name."""
 NAMED_ALIKE: Final = 1.5
 NAMES_FUNCTION: Final = 1.5
 NAMES_CALLER: Final = 0.75
 NAMES_TEXT: Final = 1.25
-"""For a text such as the kind of an event that the function emits."""
+"""Weight of a text such as the kind of an event that the function emits."""
 NAMES_MODULE: Final = 1.0
 SHARED_FOLDER: Final = 0.5
 COSTLY: Final = 3.0
-"""How much farther a test counts that drives a browser, builds an environment or starts the whole stack."""
+"""Steps by which a test is farther that drives a browser, builds an environment or starts the whole stack."""
 COSTLY_FOLDERS: Final = frozenset({"browser", "deploy", "docs", "setup", "stack", "tls", "authorisation", "benchmarks"})
 FAR: Final = 12.0
 SHORTEST_NAME: Final = 4

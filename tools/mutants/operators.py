@@ -1,6 +1,6 @@
-"""The kinds of changes: each says, for one node of a syntax tree, which piece of its line becomes what.
+"""The kinds of changes: each defines, for one node of a syntax tree, the new text of a piece of its line.
 
-A piece lies on one line. A node over several lines has no edit, unless the changed token and its neighbours share one.
+A piece is on one line. A node over several lines has no edit, unless the changed token and its neighbours share one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMBERSHIPS: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
 SIGNS: Final[dict[type[ast.operator], tuple[str, str]]] = {ast.Add: (r"\+", "-"), ast.Sub: ("-", "+")}
 SEQUENCES: Final = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr, ast.Dict, ast.Set, ast.SetComp, ast.DictComp)
 SEQUENCE_CALLS: Final = frozenset({"list", "tuple", "str", "sorted", "join", "format", "set", "frozenset", "keys"})
-"""Of these a sign joins or subtracts what is held: the other sign is an error wherever the line runs."""
+"""Sequences whose content a sign joins or subtracts: the other sign is an error wherever the line runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Lines:
 
 
 def edits_of(node: ast.AST, lines: Lines) -> Iterator[Edit]:
-    """Yield the edits of one node of a function's body, without those of its children."""
+    """Yield the edits of one node of a function's body, without the edits of its children."""
     for kind, make in MAKERS.items():
         if isinstance(node, kind):
             yield from make(node, lines)

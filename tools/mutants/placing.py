@@ -1,4 +1,4 @@
-"""Finds the line of a mutant in a checkout whose files may have moved since it was chosen.
+"""Search for the line of a mutant in a checkout whose files may have moved since it was chosen.
 
 The function's name and the line's text decide; the path is a hint among several equal lines.
 """
@@ -50,7 +50,7 @@ class Checkout:
                 self._holding[line].append(path)
 
     def place(self, mutant: Mutant) -> Placed | None:
-        """Return where the mutant stands here; None where its line is gone, or stands at several equal places."""
+        """Return where the mutant stands here; None if its line was removed, or stands at several equal places."""
         holding = self._holding.get(mutant.line, [])
         in_function = {path: self._files[path].in_function(mutant) for path in holding}
         path = _nearest((path for path, number in in_function.items() if number is not None), mutant.path)

@@ -1,4 +1,4 @@
-"""The files of the choice and of the results before: ``chosen.json`` and ``before.json`` beside this one."""
+"""The files of the choice and of the results before: ``chosen.json`` and ``before.json`` in this folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ NUMBER: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``rejected`` says by key why a drawn change proves nothing: no test can tell it, or nothing can miss it."""
+    """A choice of mutants. ``rejected``: by key, why a drawn change proves nothing: no test can detect it, or none can
+    miss it.
+    """
 
     seed: int
     number: int

@@ -1,4 +1,4 @@
-"""Tries mutants in a copy of the checkout: the checkout itself is never changed, however the run ends."""
+"""Trials of mutants in a copy of the checkout: the checkout itself is never changed, however the run ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from tools.mutants.mutant import Placed
 
 LINKED: Final = (".venv", ".git", "console/static/vendor", "node_modules")
-"""What git ignores and tests use: shared with the checkout."""
+"""Paths that git ignores and tests use: shared with the checkout."""
 WARM: Final = (
     "sqlalchemy.orm",
     "sqlalchemy.dialects.postgresql",
@@ -33,11 +33,11 @@ WARM: Final = (
     "alembic.command",
     "starlette.testclient",
 )
-"""What most tests import from elsewhere. torch is not here: its threads do not survive a fork."""
+"""Third-party modules that most tests import. torch is not here: its threads do not survive a fork."""
 CPU_S: Final = 60.0
 TEST_S: Final = 60.0
 WALL_S: Final = 300.0
-"""On a machine that is free. Where processes wait for a CPU, the limits grow with the load."""
+"""Limit on an idle machine. If processes wait for a CPU, the limits grow with the load."""
 STAMP: Final = 2_000_000_000
 """The first time of change given to a mutated file. Each has its own, so that no compiled file of another is used."""
 
@@ -58,7 +58,7 @@ class TrialResult:
 
     @property
     def is_caught(self) -> bool:
-        """Whether a test failed because of the mutant."""
+        """True if a test failed because of the mutant."""
         return self.outcome in {"killed", "timeout"}
 
     def row(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class TrialResult:
 
 
 class Bench:
-    """A copy of a checkout with a warm process beside it. Use it as a context: the copy goes with it."""
+    """A copy of a checkout with a warm process. Use it as a context: the copy is removed at its end."""
 
     def __init__(self, root: Path, warm: Sequence[str] = WARM) -> None:
         self._root = root

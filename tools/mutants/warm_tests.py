@@ -1,7 +1,7 @@
 """A process that has imported what tests need from elsewhere, and runs tests in forks of itself.
 
 It is started as a program. Its arguments are the folder of a checkout's copy and the modules to import. Each line of
-its input is a request in JSON; each line of its output is the answer. A fork imports the product anew, so it reads a
+its input is a request in JSON; each line of its output is the answer. A fork imports the product again, so it reads a
 changed file as it is now.
 """
 
@@ -175,7 +175,7 @@ def _await(child: int, cpu_s: float, wall_s: float) -> tuple[str, float]:
         if pid == child:
             return stopped, usage.ru_utime + usage.ru_stime
         if os.getppid() != parent:
-            sys.exit("the process that asked is gone")
+            sys.exit("the requesting process has ended")
         if not stopped and (time.monotonic() > deadline or _cpu_s(child) > cpu_s * 1.5 + GRACE_S):
             stopped = f"not ended after {cpu_s:.0f} s of CPU time, {wall_s:.0f} s in all"
             deadline = time.monotonic() + GRACE_S
@@ -186,7 +186,7 @@ def _await(child: int, cpu_s: float, wall_s: float) -> tuple[str, float]:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and of those of its children that it has awaited."""
+    """Return the CPU seconds of a process and of the children that it has awaited."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

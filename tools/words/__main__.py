@@ -1,4 +1,4 @@
-"""``python -m tools.words``: fail where a refused word is more frequent than the baseline allows.
+"""Command ``python -m tools.words``: fail if a refused word is more frequent than the baseline allows.
 
 ``--list [PATH …]`` prints each occurrence, by default of the whole checkout.
 ``--lower`` stores numbers that have fallen. ``--count`` prints the totals.

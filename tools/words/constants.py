@@ -21,7 +21,7 @@ _COLLECTIONS: Final = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.SetComp, ast.
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """``value``: the expression as Python would write it, so that layout does not matter."""
+    """Constant of a module. ``value``: the expression as Python would write it, so that layout does not matter."""
 
     path: str
     line: int

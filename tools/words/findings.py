@@ -32,7 +32,7 @@ _KEPT_NAMES: Final = frozenset({"HELD"})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """``key``: the phrase, the part of a name, the pronoun or the constant."""
+    """One refused word at its place. ``key``: the phrase, the part of a name, the pronoun or the constant."""
 
     rule: str
     area: str
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """``words``: how many words of text each area has."""
+    """All findings. ``words``: how many words of text each area has."""
 
     findings: list[Finding] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)

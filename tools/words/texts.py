@@ -1,4 +1,4 @@
-"""What people read in a file: docstrings, comments, string literals, the prose of pages, the text of templates."""
+"""Texts of a file that people read: docstrings, comments, string literals, prose of pages, text of templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLASHES: Final = re.compile(r"(?:^|\s)(?://|/\*|\*)\s?(.*)")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """``area``: ``source``, ``tests`` or ``pages``, which a move of files does not change."""
+    """File with its texts. ``area``: ``source``, ``tests`` or ``pages``, which a move of files does not change."""
 
     path: str
     content: str

@@ -1,7 +1,7 @@
-"""``muster worker control``: the keepers of events, audit, outbox and time. Any number may run.
+"""Keepers of ``muster worker control``, for events, audit, outbox and time. Any number of processes may run.
 
-Each keeper takes its rows under locks, so several are safe; it runs at once on a word from the database, and by itself
-after a pause.
+Each keeper takes its rows under locks, so several are safe. It runs at once on a notification of the database, and by
+itself after a pause.
 """
 
 import threading
@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run the keepers until SIGTERM or SIGINT."""
     settings.require("database_url", "broker_url")
     engine = make_engine(str(settings.database_url), application_name="muster-control")
     loops = keepers(UnitOfWorkFactory(engine), str(settings.broker_url))
@@ -90,7 +90,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
 
 
 def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
-    """Until nothing is left to judge; then whoever runs on what is out must go."""
+    """Judge until nothing is left to judge; then evacuate the jobs whose GPUs are out of service."""
     principal = system_principal("judge")
     while judge_once(units, principal) >= BATCH:
         pass
@@ -98,7 +98,7 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
 
 
 def sweep(units: UnitOfWorkFactory) -> None:
-    """What stands for nothing any more is closed, rows follow what hosts became, then what is past its time goes."""
+    """Close what has lost its reason, update rows after their hosts, and delete what is past its retention."""
     settle_once(units)
     refresh_drivers_once(units, system_principal("reconciler"))
     while refresh_attributes_once(units, system_principal("reconciler")) >= ATTRIBUTES_BATCH:
@@ -107,7 +107,7 @@ def sweep(units: UnitOfWorkFactory) -> None:
 
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:
-    """Judges what was measured, takes back what nobody reports, orders what must be proved."""
+    """Judge measured burn-ins, expire those without a report, and order the ones that GPUs need."""
     principal = system_principal("burn-in")
     judge_burn_ins_once(units, principal)
     expire_once(units, principal)
@@ -117,7 +117,7 @@ def burn_in_once(units: UnitOfWorkFactory) -> None:
 def _woken(
     units: UnitOfWorkFactory, channels: tuple[str, ...], work: Callable[[], bool]
 ) -> Callable[[threading.Event], None]:
-    """Work until there is nothing left, then wait for a word."""
+    """Work until there is nothing left, then wait for a notification."""
 
     def body(stop: threading.Event) -> None:
         with Wakeups(units.engine, *channels) as wakeups:
@@ -134,7 +134,7 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
 
         def send(topic: str, key: str, payload: dict[str, Any]) -> None:
             if topic != RING_TOPIC:
-                message = f"nobody takes messages of the topic {topic}"
+                message = f"the topic {topic} has no receiver"
                 raise ValueError(message)
             ringer.ring(key, payload["attempt_id"])
 

@@ -1,7 +1,7 @@
-"""The scheduler's loop: snapshot → plan → commit, on a word from the database or after a pause.
+"""The scheduler's loop: snapshot → plan → commit, on a notification of the database or after a pause.
 
-Two schedulers are safe, since the commit asks again and the indexes refuse a double; one is efficient, so an advisory
-lock keeps one active.
+Two schedulers are safe, since the commit checks again and the indexes refuse a double; one is efficient, so an
+advisory lock keeps one active.
 """
 
 import signal
@@ -34,16 +34,16 @@ from scheduler.planner import Plan, plan
 PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 5.0
 IDLE_SHARE: Final = 0.1
-"""Of a core, which cycles that decide nothing may take: where many wait each of them reads all that they ask."""
+"""Share of a core for cycles that decide nothing: with many pending jobs, each cycle reads all their requests."""
 STANDBY_PAUSE_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
 def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
-    """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle.
+    """Run one cycle: jobs that fit are placed, the others get a reason. The next cycle repeats a lost race.
 
-    First nothing more is held for who needs it no more, so that others may take it, and hosts are asked to look at what
-    is new; last come notices and growth.
+    First, holds that are no longer needed are released for other jobs, and preflights of new jobs are requested.
+    Notices and growth come last.
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
@@ -83,7 +83,7 @@ def _commit(
     job_id: JobId,
     **words: object,
 ) -> None:
-    """One decision about one job, in a unit of its own."""
+    """Commit one decision about one job, in a unit of its own."""
 
     def commit() -> None:
         with units.begin(principal, action) as unit:
@@ -99,14 +99,16 @@ def _commit(
 
 
 def pause_s(decided: Plan, cpu_s: float) -> float:
-    """Until the next cycle, where nothing wakes it before: what comes by time alone is seconds late at the most."""
+    """Return the seconds until the next cycle if nothing wakes it before: changes by time alone are seconds late at
+    most.
+    """
     if decided.placements or decided.reclaims or decided.withdrawals or decided.growths or decided.lapses:
         return PAUSE_S
     return min(max(PAUSE_S, cpu_s / IDLE_SHARE), MAX_PAUSE_S)
 
 
 class SchedulerLoop:
-    """Runs cycles until ``stop``: at once when a job or GPU has changed, else after ``pause_s``."""
+    """Loop of cycles until ``stop``: at once when a job or GPU has changed, else after ``pause_s``."""
 
     def __init__(self, units: UnitOfWorkFactory) -> None:
         self._units = units
@@ -132,7 +134,7 @@ class SchedulerLoop:
 
 
 def run(settings: Settings) -> None:
-    """The process ``muster scheduler``: until SIGTERM or SIGINT."""
+    """Run the process ``muster scheduler`` until SIGTERM or SIGINT."""
     settings.require("database_url")
     engine = make_engine(str(settings.database_url), application_name="muster-scheduler")
     stop = threading.Event()

@@ -16,12 +16,14 @@ _NS_PER_MS: Final = 1_000_000
 
 
 def boottime_ms() -> int:
-    """Milliseconds of the clock that counts suspended time too; leases run on it."""
+    """Return the milliseconds of the clock that counts suspended time too; leases use it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
 class AttemptFolder:
-    """``checkpoints``: where jobs that name no folder keep theirs; shared with every host that may go on with them."""
+    """Folder of one attempt. ``checkpoints``: for jobs that name no folder; shared with every host that may continue
+    them.
+    """
 
     def __init__(self, state_dir: Path, attempt_id: AttemptId, checkpoints: Path | None = None) -> None:
         self.path = state_dir / "attempts" / attempt_id
@@ -41,10 +43,11 @@ class AttemptFolder:
         secrets_dir: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order.
+        """Write all that the supervisor needs. It is written before the ledger states CLAIMED, so a claimed attempt has
+        its order.
 
-        ``user``: as whom its programs run (``job_users``); None: as we do. ``secrets_dir``: holds a
-        folder for each tenant. ``variables``: of the host, for its programs.
+        ``user``: the user that its programs run as (``job_users``); None: our own. ``secrets_dir``: holds a folder for
+        each tenant. ``variables``: of the host, for its programs.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
@@ -63,7 +66,7 @@ class AttemptFolder:
         self._write("order.json", document)
 
     def _checkpoints_of(self, order: Order, variables: Mapping[str, str]) -> dict[str, Any]:
-        """The job's own folder, and the environment that names it where the order names no other."""
+        """Return the job's own folder, and the environment that names it unless the order names another."""
         own = str(self._checkpoints / order.job_id)
         is_named = "MUSTER_CHECKPOINT_DIR" in order.env
         return {
@@ -79,23 +82,25 @@ class AttemptFolder:
         self._write("stop.json", document)
 
     def write_go(self) -> None:
-        """All hosts are ready: it may start."""
+        """Let the program start: all hosts are ready."""
         if not self.has_go():
             self._write("go.json", {})
 
     def write_meet(self, document: dict[str, Any]) -> None:
-        """Whom its supervisor meets now: a ``wire.meeting.Meet``; ``is_called_off``: nobody, of that round."""
+        """Write the meeting for the supervisor: a ``wire.meeting.Meet``; ``is_called_off``: the round's meeting is
+        cancelled.
+        """
         self._write("meet.json", document)
 
     def write_killed(self, at_ms: int) -> None:
-        """A look that did not end in its time. ``at_ms``: of the boot-time clock."""
+        """Record that a preflight did not end in its time. ``at_ms``: of the boot-time clock."""
         self._write("killed.json", {"boottime_ms": at_ms})
 
     def has_go(self) -> bool:
         return (self.path / "go.json").exists()
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A record of the supervisor, or None while there is none."""
+        """Return a record of the supervisor, or None while there is none."""
         try:
             document = msgspec.json.decode((self.path / name).read_bytes())
         except (FileNotFoundError, msgspec.MsgspecError):
@@ -103,7 +108,7 @@ class AttemptFolder:
         return document if isinstance(document, dict) else None
 
     def mark_forgotten(self) -> None:
-        """The server needs nothing more of it; the relay removes it once its logs are delivered."""
+        """Mark the attempt as not needed by the server; the relay removes it after its logs are delivered."""
         self._write(FORGOTTEN, {})
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
@@ -111,7 +116,7 @@ class AttemptFolder:
 
 
 def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
-    """``python``: the host's own, which computes for the quick check."""
+    """Return the preparation for the supervisor. ``python``: the host's own, which computes for the quick check."""
     if order.preparation is None:
         return None
     asked = order.preparation
@@ -126,12 +131,12 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
 
 
 def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:
-    """Where this host keeps the tenant's."""
+    """Return the host's folder of the tenant's secrets, or None."""
     return None if secrets_dir is None or tenant is None or "/" in tenant else str(secrets_dir / tenant)
 
 
 def _program_of(order: Order, python: str) -> dict[str, Any]:
-    """What the order itself says, in the supervisor's words."""
+    """Return the order's own content in the supervisor's terms."""
     return {
         "attempt_id": order.attempt_id,
         "fence": order.fence,

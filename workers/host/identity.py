@@ -1,4 +1,4 @@
-"""As which node this launcher speaks: as it is told, else as its host's agent has enrolled."""
+"""Identity of this launcher's node: the given one, else the one of the enrolled agent of this host."""
 
 import threading
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """``key_file``: the node's key or, renewed by the agent, its token."""
+    """Identity of a host. ``key_file``: the node's key or the token that the agent renews."""
 
     node_id: str
     key_file: Path
@@ -28,7 +28,7 @@ class _Enrolled(msgspec.Struct, frozen=True):
 
 
 def host_identity(settings: Settings, node_id: str | None, stop: threading.Event) -> HostIdentity | None:
-    """Waits until the agent in the same state folder has enrolled; None: asked to stop before that."""
+    """Return the identity, after the agent in the same state folder has enrolled; None: stopped before that."""
     agent = settings.state_dir.absolute() / AGENT_FOLDER
     is_said = False
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Which user of this host a job's programs run as: by the job's number, out of a range that is nobody else's."""
+"""User of this host that a job's programs run as: by the job's number, from a range that no other user has."""
 
 import os
 import pwd
@@ -13,19 +13,19 @@ from muster.settings import Settings, SettingsError
 from workers.host.supervisor.user.job_user import REACHES
 
 SHARED: Final = ("attempts", "checkpoints")
-"""Of the state folder, what programs pass through; all else there is closed to them."""
+"""Folders of the state folder that programs pass through; all others are closed to them."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class JobUsers:
-    """``first`` to ``last``: user numbers, the same on every host that shares a file system. Without: as who we are."""
+    """Range of users, ``first`` to ``last``, the same on every host that shares a file system. None: our own user."""
 
     first: int | None = None
     last: int = 0
 
     def document(self, job_number: int | None) -> dict[str, Any]:
-        """What the supervisor is told."""
+        """Return the user for the supervisor."""
         if self.first is None:
             who = "root" if os.geteuid() == 0 else f"the host worker's user {os.geteuid()}"
             return {"uid": None, "reason": f"MUSTER_JOB_UIDS is not set on this host: programs run as {who}"}
@@ -35,10 +35,10 @@ class JobUsers:
 
 
 def job_users(settings: Settings) -> JobUsers:
-    """As set, and whether this host can keep it.
+    """Return the range that is set, after checking that this host supports it.
 
     Raises:
-        SettingsError: we are not root, the host is simulated, or a user of this host lies in the range.
+        SettingsError: we are not root, the host is simulated, or a user of this host is in the range.
     """
     if settings.job_uids is None:
         if os.geteuid() == 0:
@@ -62,7 +62,7 @@ def job_users(settings: Settings) -> JobUsers:
 
 
 def open_ways(state_dir: Path, users: JobUsers) -> None:
-    """Let programs reach their own folders below the state folder, and nothing beside them."""
+    """Let programs reach their own folders below the state folder, and no others."""
     if users.first is None:
         return
     state_dir.mkdir(parents=True, exist_ok=True, mode=REACHES)

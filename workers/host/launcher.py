@@ -1,7 +1,7 @@
 """The launcher: heartbeats, claims, starts supervisors, stops them, reports, forgets. The shell of ``lifecycle.host``.
 
 It decides nothing: each event goes through the pure machine, the ledger is on disk before a command is carried out,
-and each command may be carried out again. Killed at any point, the next launcher adopts what runs.
+and each command may be carried out again. If it is killed at any point, the next launcher adopts the running attempts.
 """
 
 import threading
@@ -50,9 +50,9 @@ RETRY_REPORT_MS: Final = 1_000
 GO_BEAT_MS: Final = 1_000
 SAY_UNCLEAN_MS: Final = 30_000
 _UNREADABLE: Final = frozenset({400, 422})
-"""How a server refuses a message that has a field it does not know."""
+"""Statuses by which a server refuses a message that has a field it does not know."""
 _SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
-    Phase.CLAIMING: "claimed",  # the grant may be on its way: from here on the server counts on this host
+    Phase.CLAIMING: "claimed",  # the grant may be in transit: from here on the server relies on this host
     Phase.CLAIMED: "claimed",
     Phase.STARTED: "started",
     Phase.EXITED: "exited",
@@ -63,12 +63,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """``python``: the interpreter for programs that name none (it has torch).
+    """Configuration of a host. ``python``: the interpreter for programs that name none (it has torch).
 
-    ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
-    ``checkpoints_dir``: where jobs that name no folder keep their checkpoints; None: in the state folder.
-    ``scratch``: variables that say where programs may keep copies of datasets, and how much they may hold.
-    ``secrets_dir``: a folder for each tenant, with its secrets. ``job_users``: as whom the programs of jobs run.
+    ``is_warm``: have a torchrun ready that has imported torch, so that a program starts a second or more sooner.
+    ``checkpoints_dir``: folder of checkpoints for jobs that name none; None: in the state folder. ``scratch``:
+    variables for the folder and the size of dataset copies. ``secrets_dir``: a folder for each tenant, with its
+    secrets. ``job_users``: users that the programs of jobs run as.
     """
 
     node_id: str
@@ -112,7 +112,7 @@ class Launcher:
         }
 
     def run(self, doorbell: Doorbell, stop: threading.Event) -> None:
-        """Until ``stop``: programs run on after it, and are adopted by the next launcher."""
+        """Work until ``stop``: programs continue after it, and the next launcher adopts them."""
         self.adopt()
         try:
             while not stop.is_set():
@@ -122,7 +122,7 @@ class Launcher:
             self._starter.close()
 
     def turn(self, *, rung: bool) -> None:
-        """One round: beat if due or rung, look at programs, let time pass, send what is unreported."""
+        """Do one round: beat if due or woken, check programs, apply the time, send unsent reports."""
         if self._looks.turn() or rung or boottime_ms() >= self._next_beat_at_ms():
             self._heartbeat(rung=rung)
         self._look_at_programs()
@@ -142,12 +142,14 @@ class Launcher:
         return min(until_ms / 1000, BUSY_POLL_S) if is_busy else until_ms / 1000
 
     def _next_beat_at_ms(self) -> int:
-        """A host that is ready asks more often than usual for its go: a ring may be lost."""
+        """Return the next beat's time. A host that is ready beats more often until its go, since a wake-up
+        may be lost.
+        """
         often_ms = self._last_beat_ms + GO_BEAT_MS
         return min(self._next_heartbeat_ms, often_ms) if self._waiting() else self._next_heartbeat_ms
 
     def _waiting(self) -> list[AttemptId]:
-        """Parts that are ready and have no go."""
+        """Return the parts that are ready and have no go."""
         return [
             record.attempt_id
             for record in self._ledger.records.values()
@@ -155,7 +157,7 @@ class Launcher:
         ]
 
     def adopt(self) -> None:
-        """Go on where the last launcher stopped."""
+        """Continue after the last launcher."""
         for place in supervisor.sweep_secrets():
             _log.warning("secrets_swept", folder=str(place))
         self._ledger, commands = host.restarted(self._ledger, self._config.boot_id)
@@ -174,7 +176,9 @@ class Launcher:
             self._handlers[type(command)](command)
 
     def _request(self, sent_ms: int, *, rung: bool) -> HeartbeatRequest:
-        """An earlier release's server refuses a beat with a field that it does not know: it is told no such thing."""
+        """Return a heartbeat. A field that an earlier release's server does not know is left out, since it would refuse
+        the beat.
+        """
         self._seq += 1
         held = tuple(
             HeldAttempt(
@@ -196,8 +200,10 @@ class Launcher:
         )
 
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[LookReport, ...]]:
-        """With the looks that were told. Where an operator went back to an earlier release meanwhile, it is told less,
-        at once: the leases of what runs hang on it.
+        """Send a beat and return the answer with the preflights that were reported.
+
+        If an operator went back to an earlier release meanwhile, the beat is repeated at once with less content: the
+        leases of running attempts depend on it.
         """
         try:
             return self._client.heartbeat(request), request.looks
@@ -219,7 +225,7 @@ class Launcher:
         self._take_answer(answer, told, sent_ms)
         self._taken = frozenset(answer.takes).intersection(TAKEN_IN_BEATS)
         if self._taken - had_told:
-            self._heartbeat(rung=False)  # what this host knows: until then it is one that knows of nothing new
+            self._heartbeat(rung=False)  # reports this host's features, which the server must not assume before
 
     def _take_answer(self, answer: HeartbeatAnswer, told: tuple[LookReport, ...], sent_ms: int) -> None:
         for folder in self._looks.hear(answer.looks, told):
@@ -238,11 +244,11 @@ class Launcher:
                 go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
             )
         )
-        if answer.lease_s > 0 and TELLS_MEETINGS in answer.takes:  # a stale beat's answer says nothing of them either
+        if answer.lease_s > 0 and TELLS_MEETINGS in answer.takes:  # a stale beat's answer names no meetings either
             self._meetings.hear(self._waiting(), answer.meets)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """The answer, or None when the control plane does not answer or refuses: said once, not each second."""
+        """Return the answer, or None if the control plane does not answer or refuses, which is logged once."""
         try:
             answer = question()
         except (UnreachableError, Problem) as fault:
@@ -307,7 +313,7 @@ class Launcher:
         self._look_at(record)
 
     def _spawn(self, record: HostRecord, *, is_allowed: bool) -> None:
-        """Its supervisor, unless it has had one."""
+        """Start a part's supervisor, unless it has had one."""
         folder = self._folder(record.attempt_id)
         if supervisor.adopt(folder.path).state != "not_started":
             return
@@ -332,7 +338,9 @@ class Launcher:
         self._folder(command.attempt_id).write_lease(command.lease_until_ms)
 
     def _prove_clean(self, command: host.ProveClean) -> None:
-        """What cannot be proved is tried again, and after a while said: the server then cordons the host."""
+        """Prove that nothing is left. A failed proof is tried again, and later reported: the server then cordons the
+        host.
+        """
         tries = self._proofs.setdefault(command.attempt_id, ProofTries(first_ms=boottime_ms()))
         if not tries.are_due:
             return
@@ -369,7 +377,7 @@ class Launcher:
             self._apply(host.ProgramExited(record.attempt_id))
 
     def _note_progress(self, record: HostRecord, folder: AttemptFolder) -> None:
-        """Of a supervisor that runs: it prepares, waits for its go, or has its program started."""
+        """Record the progress of a running supervisor: it prepares, waits for its go, or has its program started."""
         if not record.awaits_go or folder.has_go():
             self._apply(host.ProgramStarted(record.attempt_id))
         elif not record.is_ready and folder.read("ready.json") is not None:
@@ -402,10 +410,10 @@ class Launcher:
             elif TELLS_MEETINGS in answer.takes and attempt_id in self._waiting():
                 self._meetings.hear([attempt_id], answer.meets)
             if record.phase is Phase.CLEAN:
-                self._next_heartbeat_ms = 0  # the answer says to forget it
+                self._next_heartbeat_ms = 0  # the next answer orders to forget it
 
     def _facts(self, record: HostRecord) -> tuple[HostReport, ...]:
-        """Everything known, in order, from the first fact on: earlier reports may have been lost."""
+        """Return all facts in order, from the first on: earlier reports may have been lost."""
         folder = self._folder(record.attempt_id)
         kinds: list[tuple[Any, dict[str, Any]]] = []
         if record.is_ready:

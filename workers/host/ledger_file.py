@@ -1,4 +1,4 @@
-"""The launcher's ledger on disk: what this host has claimed survives the launcher."""
+"""The launcher's ledger on disk: the claims of this host survive the launcher."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ def current_boot_id() -> str:
 
 
 class LedgerFile:
-    """One launcher at a time: the lock is held for the process's life.
+    """Ledger of one launcher at a time: the lock is held for the process's life.
 
     Raises:
         LauncherIsRunningError: another process holds the lock.
@@ -42,7 +42,9 @@ class LedgerFile:
             raise LauncherIsRunningError(message) from None
 
     def load(self, boot_id: str) -> HostLedger:
-        """The stored ledger, or an empty one. An unreadable file is set aside and said: it was never half-written."""
+        """Return the stored ledger, or an empty one. An unreadable file is set aside and logged: it was never
+        half-written.
+        """
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=HostLedger)
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Brings what ranks print to the control plane, and what they say of their training (``training_relay``).
+"""Relay of the ranks' output, and of their training messages (``training_relay``), to the control plane.
 
-Offsets are kept beside the logs; a chunk sent twice has effect once, because the server keys it by its offset.
+Offsets are stored next to the logs; a chunk sent twice has effect once, because the server keys it by its offset.
 """
 
 import shutil
@@ -26,7 +26,9 @@ _log = structlog.get_logger(__name__)
 
 
 class LogRelay:
-    """Scans ``<state_dir>/attempts/*/logs``; a folder marked as forgotten goes once its logs are delivered."""
+    """Relay of ``<state_dir>/attempts/*/logs``; a folder marked as forgotten is removed after its logs are
+    delivered.
+    """
 
     def __init__(self, state_dir: Path, client: HostClient) -> None:
         self._attempts = state_dir / "attempts"
@@ -34,7 +36,9 @@ class LogRelay:
         self._lock = threading.Lock()
 
     def drain_all(self) -> int:
-        """Send what is there. Returns how many bytes went; 0 when there is nothing, or nobody to take it."""
+        """Send what is there. Returns how many bytes were sent; 0 if there is nothing, or the server does
+        not answer.
+        """
         sent = 0
         if not self._attempts.is_dir():
             return sent
@@ -43,7 +47,7 @@ class LogRelay:
         return sent
 
     def drain(self, folder: Path) -> int:
-        """Send one attempt's unsent bytes, in a bounded number of batches, or until the server does not take them."""
+        """Send one attempt's unsent bytes, in a bounded number of batches, or until the server does not accept them."""
         with self._lock:
             sent, is_delivered = self._drain_locked(folder)
             if is_delivered and (folder / FORGOTTEN).exists():

@@ -1,4 +1,6 @@
-"""``muster worker host``: the launcher, its log relay, and the bell's listener as a child that dies with it."""
+"""Process of ``muster worker host``: the launcher, its log relay, and the wake-up listener as a child that dies with
+it.
+"""
 
 import os
 import subprocess
@@ -27,9 +29,9 @@ _log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, node_id: str | None = None) -> None:
-    """Until SIGTERM or SIGINT; programs run on, and the next launcher adopts them.
+    """Run until SIGTERM or SIGINT; programs continue, and the next launcher adopts them.
 
-    Without ``node_id`` it waits for this host's agent to enrol, and speaks as that node with the agent's token.
+    Without ``node_id`` it waits for this host's agent to enrol, and acts as that node with the agent's token.
 
     Raises:
         SettingsError: the address of the control plane is missing, or a key that was named; or programs cannot run
@@ -80,14 +82,14 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
 
 
 def _scratch_of(settings: Settings) -> dict[str, str]:
-    """What programs are told of the host's room for copies of datasets."""
+    """Return the variables that name the host's space for copies of datasets."""
     folder = None if settings.scratch_dir is None else settings.scratch_dir.absolute()
     told = {"MUSTER_SCRATCH_DIR": folder, "MUSTER_SCRATCH_BYTES": settings.scratch_bytes}
     return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def _client(settings: Settings, key_file: Path) -> HostClient:
-    """Where the agent renews its hourly token in the file, the new one is taken once the old one is refused."""
+    """Return a client that reads the token again after a refusal, since the agent renews it hourly in the file."""
     try:
         key = KeyFile(key_file)
     except (OSError, UnicodeDecodeError) as error:
@@ -101,7 +103,7 @@ def _relay_logs(relay: LogRelay, stop: threading.Event) -> None:
 
 
 class ListenerLoop:
-    """Keeps the bell's Celery worker running; without a broker the host still works, a heartbeat later."""
+    """Loop that keeps the wake-ups' Celery worker running; without a broker the host still works, a heartbeat later."""
 
     def __init__(self, node_id: str, doorbell: Path, broker_url: str) -> None:
         self._command = ListenerArguments(node_id, doorbell, os.getpid()).command()

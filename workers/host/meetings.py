@@ -1,6 +1,6 @@
-"""Meetings before a gang's start: what a launcher hears, written down for the part's supervisor, and what came of it.
+"""Meetings before a gang's start: a launcher writes the server's orders for the part's supervisor, and reads results.
 
-The newest answer's list is what counts: a meeting that it does not name any more is called off.
+The newest answer's list counts: a meeting that it does not name any more is called off.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,16 @@ MEET: Final = "meet.json"
 
 
 class Meetings:
-    """``folder``: of an attempt."""
+    """Meetings of a host's attempts. ``folder``: returns the folder of an attempt."""
 
     def __init__(self, folder: Callable[[AttemptId], AttemptFolder]) -> None:
         self._folder = folder
         self._noted: dict[AttemptId, int] = {}
 
     def hear(self, waiting: Sequence[AttemptId], orders: Sequence[MeetOrder]) -> None:
-        """``waiting``: parts that are ready and have no go, of which the answer was to tell."""
+        """Write the meetings of an answer. ``waiting``: ready parts without a go, for which the answer may order
+        meetings.
+        """
         asked = {AttemptId(order.attempt_id): order.meet for order in orders}
         for attempt_id in waiting:
             folder = self._folder(attempt_id)
@@ -40,7 +42,7 @@ class Meetings:
             supervisor.wake(folder.path)
 
     def is_news(self, attempt_id: AttemptId) -> bool:
-        """Whether a meeting is over that was not told of since this launcher's start."""
+        """Return whether a meeting has ended that was not reported since this launcher's start."""
         met = self._folder(attempt_id).read(MET)
         if met is None or self._noted.get(attempt_id) == met.get("round"):
             return False
@@ -48,7 +50,7 @@ class Meetings:
         return True
 
     def fact(self, attempt_id: AttemptId) -> dict[str, Any] | None:
-        """How the newest one went."""
+        """Return the result of the newest meeting."""
         return self._folder(attempt_id).read(MET)
 
     def forget(self, attempt_id: AttemptId) -> None:

@@ -1,7 +1,7 @@
-"""Looks at jobs before their placement: an attempt's own preparation, by a supervisor, with no GPU and no start.
+"""Preflights of jobs before their placement: an attempt's own preparation, by a supervisor, with no GPU and no start.
 
-A look's folder is its ledger: it stands among the attempts' from the first word on, says what was found, and goes when
-the control plane lists the look no more. Killed at any point, the next launcher finds it and goes on.
+A preflight's folder is its ledger: it stands among the attempts' folders from the order on, holds the result, and is
+removed after the control plane has stopped listing the preflight. After a kill the next launcher continues it.
 """
 
 import contextlib
@@ -25,19 +25,22 @@ PREFIX: Final = "look-"
 _LONGEST_WHY: Final = 4_000
 _MOST_REPORTS: Final = 64
 _NO_PORT: Final = 0
-"""Nothing of a look ever listens. A port of its own might soon be somebody else's, and no look would pass for clean."""
+"""Port of preflights, which never listen. Another process could get a port of its own, and no proof would be clean."""
 _TOLD_BEFORE_S: Final = 3.0
-"""A look ends itself so much before the control plane waits no longer, so that it is heard why."""
+"""Time by which a preflight ends before the control plane stops waiting, so that its reason arrives."""
 _KILLED_AFTER_MS: Final = 1_000
 _DIES_WITHIN_MS: Final = 1_000
 _HANGING_AGAIN_MS: Final = 60_000
-"""Each try to end what hangs in the kernel takes its time from the launcher."""
+"""Pause between tries to end a process that hangs in the kernel, since each try takes the launcher's time."""
 _KILLED: Final = "killed.json"
 _log = structlog.get_logger(__name__)
 
 
 class Looks:
-    """``write``: an order into its folder, with the port and until when; the launcher knows what else belongs there."""
+    """Preflights of a host. ``write``: writes an order into its folder, with the port and the end of its time.
+
+    The launcher knows what else belongs there.
+    """
 
     def __init__(
         self, state_dir: Path, checkpoints: Path | None, write: Callable[[AttemptFolder, Order, int, int], None]
@@ -55,7 +58,9 @@ class Looks:
         return bool(self._open - self._hanging.keys())
 
     def turn(self) -> bool:
-        """Whether one is over and clean, or found to hang, since the last turn, so that it should be told."""
+        """Return whether a preflight has ended clean, or was found to hang, since the last turn, and must be
+        reported.
+        """
         hung = [look_id for look_id in self._open if self._hangs(look_id)]
         over = {look_id for look_id in self._open if self._is_over(look_id) and self._is_clean(look_id)}
         self._open -= over
@@ -64,9 +69,7 @@ class Looks:
         return bool(over or hung)
 
     def _hangs(self, look_id: str) -> bool:
-        """Whether it is newly found that it cannot be ended, or that something of it cannot. Past its time it is killed
-        with all its process group.
-        """
+        """Return whether a preflight is newly found to hang. After its time it is killed with all its process group."""
         folder = self._folder(look_id)
         lease_ns = ((folder.read("order.json") or {}).get("lease") or {}).get("boottime_ns")
         killed_ms = (folder.read(_KILLED) or {}).get("boottime_ms")
@@ -90,21 +93,26 @@ class Looks:
         return True
 
     def _leaves_something(self, look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> bool:
-        """It has ended and cannot be proved clean, as with a child that hangs on a mount: told with its own reason."""
+        """Report a preflight that has ended and cannot be proved clean, such as for a child that hangs in a mount.
+
+        The report has the preflight's own reason.
+        """
         if _has_proof(folder):
             return False
         report = _report(look_id, folder, record)
         if report.found == "fit":
             report = LookReport(
-                look_id=look_id, found="unable", why="something of the look is left and cannot be ended"
+                look_id=look_id, found="unable", why="something of the preflight is left and cannot be ended"
             )
         self._hanging[look_id] = report
         _log.error("look_hangs", look_id=look_id, why=report.why)
         return True
 
     def reports(self) -> tuple[LookReport, ...]:
-        """Of each that is over and that the control plane may not have heard of. Not before nothing of it is left: on
-        what is told the job may be placed here at once, and its attempt finds no place that is not clean.
+        """Return reports of ended preflights that the control plane may not have received.
+
+        A preflight is reported only after nothing of it is left: after the report the job may be placed here at once,
+        and its attempt would find a place that is not clean.
         """
         told = ((look_id, self._folder(look_id)) for look_id in sorted(self._found_ids()))
         found = [(look_id, folder, folder.read("exit.json")) for look_id, folder in told if _has_proof(folder)]
@@ -113,7 +121,11 @@ class Looks:
         return tuple(done[:_MOST_REPORTS])
 
     def hear(self, orders: Sequence[LookOrder], reported: Sequence[LookReport]) -> list[AttemptFolder]:
-        """What the control plane lists is looked at; what it heard of and lists no more is over. Those that are."""
+        """Begin the preflights that the control plane lists, and return the folders of preflights that may be
+        forgotten.
+
+        These are the ones whose report was received and that the control plane does not list any more.
+        """
         listed = {order.order.attempt_id for order in orders}
         for order in orders:
             self._begin(order)
@@ -137,7 +149,7 @@ class Looks:
             self._open.add(look_id)
 
     def _end_unstarted(self, look_id: str) -> None:
-        """Its launcher died between the order and the start, and its time is over: nobody else will ever start it."""
+        """Refuse the start of a preflight whose launcher died between order and start: its time is over."""
         folder = self._folder(look_id).path
         if supervisor.adopt(folder).state == "not_started":
             supervisor.refuse_start(folder, "it is listed no more")
@@ -150,8 +162,9 @@ class Looks:
         return state in {"vanished", "exited"}
 
     def _is_clean(self, look_id: str) -> bool:
-        """Its secrets and files are gone. What cannot be proved now is tried again, rarely after a while: each try may
-        take seconds, in which the host does nothing else.
+        """Return whether its secrets and files are removed. A failed proof is tried again, rarely after a while.
+
+        Each try may take seconds, in which the host does nothing else.
         """
         folder = self._folder(look_id)
         if not _has_proof(folder):
@@ -176,13 +189,13 @@ class Looks:
 
 
 def _kill_group(pid: int) -> None:
-    """A supervisor is in a session of its own; what it has started dies with it."""
+    """Kill a supervisor's process group. It is in a session of its own; what it has started dies with it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(os.getpgid(pid), signal.SIGKILL)
 
 
 def _wait_of(pid: int) -> str:
-    """In what it waits, where the kernel says so."""
+    """Return what a process waits in, if the kernel states it."""
     try:
         return f"in {Path(f'/proc/{pid}/wchan').read_text(encoding='ascii').strip() or 'an unknown wait'}"
     except OSError:
@@ -205,7 +218,7 @@ def _report(look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> Look
     if why and record.get("spawn_fault") != REFUSED:
         return LookReport(look_id=look_id, found="unable", why=why)
     if folder.read(_KILLED) is not None:
-        why = "it did not end in time and was killed: something that it looks at does not answer"
+        why = "it did not end in time and was killed: a file system or device that it reads does not answer"
     elif record.get("self_fenced"):
         why = "it did not end in time"
     if why or seen is None:

@@ -1,4 +1,4 @@
-"""Starts supervisors: by one that waits with a warm torchrun where there is one, else afresh."""
+"""Start of supervisors: one that waits with a warm torchrun if there is one, else a new process."""
 
 from pathlib import Path
 from typing import Final
@@ -10,13 +10,13 @@ from workers.host.attempt_folder import boottime_ms
 
 FIRST_PAUSE_MS: Final = 1_000
 NEXT_PAUSE_MS: Final = 5_000
-"""Importing torch takes a core for a second or more: not at the moment when a program starts."""
+"""Pause before the next warm-up: importing torch takes a core for a second or more, not while a program starts."""
 _LOG: Final = "standby.log"
 _log = structlog.get_logger(__name__)
 
 
 class Starter:
-    """At most one waits, for the next attempt."""
+    """Starter of supervisors. At most one waits, for the next attempt."""
 
     def __init__(self, state_dir: Path, python: str, *, is_warm: bool) -> None:
         self._python = python
@@ -26,20 +26,20 @@ class Starter:
         self._prepare_at_ms = boottime_ms() + FIRST_PAUSE_MS
 
     def start(self, attempt_dir: Path) -> None:
-        """Raises OSError where the host cannot start processes."""
+        """Start a supervisor. Raises OSError if the host cannot start processes."""
         waiting, self._waiting = self._waiting, None
         self._prepare_at_ms = boottime_ms() + NEXT_PAUSE_MS
         if waiting is None or not waiting.take(attempt_dir):
             supervisor.spawn_supervisor(attempt_dir)
 
     def pause_ms(self) -> int | None:
-        """Until ``prepare`` has something to do; None where it has nothing before the next start."""
+        """Return the milliseconds until ``prepare`` has work; None if it has none before the next start."""
         if not self._is_warm or self._waiting is not None:
             return None
         return max(0, self._prepare_at_ms - boottime_ms())
 
     def prepare(self) -> None:
-        """Have one wait, if it is time."""
+        """Start a waiting supervisor, if it is time."""
         if self.pause_ms() != 0:
             return
         self._prepare_at_ms = boottime_ms() + NEXT_PAUSE_MS

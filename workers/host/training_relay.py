@@ -1,8 +1,8 @@
-"""Brings what ranks say of their training to the control plane: each line once, whatever dies on the way.
+"""Relay of the ranks' training messages to the control plane: each line once, whatever process dies meanwhile.
 
-The server says itself where it stands in the host's file, so a batch that is sent again has no effect, and what was
-written down here is only where to begin. What the server does not want is passed over and counted, so that it keeps no
-room of what may wait and holds up nothing behind it.
+The server states its own offset in the host's file, so a batch that is sent again has no effect, and the offset stored
+here is only where to begin. A line that the server refuses is skipped and counted, so that it takes no space of unsent
+lines and delays no line after it.
 """
 
 import os
@@ -26,9 +26,9 @@ from workers.host.supervisor.files import PINS, RELAYED, RELAYED_TRAINING, TRAIN
 BATCH_LINES: Final = 1_000
 BATCH_BYTES: Final = 512 << 10
 MOST_BATCHES: Final = 64
-"""Of an attempt's logs, and of its training, in one turn: a program that writes without end keeps no other waiting."""
+"""Most batches of an attempt's logs, and of its training, in one turn: endless output must not delay other attempts."""
 NUM_REFUSED: Final = "training_refused"
-"""Beside the offsets: how many lines of this attempt the server did not want."""
+"""Key next to the offsets: how many lines of this attempt the server refused."""
 _GIVEN_UP: Final = "training_given_up"
 AFTER_ANSWER: Final = declare("training_relay.after_answer")
 _OF_THE_MOMENT: Final = frozenset({401, 403, 408, 425, 429})
@@ -47,7 +47,7 @@ class TrainingRelay:
         self._most_lines = BATCH_LINES
 
     def drain(self) -> bool:
-        """Send what is there, a bounded number of batches. Whether the server has, or does not want, every line."""
+        """Send what is there, a bounded number of batches. Returns whether the server has, or refuses, every line."""
         for _ in range(MOST_BATCHES):
             offset = self._offsets.get(RELAYED_TRAINING, 0)
             lines, next_offset = next_lines(self._folder / TRAIN, offset, self._most_lines)
@@ -64,7 +64,7 @@ class TrainingRelay:
         return False
 
     def _send(self, batch: TrainBatch) -> bool:
-        """Whether there is reason to go on with what follows, or with less of the same."""
+        """Send a batch and return whether to continue with the next lines, or with fewer of the same."""
         try:
             answer = self._client.send_training(AttemptId(self._folder.name), batch)
         except UnreachableError:
@@ -80,10 +80,10 @@ class TrainingRelay:
         return True
 
     def _refused(self, batch: TrainBatch, problem: Problem) -> bool:
-        """Of many lines one may be to blame: half of them are tried. One alone is passed over, by the server too.
+        """Handle a refusal. If one of many lines may be the cause, half of them are tried; one line alone is skipped.
 
-        Where it takes no word of this attempt, or not even that there is nothing to take, it stands where it stood and
-        would refuse whatever comes later.
+        The server skips it too. If it accepts no message of this attempt, not even that there is nothing to take, its
+        offset stays and it would refuse every later line.
         """
         if len(batch.lines) > 1 and problem.code != StaleFenceError.code:
             self._most_lines = len(batch.lines) // 2
@@ -99,20 +99,20 @@ class TrainingRelay:
         return True
 
     def _pass_over(self, batch: TrainBatch) -> None:
-        """So that the supervisor may let go of it."""
+        """Skip a batch, so that the supervisor may release it."""
         self._offsets[NUM_REFUSED] = self._offsets.get(NUM_REFUSED, 0) + len(batch.lines)
         self._offsets[RELAYED_TRAINING] = batch.next_offset
 
 
 def is_of_the_moment(problem: Problem) -> bool:
-    """A server in trouble, or one that asks for patience; a key that is being renewed: what was sent may be well."""
+    """Return whether a refusal is temporary: a failing or busy server, or a key that is being renewed."""
     return problem.status >= 500 or problem.status in _OF_THE_MOMENT
 
 
 def next_lines(path: Path, offset: int, most_lines: int = BATCH_LINES) -> tuple[tuple[TrainLine, ...], int]:
-    """Whole lines from ``offset`` on, a bounded number, and where the next begins. A torn last line waits.
+    """Return whole lines from ``offset`` on, a bounded number, and the next offset. A torn last line waits.
 
-    What the supervisor let go of, as relayed already, is passed over: a server that was restored asks for it again.
+    Lines that the supervisor released, because they were relayed, are skipped: a restored server requests them again.
     """
     try:
         with path.open("rb") as file:
@@ -146,7 +146,7 @@ def _behind_hole(descriptor: int, offset: int) -> int:
 
 
 def _note_pins(folder: Path, pinned: tuple[str, ...] | None) -> None:
-    """For the supervisor, which tells its ranks. Where nobody ever pinned anything there is no file."""
+    """Write the pins for the supervisor, which sends them to its ranks. Without any pin ever, there is no file."""
     before: dict[str, Any] = files.read_json(folder / PINS) or {"generations": []}
     if pinned is not None and before["generations"] != list(pinned):
         write_durably(folder / PINS, msgspec.json.encode({"generations": pinned}))

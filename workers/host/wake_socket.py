@@ -1,4 +1,4 @@
-"""The launcher's doorbell: a datagram socket of the state folder; what is said there is no order, only a wake-up."""
+"""The launcher's wake-up socket: a datagram socket of the state folder; a message is no order, only a wake-up."""
 
 import select
 import socket
@@ -17,7 +17,7 @@ class Doorbell:
         self.path = path
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether somebody rang within ``timeout_s``; several rings at once count as one."""
+        """Return whether a wake-up arrives within ``timeout_s``; several at once count as one."""
         readable, _, _ = select.select([self._socket], [], [], max(0.0, timeout_s))
         if not readable:
             return False

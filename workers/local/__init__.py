@@ -1,1 +1,4 @@
-"""``muster run``: a program under the host's own supervisor, with causes, restarts and resume, and no control plane."""
+"""Package of ``muster run``: a program under the host's own supervisor, with causes, restarts and resume.
+
+It needs no control plane.
+"""

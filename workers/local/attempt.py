@@ -27,14 +27,14 @@ CLEAN_PATIENCE_S: Final = 35.0
 START_PATIENCE_MS: Final = 20_000
 _LOOK_S: Final = 0.05
 _OF_THIS_MACHINE: Final = ("MUSTER_SCRATCH_DIR", "MUSTER_SCRATCH_BYTES")
-"""What a host worker's settings say elsewhere."""
+"""Variables that a host worker takes from its settings."""
 
 
 @dataclass(slots=True)
 class LocalAttempt:
-    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more.
+    """Attempt on this machine. ``fence``: grows with each attempt of the folder, so that an older one writes nothing.
 
-    ``accumulation``: into how many times as many pieces as the program's own it takes each batch. ``lost``: the
+    ``accumulation``: the factor by which it cuts each batch into more pieces than the program's own. ``lost``: the
     attempts before it of this run that lost work.
     """
 
@@ -58,7 +58,7 @@ class LocalAttempt:
         return self._files.path
 
     def start(self, wall_time_s: float | None) -> None:
-        """Raises OSError where this machine cannot start processes or write the folder."""
+        """Start it. Raises OSError if this machine cannot start processes or write the folder."""
         self._started_ms = boottime_ms()
         self._lease_until_ms = self._started_ms + self.plan.lease_ms
         self._files.write_order(
@@ -68,12 +68,12 @@ class LocalAttempt:
             python=self.plan.python,
             lease_until_ms=self._lease_until_ms,
             port=meeting_port(),
-            user={"uid": None, "reason": "`muster run` runs programs as who calls it"},
+            user={"uid": None, "reason": "`muster run` runs programs as its caller"},
         )
         supervisor.spawn_supervisor(self.path)
 
     def has_ended(self) -> bool:
-        """Asked often: it also prolongs the lease."""
+        """Return whether it has ended. It is called often: it also prolongs the lease."""
         state = supervisor.adopt(self.path).state
         if state == "not_started" and (self.stop or boottime_ms() > self._started_ms + START_PATIENCE_MS):
             return supervisor.refuse_start(self.path, self.stop or "its supervisor died before it began")
@@ -85,20 +85,20 @@ class LocalAttempt:
         return state == "exited"
 
     def ask_to_stop(self, reason: StopReason, grace_ms: int) -> None:
-        """SIGTERM now and SIGKILL when the grace is over; asked again, the earlier end holds."""
+        """Send SIGTERM now and SIGKILL after the grace; of several requests, the earliest end holds."""
         self.stop = self.stop or reason
         self._unsaid_kill_at_ms = boottime_ms() + grace_ms
         self._say_stop()
 
     def end_at_once(self) -> None:
-        """For want of anybody to look after it. Returns when it has ended, at the latest with its lease."""
+        """End it, since nothing supervises it any more. Returns after its end, at the latest after its lease."""
         self.ask_to_stop(StopReason.CANCEL, 0)
         until_ms = self._lease_until_ms + grace_ms(self.plan) + round(CLEAN_PATIENCE_S * 1000)
         while supervisor.adopt(self.path).state == "running" and boottime_ms() < until_ms:
             time.sleep(_LOOK_S)
 
     def verdict(self) -> ExitVerdict:
-        """Of an attempt that has ended."""
+        """Return the verdict on an ended attempt."""
         document = self._files.read("exit.json") or {"supervisor_vanished": True}
         try:
             return classify(parse_exit_record(document), self.stop)
@@ -120,7 +120,7 @@ class LocalAttempt:
             time.sleep(_LOOK_S)
 
     def _say_stop(self) -> None:
-        """On a full disk it is tried again, and nothing prolongs the lease until it is said."""
+        """Write the stop. On a full disk it is tried again, and nothing prolongs the lease until it is written."""
         if self.stop is None or self._unsaid_kill_at_ms is None:
             return
         with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ class LocalAttempt:
             rendezvous=Rendezvous(host=LOOPBACK, port=0),
             wall_time_s=wall_time_s,
             grace_s=grace_ms(plan) / 1000,
-            kill_grace_s=grace_ms(plan) / 1000,  # nobody waits for this lease to end, as a control plane does
+            kill_grace_s=grace_ms(plan) / 1000,  # no control plane waits for this lease to end
             log_limit_bytes_per_stream=plan.log_limit_bytes,
             limits=PartLimits(**plan.spec.limits.model_dump()),
             venv=program.venv,
@@ -175,19 +175,19 @@ class LocalAttempt:
 
 
 def grace_ms(plan: RunPlan) -> int:
-    """From SIGTERM to SIGKILL."""
+    """Return the milliseconds from SIGTERM to SIGKILL."""
     own_s = plan.spec.stop_grace_s
     return plan.timers.stop_grace_ms if own_s is None else round(own_s * 1000)
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What a run that was killed has left running, or half ended."""
+    """Return attempts that a killed run has left running, or half ended."""
     found = sorted((folder / "attempts").glob("att_*"))
     return [path for path in found if supervisor.adopt(path).state in {"running", "vanished"}]
 
 
 def end_leftover(path: Path, grace: int, is_hurried: Callable[[], bool]) -> None:
-    """With its grace, or without once ``is_hurried``.
+    """End it with its grace, or without after ``is_hurried``.
 
     Raises:
         OSError: it does not end.

@@ -1,7 +1,7 @@
 """The restart loop: attempt after attempt until the program has done its work, by the same rules as in a fleet.
 
-What an end means, whom it counts against and when the next attempt comes is decided by ``domain.exit.exits`` and
-``domain.lifecycle.job``, as the control plane does it; here is only the shell.
+``domain.exit.exits`` and ``domain.lifecycle.job`` decide the meaning of an end, the side that it counts against and the
+time of the next attempt, as in the control plane; here is only the shell.
 """
 
 import shutil
@@ -27,21 +27,21 @@ from workers.local.plan import RunFolder, RunPlan
 LOOK_S: Final = 0.05
 ASKED_TWICE: Final = 2
 KEPT_ATTEMPTS: Final = 10
-"""Of their logs and records; checkpoints have rules of their own."""
+"""Number of attempts whose logs and records stay; checkpoints have rules of their own."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """From signal handlers: how often somebody asked to stop."""
+    """Stop requests from signal handlers, counted."""
 
     times: int = 0
 
     def note(self) -> None:
-        """No more than this in a handler: it may interrupt whatever holds a lock."""
+        """Count a request; a handler may do no more, since it may interrupt whatever holds a lock."""
         self.times += 1
 
     def wait(self, seconds: float) -> bool:
-        """Whether somebody asks, within that time."""
+        """Return whether a request arrives within that time."""
         until = time.monotonic() + seconds
         while not self.times and time.monotonic() < until:
             time.sleep(min(LOOK_S, max(0.0, until - time.monotonic())))
@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(slots=True)
 class LocalRun:
-    """``say``: a sentence about the run; ``show``: a stream's name and one line that it printed."""
+    """Run of a program. ``say``: prints a sentence about it; ``show``: a stream's name and one line that it printed."""
 
     plan: RunPlan
     folder: RunFolder
@@ -72,7 +72,7 @@ class LocalRun:
         )
 
     def run(self) -> dict[str, Any]:
-        """Until it succeeded, failed for good or was asked to stop. Returns how it ended; never leaves a process.
+        """Run until it succeeded, failed finally or was asked to stop. Returns how it ended; never leaves a process.
 
         Raises:
             OSError: the folder cannot be written, or this machine cannot start processes.
@@ -107,19 +107,21 @@ class LocalRun:
         self._end(attempt, hearing.heard)
 
     def _lost(self) -> Record:
-        """So many attempts of this run lost work, in the hours since it began, of each GPU or, without any, rank."""
+        """Return the attempts of this run that lost work, and the hours since its begin times its GPUs or, without any,
+        ranks.
+        """
         num_failures = sum(one["cause"] in LOST_WORK for one in self._ended)
         hours = (time.monotonic() - self._began_at) / 3600
         return Record(num_failures, hours * (len(self.plan.gpus) or self.plan.spec.shape.num_ranks_per_node))
 
     def _follow(self, attempt: LocalAttempt, hearing: Hearing) -> None:
-        """Until it has ended, and what it printed was shown, unless somebody asks twice to stop."""
+        """Follow it until it has ended and its output was shown, unless the user asks twice to stop."""
         is_over = threading.Event()
         listener = threading.Thread(target=hearing.listen_until, args=(is_over,), name="hearing", daemon=True)
         listener.start()
         try:
             self._watch(attempt)
-        except BaseException:  # a fault of ours must not leave a program that nobody looks after
+        except BaseException:  # our own fault must not leave a program without supervision
             attempt.end_at_once()
             raise
         finally:
@@ -128,7 +130,7 @@ class LocalRun:
             listener.join(LOOK_S)
 
     def _watch(self, attempt: LocalAttempt) -> None:
-        """Asked once, it may save and leave; asked again, it is killed."""
+        """Watch it: at a first request it may save and leave; at a second, it is killed."""
         heeded = 0
         while not attempt.has_ended():
             if self.ask.times > heeded:
@@ -154,13 +156,13 @@ class LocalRun:
         self._forget_old()
 
     def _has_progressed(self, heard: Heard) -> bool:
-        """Whether it left a checkpoint beyond all that any attempt before it had or left."""
+        """Return whether it left a checkpoint beyond all that any attempt before it had or left."""
         before = max(self._farthest, heard.resumed_step)
         self._farthest = max(before, heard.saved_step or 0)
         return self._farthest > before
 
     def _pause(self) -> None:
-        """Before the next try, cut short by who asks to stop and by the wall time."""
+        """Wait before the next try, cut short by a stop request and by the wall time."""
         if self._life.state is not JobState.RECOVERING:
             return
         life = self._life
@@ -170,7 +172,7 @@ class LocalRun:
             self._life = _failed(life, f"walltime: it would be over before the next attempt; the last: {life.reason}")
             return
         pieces = f", with {1 << life.oom_doublings} times as many pieces a batch" if life.oom_doublings else ""
-        self.say(f"goes on in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
+        self.say(f"continues in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
         self._step(jobs.CancelAsked() if self.ask.wait(pause_s) else jobs.Tick())
         while self._life.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
             time.sleep(LOOK_S)
@@ -180,7 +182,7 @@ class LocalRun:
         self._life, _ = jobs.step(self._life, event, boottime_ms(), self.plan.timers)
 
     def _left_s(self) -> float | None:
-        """Of the wall time, which counts all attempts and the pauses between them."""
+        """Return the rest of the wall time, which counts all attempts and the pauses between them."""
         wall_time_s = self.plan.spec.wall_time_s
         return None if wall_time_s is None else max(0.0, self._began_at + wall_time_s - time.monotonic())
 
@@ -205,7 +207,10 @@ class LocalRun:
 
 
 def _counted(verdict: ExitVerdict) -> Verdict:
-    """Here is no other host to go to: what takes the supervisor away again and again gets a pause, and an end."""
+    """Return the verdict as it counts here, where there is no other host: repeated loss of the supervisor must end.
+
+    Such an end gets a pause like a failed launch.
+    """
     cause = Cause.LAUNCH_FAILED if verdict.cause is Cause.NODE_LOST else verdict.cause
     return Verdict(cause, verdict.proof)
 

@@ -1,4 +1,4 @@
-"""What an attempt's ranks print and say of their training, as it comes."""
+"""Output of an attempt's ranks and their training messages, as they arrive."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +19,9 @@ LONGEST_LINE: Final = 64 << 10
 
 @dataclass(slots=True)
 class Heard:
-    """``resumed_step``: behind which checkpoint it began. ``saved_step``: of the newest that was read back equal."""
+    """Facts from the ranks. ``resumed_step``: the checkpoint's step at the begin. ``saved_step``: of the newest
+    verified one.
+    """
 
     resumed_step: int = 0
     step: int = 0
@@ -29,9 +31,10 @@ class Heard:
 
 @dataclass(slots=True)
 class Hearing:
-    """``say``: takes a sentence about the run. ``show``: takes a stream's name and a line of it, and may take its time.
+    """Reader of an attempt's files. ``say``: takes a sentence about the run. ``show``: takes a stream's name and a
+    line.
 
-    ``limit_bytes``: how much of each stream is kept at all.
+    ``show`` may take its time. ``limit_bytes``: how much of each stream is stored at all.
     """
 
     folder: Path
@@ -44,7 +47,7 @@ class Hearing:
     _rests: dict[str, bytes] = field(default_factory=dict)
 
     def listen(self) -> None:
-        """Take what is new."""
+        """Read what is new."""
         for name, printed in self._new_lines():
             self.show(name, printed)
         while True:
@@ -56,13 +59,13 @@ class Hearing:
                 self._take(line)
 
     def listen_until(self, is_over: threading.Event) -> None:
-        """In a thread of its own: who reads our output may pause for as long as they like."""
+        """Read in a thread of its own: the reader of our output may pause for any time."""
         while not is_over.wait(LOOK_S):
             self.listen()
         self.finish()
 
     def finish(self) -> None:
-        """After the end: all that is left, and the lines that lack an end."""
+        """Read the rest after the end, with the lines that lack an end."""
         self.listen()
         for name, rest in sorted(self._rests.items()):
             if rest:
@@ -75,7 +78,7 @@ class Hearing:
             while content := _read_from(path, self._offsets.get(name, 0)):
                 self._offsets[name] = self._offsets.get(name, 0) + len(content)
                 if self._offsets[name] >= self.limit_bytes:
-                    self.say(f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; what comes now is not kept")
+                    self.say(f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; further output is not stored")
                 *lines, rest = (self._rests.get(name, b"") + content).split(b"\n")
                 if len(rest) > LONGEST_LINE:
                     lines, rest = [*lines, rest], b""
@@ -84,7 +87,7 @@ class Hearing:
                     yield name, line.decode("utf-8", "replace")
 
     def _take(self, line: training.TrainLine) -> None:
-        """A newer runtime may say what nobody here knows; it is passed over."""
+        """Take a line; a message of a newer runtime that is unknown here is skipped."""
         try:
             message = msgspec.convert(line.message, type=training.AnyRankMessage)
         except msgspec.ValidationError:
@@ -100,7 +103,7 @@ class Hearing:
                 heard.loss = message.loss
             case training.Resumed(step=step, generation=generation):
                 heard.resumed_step = heard.step = step
-                self.say(f"goes on behind step {step}, from {generation}" if generation else "begins at the start")
+                self.say(f"continues after step {step}, from {generation}" if generation else "begins at the start")
             case training.CheckpointDone(status="verified", step=step):
                 heard.saved_step = max(heard.saved_step or 0, step)
             case training.CheckpointDone(status="failed", step=step, why=why):

@@ -1,4 +1,4 @@
-"""What is to be run, and the folder in which all of it stays."""
+"""Plan of a run, and the folder that holds all of it."""
 
 import os
 from collections.abc import Mapping
@@ -25,9 +25,10 @@ _LOCK = "run.lock"
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: if the program names none.
+    """Plan of a run. ``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: the default
+    one.
 
-    ``lease_ms``: how long the program outlives a run that was killed. ``variables``: further words of ours to it.
+    ``lease_ms``: how long the program outlives a run that was killed. ``variables``: further variables for it.
     """
 
     spec: JobSpec
@@ -44,10 +45,10 @@ class RunPlan:
 
 
 class RunFolder:
-    """One run at a time; the next goes on where the last one stopped."""
+    """Folder of one run at a time; the next continues where the last one stopped."""
 
     def __init__(self, path: Path, spec: JobSpec) -> None:
-        """Raises ConflictError: another run works here, or the folder holds another program's."""
+        """Open it. Raises ConflictError: another run works here, or the folder holds another program's."""
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = path
         held = take_lock(path / _LOCK)
@@ -71,7 +72,7 @@ class RunFolder:
         return self.path / CHECKPOINTS
 
     def note(self, spec: JobSpec, outcome: dict[str, Any]) -> None:
-        """How the run stands: whole on disk before anybody hears of it. Raises OSError."""
+        """Write the run's state, whole on disk before it is reported. Raises OSError."""
         about = {
             "schema": 1,
             "job_id": self.job_id,
@@ -111,7 +112,8 @@ def _is_ours(about: Any) -> bool:
 
 
 def _program(spec: JobSpec) -> list[str]:
-    """What tells one run's checkpoints from another's. A script's arguments may change, as for a longer run; of a bare
-    command nobody knows which word is its program.
+    """Return what distinguishes one run's checkpoints from another's.
+
+    A script's arguments may change, as for a longer run; of a bare command it is unknown which word is its program.
     """
     return [spec.program.script] if spec.program.script is not None else list(spec.program.argv)

@@ -1,5 +1,5 @@
-"""The bell: Celery over the broker, by which the control plane wakes a host. It carries no promise.
+"""Wake-ups: Celery over the broker, by which the control plane wakes a host. Nothing depends on their delivery.
 
-A ring says "heartbeat now" and names an attempt. Lost, doubled or late rings change nothing but latency, because the
-heartbeat's answer lists what the host must do (I20).
+A wake-up means "heartbeat now" and names an attempt. Lost, doubled or late ones change nothing but latency, because
+the heartbeat's answer lists what the host must do (I20).
 """

@@ -9,16 +9,18 @@ VISIBILITY_S: Final = 60
 SOFT_LIMIT_S: Final = 5
 HARD_LIMIT_S: Final = 30
 KEY_PREFIX: Final = "muster:"
-"""Of every key on the broker, so that an access rule can name them all: ``~muster:*``."""
+"""Prefix of every key on the broker, so that an access rule can name them all: ``~muster:*``."""
 
 
 def host_queue(node_id: str) -> str:
-    """The one queue that a host's worker listens to."""
+    """Return the one queue that a host's worker listens to."""
     return f"host.{node_id}"
 
 
 def make_celery(broker_url: str) -> Celery:
-    """Celery for rings: JSON only, no results, acknowledged late, prefetch 1, no gossip, mingle or remote control."""
+    """Return Celery for wake-ups: JSON only, no results, acknowledged late, prefetch 1, no gossip, mingle or remote
+    control.
+    """
     app = Celery("muster", broker=broker_url)
     app.conf.update(
         accept_content=["json"],

@@ -1,7 +1,7 @@
-"""The command line of the bell's listener: what starts one writes it, and the listener reads it.
+"""The command line of the wake-up listener: the launcher writes it, and the listener reads it.
 
-Without Celery, which a launcher does not load. Both ends stand here, and arguments have names and types, so that the
-type checker sees a caller that leaves one out.
+It does not import Celery, which a launcher does not load. Both ends stand here, and arguments have names and types, so
+that the type checker sees a caller that leaves one out.
 """
 
 import sys
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final, Self
 
 BROKER_VARIABLE: Final = "MUSTER_BROKER_URL"
-"""The broker's address is in the environment, so that it shows in no process list."""
+"""Variable of the broker's address, which is in the environment so that it shows in no process list."""
 _MODULE: Final = "workers.wakeup.listener"
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerArguments:
-    """``launcher_pid``: the process that starts the listener, and with which the listener ends."""
+    """Arguments of the listener. ``launcher_pid``: the process that starts the listener, and with which it ends."""
 
     node_id: str
     doorbell: Path

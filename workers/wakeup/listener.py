@@ -1,6 +1,6 @@
-"""The host's end of the bell: a small Celery worker whose one task pokes the launcher's doorbell socket.
+"""The host's end of wake-ups: a small Celery worker whose one task writes to the launcher's wake-up socket.
 
-Run by the launcher as a child that dies with it: ``python -m workers.wakeup.listener NODE_ID SOCKET LAUNCHER_PID``,
+The launcher runs it as a child that dies with it: ``python -m workers.wakeup.listener NODE_ID SOCKET LAUNCHER_PID``,
 with the broker's address in the environment, so that it shows in no process list.
 """
 
@@ -17,7 +17,7 @@ from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
 
 def poke(doorbell: Path, attempt_id: str) -> None:
-    """Wake the launcher. A launcher that is not there needs no waking: it heartbeats when it starts."""
+    """Wake the launcher. A launcher that does not run needs no wake-up: it heartbeats when it starts."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         try:
             bell.sendto(attempt_id.encode()[:128], str(doorbell))

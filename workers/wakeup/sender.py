@@ -1,4 +1,4 @@
-"""The control plane's end of the bell: one message to one host's queue, fast to fail."""
+"""The control plane's end of wake-ups: one message to one host's queue, fast to fail."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from workers.wakeup.celery_app import RING, host_queue, make_celery
 
 
 class BellIsDeafError(Exception):
-    """The broker did not take the ring. Nothing is lost: the host's next heartbeat brings the order."""
+    """The broker did not accept the wake-up. Nothing is lost: the host's next heartbeat brings the order."""
 
 
 class Ringer:
-    """Sends rings. Not for several threads at once: each thread has its own."""
+    """Sender of wake-ups. It is not for several threads at once: each thread has its own."""
 
     def __init__(self, broker_url: str) -> None:
         self._app = make_celery(broker_url)
@@ -27,7 +27,7 @@ class Ringer:
         try:
             self._app.send_task(RING, args=[attempt_id], **options)
         except (OperationalError, OSError) as error:
-            message = f"the broker did not take the ring: {error}"
+            message = f"the broker did not accept the wake-up: {error}"
             raise BellIsDeafError(message) from error
 
     def close(self) -> None:

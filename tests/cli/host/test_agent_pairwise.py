@@ -82,7 +82,7 @@ def test_nobody_came_is_a_finding(muster: Command) -> None:
 def test_no_lead_is_said(muster: Command) -> None:
     said = muster.run("agent", "pairwise", "join", "127.0.0.1:1", "--run", "some-run", "--wait", "1s")
     assert said.returncode == Exit.UNREACHABLE
-    assert "nobody leads at 127.0.0.1:1" in said.stderr
+    assert "no lead at 127.0.0.1:1" in said.stderr
 
 
 @pytest.mark.parametrize(

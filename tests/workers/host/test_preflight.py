@@ -220,7 +220,7 @@ def test_a_look_that_hangs_is_killed_in_time_and_another_host_is_asked(looking: 
     looking.turn_until(lambda: looking.events("job.looked_at"))
     event = looking.events("job.looked_at")[0]
     assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
-    assert "was killed: something that it looks at does not answer" in event.payload["reason"]
+    assert "was killed: a file system or device that it reads does not answer" in event.payload["reason"]
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED
     looking.turn_until(lambda: not looking.folders())

@@ -153,7 +153,7 @@ def test_a_killed_rank_costs_a_restart_and_nothing_of_the_result(here: Here) -> 
     assert "signal 9 (SIGKILL)" in first["proof"]
     assert second["resumed_step"] in {10, 15}, "from a checkpoint, whichever had been read back"
     assert second["loss"] == only["loss"]
-    assert f"goes on behind step {second['resumed_step']}" in hit.stderr
+    assert f"continues after step {second['resumed_step']}" in hit.stderr
 
 
 def test_asked_to_stop_it_ends_its_program_and_says_so(here: Here) -> None:

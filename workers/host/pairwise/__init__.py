@@ -1,5 +1,5 @@
-"""The pairwise check of a gang, carried out: one leads (``lead``), each host attends (``attending``, ``meeting``).
+"""The pairwise check of a gang: one process leads (``lead``), each host attends (``attending``, ``meeting``).
 
-Who meets whom, and what follows, is decided in ``health.pairwise.check``; what a group does together is
+``health.pairwise.check`` decides the groups and the verdicts; a group's all-gather is in
 ``muster.train.parallel.pairwise``.
 """

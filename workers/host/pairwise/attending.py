@@ -1,4 +1,4 @@
-"""A host that attends a pairwise check: it says who it is, meets whom it is told to meet, and hears what was found."""
+"""A host that attends a pairwise check: it registers, meets the hosts that the lead names, and receives the verdict."""
 
 import select
 import socket
@@ -19,14 +19,14 @@ _BACKLOG: Final = 64
 
 
 class LeadGoneError(Exception):
-    """Nobody leads there, or who led has gone. Says which, in words."""
+    """No lead answers there, or the lead has ended. The message states which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """``address``: where the others reach this host, None for where the lead hears it from. ``python``: with torch.
+    """Parameters of a host. ``address``: its address for the others, None for the one that the lead sees.
 
-    ``patience_s``: how long to try until the lead is there.
+    ``python``: with torch. ``patience_s``: how long to try until the lead is there.
     """
 
     lead: tuple[str, int]
@@ -38,10 +38,10 @@ class Attendance:
 
 
 def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
-    """Until the lead says that it is over. ``tell`` hears of each meeting.
+    """Attend until the lead ends the check. ``tell`` gets a line for each meeting.
 
     Raises:
-        LeadGoneError: nobody leads there, or who led has gone.
+        LeadGoneError: no lead answers there, or the lead has ended.
     """
     with _connected(attendance) as connection, _Listening() as listening:
         lines = _Lines(connection)
@@ -63,12 +63,12 @@ def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
         except (OSError, msgspec.MsgspecError) as fault:
             raise LeadGoneError(f"the lead at {_place(attendance.lead)} is not understood: {fault}") from fault
     if told is None:
-        raise LeadGoneError(f"the lead at {_place(attendance.lead)} has gone before it said what was found")
+        raise LeadGoneError(f"the lead at {_place(attendance.lead)} has ended before it sent the verdict")
     return told
 
 
 class _Listening:
-    """A port for the store of a group in which this host is the first; each is used once."""
+    """Port for the store of a group in which this host is the first; each is used once."""
 
     def __init__(self) -> None:
         self.socket = self._fresh()
@@ -94,14 +94,14 @@ class _Listening:
 
 
 class _Lines:
-    """What the lead says, line by line; what came with a line already counts as said."""
+    """Lines from the lead; content after a received line is buffered for the next."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._held = bytearray()
 
     def next(self) -> bytes:
-        """With its end; without one where the lead has gone, or goes on for too long."""
+        """Return a line with its end; an empty one if the lead has ended, or sends too long a line."""
         while (end := self._held.find(b"\n")) < 0 and len(self._held) < LINE_BYTES_MAX:
             piece = self._connection.recv(1 << 16)
             if not piece:
@@ -112,12 +112,12 @@ class _Lines:
         return line
 
     def has_more(self) -> bool:
-        """Whether the lead has said more, or has gone."""
+        """Return whether the lead has sent more, or has ended."""
         return bool(self._held) or bool(select.select([self._connection], [], [], 0)[0])
 
 
 def _meet(told: Meet, python: str, listening: _Listening, lines: _Lines) -> Met:
-    # While hosts meet, the lead says nothing but that it is called off.
+    # While hosts meet, the lead sends nothing but a cancellation.
     found = meet(told, python, listening.socket, lines.has_more)
     if told.rank == 0:
         listening.renew()
@@ -131,7 +131,7 @@ def _connected(attendance: Attendance) -> socket.socket:
             connection = socket.create_connection(attendance.lead, timeout=max(1.0, until - time.monotonic()))
         except OSError as fault:
             if time.monotonic() + _RETRY_S >= until:
-                raise LeadGoneError(f"nobody leads at {_place(attendance.lead)}: {fault.strerror or fault}") from fault
+                raise LeadGoneError(f"no lead at {_place(attendance.lead)}: {fault.strerror or fault}") from fault
             time.sleep(_RETRY_S)
             continue
         connection.settimeout(None)
@@ -140,7 +140,7 @@ def _connected(attendance: Attendance) -> socket.socket:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """A peer that is gone without a word is noticed within a minute."""
+    """Set keep-alive, so that a peer that has ended without a message is noticed within a minute."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,6 +1,6 @@
-"""Who leads a pairwise check: lets the hosts in, tells each round's groups, hears how they went, and says what follows.
+"""Lead of a pairwise check: it admits the hosts, sends each round's groups, receives results, and sends verdicts.
 
-It computes nothing and needs no torch, so that it may stand anywhere that all hosts reach.
+It computes nothing and needs no torch, so that it may run anywhere that all hosts reach.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from workers.host.pairwise.attending import keep_alive
 
 _HELLO_S: Final = 10.0
 _LATE_S: Final = 15.0
-"""How much longer than its round a host may keep its answer."""
+"""How much later than its round's end a host may answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is checked. ``device`` None: GPUs, where every host has some. ``wait_s``: for hosts to come.
+    """Parameters of a check. ``device`` None: GPUs, if every host has some. ``wait_s``: for hosts to arrive.
 
-    ``round_s``: how long one round may take, the import of torch included.
+    ``round_s``: how long one round may take, with the import of torch.
     """
 
     hosts: tuple[str, ...]
@@ -43,7 +43,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``absent``: hosts that never came. ``device``: what was used."""
+    """Outcome of a check. ``absent``: hosts that never arrived. ``device``: the one that was used."""
 
     assessment: Assessment
     rounds: tuple[Round, ...]
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Member:
-    """``port``: of the store that it would hold next."""
+    """A host that takes part. ``port``: of the store that it would run next."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -67,7 +67,7 @@ class _Member:
 
 
 class Lead:
-    """One check. ``tell`` hears of what happens, a line each."""
+    """Lead of one check. ``tell`` gets a line for each step."""
 
     def __init__(self, check: Check, tell: Callable[[str], None]) -> None:
         self._check = check
@@ -78,7 +78,7 @@ class Lead:
         self._has_begun = False
 
     async def run(self, listen: tuple[str, int], ready: Callable[[int], None] = lambda _: None) -> Outcome:
-        """``ready`` hears the port as soon as hosts may come.
+        """Run the check. ``ready`` gets the port as soon as hosts may connect.
 
         Raises:
             OSError: it cannot listen there.
@@ -115,7 +115,7 @@ class Lead:
         try:
             async with asyncio.timeout(_HELLO_S):
                 hello = msgspec.json.decode(await reader.readline(), type=Hello)
-        except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):  # nobody of ours
+        except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):  # it is no host of a check
             await _close(writer)
             return
         why = self._refusal(hello)
@@ -136,7 +136,7 @@ class Lead:
 
     def _refusal(self, hello: Hello) -> str | None:
         if hello.protocol != PAIRWISE_PROTOCOL:
-            return f"it speaks version {hello.protocol} of this check, and this is {PAIRWISE_PROTOCOL}"
+            return f"it has version {hello.protocol} of this check, and this is {PAIRWISE_PROTOCOL}"
         if not secrets.compare_digest(hello.run, self._check.run):
             return "it names another run"
         if hello.host not in self._check.hosts:
@@ -185,7 +185,7 @@ class Lead:
         return _result(group, await self._heard(asked))
 
     async def _heard(self, asked: Mapping[str, Meet]) -> dict[str, Met | None]:
-        """Each host's answer. Once one has failed the others need not wait for it."""
+        """Return each host's answer. After one has failed the others need not wait for it."""
         asking = {asyncio.create_task(self._ask(host, told)): host for host, told in asked.items()}
         left, called_off = set(asking), False
         while left:
@@ -198,7 +198,7 @@ class Lead:
         return {host: task.result() for task, host in asking.items()}
 
     async def _ask(self, host: str, told: Meet) -> Met | None:
-        """None: it was not heard, or says what cannot be read."""
+        """Return a host's answer; None: it did not arrive, or cannot be read."""
         member = self._members[host]
         try:
             async with asyncio.timeout(told.timeout_s + _LATE_S):
@@ -224,14 +224,14 @@ class Lead:
             async with asyncio.timeout(_LATE_S):
                 await _send(self._members[host].writer, ended)
         except (TimeoutError, OSError):
-            self._tell(f"{host} did not hear the end")
+            self._tell(f"{host} did not receive the verdict")
 
 
 def in_words(result: GroupResult) -> str:
-    """One group's result, in a line."""
+    """Return one group's result, in a line."""
     names = ", ".join(result.hosts)
     if result.silent:
-        return f"{names}: not heard: {', '.join(sorted(result.silent))}"
+        return f"{names}: no answer from {', '.join(sorted(result.silent))}"
     if result.rate_bytes_per_s is None:
         return f"{names}: failed: {result.why}"
     return f"{names}: {result.rate_bytes_per_s / 1e6:.4g} MB/s"
@@ -260,7 +260,7 @@ def _is_loopback(address: str) -> bool:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """With all that was said to it, if it takes that in time."""
+    """Close after all sent content, if the peer accepts it in time."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_HELLO_S):

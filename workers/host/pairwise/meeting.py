@@ -1,4 +1,4 @@
-"""One all-gather of a group, seen from a host that attends a check: it waits for the process that does it."""
+"""One all-gather of a group on a host that attends a check: it waits for the process that does it."""
 
 import os
 import socket
@@ -16,16 +16,16 @@ _LOOK_UP_S: Final = 0.05
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process says: a rate, or why there is none."""
+    """Result from the process: a rate, or why there is none."""
 
     rate_bytes_per_s: float | None = None
     why: str = ""
 
 
 def meet(told: Meet, python: str, listening: socket.socket, is_called_off: Callable[[], bool]) -> Found:
-    """``python``: an interpreter with torch. ``listening``: on the port that this host named, of use to rank 0 alone.
+    """Run the process. ``python``: an interpreter with torch. ``listening``: on the port that this host named.
 
-    ``is_called_off`` is asked several times a second.
+    Only rank 0 uses ``listening``. ``is_called_off`` is called several times a second.
     """
     descriptor = listening.fileno() if told.rank == 0 else None
     try:
@@ -43,6 +43,8 @@ def meet(told: Meet, python: str, listening: socket.socket, is_called_off: Calla
 
 
 def _environment() -> dict[str, str]:
-    """As jobs see it, NCCL's and gloo's settings among it; nothing of ours but a fault on purpose."""
+    """Return the environment as jobs see it, with NCCL's and gloo's settings, and none of Muster's variables except a
+    fault.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_") or name == _FAILPOINT}
     return {"OMP_NUM_THREADS": "1", **kept}

@@ -1,6 +1,6 @@
-"""One process per attempt and host that outlives everybody: runs the program, stops it, records how it ended.
+"""The supervisor: one process per attempt and host that outlives all others. It runs, stops and records the program.
 
-The launcher's side of it is this list; the supervisor itself is ``supervise``, started by path through ``entry``.
+The launcher uses the names in this list; the supervisor itself is ``supervise``, started by path through ``entry``.
 """
 
 from workers.host.supervisor.adoption import Adoption, adopt, prove_clean, reap_vanished, refuse_start, wake

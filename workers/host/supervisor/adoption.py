@@ -1,4 +1,4 @@
-"""What a launcher asks about an attempt on its host, whoever started it: by files, lock and /proc alone."""
+"""Queries of a launcher about an attempt on its host, started by any launcher: by files, lock and /proc alone."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 _PROOF_PATIENCE_S = 1.0
-"""The launcher waits for this; what hangs longer is looked at again on its next turn."""
+"""Longest wait of the launcher; a process that hangs longer is checked again on its next turn."""
 
 
 class Adoption:
-    """``vanished``: it was started, its supervisor is gone and left no exit record: killed, or the machine rebooted.
+    """State of an attempt on this host.
 
-    ``pid`` is the supervisor's while it runs (None in its first milliseconds); ``exit_record`` is there once exited.
+    ``vanished``: it was started, and its supervisor has ended without an exit record: killed, or the machine rebooted.
+    ``pid`` is the supervisor's while it runs (None in its first milliseconds); ``exit_record`` is there after its end.
     """
 
     __slots__ = ("exit_record", "pid", "state")
@@ -44,8 +45,8 @@ class Adoption:
 
 
 def adopt(attempt_dir: Path) -> Adoption:
-    """Where this attempt stands on this host. Asking changes nothing, and never hinders a supervisor that starts."""
-    # The order of looking matters: a supervisor writes its exit record before it lets go of the lock.
+    """Return an attempt's state on this host. It changes nothing, and never hinders a supervisor that starts."""
+    # The order of checks matters: a supervisor writes its exit record before it releases the lock.
     holds_lock = is_locked(attempt_dir / files.LOCK)
     record = files.read_json(attempt_dir / files.EXIT)
     if record is not None:
@@ -57,7 +58,7 @@ def adopt(attempt_dir: Path) -> Adoption:
 
 
 def wake(attempt_dir: Path) -> bool:
-    """Tell the supervisor to look at its files now. Whether there was one to tell."""
+    """Make the supervisor read its files now. Returns whether there was one."""
     pid = _living_pid(files.read_json(attempt_dir / files.IDENTITY))
     if pid is None or not is_locked(attempt_dir / files.LOCK):
         return False
@@ -69,9 +70,10 @@ def wake(attempt_dir: Path) -> bool:
 
 
 def refuse_start(attempt_dir: Path, why: str) -> bool:
-    """Make sure that this attempt never starts here: an exit record that says so, under the supervisor's own lock.
+    """Ensure that this attempt never starts here: write an exit record with the refusal, under the supervisor's own
+    lock.
 
-    False where it has been started already, or is being started at this moment.
+    False if it has been started already, or is being started at this moment.
     """
     attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = take_lock(attempt_dir / files.LOCK)
@@ -95,9 +97,9 @@ def refuse_start(attempt_dir: Path, why: str) -> bool:
 
 
 def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
-    """Bury an attempt whose supervisor is gone: kill what still carries its mark, write its records.
+    """Clean up after an attempt whose supervisor has ended: kill what still carries its mark, write its records.
 
-    Returns the exit record; the supervisor's own where it wrote one after all.
+    Returns the exit record; the supervisor's own if it wrote one after all.
 
     Raises:
         RuntimeError: its supervisor lives.
@@ -137,9 +139,9 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
 
 
 def prove_clean(attempt_dir: Path) -> dict[str, Any]:
-    """Look (again) whether nothing of the attempt is left here, after ending what is. Writes and returns the proof.
+    """Prove (again) that nothing of the attempt is left here, after ending what is. Writes and returns the proof.
 
-    While its supervisor lives that one is at it: the answer is its newest proof, or that there is none yet.
+    While its supervisor lives, that one does it: the answer is its newest proof, or that there is none yet.
     """
     if not attempt_dir.is_dir():
         return _proof_of_nothing(is_clean=True)
@@ -163,7 +165,7 @@ def prove_clean(attempt_dir: Path) -> dict[str, Any]:
 
 
 def _nothing_to_reap() -> None:
-    """The attempt's processes are children of init, not of the one who asks."""
+    """Do nothing: the attempt's processes are children of init, not of the caller."""
 
 
 def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
 
 
 def _living_pid(identity: dict[str, Any] | None) -> int | None:
-    """The pid that the identity names, if it still is that process, in this boot."""
+    """Return the pid that the identity names, if it still is that process, in this boot."""
     if identity is None or identity.get("kernel_boot_id") != files.kernel_boot_id():
         return None
     pid, start_ticks = identity.get("pid"), identity.get("start_ticks")

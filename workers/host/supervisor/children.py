@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 NOT_STARTED = 127
 _USUAL_UMASK = 0o022
 _TORCHRUN = "import gc; gc.disable(); from torch.distributed.run import main; gc.enable(); main()"
-"""``python -m torch.distributed.run`` without collecting garbage while it imports torch, which is all of its start."""
+"""Code of ``python -m torch.distributed.run`` that imports torch, most of its start, without collecting garbage."""
 
 
 class StartError(Exception):
-    """The program could not become a process; says why in the kernel's words."""
+    """The program could not become a process; the message has the kernel's reason."""
 
 
 def start(
@@ -33,9 +33,9 @@ def start(
     place: Callable[[int], None] | None = None,
     user: JobUser | None = None,
 ) -> int:
-    """The pid of the running program, whose output goes to ``output``. It dies with this process.
+    """Start the program and return its pid; its output goes to ``output``. It dies with this process.
 
-    ``place``: told the pid before it becomes the program, which waits for that. ``user``: as whom it runs.
+    ``place``: gets the pid before the process becomes the program, which waits for that. ``user``: the user to run as.
 
     Raises:
         StartError: there is no such program or folder, or it may not be run.
@@ -50,7 +50,7 @@ def start(
         os.setsid()
         prefer_to_kill(0)
         os.close(opens_gate)
-        os.read(gate, 1)  # its end: nobody holds the other side any more
+        os.read(gate, 1)  # its end: the other side is closed
         if user is not None:
             _change_user(user, own_pid, says)
         become(program, environment, working_dir, output=output, on_failure=lambda fault: _report(says, fault))
@@ -70,7 +70,7 @@ def start(
 
 
 def _change_user(user: JobUser, parent_pid: int, says: int) -> None:
-    """Never goes on as somebody else than asked for."""
+    """Change to the user, or end: the process never continues as another user."""
     try:
         user.become()
         die_with_parent(parent_pid)
@@ -87,7 +87,7 @@ def become(
     output: int,
     on_failure: Callable[[OSError], None],
 ) -> NoReturn:
-    """In a fresh child: the program itself, with usual signals and mask. Never returns, whatever happens."""
+    """Become the program in a fresh child, with default signals and mask. Never returns, whatever happens."""
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -121,9 +121,10 @@ def torchrun_args(
     log_dir: Path,
     rank_command: list[str],
 ) -> list[str]:
-    """One try, static rendezvous: restarts are ours to decide, with a new attempt and a new fence.
+    """Return the arguments for one try with a static rendezvous: restarts are ours to decide, with a new attempt and
+    fence.
 
-    Only options that every torch 2 knows: the tenant's environment need not hold the version of ours.
+    Only options that every torch 2 has are used: the tenant's environment need not have our version.
     """
     return [
         f"--nnodes={num_nodes}",

@@ -1,4 +1,4 @@
-"""What the launcher says while the program runs: a lease that it renews, and a stop order. Both are whole files."""
+"""Orders of the launcher while the program runs: a lease that it renews, and a stop order. Both are whole files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class WatchedFile:
-    """A JSON file that is replaced by renaming; read again only when it is another file than last time."""
+    """A JSON file that is replaced by renaming; it is read again only if it is another file than last time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
 
     def news(self) -> dict[str, Any] | None:
-        """The document if it is new and readable."""
+        """Return the document if it is new and readable."""
         try:
             stat = self._path.stat()
         except FileNotFoundError:
@@ -32,7 +32,7 @@ class WatchedFile:
 
 
 class StopOrder:
-    """``stop.json``, read leniently: an order to stop that is half understood still stops, at once."""
+    """Content of ``stop.json``, read leniently: a stop order that is partly unreadable still stops, at once."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.reason = str(document.get("reason") or "unknown")
@@ -42,6 +42,6 @@ class StopOrder:
 
 
 def lease_end_ns(document: dict[str, Any]) -> int | None:
-    """A lease that cannot be read renews nothing."""
+    """Return the lease's end; a lease that cannot be read renews nothing."""
     until = document.get("boottime_ns")
     return until if isinstance(until, int) and not isinstance(until, bool) else None

@@ -1,6 +1,6 @@
-"""The look at a job's datasets before its program starts, in a process that may hang on a file system that is gone.
+"""Preflight of a job's datasets before its program starts, in a process that may hang in a file system.
 
-What looks is ``muster.train.data.dataset_preflight``, by our own interpreter and as the job's user.
+The process runs ``muster.train.data.dataset_preflight``, by our own interpreter and as the job's user.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _START = (
 _CHECKSUMS = "checksums"
 _MOST_BYTES = 1 << 20
 _SILENT_PART = 0.5
-"""Of its time: a look that for so long has done nothing more hangs, however much it did before."""
+"""Part of its time: a preflight without progress for so long hangs, however much it did before."""
 
 
 class UnfitDatasetError(Exception):
-    """A dataset is not as the job says: the tenant's to mend."""
+    """A dataset is not as the job says: the tenant's to fix."""
 
 
 class DatasetLook:
-    """Runs from its construction on. Raises UnreadyError where it cannot be started."""
+    """Preflight that runs from its construction on. Raises UnreadyError if it cannot be started."""
 
     def __init__(self, order: Order) -> None:
         self._asked = order.datasets
@@ -55,16 +55,16 @@ class DatasetLook:
             command = [sys.executable, "-I", "-S", "-c", _START, _ROOT, str(asked)]
             self._pid: int | None = children.start(command, _environment(), "/", self._said, None, order.user)
         except children.StartError as fault:
-            raise UnreadyError(f"the look at the datasets cannot be started: {fault}") from fault
+            raise UnreadyError(f"the preflight of the datasets cannot be started: {fault}") from fault
         finally:
             os.close(asked)
 
     def is_over(self) -> bool:
-        """Whether all are as they should be.
+        """Return whether all datasets are found to be right.
 
         Raises:
-            UnfitDatasetError: one is not, or there is more of it than the host may look at in its time.
-            UnreadyError: the host's file system does not answer in time, or the look ended without a word.
+            UnfitDatasetError: one is not, or it is too large to be read in the host's time.
+            UnreadyError: the host's file system does not answer in time, or the preflight ended without a result.
         """
         has_ended = self._has_ended()
         self._note_progress()
@@ -76,16 +76,17 @@ class DatasetLook:
             return True
         waits_for = self._asked[len(found)]
         if has_ended:
-            raise UnreadyError(f"the look at the dataset {waits_for['name']} ended without a word: {self._words()}")
+            why = f"the preflight of the dataset {waits_for['name']} ended without a result: {self._words()}"
+            raise UnreadyError(why)
         if time.monotonic() < self._until:
             return False
         raise self._overdue(waits_for)
 
     def _overdue(self, waits_for: dict[str, Any]) -> UnfitDatasetError | UnreadyError:
-        """Too much work is the tenant's, storage that does not answer the host's."""
+        """Return the fault: too much work is the tenant's, storage that does not answer the host's."""
         name, within_s = waits_for["name"], self._within_s
         if time.monotonic() - self._heard_at > _SILENT_PART * within_s:
-            why = f"could not be looked at within {within_s:g} s: {waits_for['path']} does not answer"
+            why = f"could not be read within {within_s:g} s: {waits_for['path']} does not answer"
             return UnreadyError(f"the dataset {name} {why}")
         if waits_for["verify"] == _CHECKSUMS:
             why = f"its checksums were not all read within {within_s:g} s; `verify: sizes` takes less"
@@ -99,7 +100,7 @@ class DatasetLook:
             self._heard_bytes, self._heard_at = said_bytes, time.monotonic()
 
     def kill(self) -> None:
-        """Not waited for: what hangs in a file system may never end."""
+        """Kill the process without waiting: one that hangs in a file system may never end."""
         if self._pid is not None and not self._has_ended():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -113,7 +114,7 @@ class DatasetLook:
         return self._pid is None
 
     def _lines(self) -> list[dict[str, Any]]:
-        """Whole ones. What else it prints is kept for ``_words``."""
+        """Return the whole result lines. Other output is stored for ``_words``."""
         found: list[dict[str, Any]] = []
         for line in os.pread(self._said, _MOST_BYTES, 0).splitlines(keepends=True):
             with contextlib.suppress(ValueError):

@@ -1,6 +1,6 @@
 """The supervisor as a program of its own: ``python -I -S entry.py ATTEMPT_FOLDER [--foreground]``.
 
-Leaves its starter's process tree first, with nothing but ``os`` loaded, and says its pid on standard output.
+It leaves its starter's process tree first, with nothing but ``os`` loaded, and prints its pid on standard output.
 ``python -I -S entry.py --standby PYTHON`` waits with a warm torchrun for the folder, on its standard input.
 """
 
@@ -9,7 +9,7 @@ import sys
 
 
 def leave() -> None:
-    """Fork; the parent says our pid and goes. What remains has no parent but init, no terminal, no descriptor."""
+    """Fork; the parent prints our pid and ends. The child has no parent but init, no terminal, no descriptor."""
     pid = os.fork()
     if pid:
         os.write(1, str(pid).encode())
@@ -23,7 +23,7 @@ def leave() -> None:
 def run(arguments: list[str]) -> int:
     if "--foreground" not in arguments:
         leave()
-    # -I keeps every path of ours away; the package's root is asked for, last.
+    # -I removes our own paths from the search; the package's root is added last.
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))  # noqa: PTH100, PTH118, PTH120  # pathlib comes with the package
     if arguments[0] == "--standby":
         from workers.host.supervisor import standby  # noqa: PLC0415  # after the path

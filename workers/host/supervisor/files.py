@@ -1,7 +1,7 @@
 """The attempt's folder as the supervisor sees it: names of its files, and writes that survive a crash at any moment.
 
-Everything here and beside it is standard library, and the slow parts of that (dataclasses, typing, asyncio) stay out:
-the supervisor's start stands on the way from submit to the first step of the program.
+This package is standard library alone, without its slow parts (dataclasses, typing, asyncio): the supervisor's start
+counts in the time from submit to the first step of the program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLEAN = "clean.json"
 EVENTS = "events.jsonl"
 TRAIN = "train.jsonl"
 RELAYED = "logs_sent.json"
-"""By stream, how much of it the control plane has: the host worker's word."""
+"""File of the host worker: by stream, how many bytes the control plane has."""
 RELAYED_TRAINING = "training"
 TRAIN_SOCKET = "train.sock"
 SUPERVISOR_LOG = "supervisor.log"
@@ -48,7 +48,7 @@ NS_PER_MS = 1_000_000
 
 
 def boottime_ns() -> int:
-    """The clock of leases and kill times: it counts suspended time and nobody can set it."""
+    """Return the clock of leases and kill times: it counts suspended time and cannot be set."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -77,7 +77,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or None while there is no readable one."""
+    """Return the document, or None while there is no readable one."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def note_event(folder: Path, what: str, **details: object) -> None:
-    """One dated line for whoever asks later why the program was stopped when it was."""
+    """Append one dated line, which later explains why the program was stopped when it was."""
     line = json.dumps({"at_ms": wall_ms(), "boottime_ns": boottime_ns(), "event": what, **details}) + "\n"
     descriptor = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -96,8 +96,10 @@ def note_event(folder: Path, what: str, **details: object) -> None:
 
 
 def scratch_path(folder: Path) -> Path:
-    """The program's TMPDIR. Unix sockets made below it (DataLoader workers) hold 107 bytes of path, so a state folder
-    that lies deep gets a short place instead; it follows from the folder's name, so that a reaper finds it too.
+    """Return the program's TMPDIR. Unix sockets made below it (DataLoader workers) hold 107 bytes of path.
+
+    So an attempt in a deep state folder gets a short place instead; it follows from the folder's name, so that a reaper
+    finds it too.
     """
     inside = folder / "scratch"
     if len(str(inside)) <= _LONGEST_SCRATCH:

@@ -1,4 +1,4 @@
-"""One question to the GPUs' driver, in a process of its own: a call into one that hangs must not hang whoever asks."""
+"""One query of the GPUs' driver, in a process of its own: a call into a driver that hangs must not hang the caller."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TO_DIE_S = 0.5
 
 
 class UnansweredError(Exception):
-    """The driver does not say; why not."""
+    """The driver does not answer; the message has the reason."""
 
 
 def ask(question: str, uuids: Sequence[str], patience_s: float) -> str:
-    """What ``gpu_look`` prints of them. Raises UnansweredError."""
+    """Return the output of ``gpu_look`` for these GPUs. Raises UnansweredError."""
     import subprocess  # noqa: PLC0415  # hosts without a driver need none of it, and it costs their time
 
     from workers.host.supervisor import gpu_look  # noqa: PLC0415  # as above
@@ -30,7 +30,7 @@ def ask(question: str, uuids: Sequence[str], patience_s: float) -> str:
         said, _ = asked.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired:
         asked.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # what hangs in the driver may never end
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that hangs in the driver may never end
             asked.wait(_TO_DIE_S)
         if asked.stdout is not None:
             asked.stdout.close()
@@ -38,5 +38,5 @@ def ask(question: str, uuids: Sequence[str], patience_s: float) -> str:
     if asked.returncode == gpu_look.NO_LIBRARY:
         raise UnansweredError(f"{gpu_look.LIBRARY} is not there")
     if asked.returncode != 0:
-        raise UnansweredError(said.strip() or f"the look at the GPUs ended with code {asked.returncode}")
+        raise UnansweredError(said.strip() or f"the check of the GPUs ended with code {asked.returncode}")
     return said

@@ -1,8 +1,8 @@
-"""Whether GPUs are there and free, by NVML: ``python -I -S gpu_look.py UUID...`` prints what is wrong, or nothing;
-after ``--who-computes`` it looks once and prints as JSON which processes compute on those that are not free, and after
-``--minors`` the number of each one's device file.
+"""Check by NVML whether GPUs are present and free: ``python -I -S gpu_look.py UUID...`` prints a fault, or nothing.
 
-A program of its own, because a call into a driver that hangs must not hang the supervisor. Functions and structures:
+After ``--who-computes`` it checks once and prints as JSON the processes that compute on busy GPUs, and after
+``--minors`` the number of each GPU's device file.
+It is a program of its own, since a call into a driver that hangs must not hang the supervisor. Functions, structures:
 docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t,
 nvmlDeviceGetMinorNumber).
 """
@@ -25,7 +25,7 @@ MINORS = "--minors"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _MOST_PROCESSES = 64
 _LOOKS, _PAUSE_S = 5, 1.0
-"""The driver may name a process for a moment after its end."""
+"""Number of checks and pause between them: the driver may name a process for a moment after its end."""
 
 
 class _Process(ctypes.Structure):
@@ -38,11 +38,11 @@ class _Process(ctypes.Structure):
 
 
 class NvmlError(Exception):
-    """The driver refuses, in its own words."""
+    """The driver refuses; the message is the driver's."""
 
 
 class Nvml:
-    """The few calls that this takes. ``library``: as ``ctypes`` loads it."""
+    """Calls of NVML that this program needs. ``library``: as ``ctypes`` loads it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -50,17 +50,19 @@ class Nvml:
         self._require("the driver cannot be asked", library.nvmlInit_v2())
 
     def processes(self, uuid: str) -> list[int]:
-        """The pids that compute on one GPU; some of them where there are many. Raises NvmlError: it is not there."""
+        """Return the pids that compute on one GPU; some of them if there are many. Raises NvmlError: it is
+        not there.
+        """
         device = self._device(uuid)
         count = ctypes.c_uint(_MOST_PROCESSES)
         processes = (_Process * _MOST_PROCESSES)()
         found = self._library.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), processes)
         if found != _INSUFFICIENT_SIZE:
-            self._require(f"{uuid} does not say who computes on it", found)
+            self._require(f"{uuid} does not list the processes on it", found)
         return [int(processes[index].pid) for index in range(min(count.value, _MOST_PROCESSES))]
 
     def minor(self, uuid: str) -> int:
-        """N of its ``/dev/nvidiaN``. Raises NvmlError: it is not there, or has none."""
+        """Return N of its ``/dev/nvidiaN``. Raises NvmlError: it is not there, or has none."""
         minor = ctypes.c_uint()
         found = self._library.nvmlDeviceGetMinorNumber(self._device(uuid), ctypes.byref(minor))
         self._require(f"{uuid} does not say which device file is its", found)
@@ -82,17 +84,17 @@ class Nvml:
 
 
 def who_computes(nvml: Nvml, uuids: Sequence[str]) -> dict[str, list[int]]:
-    """GPU → the pids that compute on it, of those that are not free. Raises NvmlError: one is not there."""
+    """Return GPU → the pids that compute on it, for busy GPUs. Raises NvmlError: one is not there."""
     return {uuid: pids for uuid in uuids if (pids := nvml.processes(uuid))}
 
 
 def minors(nvml: Nvml, uuids: Sequence[str]) -> dict[str, int]:
-    """GPU → N of its ``/dev/nvidiaN``. Raises NvmlError: one is not there."""
+    """Return GPU → N of its ``/dev/nvidiaN``. Raises NvmlError: one is not there."""
     return {uuid: nvml.minor(uuid) for uuid in uuids}
 
 
 def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, pause_s: float = _PAUSE_S) -> str | None:
-    """The first GPU that is missing or not free, in words; None where all are there and nothing computes on them."""
+    """Return the first GPU that is missing or not free, as text; None if all are there and nothing computes on them."""
     busy: tuple[str, list[int]] | None = None
     for look in range(looks):
         if look:
@@ -119,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         nvml = Nvml(library)
     except NvmlError as fault:
-        print(fault)  # noqa: T201  # what this program is for
+        print(fault)  # noqa: T201  # this program's result
         return 1
     try:
         return _tell_what_is_wrong(nvml, arguments) if question is None else _tell(question, nvml, arguments[1:])

@@ -1,4 +1,4 @@
-"""A tenant's virtual environment, looked at before its program starts: what it lacks is said in one sentence."""
+"""Check of a tenant's virtual environment before its program starts, with the missing part in one sentence."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from workers.host.supervisor.user.job_user import JobUser
 
 LEAST_TORCH = 2
-"""torchrun's options as we use them are those of every torch from this major version on."""
+"""Least major version of torch: from it on, torchrun has all options that we use."""
 _PATIENCE_S = 15.0
-"""A shared file system may be slow to give out an interpreter. Meanwhile no lease is read; a usual one is longer."""
+"""Patience with a shared file system slow to load an interpreter. No lease is read meanwhile: a usual one is longer."""
 _MOST_BYTES = 1 << 16
 _MARK = "muster-environment:"
 _QUESTION = f"""
@@ -40,11 +40,11 @@ print({_MARK!r} + json.dumps(found))
 
 
 class UnfitEnvironmentError(Exception):
-    """The job's environment cannot run its program: the tenant's to mend."""
+    """The job's environment cannot run its program: the tenant's to fix."""
 
 
 def check_venv(order: Order, environment: Mapping[str, str], place: Callable[[int], None]) -> str | None:
-    """What the reader of the launcher's log should know of it, or None where there is nothing.
+    """Check the virtual environment and return advice for the reader of the launcher's log, or None.
 
     Nothing is imported: torch's own import takes longer than all else of a start.
 
@@ -81,7 +81,7 @@ def _major(version: str) -> int:
 def _ask(
     python: str, environment: Mapping[str, str], place: Callable[[int], None], user: JobUser | None
 ) -> dict[str, Any]:
-    """As the job's user: the interpreter is the tenant's as much as the program."""
+    """Query the interpreter as the job's user, since it is the tenant's as much as the program."""
     reads, writes = os.pipe2(os.O_CLOEXEC)
     try:
         pid = children.start([python, "-c", _QUESTION], environment, "/", writes, place, user)
@@ -91,7 +91,7 @@ def _ask(
         os.close(writes)
     with os.fdopen(reads, "rb") as pipe:
         said = _read(pipe.fileno())
-    os.kill(pid, signal.SIGKILL)  # our child and not reaped yet: the number is its own; what it says it has said
+    os.kill(pid, signal.SIGKILL)  # our child and not reaped yet: the number is its own; its output has been read
     os.waitpid(pid, 0)
     if said is None:
         raise UnfitEnvironmentError(f"the interpreter {python} did not answer within {_PATIENCE_S:.0f} s")
@@ -103,11 +103,11 @@ def _ask(
                 if isinstance(found, dict):
                     return found
     words = lines or ["nothing"]
-    raise UnfitEnvironmentError(f"the interpreter {python} does not work; it said: {words[-1][:300]}")
+    raise UnfitEnvironmentError(f"the interpreter {python} does not work; it printed: {words[-1][:300]}")
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What it says until its end, or until that is more than an answer; None where it takes too long."""
+    """Return its output until its end, or until it exceeds an answer; None if it takes too long."""
     until = time.monotonic() + _PATIENCE_S
     said = b""
     poll = select.poll()

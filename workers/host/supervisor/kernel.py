@@ -1,4 +1,4 @@
-"""What only the kernel can promise: orphans come to us, and a child dies with its parent."""
+"""Guarantees that only the kernel can give: we adopt orphans, and a child dies with its parent."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Daemons that the program forks off become our children, so that none is out of reach."""
+    """Adopt the daemons that the program forks off, so that none is out of reach."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """To be called in a fresh child. It stays in force across exec, and is not inherited by the child's children."""
+    """Make a fresh child die with its parent. It stays in force across exec, and the child's children do not inherit
+    it.
+    """
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the line above, and nobody would ever tell us
+    if os.getppid() != parent_pid:  # it died before the line above, which no signal would report
         os._exit(1)
 
 
 def refuse_new_privileges() -> None:
-    """From here on no program that is run gains any, whatever its file allows; inherited, and never taken back."""
+    """Refuse new privileges from now on: no program gains any, whatever its file allows; inherited, and never taken
+    back.
+    """
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def remove_segments_of(uid: int) -> None:
-    """System V's shared memory of this user: no process need hold it, and only its key names it."""
+    """Remove System V's shared memory of this user: no process need hold it, and only its key names it."""
     try:
         lines = Path("/proc/sysvipc/shm").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -52,12 +56,14 @@ def remove_segments_of(uid: int) -> None:
 
 
 def let_go(descriptor: int, end: int) -> bool:
-    """Whether the file's bytes before ``end`` became a hole, which reads as zeros and takes no room on the disk."""
+    """Punch a hole into the file before ``end``, which reads as zeros and takes no disk space. Returns whether it
+    worked.
+    """
     return bool(_libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(end)) == 0)
 
 
 def prefer_to_kill(score: int) -> None:
-    """How readily the kernel takes this process when memory runs out: -900 for us, 0 for the program."""
+    """Set how readily the kernel kills this process when memory runs out: -900 for us, 0 for the program."""
     try:
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
     except OSError:
@@ -65,7 +71,9 @@ def prefer_to_kill(score: int) -> None:
 
 
 def oom_kills() -> tuple[int | None, int | None]:
-    """Kernel counts of memory kills so far: in our cgroup (None where it does not tell), and on the whole host."""
+    """Return the kernel's memory kills so far: in our cgroup (None if it does not count them), and on the
+    whole host.
+    """
     return _cgroup_oom_kills(), counter(Path("/proc/vmstat"))
 
 
@@ -88,7 +96,7 @@ def _cgroup_oom_kills() -> int | None:
 
 
 def counter(path: Path) -> int | None:
-    """What the file of the kernel counts as ``oom_kill``; None where it does not."""
+    """Return the kernel's count ``oom_kill`` in a file; None if it has none."""
     try:
         text = path.read_text(encoding="ascii")
     except OSError:

@@ -1,7 +1,7 @@
-"""The lock that says "a supervisor of this attempt lives", held from before its first write until its end.
+"""The lock that shows "a supervisor of this attempt lives", held from before its first write until its end.
 
-An open-file-description lock rather than flock: it can be *asked about* without being taken, so a launcher that looks
-at the very moment a supervisor starts can never make that supervisor believe that another one holds it.
+It is an open-file-description lock rather than flock, because that can be *queried* without being taken. So a launcher
+that checks it at the moment when a supervisor starts can never make that supervisor find it taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _whole_file(kind: int) -> bytes:
 
 
 def take_lock(path: Path) -> int | None:
-    """The descriptor that holds the lock while it is open, or None where another process holds it."""
+    """Return the descriptor that holds the lock while it is open, or None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))

@@ -1,6 +1,6 @@
-"""One all-gather with other hosts, in a process that may hang, crash or say nothing; nobody waits for it here.
+"""One all-gather with other hosts, in a process that may hang, crash or stay silent; nothing here waits for it.
 
-What does it is ``muster.train.parallel.pairwise``, by an interpreter of the host's that has torch.
+The process runs ``muster.train.parallel.pairwise``, by an interpreter of the host's that has torch.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ except ImportError as fault:
 del sys.path[0]
 pairwise.main()
 """
-"""Our folder is on its path only while our own package is found: torch and all beneath it are the interpreter's."""
+"""Code of the process. Our folder is on its path only for our own package: torch and the rest are the interpreter's."""
 CALLED_OFF = "called off"
 CANNOT = "cannot take part"
-"""As ``muster.wire.meeting`` has them, which this room does not import."""
+"""Texts as in ``muster.wire.meeting``, which this package does not import."""
 _WORDS = 500
 _MOST_BYTES = 1 << 16
 
 
 class Meeting:
-    """Runs from its construction on. Raises OSError where it cannot be started.
+    """All-gather that runs from its construction on. Raises OSError if it cannot be started.
 
     ``order``: as ``muster.train.parallel.pairwise`` reads it. ``listen_fd``: of the socket of a group's store, which
     the group's first host holds; None for the others.
@@ -73,7 +73,7 @@ class Meeting:
             os.close(asked)
 
     def outcome(self) -> dict[str, Any] | None:
-        """``rate_bytes_per_s``, or ``why`` there is none; None while it goes on. Past its time it is killed."""
+        """Return ``rate_bytes_per_s``, or ``why`` there is none; None while it runs. After its time it is killed."""
         if self._process.poll() is None:
             if time.monotonic() < self._until:
                 return None
@@ -84,7 +84,9 @@ class Meeting:
         return found
 
     def end(self) -> None:
-        """With all that it started. It is waited for only for a moment: what hangs in a driver may never end."""
+        """Kill it with all that it started. The wait for its end is short: a process that hangs in a driver may never
+        end.
+        """
         import contextlib  # noqa: PLC0415  # as above
         import subprocess  # noqa: PLC0415  # as above
 

@@ -1,4 +1,4 @@
-"""A part that is ready meets other hosts of its gang, one group at a time, as its launcher writes down."""
+"""Meetings of a part that is ready with other hosts of its gang, one group at a time, as its launcher orders."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _BACKLOG = 64
 _OF_THE_NETWORK = "GLOO_"
-"""Beside NCCL's, which every program may see: by which interface the hosts of this fleet meet."""
+"""Prefix of the host's variables, in addition to NCCL's, that name the interface by which hosts of this fleet meet."""
 
 
 class Meetings:
-    """Holds the port for the store of the next group in which this host is the first. Raises OSError without one."""
+    """Port for the store of the next group in which this host is the first. Raises OSError without one."""
 
     def __init__(self, folder: Path, order: Order, asked: Preparation) -> None:
         self._folder = folder
@@ -38,11 +38,11 @@ class Meetings:
         self._has_answered = True
 
     def facts(self) -> dict[str, Any]:
-        """Where this host is met, and by what."""
+        """Return the port and devices by which this host can be met."""
         return {"port": self._port(), "has_gpu": has_nvidia() and not self._asked.is_simulated}
 
     def turn(self) -> None:
-        """Begin what is newly asked for, end what is asked for no more, and write down what is over."""
+        """Begin new meetings, end cancelled ones, and write the results of finished ones."""
         told = self._told.news()
         if told is not None and told["round"] != self._round:
             self.end()
@@ -54,12 +54,12 @@ class Meetings:
             self._write(found)
 
     def close(self) -> None:
-        """Nothing of it goes on, and nobody is met any more."""
+        """End the running meeting and close the port."""
         self.end()
         self._listening.close()
 
     def end(self) -> None:
-        """What goes on now, without a word about it."""
+        """End the running meeting without a result."""
         if self._running is not None:
             self._running.end()
             self._running = None
@@ -76,14 +76,14 @@ class Meetings:
             self._write({"why": f"{CANNOT}: {self._asked.python} cannot be started: {fault.strerror or fault}"})
 
     def _environment(self, told: dict[str, Any]) -> dict[str, str]:
-        """The host's own words alone: the process is ours, and not the tenant's to steer."""
+        """Return the host's own variables alone: the process is ours, and the tenant must not control it."""
         named = {name: value for name, value in os.environ.items() if name.startswith(_OF_THE_NETWORK)}
         visible = self._order.gpus[0] if told["device"] == "cuda" and self._order.gpus else ""
         own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible}
         return {"PATH": os.defpath, **passed_on_environment(), **named, **own}
 
     def _write(self, found: dict[str, Any]) -> None:
-        """With the port of the next store: a used one may still be somebody's."""
+        """Write the result with the port of the next store: the used one may still be open elsewhere."""
         self._running, self._has_answered = None, True
         if self._holds_store:
             self._holds_store = False

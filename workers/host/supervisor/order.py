@@ -1,4 +1,4 @@
-"""What to run, as the launcher wrote it before the start."""
+"""The order of what to run, as the launcher wrote it before the start."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _PASSED_ON_PREFIX = "NCCL_"
 
 _OF_A_DATASET = ("name", "path", "manifest", "verify")
 IMAGE_PYTHON = "python3"
-"""In a container, where the job names none."""
+"""Interpreter in a container, if the job names none."""
 _OF_THE_HOST = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME"})
-"""What says nothing in a container, whose image has its own."""
+"""Variables without a meaning in a container, whose image has its own."""
 
 
 class OrderError(Exception):
-    """The order is not one that this supervisor can carry out: our side's fault, never the program's."""
+    """The order cannot be carried out by this supervisor: our side's fault, never the program's."""
 
 
 class HostLimits:
-    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one, ``io_…``
-    bytes a second of each disk.
+    """Limits of the part on its host; None is without limit.
+
+    ``cpus`` counts whole ones and parts of one, ``io_…`` bytes a second of each disk.
     """
 
     __slots__ = ("cpus", "io_read_bytes_per_s", "io_write_bytes_per_s", "memory_bytes", "pids")
@@ -56,7 +57,7 @@ class HostLimits:
 
 
 class Mount:
-    """A path of the host, seen inside at ``target``."""
+    """Path of the host, visible inside at ``target``."""
 
     __slots__ = ("is_read_only", "source", "target")
 
@@ -67,7 +68,9 @@ class Mount:
 
 
 class Container:
-    """``engine`` None: what the host has. ``user``: ``uid:gid``, or None for the supervisor's own."""
+    """Container of the job. ``engine`` None: what the host has. ``user``: ``uid:gid``, or None for the supervisor's
+    own.
+    """
 
     __slots__ = ("engine", "image", "mounts", "user")
 
@@ -85,11 +88,12 @@ class Container:
 
 
 class Preparation:
-    """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes.
+    """Preparation of a host that reports ready, and waits for its go. ``disk_free_bytes``: free where the program
+    writes.
 
-    ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all.
-    ``is_simulated``: no driver knows the GPUs. ``only_look``: before any placement; the program never starts.
-    ``meets``: it meets other hosts as it waits.
+    ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all. ``is_simulated``:
+    no driver knows the GPUs. ``only_look``: before any placement; the program never starts. ``meets``: it meets other
+    hosts as it waits.
     """
 
     __slots__ = ("disk_free_bytes", "is_simulated", "meets", "only_look", "python", "quick_check_s")
@@ -113,8 +117,9 @@ class Preparation:
 
 
 class Order:
-    """One host's part of an attempt. Ranks are global numbers. ``local_ranks``: those that the supervisor starts and
-    has an end of; a bare command is one of them.
+    """One host's part of an attempt. Ranks are global numbers.
+
+    ``local_ranks``: the ranks that the supervisor starts and whose end it records; a bare command is one of them.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -169,7 +174,7 @@ class Order:
 
     @property
     def host_ranks(self) -> range:
-        """All of this host, whoever starts them: a bare command may be a launcher itself."""
+        """All ranks of this host, started by any process: a bare command may be a launcher itself."""
         first = self.node_rank * self.ranks_per_node
         return range(first, first + self.ranks_per_node)
 
@@ -179,14 +184,16 @@ class Order:
 
     @property
     def marks(self) -> tuple[str, str]:
-        """What every process of this part carries in its environment. The node is among it because simulated hosts
-        of one attempt may share a machine, and each must clean up after itself alone.
+        """Variables that every process of this part carries in its environment.
+
+        The node is one of them because simulated hosts of one attempt may share a machine, and each must clean up after
+        itself alone.
         """
         return (f"MUSTER_ATTEMPT_ID={self.attempt_id}", f"MUSTER_NODE_ID={self.node_id}")
 
 
 def read_order(folder: Path) -> Order:
-    """Raises OrderError where there is none, or none that fits."""
+    """Return the order. Raises OrderError if there is none, or none that fits."""
     document = files.read_json(folder / files.ORDER)
     if document is None:
         raise OrderError(f"{files.ORDER} is missing or not a JSON object")
@@ -196,16 +203,19 @@ def read_order(folder: Path) -> Order:
 
 
 def passed_on_environment() -> dict[str, str]:
-    """What a program may see of the host's environment. An allow-list: the launcher's own holds its credentials."""
+    """Return the host's variables that a program may see: an allow-list, since the launcher's own hold its
+    credentials.
+    """
     return {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
     }
 
 
 def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, str]:
-    """What a program finds. The first ones are defaults: the host's own words go before them, the tenant's before all.
+    """Return a program's environment. The first ones are defaults: the host's override them, and the tenant's override
+    all.
 
-    NCCL prints nothing of its faults by itself, and torch keeps no record of its collectives: both are asked to.
+    NCCL prints nothing of its faults by itself, and torch keeps no record of its collectives: both are switched on.
     """
     environment = {
         "PATH": os.defpath,
@@ -237,9 +247,9 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
 
 
 def launcher_contract(order: Order) -> dict[str, str]:
-    """Where the ranks of all hosts meet, and for a bare command what torchrun would have said to each of its ranks.
+    """Return the variables by which the ranks of all hosts meet, and for a bare command also torchrun's own.
 
-    A command that is a host's only rank is told which; one that starts several tells them itself.
+    A command that is a host's only rank gets its rank; one that starts several sets theirs itself.
     """
     contract = {"MASTER_ADDR": order.rendezvous_host, "MASTER_PORT": str(order.rendezvous_port)}
     if order.is_torchrun:

@@ -1,6 +1,6 @@
-"""What a host sees to before it says that it is ready: room on its disks, and its GPUs there and free.
+"""Checks of a host before it reports ready: space on its disks, and its GPUs present and free.
 
-What the program itself needs (folders, script, environment, secrets, mounts) ``program`` looks at before each start.
+The needs of the program itself (folders, script, environment, secrets, mounts) are checked by ``program``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _GPU_LOOK = Path(__file__).with_name("gpu_look.py")
 _PATIENCE_S = 20.0
-"""For the driver, several looks included."""
+"""Patience with the driver, for several checks."""
 _GIB = 1 << 30
 _WRITTEN_BYTES = 1 << 20
 _CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -29,11 +29,11 @@ class UnreadyError(Exception):
 
 
 class UnfitFolderError(Exception):
-    """The folder that the job names is not its own to write in: the tenant's to mend."""
+    """The job's user may not write to the folder that the job names: the tenant's to fix."""
 
 
 def look_at_host(order: Order, folder: Path, asked: Preparation) -> list[str]:
-    """What was looked at, in words.
+    """Check the host, and return the names of what was checked.
 
     Raises:
         UnreadyError: a disk is nearly full, a GPU is missing, or something computes on it.
@@ -45,7 +45,7 @@ def look_at_host(order: Order, folder: Path, asked: Preparation) -> list[str]:
 
 
 def require_room(path: Path, least_bytes: int) -> None:
-    """On the file system of ``path``, or of what is there above it. Raises UnreadyError."""
+    """Require free space on the file system of ``path``, or of its nearest existing parent. Raises UnreadyError."""
     while not path.exists():
         path = path.parent
     found = os.statvfs(path)
@@ -55,7 +55,8 @@ def require_room(path: Path, least_bytes: int) -> None:
 
 
 def write_and_read(order: Order) -> list[str]:
-    """A file in the job's checkpoint folder, or in the one above where that is not made yet, read back and removed.
+    """Write a file in the job's checkpoint folder, or in its parent if it does not exist yet, read it back and remove
+    it.
 
     Raises:
         UnfitFolderError: the job names it, and its user may not write there.
@@ -93,7 +94,7 @@ def _written_and_read(path: Path, content: bytes) -> bytes:
 
 
 def look_at_gpus(uuids: list[str]) -> list[str]:
-    """Nothing is said where there is no driver to ask.
+    """Check the GPUs; return an empty list if there is no driver.
 
     Raises:
         UnreadyError: one is missing or not free, or the driver does not answer.
@@ -109,10 +110,10 @@ def look_at_gpus(uuids: list[str]) -> list[str]:
     try:
         said, _ = look.communicate(timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        look.kill()  # not waited for: what hangs in the driver may never end
+        look.kill()  # not waited for: a process that hangs in the driver may never end
         raise UnreadyError(f"the GPU driver did not answer within {_PATIENCE_S:.0f} s") from None
     if look.returncode == gpu_look.NO_LIBRARY:
         return []
     if look.returncode != 0:
-        raise UnreadyError(said.strip() or f"the look at the GPUs ended with code {look.returncode}")
+        raise UnreadyError(said.strip() or f"the check of the GPUs ended with code {look.returncode}")
     return ["GPUs"]

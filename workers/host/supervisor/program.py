@@ -35,12 +35,12 @@ _F_SETPIPE_SZ = 1031
 
 
 class MissingProgramError(Exception):
-    """What the tenant asked for is not there or may not be run."""
+    """The program or a path that the tenant named does not exist or may not be run."""
 
 
 class Program:
     def __init__(self, folder: Path, order: Order, group: Group, standby: Standby | None = None) -> None:
-        """``standby``: a warm torchrun, used where it fits the order and gone where it does not.
+        """Set up a program. ``standby``: a warm torchrun, used if it fits the order and discarded if not.
 
         ``group``: in which all of it runs, from its first instruction on.
         """
@@ -64,14 +64,14 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the main process; minus the signal's number where one ended it; None while it runs."""
+        """Exit code of the main process; minus the signal's number if one ended it; None while it runs."""
         return container_end.code_of_program(self._order, self.reaped.get(self.pid))
 
     def has_ended(self) -> bool:
         return self.pid in self.reaped
 
     def prepare(self) -> list[str]:
-        """All but the start itself; returns what was looked at, in words.
+        """Do all but the start itself; return the names of what was checked.
 
         Raises MissingProgramError for the tenant's fault, StartError or OSError for ours.
         """
@@ -113,7 +113,7 @@ class Program:
         return self._order.working_dir / str(self._order.script)
 
     def start(self) -> None:
-        """What ``prepare`` has prepared. Raises as it does."""
+        """Start the prepared program. Raises as ``prepare`` does."""
         try:
             if self._order.is_torchrun:
                 self._start_torchrun(self._environment)
@@ -123,7 +123,9 @@ class Program:
             raise MissingProgramError(str(fault)) from fault
 
     def _prepare_folders(self, scratch: Path) -> None:
-        """Ours to pass through, the program's own to write in; its output and the records are for us alone."""
+        """Make folders: ours to pass through, the program's own to write in; its output and the records are for us
+        alone.
+        """
         user = self._order.user
         user.take(self._folder)
         (self._folder / files.LOGS).mkdir(mode=0o700, exist_ok=True)
@@ -201,11 +203,15 @@ class Program:
 
     @property
     def _entry_python(self) -> str:
-        """Ours, or in a container, where ours is not, the one that runs torchrun: it needs no more than a Python 3."""
+        """Our interpreter, or in a container, which lacks it, the one that runs torchrun: the entry needs only a Python
+        3.
+        """
         return sys.executable if self._order.container is None else self._order.python
 
     def _start(self, command: list[str], environment: dict[str, str], working_dir: Path, output: int) -> int:
-        """The pid of what now runs it: itself, or its container's engine. Raises StartError and MountError."""
+        """Return the pid of the process: the program itself, or its container's engine. Raises StartError and
+        MountError.
+        """
         how = (output, self._group.place)
         if self._order.container is None:
             return children.start(command, environment, str(working_dir), *how, self._order.user)
@@ -216,13 +222,15 @@ class Program:
         return children.start(contained.command, contained.environment, "/", *how, contained.user)
 
     def _pipe(self, name: str) -> int:
-        """A stream of that name; returns the end to write to."""
+        """Add a stream of that name and return the end to write to."""
         reads, writes = os.pipe2(os.O_CLOEXEC)
         self._add_stream(name, reads)
         return writes
 
     def _open_fifo(self, path: Path) -> None:
-        """Ranks open it by name. We hold a write end too: a FIFO without writers would report its end for ever."""
+        """Open a FIFO that ranks open by name. We hold a write end too: a FIFO without writers would report its end
+        without end.
+        """
         os.mkfifo(path, 0o600)
         reads = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._kept_open.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
@@ -240,11 +248,11 @@ class Program:
         self.reaped.update(reap_children())
 
     def terminate(self) -> None:
-        """SIGTERM to each rank once: to its pid alone, so its helpers live while it checkpoints.
+        """Send SIGTERM to each rank once: to its pid alone, so its helpers live while it checkpoints.
 
-        To be called again and again during a stop, for ranks that start late. torchrun is told only while it has
-        started none: once it has, it ends when they end, and it would kill their whole groups. The same holds for a
-        command that has started who hears our word: a shell would end at once, mpirun kill its ranks soon.
+        It is called repeatedly during a stop, for ranks that start late. torchrun gets the signal only while it has
+        started no rank: later it ends when they end, and it would kill their whole groups. The same holds for a command
+        that has started a process which reads our stop message: a shell would end at once, mpirun kill its ranks soon.
         """
         if not self._order.is_torchrun:
             if not self._is_heard_within():
@@ -258,9 +266,10 @@ class Program:
             self._signal_once(self.pid, os.getpid())
 
     def _is_heard_within(self) -> bool:
-        """Whether the command is not itself who was told to stop, but runs who was, and has not ended yet.
+        """Return whether a child of the command reads our stop message, instead of the command itself, and has not
+        ended yet.
 
-        By number and start: numbers are used again, and one that nobody has reaped yet has ended.
+        A process is identified by number and start: numbers are used again, and an unreaped process has ended.
         """
         heard = set() if self.train_socket is None else self.train_socket.listeners - {self.pid}
         for pid in heard.difference(self._listeners):
@@ -269,8 +278,9 @@ class Program:
         return any(is_same_process(pid, start_ticks) for pid, start_ticks in self._listeners.items())
 
     def _signal_once(self, pid: object, parent_pid: object) -> None:
-        """Only a process that still is the child it was: numbers are used again. With the user's own rights, since a
-        program may write numbers of its own where a rank's stand.
+        """Signal a process only if it still is the child that it was: numbers are used again.
+
+        It is done with the user's own rights, since a program may write numbers of its own in place of a rank's.
         """
         if not isinstance(pid, int) or pid <= 0 or pid in self._terminated:
             return
@@ -286,12 +296,12 @@ class Program:
         return self.streams[stream].excerpt()
 
     def why_not_started(self) -> tuple[str, str] | None:
-        """Of a container whose engine ended without having run the program: why, and whose fault it is."""
+        """Return why a container's engine ended without having run the program, and whose fault it is."""
         main = _LAUNCHER if self._order.is_torchrun else str(self._order.local_ranks[0])
         return container_end.why_not_started(self._order, self._folder, self.exit_code, self.excerpt(main))
 
     def drain(self) -> dict[str, int]:
-        """Take what the ended program left in its pipes, close all, and say how much of each stream was dropped."""
+        """Read what the ended program left in its pipes, close all, and return how much of each stream was dropped."""
         for stream in self.streams.values():
             stream.drain()
             stream.close()

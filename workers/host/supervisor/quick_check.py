@@ -1,6 +1,6 @@
 """The quick check of a part's GPUs: known sums for a few seconds, in a process that may crash or hang.
 
-What computes is ``muster.bench.quick_check``, by an interpreter of the host's that has torch: never the tenant's.
+The process runs ``muster.bench.quick_check``, by an interpreter of the host's that has torch: never the tenant's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _START = (
 _ROOT = str(Path(__file__).resolve().parents[3])
 _SAID, _COMPLAINED = "quick_check.jsonl", "quick_check.err"
 _TO_START_S = 30.0
-"""For torch to be imported and the GPUs to be opened, beside the seconds of computing."""
+"""Time to import torch and open the GPUs, in addition to the seconds of computing."""
 _MOST_BYTES = 1 << 20
 
 
 class WrongResultError(UnreadyError):
-    """A GPU computed wrong. ``gpu`` with its ``wrong`` sums: name, the exact one, the one that came out."""
+    """A GPU computed wrong. ``gpu`` with its ``wrong`` sums: name, the exact one, the computed one."""
 
     def __init__(self, gpu: str, wrong: list[list[object]]) -> None:
         name, golden, measured = wrong[0]
@@ -41,7 +41,7 @@ class WrongResultError(UnreadyError):
 
 
 class QuickCheck:
-    """Runs from its construction on. Raises UnreadyError where it cannot be started."""
+    """Check that runs from its construction on. Raises UnreadyError if it cannot be started."""
 
     def __init__(self, folder: Path, asked: Preparation, gpus: list[str]) -> None:
         import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
@@ -63,11 +63,11 @@ class QuickCheck:
                 raise UnreadyError(f"the quick check cannot be started by {asked.python}: {fault}") from fault
 
     def is_over(self) -> bool:
-        """Whether all GPUs were found right.
+        """Return whether all GPUs were found right.
 
         Raises:
             WrongResultError: one computed wrong.
-            UnreadyError: it crashed, hangs, or says nothing that can be read.
+            UnreadyError: it crashed, hangs, or prints no readable result.
         """
         if self._process.poll() is None:
             if time.monotonic() < self._until:
@@ -83,7 +83,7 @@ class QuickCheck:
         return True
 
     def kill(self) -> None:
-        """Not waited for: what hangs in the driver may never end."""
+        """Kill the process without waiting: one that hangs in the driver may never end."""
         self._process.kill()
 
     def _lines(self) -> dict[str, list[list[object]]]:

@@ -1,14 +1,14 @@
-"""Stands between torchrun and one rank's program, and writes down how that ended.
+"""Entry between torchrun and one rank's program, which records the program's end.
 
     python -I -S rank_entry.py ATTEMPT_FOLDER SUPERVISOR_PID WORKING_DIR PROGRAM [ARGUMENT ...]
 
 It stays as the program's parent rather than becoming the program, for three reasons. Only a parent learns the exit
 code or signal for certain: torchrun keeps it to itself and returns 1 for everything. The program gets a process group
 of its own, so torchrun's killpg reaches only us and we pass SIGTERM to the rank alone: DataLoader workers live on and
-the rank can still checkpoint. And while a stop is under way we answer 0 for the program, so that torchrun does not cut
-short the grace of the other ranks because one has ended.
+the rank can still checkpoint. And during a stop we exit with 0 for the program, so that torchrun does not cut short the
+grace of the other ranks because one has ended.
 
-Run by path, standard library only, by our interpreter; the program gets its own and nothing of ours.
+It is run by path, standard library only, by our interpreter; the program gets its own interpreter, not our paths.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-# -I keeps every path of ours and of the tenant's away; the package's root is asked for, last.
+# -I removes our own paths and the tenant's from the search; the package's root is added last.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from workers.host.supervisor import files
@@ -57,7 +57,7 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
             "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
         },
     )
-    # Reaped last: until then its number is its own, so no signal hits a stranger; and where a kill of all comes before
+    # Reaped last: until then its number is its own, so no signal hits another process; and if all are killed before
     # the record is written, the supervisor inherits it unreaped and learns how it ended.
     code = _ended(child)
     ended = {"exit_code": code, "signal": None} if code >= 0 else {"exit_code": None, "signal": -code}
@@ -69,12 +69,12 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
 
 
 def _ended(child: int) -> int:
-    """Its exit code, or minus the signal. It is not reaped yet, and gets no signal of ours any more."""
+    """Return the exit code, or minus the signal. The child is not reaped yet, and we pass it no signal any more."""
     end = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     for number in _PASSED_ON:
         signal.signal(number, signal.SIG_IGN)
     if end is None:
-        raise ChildProcessError(f"the end of {child} was waited for, and is not told")
+        raise ChildProcessError(f"the end of {child} was waited for, and is not reported")
     return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
 

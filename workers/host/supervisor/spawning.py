@@ -1,4 +1,4 @@
-"""Starting a supervisor so that nothing of it hangs on who started it: own session, own parent, no descriptors."""
+"""Start of a supervisor that does not depend on its starter: own session, own parent, no descriptors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _HAND_OVER_PATIENCE_S = 2.0
 
 
 def spawn_supervisor(attempt_dir: Path) -> int:
-    """Start the supervisor of the order that lies in ``attempt_dir``; returns its pid once it has left our tree.
+    """Start the supervisor of the order in ``attempt_dir``; returns its pid after it has left our tree.
 
-    That it runs the program is not said here: ``adopt`` tells.
+    Whether it runs the program is a question for ``adopt``.
 
     Raises:
-        OSError: the host cannot start processes, or the folder is gone.
+        OSError: the host cannot start processes, or the folder does not exist.
     """
     return _spawn([str(attempt_dir.resolve())], attempt_dir / files.SUPERVISOR_LOG, standard_input=None)
 
 
 class WaitingSupervisor:
-    """A supervisor without an attempt yet, with a torchrun that has done its imports. Ends with who started it."""
+    """Supervisor without an attempt yet, with a torchrun that has done its imports. It ends with its starter."""
 
     def __init__(self, python: str, log: Path) -> None:
-        """Raises OSError where the host cannot start processes."""
+        """Start it. Raises OSError if the host cannot start processes."""
         self._channel, other = socket.socketpair()
         try:
             self.pid = _spawn(["--standby", python], log, standard_input=other.fileno())
@@ -41,9 +41,9 @@ class WaitingSupervisor:
             other.close()
 
     def take(self, attempt_dir: Path) -> bool:
-        """Whether it is now that attempt's supervisor. False where it had died: then the attempt needs another.
+        """Return whether it is now that attempt's supervisor. False if it had died: then the attempt needs another.
 
-        One that is only late takes the attempt all the same, or finds another on it: the attempt's lock lets in one.
+        One that is only late takes the attempt all the same, or finds another on it: the attempt's lock admits one.
         """
         self._channel.settimeout(_HAND_OVER_PATIENCE_S)
         try:
@@ -59,7 +59,9 @@ class WaitingSupervisor:
 
 
 def _spawn(arguments: list[str], log: Path, standard_input: int | None) -> int:
-    """posix_spawn, since forking a process with threads is a gamble; the second fork is the supervisor's own."""
+    """Start it by posix_spawn, since forking a process with threads is unsafe; the second fork is the
+    supervisor's own.
+    """
     said, says = os.pipe2(os.O_CLOEXEC)
     log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     read_from = (
@@ -84,7 +86,7 @@ def _spawn(arguments: list[str], log: Path, standard_input: int | None) -> int:
         os.close(says)
     with os.fdopen(said, "rb") as pipe:
         answer = pipe.read()
-    with contextlib.suppress(ChildProcessError):  # where this process lets the kernel reap its children
+    with contextlib.suppress(ChildProcessError):  # if this process lets the kernel reap its children
         os.waitpid(pid, 0)
     if not answer:
         raise OSError(f"the supervisor did not start; see {log}")

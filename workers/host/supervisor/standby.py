@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _WARM_TORCHRUN = Path(__file__).with_name("warm_torchrun.py")
 _READY_PATIENCE_MS = 30_000
-"""For one that is still importing, which on a busy host takes long: it has less left to do than a fresh one."""
+"""Patience with one that still imports, which takes long on a busy host: it has less to do than a new one."""
 _READ_AT_IMPORT = ("PYTHON", "LD_", "TORCH", "LOGLEVEL")
-"""Beginnings of names that torchrun and its interpreter look at before there is an order."""
+"""Beginnings of names that torchrun and its interpreter read before there is an order."""
 
 
 class Standby:
     """One warm torchrun, for one attempt at most. It dies with the process that made it."""
 
     def __init__(self, python: str) -> None:
-        """Raises StartError or OSError where it cannot be started."""
+        """Start it. Raises StartError or OSError if it cannot be started."""
         self._python = python
         self._environment = {"PATH": os.defpath, "OMP_NUM_THREADS": "1", **passed_on_environment()}
         self._channel, other = socket.socketpair()
@@ -45,7 +45,9 @@ class Standby:
             os.close(nothing)
 
     def fits(self, order: Order) -> bool:
-        """Not where the program brings another interpreter, or settings that count from the first import on."""
+        """Return whether it fits: the program brings no other interpreter, and no settings that count from the first
+        import on.
+        """
         return (
             order.is_torchrun
             and order.container is None
@@ -62,9 +64,9 @@ class Standby:
         place: Callable[[int], None],
         user: JobUser,
     ) -> bool:
-        """Become torchrun with these, after ``place`` was told its pid.
+        """Become torchrun with these, after ``place`` got its pid.
 
-        False where it has died or hangs; then it is gone, and nothing was started.
+        False if it has died or hangs; then it is discarded, and nothing was started.
         """
         if self._is_ready():
             place(self.pid)
@@ -95,10 +97,10 @@ class Standby:
 def main(python: str) -> int:
     """Wait on standard input, a socket, for the folder of an attempt, answer with our pid and be its supervisor.
 
-    The launcher's end closing first means that nobody will send one: then all of this ends.
+    If the launcher's end closes first, no folder will come: then all of this ends.
     """
     channel = socket.socket(fileno=os.dup(0))
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123  # only its number is wanted
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123  # only its number is needed
         os.dup2(nothing.fileno(), 0)
     warm = Standby(python)
     folder = channel.recv(4096).decode()
@@ -109,7 +111,7 @@ def main(python: str) -> int:
     for number in (1, 2):
         os.dup2(log, number)
     os.close(log)
-    with contextlib.suppress(OSError):  # the launcher is gone or has given us up: the attempt's lock decides
+    with contextlib.suppress(OSError):  # the launcher has ended or has given us up: the attempt's lock decides
         channel.sendall(str(os.getpid()).encode())
     channel.close()
     return supervise.main(folder, warm)

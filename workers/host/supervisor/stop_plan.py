@@ -1,10 +1,10 @@
-"""When must the program end, and why: the pure part of stopping."""
+"""Time and reason of the program's end: the pure part of stopping."""
 
 from __future__ import annotations
 
 
 class StopPlan:
-    """Several askers, one kill time: the earliest wins with its reason, and nothing ever lengthens it."""
+    """Several requests, one kill time: the earliest wins with its reason, and nothing ever lengthens it."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -16,7 +16,9 @@ class StopPlan:
         return self.kill_at_ns is not None
 
     def ask(self, reason: str, kill_at_ns: int, *, is_terminating: bool = True) -> bool:
-        """Whether the plan changed. ``is_terminating``: SIGTERM now; once sent it cannot be taken back."""
+        """Add a request and return whether the plan changed. ``is_terminating``: SIGTERM now; it cannot be
+        taken back.
+        """
         gains_signal = is_terminating and not self.is_terminating
         self.is_terminating = self.is_terminating or is_terminating
         if self.kill_at_ns is not None and kill_at_ns >= self.kill_at_ns:

@@ -1,7 +1,7 @@
 """The supervisor's life: lock, order, start, watch, stop, record, proof.
 
-One thread and one poll loop. It needs nobody: neither the launcher nor the control plane has to live for the lease to
-fence it, the wall time to end it or the exit record to be written.
+One thread and one poll loop. It needs no other process: neither the launcher nor the control plane has to live for the
+lease to fence it, the wall time to end it or the exit record to be written.
 """
 
 from __future__ import annotations
@@ -84,13 +84,15 @@ class Supervisor:
         adopt_orphans()
         self._read_control_files()
         if self._plan.is_asked:
-            self._refuse("it was told to stop, or its lease had ended, before the start", exit_record.REFUSED)
+            self._refuse("it was asked to stop, or its lease had ended, before the start", exit_record.REFUSED)
         elif self._prepare() and self._has_go() and self._start():
             self._watch()
         self._end()
 
     def _listen_to_signals(self) -> None:
-        """Before the identity is written: from then on the launcher may knock, and an unheard SIGUSR1 kills."""
+        """Install handlers before the identity is written: from then on the launcher may send SIGUSR1, which kills by
+        default.
+        """
         for number in (signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, _nothing)
         for number in (signal.SIGINT, signal.SIGHUP):
@@ -116,7 +118,7 @@ class Supervisor:
         files.write_json(self._folder / files.IDENTITY, identity)
 
     def _prepare(self) -> bool:
-        """Who waits for its go says that it is ready; who waits for nobody goes on at once."""
+        """Prepare, and report ready if the part waits for its go; without one, it continues at once."""
         preparation = self._order.preparation
         self._device_files = isolate(self._order, self._group)
         try:
@@ -141,7 +143,9 @@ class Supervisor:
         return True
 
     def _looked_at(self, preparation: Preparation | None) -> list[str] | None:
-        """In words; None where it was told to stop meanwhile. Raises what keeps the program from its start."""
+        """Return the names of what was checked; None if it was asked to stop meanwhile. Raises what prevents
+        the start.
+        """
         looked_at = self._program.prepare()
         if self._order.datasets:
             if not self._check_datasets():
@@ -178,7 +182,9 @@ class Supervisor:
             check.kill()
 
     def _has_go(self) -> bool:
-        """A look before placement ends here: what it found stands in ``ready.json``, or in its exit record."""
+        """Return whether the program may start. A preflight ends here: its result is in ``ready.json``, or in its exit
+        record.
+        """
         preparation = self._order.preparation
         if preparation is not None and preparation.only_look:
             return False
@@ -196,7 +202,7 @@ class Supervisor:
         return (self._folder / files.GO).exists()
 
     def _wait_until(self, is_so: Callable[[], bool]) -> bool:
-        """Unless a stop or the end of the lease comes first. The launcher knocks once there is news."""
+        """Wait, unless a stop or the end of the lease comes first. The launcher sends a signal after each change."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         while not self._plan.is_asked:
@@ -205,7 +211,7 @@ class Supervisor:
             if poll.poll(self._pause_ms()):
                 self._drain_wakeup()
             self._read_control_files()
-        self._refuse("it was told to stop, or its lease had ended, while it waited", exit_record.REFUSED)
+        self._refuse("it was asked to stop, or its lease had ended, while it waited", exit_record.REFUSED)
         return False
 
     def _start(self) -> bool:
@@ -261,7 +267,7 @@ class Supervisor:
             return
 
     def _pause_ms(self) -> int:
-        """Until the next moment at which something falls due, and never longer than the files may go unread."""
+        """Return the time until the next deadline, and never more than the files may stay unread."""
         now = files.boottime_ns()
         moments = (self._lease_until_ns, self._wall_time_ends_ns, self._plan.kill_at_ns)
         until_ms = [(moment - now) // files.NS_PER_MS + 1 for moment in moments if moment is not None and moment > now]
@@ -290,7 +296,7 @@ class Supervisor:
             self._ask(HOST_SHUTDOWN, now + self._order.grace_ns)
 
     def _tell_pins(self) -> None:
-        """Once there is somebody to tell. What cannot be read is told by the order of the next attempt."""
+        """Send the pins when ranks are connected. Unreadable pins come with the order of the next attempt."""
         socket = self._program.train_socket
         if socket is None or not socket.is_open or (pins := self._pins_file.news()) is None:
             return
@@ -308,7 +314,7 @@ class Supervisor:
             files.write_json(self._folder / files.STOPPING, {"reason": self._plan.reason, **details})
 
     def _tell_ranks(self) -> None:
-        """Why and until when, before the signal: a rank may then judge whether a checkpoint still fits."""
+        """Send reason and deadline before the signal: a rank may then decide whether a checkpoint still fits."""
         if self._program.train_socket is None or not self._plan.is_terminating:
             return
         left_ms = max(0, (self._plan.kill_at_ns or 0) - files.boottime_ns()) // files.NS_PER_MS
@@ -316,7 +322,7 @@ class Supervisor:
         self._program.train_socket.tell({"type": "stop", "reason": self._plan.reason, "deadline_unix_ms": deadline_ms})
 
     def _carry_out_stop(self) -> bool:
-        """Whether the time is over: the caller then kills everything."""
+        """Carry out the stop and return whether the time is over: the caller then kills everything."""
         if self._plan.is_terminating:
             self._record["stop_reason"] = self._plan.reason
             self._program.terminate()
@@ -327,7 +333,7 @@ class Supervisor:
         return True
 
     def _end(self) -> None:
-        """Everything dies, the record reaches the disk, then the proof is looked for as long as it may take."""
+        """Kill everything, write the record to disk, then prove that nothing is left, for as long as that may take."""
         order, program = self._order, self._program
         killed = kill_leftovers(order, self._group, supervisor_pid=os.getpid(), reap=program.reap)
         program.reap()
@@ -359,7 +365,7 @@ class Supervisor:
         )
 
     def _blame_launcher(self) -> None:
-        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port), or a container."""
+        """Record torchrun or the container as the cause if no rank ever ran: no torch, no peer, no free port."""
         has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
         if has_ended_itself and (refusal := self._program.why_not_started()):
             self._record |= dict(zip(("spawn_error", "spawn_fault"), refusal, strict=True))
@@ -372,13 +378,13 @@ class Supervisor:
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """The wake-up descriptor has it; the loop looks."""
+    """Do nothing: the signal is in the wake-up descriptor, which the loop reads."""
 
 
 def main(folder_name: str, standby: Standby | None = None) -> int:
-    """One attempt, start to proof. The exit codes say only why nothing was run; all else stands in files.
+    """Supervise one attempt, start to proof. The exit codes only state why nothing was run; all else stands in files.
 
-    ``standby``: a warm torchrun, used where it fits the order.
+    ``standby``: a warm torchrun, used if it fits the order.
     """
     folder = Path(folder_name)
     lock = take_lock(folder / files.LOCK)
@@ -395,7 +401,7 @@ def main(folder_name: str, standby: Standby | None = None) -> int:
     prefer_to_kill(_OOM_SCORE)
     try:
         Supervisor(folder, order, standby).run()
-    except Exception as fault:  # the process's edge: the launcher must hear of our own bugs too
+    except Exception as fault:  # the process's edge: the launcher must receive our own bugs too
         _record_own_failure(folder, order, fault)
         raise
     return 0

@@ -1,9 +1,9 @@
 """torchrun with its imports done, waiting for its arguments: ``PYTHON warm_torchrun.py DESCRIPTOR``.
 
-Importing torch takes a second and more of torchrun's start; here that lies before the job comes. From the message on
-it is ``python -m torch.distributed.run`` in every way: arguments, environment, folder and output are those of the
-attempt. Serves one attempt and ends with it. Run by path in the interpreter that jobs get, so: any Python 3, and
-nothing but the standard library and torch.
+Importing torch takes a second and more of torchrun's start; here that happens before the job arrives. From the message
+on it is ``python -m torch.distributed.run`` in every way, with the attempt's arguments, environment, folder and output.
+It serves one attempt and ends with it. It is run by path in the interpreter that jobs get, so it needs any Python 3,
+and nothing but the standard library and torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NO_NEW_PRIVILEGES = 38
 
 
 def main(descriptor: int) -> None:
-    del sys.path[0]  # our folder: the program's interpreter sees nothing of ours
+    del sys.path[0]  # our folder: the program's interpreter must not find our modules
     channel = socket.socket(fileno=descriptor)
-    gc.disable()  # nothing of an import is garbage
+    gc.disable()  # an import makes no garbage
     from torch.distributed import run  # noqa: PLC0415  # without collecting, and without our folder on the path
 
     gc.enable()
@@ -48,10 +48,10 @@ def main(descriptor: int) -> None:
 
 
 def _become(uid: int, groups: list[int], parent_pid: int) -> None:
-    """The job's user, for good, as ``job_user.become`` does it in a fresh child; raises OSError rather than go on.
+    """Become the job's user permanently, as ``job_user.become`` does it in a fresh child. Raises OSError if it cannot.
 
-    What comes after belongs to an exec, which this process does not do: it may look at itself again, and it is told
-    again with whom to die.
+    The later steps there belong to an exec, which this process does not do: it may read its own /proc again, and is set
+    again to die with its parent.
     """
     os.setgroups(groups)
     os.setresgid(uid, uid, uid)
@@ -66,7 +66,7 @@ def _become(uid: int, groups: list[int], parent_pid: int) -> None:
 
 
 def _order(channel: socket.socket) -> dict[str, Any] | None:
-    """What to run, with standard output and error set to where it wants them; None where the other side is gone."""
+    """Return what to run, with standard output and error redirected; None if the other side has ended."""
     text, outputs, _, _ = socket.recv_fds(channel, 1 << 16, 1)
     while not text.endswith(b"\n"):
         more = channel.recv(1 << 16)

@@ -154,7 +154,7 @@ def test_who_is_let_in_and_who_is_told_why_not() -> None:
         first = await join("a")
         for stranger, why in (
             (await join("b", run="another"), "it names another run"),
-            (await join("b", protocol=99), "it speaks version 99"),
+            (await join("b", protocol=99), "it has version 99"),
             (await join("z"), "it is none of a, b"),
             (await join("a"), "a host of that name is here already"),
         ):

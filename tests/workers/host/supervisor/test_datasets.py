@@ -126,7 +126,7 @@ def test_storage_that_does_not_answer_is_the_hosts_fault(
     attempt: Attempt, tmp_path: Path, hanging: Path, verify: str
 ) -> None:
     record = ended(attempt, named(tmp_path, manifest=str(hanging), verify=verify), within_s=2.0)
-    assert f"could not be looked at within 2 s: {tmp_path} does not answer" in record["spawn_error"]
+    assert f"could not be read within 2 s: {tmp_path} does not answer" in record["spawn_error"]
     assert record["spawn_fault"] == "preflight"
 
 
@@ -151,7 +151,7 @@ def test_what_a_look_prints_beside_is_no_answer(attempt: Attempt, corpus: Path) 
     order = read_order(attempt.folder)
     order.datasets = [{**named(corpus), "path": 7}]
     look = DatasetLook(order)
-    with pytest.raises(UnreadyError, match="ended without a word: "):
+    with pytest.raises(UnreadyError, match="ended without a result: "):
         until(look.is_over, "the look")
     look.kill()
 

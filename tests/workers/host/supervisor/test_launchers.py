@@ -134,18 +134,18 @@ def test_an_interpreter_that_does_not_work_is_told_with_its_own_words(attempt: A
     python.chmod(0o755)
     verdict = classify(parse_exit_record(_under_torchrun(attempt, venv)), None)
     assert verdict.cause is Cause.USER_ERROR
-    assert "does not work; it said: no such library" in verdict.proof
+    assert "does not work; it printed: no such library" in verdict.proof
 
 
 @needs_torch
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo muster-environment:x", "does not work; it said: muster-environment:x"),
-        ("echo 'muster-environment:[1]'", "does not work; it said: muster-environment:[1]"),
+        ("echo muster-environment:x", "does not work; it printed: muster-environment:x"),
+        ("echo 'muster-environment:[1]'", "does not work; it printed: muster-environment:[1]"),
         ("echo 'muster-environment:{\"torch\": 7}'", "has no torch"),
-        ("exec sleep 900 >/dev/null 2>&1", "does not work; it said: nothing"),
-        ("while true; do echo nonsense; done", "does not work; it said: "),
+        ("exec sleep 900 >/dev/null 2>&1", "does not work; it printed: nothing"),
+        ("while true; do echo nonsense; done", "does not work; it printed: "),
     ],
 )
 def test_an_interpreter_that_means_harm_is_only_an_interpreter_that_does_not_work(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 _SYSTEM = Path("/sys/block")
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
-"""Memory, and what lies on another device that is limited itself."""
+"""Devices in memory, or on another device that is limited itself."""
 
 
 def block_devices(system: Path = _SYSTEM) -> list[str]:
-    """``major:minor`` of each whole disk that has a size."""
+    """Return ``major:minor`` of each whole disk that has a size."""
     found = []
     for folder in sorted(system.glob("*")):
         if folder.name.rstrip("0123456789") in _NO_DISKS:

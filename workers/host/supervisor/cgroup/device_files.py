@@ -1,8 +1,8 @@
-"""Which GPUs' device files a program may open: those of its allocation alone, by its attempt's group of the kernel's.
+"""Device files of GPUs that a program may open: those in its allocation alone, by its attempt's control group.
 
-``CUDA_VISIBLE_DEVICES`` is a word that a program may change, and /dev/nvidiaN is open to every user of a host. Barred
-are the device files of all other GPUs, there or to come, the render nodes and MIG capabilities of those that are there,
-and the capability that lays out MIG anew. What all share (nvidiactl, nvidia-uvm) stays open, and whatever is no GPU.
+A program may change ``CUDA_VISIBLE_DEVICES``, and /dev/nvidiaN is open to every user of a host. So the device files of
+all other GPUs are barred, present or future, the render nodes and MIG capabilities of present ones, and the capability
+that changes the MIG layout. Files that all GPUs share (nvidiactl, nvidia-uvm) stay open, and every file of no GPU.
 
 Numbers: nv-chardev-numbers.h of github.com/NVIDIA/open-gpu-kernel-modules; /proc/driver/nvidia: NVIDIA's driver README,
 "The /proc Interface", and its MIG User Guide, "Device Nodes and Capabilities".
@@ -30,30 +30,28 @@ if TYPE_CHECKING:
 CGROUP, ENGINE, NONE = "cgroup", "engine", "none"
 MAJOR = 195
 MOST_GPUS = 248
-"""Minor numbers from 0 on are GPUs'; 254 and 255 are files that all GPUs share."""
+"""Number of minor numbers from 0 on that are GPUs'; 254 and 255 are files that all GPUs share."""
 _PROC = Path("/proc")
 _PCI = Path("/sys/bus/pci/devices")
 _PATIENCE_S = 5.0
 
 
 class DeviceFiles:
-    """``kind``: what keeps the program from other GPUs: its ``group``, its container's ``engine``, or ``none``, and
-    then the ``reason`` says why.
-    """
+    """Isolation of device files. ``kind``: its ``group``, its container's ``engine``, or ``none`` with a ``reason``."""
 
     def __init__(self, kind: str, reason: str | None = None) -> None:
         self.kind = kind
         self.reason = reason
 
     def facts(self, group: Group) -> dict[str, Any]:
-        """At the end: a group that took no process has kept nobody from anything."""
+        """Return the facts at the end: a group that took no process has barred nothing."""
         is_lost = self.kind == CGROUP and not group.folders.keys() & {"", V1_DEVICES}
         kind, reason = (NONE, group.reason) if is_lost else (self.kind, self.reason)
         return {"device_files": kind, "device_files_reason": reason}
 
 
 class Gpu:
-    """``minor``: N of its ``/dev/nvidiaN``. ``address``: on the PCI bus."""
+    """GPU as the driver lists it. ``minor``: N of its ``/dev/nvidiaN``. ``address``: on the PCI bus."""
 
     __slots__ = ("address", "minor", "uuid")
 
@@ -64,7 +62,9 @@ class Gpu:
 
 
 def isolate(order: Order, group: Group) -> DeviceFiles:
-    """Bars from the group what is not the attempt's. Where that cannot be, the program runs all the same."""
+    """Bar the group from device files outside the attempt's allocation. If that fails, the program runs all
+    the same.
+    """
     if order.preparation is not None and order.preparation.is_simulated:
         return DeviceFiles(NONE, "the GPUs are simulated")
     if not has_nvidia():
@@ -79,13 +79,13 @@ def isolate(order: Order, group: Group) -> DeviceFiles:
 
 
 def barred_files(uuids: Sequence[str], proc: Path, pci: Path) -> list[tuple[int, int]]:
-    """Major and minor number of each character device that a program with these GPUs alone may not open.
+    """Return major and minor number of each character device that a program with these GPUs alone may not open.
 
-    ``proc``: where /proc is; ``pci``: a folder with one for each device of that bus.
+    ``proc``: the folder of /proc; ``pci``: a folder with one for each device of that bus.
 
     Raises:
-        UnansweredError: the driver does not say which device file is whose.
-        OSError, ValueError: what it tells of its GPUs cannot be read.
+        UnansweredError: the driver does not state which device file is whose.
+        OSError, ValueError: its list of GPUs cannot be read.
     """
     driver = proc / "driver" / "nvidia"
     gpus = list(_read_gpus(driver / "gpus"))
@@ -99,7 +99,10 @@ def barred_files(uuids: Sequence[str], proc: Path, pci: Path) -> list[tuple[int,
 
 
 def _own_minors(uuids: Sequence[str], known: dict[str, int]) -> set[int]:
-    """A GPU that nobody has opened since the driver was loaded has no UUID in /proc yet: then NVML is asked."""
+    """Return the minors of the attempt's GPUs.
+
+    A GPU that no process has opened since the driver was loaded has no UUID in /proc yet: then NVML is queried.
+    """
     unknown = [uuid for uuid in uuids if uuid not in known]
     if unknown:
         from workers.host.supervisor.gpu_look import MINORS  # noqa: PLC0415  # most starts need none of it
@@ -121,7 +124,7 @@ def _render_nodes(device: Path) -> Iterator[tuple[int, int]]:
 
 
 def _capabilities(folder: Path, numbers: Path, others: Sequence[Gpu]) -> Iterator[tuple[int, int]]:
-    """Of MIG. Their major number is the kernel's choice."""
+    """Yield the devices of MIG capabilities. Their major number is the kernel's choice."""
     major = next((int(line.split()[0]) for line in _lines(numbers) if line.split()[1:] == ["nvidia-caps"]), None)
     if major is None:
         return
@@ -132,7 +135,7 @@ def _capabilities(folder: Path, numbers: Path, others: Sequence[Gpu]) -> Iterato
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """Of lines such as ``GPU UUID: GPU-…``."""
+    """Return the fields of lines such as ``GPU UUID: GPU-…``."""
     pairs = (line.partition(":") for line in _lines(path))
     return {name.strip(): value.strip() for name, separator, value in pairs if separator}
 

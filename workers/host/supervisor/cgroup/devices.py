@@ -1,7 +1,7 @@
 """Character devices that a group's processes may neither open nor make, by either version of the kernel's groups.
 
-Version 1 has a controller that is told which. Version 2 asks a program of ours at each open and mknod, which is put
-together here by hand, since it only compares numbers. It stays with the group when we die, and goes with it.
+Version 1 has a controller that takes a list. Version 2 runs our own program at each open and mknod, which is assembled
+here by hand, since it only compares numbers. It stays with the group when we die, and is removed with it.
 
 Documentation/admin-guide/cgroup-v1/devices.rst and cgroup-v2.rst ("Device controller") of the kernel; instructions:
 Documentation/bpf/standardization/instruction-set.rst; numbers: include/uapi/linux/bpf.h.
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     """Major and minor number."""
 
 _ALL_BUT = "a *:* rwm"
-"""What a group of version 1 lists that may open all but what it is denied. systemd's ``DevicePolicy`` makes the others,
-which may open what they list.
+"""Line of a group of version 1 that may open all devices except denied ones. systemd's ``DevicePolicy`` makes the
+others, which may open only the listed ones.
 """
 _ANY = "*"
 _OPENS = frozenset("rw")
-"""The third access, ``m``, is to make the file."""
+"""Accesses that open a file; the third one, ``m``, makes it."""
 _MOST_MINORS = 512
-"""So many of one major are GPUs', render nodes' or MIG capabilities'."""
+"""Most minors of one major for GPUs, render nodes or MIG capabilities."""
 _SYSCALLS = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _TYPE_CGROUP_DEVICE, _ATTACH_CGROUP_DEVICE = 15, 6
 _ALLOW_MULTI = 2
-"""What a group above ours forbids stays forbidden: all programs are asked, and each must allow."""
+"""Flag that keeps a denial of a group above ours: all programs run, and each must allow."""
 _CHARACTER = 2
 _LOAD, _AND, _SET, _IF_EQUAL, _UNLESS_EQUAL, _EXIT = 0x61, 0x54, 0xB7, 0x15, 0x55, 0x95
 _CONTEXT, _KIND, _MAJOR, _MINOR, _RESULT = 1, 2, 3, 4, 0
@@ -46,11 +46,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotBarredError(OSError):
-    """The kernel does not keep the group from these devices; says why."""
+    """The kernel does not bar the group from these devices; the message has the reason."""
 
 
 def bar(group: Group, devices: Sequence[Device]) -> None:
-    """From now on; what is open already stays open. Raises OSError: they are not barred, or not all of them."""
+    """Bar the group from devices from now on; open files stay open. Raises OSError: they are not barred, or not all of
+    them.
+    """
     if group.kind == NONE:
         raise NotBarredError("the attempt has no group of the kernel's")
     if group.kind == V2:
@@ -72,9 +74,11 @@ def _deny(folder: Path, devices: Sequence[Device]) -> None:
 
 
 def _take_off_list(folder: Path, line: str, devices: Sequence[Device]) -> None:
-    """Where a group may open what it lists alone, a denial of what a wildcard lists is silently without effect. So the
-    wildcard goes, and all that it stood for and is not barred is listed by its number. Of all devices at once that
-    cannot be; Docker lists them to be made alone, and what is made is opened no more for it.
+    """Remove barred devices from the list of a group that may open only listed devices.
+
+    There, a denial of a device under a wildcard silently has no effect. So the wildcard is removed, and every device
+    that it covered and that is not barred is listed by its number. That is not possible for a wildcard over all
+    devices; Docker lists them for making alone, and making a file opens nothing.
     """
     kind, number, access = line.split()
     major, _, minor = number.partition(":")
@@ -94,7 +98,7 @@ def _take_off_list(folder: Path, line: str, devices: Sequence[Device]) -> None:
 
 
 def _write_each(path: Path, lines: Iterable[str]) -> None:
-    """The kernel takes one at a time."""
+    """Write one line at a time, as the kernel requires."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         for line in lines:
@@ -106,14 +110,16 @@ def _write_each(path: Path, lines: Iterable[str]) -> None:
 
 
 def program(devices: Sequence[Device]) -> bytes:
-    """Says 0, which is no, of these character devices, and 1 of all others, whatever is to be done with them."""
+    """Return a program that answers 0, a denial, for these character devices, and 1 for all others, for
+    every access.
+    """
     by_major: dict[int, list[int]] = {}
     for major, minor in devices:
         by_major.setdefault(major, []).append(minor)
     num_tests = sum(1 + len(minors) for minors in by_major.values())
     code = [
         _instruction(_LOAD, _KIND, _CONTEXT, offset=0),
-        _instruction(_AND, _KIND, value=0xFFFF),  # above that it says what is to be done
+        _instruction(_AND, _KIND, value=0xFFFF),  # the bits above are the kind of access
         _instruction(_LOAD, _MAJOR, _CONTEXT, offset=4),
         _instruction(_LOAD, _MINOR, _CONTEXT, offset=8),
         _instruction(_UNLESS_EQUAL, _KIND, offset=num_tests, value=_CHARACTER),
@@ -131,14 +137,17 @@ def program(devices: Sequence[Device]) -> bytes:
 
 
 def _instruction(code: int, target: int = 0, source: int = 0, *, offset: int = 0, value: int = 0) -> bytes:
-    """``offset``: into the context, or how many instructions a jump skips. Hosts of GPUs are little-endian."""
+    """Return one instruction. ``offset``: into the context, or the instructions that a jump skips.
+
+    Hosts of GPUs are little-endian.
+    """
     return struct.pack("<BBhi", code, target | source << 4, offset, value)
 
 
 def _attach(folder: Path, code: bytes) -> None:
     held, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"Dual MIT/GPL")
     where = (ctypes.addressof(held), ctypes.addressof(licence))
-    # No log of the verifier's, no flags; the type of what it is attached to stands last.
+    # No log of the verifier, no flags; the attach type stands last.
     load = struct.pack("<IIQQIIQII16sII", _TYPE_CGROUP_DEVICE, len(code) // 8, *where, 0, 0, 0, 0, 0, b"", 0, 0)
     loaded = _bpf(_PROG_LOAD, load)
     try:

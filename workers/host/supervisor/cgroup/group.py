@@ -1,7 +1,7 @@
-"""One attempt's processes as a group of the kernel's: limited, counted, killed and proved gone whatever they do.
+"""One attempt's processes as a control group: limited, counted, killed and proved absent, whatever they do.
 
 A program can clear its environment and leave its session, its parent and its process group, but not its cgroup. The
-supervisor stays outside: it must outlive what runs out of memory in there.
+supervisor stays outside: it must outlive a program that runs out of memory in there.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _MEMBERS = "cgroup.procs"
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1_000
-"""The kernel's least: a hundredth of a CPU."""
+"""Least quota of the kernel: a hundredth of a CPU."""
 _ENABLED = ("memory", "pids")
-"""Of version 2, without any limit too: the one counts memory kills, the other can forbid new processes."""
+"""Controllers of version 2 that are on without limits too: one counts memory kills, one can forbid new processes."""
 _OOM_COUNTS = ("memory.events", "memory.oom_control")
 _NO_LIMITS = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes", "cpu.shares", "cpu.weight"})
-"""What goes with a limit and is no fault where a kernel is built without: no swap, and a share by the CPUs given."""
+"""Files that accompany a limit and may be missing in a kernel: no swap, and a share by the CPUs given."""
 
 
 class Group:
-    """``kind``: ``v2``, ``v1`` or ``none``, then with the ``reason``; that also says which limit is not in force.
+    """Group of an attempt. ``kind``: ``v2``, ``v1`` or ``none``. ``reason``: why none, or which limit is not in force.
 
     ``folders``: the group's own, by controller; of version 2 one for all, under the empty name.
     """
@@ -47,19 +47,19 @@ class Group:
         return "; ".join(self._reasons) or None
 
     def note(self, reason: str) -> None:
-        """Something that this host does not do for us."""
+        """Record something that this host does not support."""
         self._reasons.append(reason)
 
     def identity(self) -> dict[str, Any]:
-        """What ``find_group`` finds it by after our death."""
+        """Return the data by which ``find_group`` finds it after our death."""
         return {"kind": self.kind, "folders": {name: str(folder) for name, folder in self.folders.items()}}
 
     def place(self, pid: int) -> None:
-        """Put a process into it that does not run its program yet. Where the kernel refuses, it runs without."""
+        """Put a process into it that does not run its program yet. If the kernel refuses, it runs without."""
         for name, folder in tuple(self.folders.items()):
             try:
                 _write(folder / _MEMBERS, str(pid))
-            except ProcessLookupError:  # it has died, and whoever comes in its place needs the group
+            except ProcessLookupError:  # it has died, and the process that replaces it needs the group
                 return
             except OSError as fault:
                 self.note(f"{folder}: no process may be put there: {fault.strerror}")
@@ -69,40 +69,45 @@ class Group:
             self.kind = NONE
 
     def processes(self) -> set[int]:
-        """Who lives in it or below it; zombies are gone from it already."""
+        """Return the processes in it or below it; zombies have left it already."""
         return {pid for folder in self.folders.values() for below in _tree(folder) for pid in _members(below)}
 
     def oom_kills(self) -> int | None:
-        """How many of its processes the kernel has killed for want of memory; None where nobody counts."""
+        """Return how many of its processes the kernel has killed for lack of memory; None if the kernel does not count
+        them.
+        """
         counts = [counter(folder / name) for folder in self.folders.values() for name in _OOM_COUNTS]
         return next((count for count in counts if count is not None), None)
 
     def forbid_forks(self) -> None:
-        """So that killing one by one ends, however fast the others multiply."""
+        """Forbid new processes, so that killing one by one ends, however fast the others multiply."""
         for folder in self.folders.values():
             _try_write(folder / "pids.max", "0")
 
     def kill(self) -> None:
-        """All at once, where the kernel can: version 2 since Linux 5.14."""
+        """Kill all at once, if the kernel can: version 2 since Linux 5.14."""
         for folder in self.folders.values():
             _try_write(folder / "cgroup.kill", "1")
 
     def remove(self) -> bool:
-        """Whether nothing is left of it. The kernel removes no group in which a process is."""
+        """Remove it, and return whether nothing is left. The kernel removes no group with a process in it."""
         left = [folder for folder in self.folders.values() if not _delete_tree(folder)]
         return not left
 
 
 def group_name(attempt_id: str, node_id: str) -> str:
-    """The node is in it because simulated hosts may share a machine, each with a part of one attempt."""
+    """Return the name. It holds the node because simulated hosts may share a machine, each with a part of
+    one attempt.
+    """
     name = f"muster-{attempt_id}-{node_id}"
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
 
 
 def make_group(place: Place, name: str, limits: HostLimits, *, bars_devices: bool = False) -> Group:
-    """A new group with these limits. What this host cannot do is said in its ``reason``, and is no error.
+    """Make a new group with these limits. A limit that this host does not support is named in ``reason``, without an
+    error.
 
-    ``bars_devices``: some are to be kept from it, which version 1 needs a folder for.
+    ``bars_devices``: devices are to be barred, for which version 1 needs a folder.
     """
     folders = {}
     reasons = [] if place.reason is None else [place.reason]
@@ -125,7 +130,7 @@ def make_group(place: Place, name: str, limits: HostLimits, *, bars_devices: boo
 
 
 def find_group(identity: dict[str, Any] | None, name: str) -> Group:
-    """The group of a supervisor that is gone: by what it wrote, else by where we would make it ourselves."""
+    """Find the group of a supervisor that has ended: by its identity, else by the place where we would make it."""
     try:
         said = (identity or {})["cgroup"]
         folders = {str(controller): Path(folder) for controller, folder in said["folders"].items()}
@@ -142,7 +147,7 @@ def find_group(identity: dict[str, Any] | None, name: str) -> Group:
 def _limit(group: Group, limits: HostLimits) -> None:
     wanted = _v2_settings(limits) if group.kind == V2 else _v1_settings(limits)
     if limits.has_io and not block_devices():
-        group.note("the limit of input and output is not in force: the kernel tells of no disk")
+        group.note("the limit of input and output is not in force: the kernel lists no disk")
     if group.kind == NONE and wanted:
         group.note("no limit is in force")
         return
@@ -159,7 +164,7 @@ def _limit(group: Group, limits: HostLimits) -> None:
 
 
 def _v1_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
-    """Controller, file and value of each."""
+    """Return controller, file and value of each setting."""
     settings: list[tuple[str, str, str]] = []
     if limits.memory_bytes is not None:  # the first caps memory, the second memory and swap: so there is no swap
         settings.append(("memory", "memory.limit_in_bytes", str(limits.memory_bytes)))
@@ -178,7 +183,7 @@ def _v1_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
 
 
 def _v2_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
-    """The same of version 2, whose controllers share one folder."""
+    """Return the same for version 2, whose controllers share one folder."""
     settings: list[tuple[str, str, str]] = []
     if limits.memory_bytes is not None:
         settings.append(("memory", "memory.max", str(limits.memory_bytes)))
@@ -200,13 +205,16 @@ def _quota_us(cpus: float) -> int:
 
 
 def _enable(parent: Path, limits: HostLimits) -> None:
-    """Version 2 divides what is asked for by its parent. Refused where that holds processes; the limits then say so."""
+    """Enable the controllers in the parent, as version 2 requires.
+
+    The kernel refuses it if the parent holds processes; the limits then report so.
+    """
     for controller in (*_ENABLED, *(() if limits.cpus is None else ("cpu",)), *(("io",) if limits.has_io else ())):
         _try_write(parent / "cgroup.subtree_control", f"+{controller}")
 
 
 def _create(folder: Path) -> None:
-    """Afresh: one of our name that holds nothing is of a start that died before it said so, with counts of its own."""
+    """Make the folder again: an empty one of our name is from a start that died early, with old counts."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -215,7 +223,7 @@ def _create(folder: Path) -> None:
 
 
 def _delete_tree(folder: Path) -> bool:
-    """Whether it is gone, with the groups that the program made in it."""
+    """Remove a group with the groups that the program made in it, and return whether nothing is left."""
     for below in _tree(folder):
         try:
             below.rmdir()
@@ -227,7 +235,7 @@ def _delete_tree(folder: Path) -> bool:
 
 
 def _tree(folder: Path) -> list[Path]:
-    """It and all groups below it, the deepest first."""
+    """Return a group and all groups below it, the deepest first."""
     return [Path(path) for path, _, _ in os.walk(folder, topdown=False)]
 
 
@@ -236,11 +244,11 @@ def _members(folder: Path) -> set[int]:
         pids = (folder / _MEMBERS).read_text(encoding="ascii").split()
     except OSError:
         return set()
-    return {int(pid) for pid in pids} - {0}  # 0 stands for one whom our own namespace of processes does not show
+    return {int(pid) for pid in pids} - {0}  # 0 stands for a process outside our own pid namespace
 
 
 def _write(path: Path, value: str) -> None:
-    """Only what the kernel made: a file that is not there says that it cannot do this."""
+    """Write to a file of the kernel: if it does not exist, the kernel lacks the feature."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(descriptor, value.encode())

@@ -1,4 +1,4 @@
-"""Whether the kernel ended the program for want of memory: only by the kernel's own word."""
+"""Check whether the kernel ended the program for lack of memory: by the kernel's own counts alone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 
 class MemoryKills:
-    """Counts from before the start, to be compared with those at the end."""
+    """Counts from before the start, to be compared with the counts at the end."""
 
     def __init__(self, group: Group, *, is_elsewhere: bool = False) -> None:
-        """``is_elsewhere``: the program runs in a group of its container engine's, and is not counted in ours."""
+        """Read the counts. ``is_elsewhere``: the program runs in its container engine's group, and is not counted in
+        ours.
+        """
         self._group = group
         self._is_elsewhere = is_elsewhere
         self._before = oom_kills()
 
     def have_ended(self, exit_code: int | None, record: dict[str, Any]) -> bool:
-        """Of a program that failed. Its own group counts whatever killer came, for its limit or for the whole host's;
-        without such a group a count that rose in ours, or on the host while a rank got SIGKILL.
+        """Return whether a failed program ended for lack of memory.
+
+        Its own group counts every kill, for its limit or for the whole host's. Without such a group, a count that rose
+        in ours decides, or one on the host while a rank got SIGKILL.
         """
         if exit_code in {None, 0}:
             return False

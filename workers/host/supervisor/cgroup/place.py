@@ -1,4 +1,4 @@
-"""Where this host lets us make groups of processes: cgroup version 2, version 1, or nowhere, and why."""
+"""Place for groups of processes on this host: cgroup version 2, version 1, or none, with the reason."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ V2 = "v2"
 V1 = "v1"
 NONE = "none"
 LEAF = "muster-host"
-"""A group of this name holds launcher and supervisors (systemd's ``DelegateSubgroup``): theirs are made beside it.
+"""Group that holds launcher and supervisors (systemd's ``DelegateSubgroup``): attempts' groups are made next to it.
 
 Version 2 divides memory, processes and CPUs only among groups below one that holds no process itself, unless that is
-the root. We never empty the group that we are found in: systemd before 254 could not start the launcher in it again.
+the root. We never empty the group that we are in: systemd before 254 could not start the launcher in it again.
 """
 V1_CONTROLLERS = ("memory", "pids", "cpu")
 V1_IO = "blkio"
@@ -21,7 +21,7 @@ _PROC = Path("/proc")
 
 
 class Place:
-    """``folders``: by controller, the folder in which a group may be made. Version 2 has one, for all: ``""``."""
+    """Place for groups. ``folders``: by controller, the folder for new groups. Version 2 has one, for all: ``""``."""
 
     __slots__ = ("folders", "kind", "reason")
 
@@ -32,15 +32,15 @@ class Place:
 
 
 def find_place(proc: Path = _PROC) -> Place:
-    """Below the group of whoever asks, so that every limit set on that one holds for ours too.
+    """Find the place below the caller's own group, so that every limit on that group holds for ours too.
 
-    Version 1 where memory or processes are divided by it, which a host of both kinds may do.
+    It is of version 1 if memory or processes are divided by it, which a host of both kinds may do.
     """
     try:
         own = _own_groups((proc / "self" / "cgroup").read_text(encoding="utf-8"))
         mounts = _mounts((proc / "self" / "mountinfo").read_text(encoding="utf-8"))
     except OSError as fault:
-        return Place(NONE, {}, f"this kernel tells of no cgroups: {fault}")
+        return Place(NONE, {}, f"this kernel lists no cgroups: {fault}")
     folders = {name: folder for name in V1_CONTROLLERS if (folder := _folder(name, own, mounts)) is not None}
     if folders:
         further = {name: _folder(name, own, mounts) for name in (V1_IO, V1_DEVICES)}
@@ -52,7 +52,7 @@ def find_place(proc: Path = _PROC) -> Place:
 
 
 def _own_groups(text: str) -> dict[str, str]:
-    """Controller → our group in its hierarchy, from lines such as ``4:cpu,cpuacct:/system.slice``."""
+    """Return controller → our group in its hierarchy, from lines such as ``4:cpu,cpuacct:/system.slice``."""
     groups = {}
     for line in text.splitlines():
         _, controllers, group = line.split(":", 2)
@@ -62,7 +62,7 @@ def _own_groups(text: str) -> dict[str, str]:
 
 
 def _mounts(text: str) -> dict[str, list[tuple[str, str]]]:
-    """Controller → where its hierarchy is seen, each as (the group that is mounted, its folder)."""
+    """Return controller → the places of its hierarchy, each as (the group that is mounted, its folder)."""
     found: dict[str, list[tuple[str, str]]] = {}
     for line in text.splitlines():
         mount, _, filesystem = line.partition(" - ")
@@ -77,7 +77,9 @@ def _mounts(text: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def _folder(controller: str, own: dict[str, str], mounts: dict[str, list[tuple[str, str]]]) -> Path | None:
-    """Our own group's folder. A container may see no more than its own part of the hierarchy, as if that were all."""
+    """Return our own group's folder. In a container only its own part of the hierarchy may be visible, as if it were
+    all.
+    """
     group = own.get(controller)
     if group is None:
         return None

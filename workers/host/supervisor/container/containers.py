@@ -1,9 +1,9 @@
 """A program in a container: the engine's command line, from plain data.
 
 The container shares the host's process numbers, network and shared memory: ranks are signalled and cleaned up one by
-one, NCCL reaches its peers and its neighbours, and the rank entry that stands beside the program is ours, read-only.
-What the program finds in its environment goes by a file of mode 0600 and never by the command line, which every user of
-the host can read. It gets no capability, and the GPUs of the allocation alone, by their UUIDs.
+one, NCCL reaches its peers and its neighbours, and the rank entry that runs the program is ours, read-only. The
+program's environment is in a file of mode 0600 and never in the command line, which every user of the host can read.
+It gets no capability, and the GPUs of the allocation alone, by their UUIDs.
 
 Command lines: docs.podman.io podman-run(1), docs.docker.com docker run, github.com/NVIDIA/enroot doc/cmd/start.md; GPUs
 by the Container Device Interface (github.com/cncf-tags/container-device-interface) or Docker's ``--gpus``.
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 PODMAN, DOCKER, ENROOT = "podman", "docker", "enroot"
 CONTAINER_ID = "container.id"
-"""podman and docker write it once they have created the container, and not before."""
+"""File that podman and docker write after they have created the container, and not before."""
 CONTAINER_PID = "container.pid"
-"""podman (3.2 and later) writes it once the program is about to run, and never where its runtime refused to."""
+"""File that podman (3.2 and later) writes when the program is about to run, and never if its runtime refused."""
 _NVIDIA = "/dev/nvidiactl"
 _ENVIRONMENT = "container.env"
 _OURS = Path(__file__).parents[1]
-"""The rank entry and what it imports."""
+"""Folder of the rank entry and its imports."""
 _RDMA = Path("/dev/infiniband")
 
 
@@ -55,7 +55,7 @@ class Engine:
 
 
 class Contained:
-    """``command`` starts it, in ``environment``; as ``user``, or as we run where it is None."""
+    """Command that starts the container, in ``environment``; as ``user``, or as our own user if it is None."""
 
     __slots__ = ("command", "environment", "user")
 
@@ -66,7 +66,7 @@ class Contained:
 
 
 def find_engine(container: Container, search: str | None = None) -> Engine:
-    """The one that the job names, or what the host has that runs its image. ``search``: folders as in ``PATH``.
+    """Return the engine that the job names, or one of the host that runs its image. ``search``: folders as in ``PATH``.
 
     Raises:
         StartError: the host has none: its fault, and another host may.
@@ -101,7 +101,7 @@ def engine_command(
     ulimits: Sequence[str],
     user: str,
 ) -> list[str]:
-    """The whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's; ``devices``: files.
+    """Return the whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's; ``devices``: files.
 
     ``ulimits``: words of ``process_limits``. ``variables``: names that enroot takes from its own environment; the
     others read ``environment_file``.
@@ -136,7 +136,11 @@ def _enroot_command(
     working_dir: str,
     mounts: Sequence[Mount],
 ) -> list[str]:
-    """Enroot is no daemon: its programs are our children, in our group, under its limits. It has no working folder."""
+    """Return enroot's command line. Enroot has no daemon: its programs are our children, in our group, under its
+    limits.
+
+    It has no working folder.
+    """
     places = (
         f"--mount={one.source}:{one.target}{':none:x-create=auto,bind,ro' if one.is_read_only else ''}"
         for one in mounts
@@ -158,7 +162,7 @@ def _gpu_words(engine: Engine, gpus: Sequence[str]) -> list[str]:
 
 
 def _limit_words(limits: HostLimits) -> list[str]:
-    """The engine makes a group of its own for the container, so the attempt's limits go there too."""
+    """Return the attempt's limits as options, since the engine makes a group of its own for the container."""
     words = [f"--pids-limit={-1 if limits.pids is None else limits.pids}"]  # engines have bounds of their own
     if limits.memory_bytes is not None:
         words += [f"--memory={limits.memory_bytes}", f"--memory-swap={limits.memory_bytes}"]
@@ -168,7 +172,8 @@ def _limit_words(limits: HostLimits) -> list[str]:
 
 
 def command_of(order: Order, folder: Path, environment: Mapping[str, str], program: Sequence[str]) -> Contained:
-    """The command that runs ``program`` in the job's container, its environment, and what is ready for it on disk.
+    """Return the command that runs ``program`` in the job's container, with its environment; its files are made on
+    disk.
 
     Raises:
         StartError: the host has no engine, or may not run one as that user.
@@ -189,7 +194,7 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     copies = order.env.get("MUSTER_SCRATCH_DIR")  # the host's; a job cannot name it
     if copies and Path(copies).is_dir():
         ours.append(Mount(copies, read_only=False))
-    else:  # what the container writes elsewhere goes with it
+    else:  # files that the container writes elsewhere are removed with it
         environment = {**environment, "MUSTER_SCRATCH_DIR": ""}
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
@@ -214,13 +219,13 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         ulimits=podman_limits() if engine.kind == PODMAN else docker_limits(),
         user=user,
     )
-    # Enroot is no daemon's client: what it runs is its child, as whoever started it.
+    # Enroot is no daemon's client: its program is its child, with the user that started it.
     runs_as = order.user if engine.kind == ENROOT else None
     return Contained(words, engine_environment(engine, order, environment), runs_as)
 
 
 def look_at_container(order: Order, container: Container) -> None:
-    """Before the start: an engine, and all mounts for the job's user. The image is the engine's to find or to pull.
+    """Check before the start: an engine, and all mounts for the job's user. The engine itself finds or pulls the image.
 
     Raises:
         StartError: the host has no engine, or may not run one as that user.
@@ -232,13 +237,13 @@ def look_at_container(order: Order, container: Container) -> None:
 
 
 def _dataset_mounts(order: Order, container: Container) -> list[Mount]:
-    """Each to be read at its own path, but where the job itself says what is seen there."""
+    """Return a mount for each dataset at its own path, unless the job itself mounts something there."""
     taken = {mount.target for mount in container.mounts}
     return [Mount(dataset["path"]) for dataset in order.datasets if dataset["path"] not in taken]
 
 
 def _make_checkpoints(order: Order, path: str) -> None:
-    """What keeps us from it is the tenant's to mend where the job names the folder, else the host's."""
+    """Make the checkpoint folder. A failure is the tenant's fault if the job names the folder, else the host's."""
     is_named = order.checkpoints is None
     try:
         make_checkpoints(path, order.user, is_named=is_named)
@@ -249,7 +254,9 @@ def _make_checkpoints(order: Order, path: str) -> None:
 
 
 def _user_of(order: Order, container: Container) -> str:
-    """As whom the program runs inside. Where jobs have users of their own, each has its own and no other."""
+    """Return the user that the program runs as inside. If jobs have users of their own, each has its own and
+    no other.
+    """
     own, uid = f"{os.getuid()}:{os.getgid()}", order.user.uid
     if uid is not None:
         if container.user is not None and container.user != f"{uid}:{uid}":
@@ -262,7 +269,7 @@ def _user_of(order: Order, container: Container) -> str:
 
 
 def write_environment(folder: Path, environment: Mapping[str, str]) -> Path:
-    """One ``NAME=value`` a line, which is all that engines read: no quotes, no line breaks. Mode 0600."""
+    """Write one ``NAME=value`` a line, which is all that engines read: no quotes, no line breaks. Mode 0600."""
     path = folder / _ENVIRONMENT
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -271,7 +278,7 @@ def write_environment(folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def engine_environment(engine: Engine, order: Order, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the engine itself runs in: the host's words, our marks; for enroot also what the program is to find."""
+    """Return the engine's own environment: the host's variables, our marks; for enroot also the program's."""
     is_ours = engine.kind != ENROOT or order.user.uid is None  # else it runs as the job's user, whose home is another
     passed = ("PATH", "HOME", "USER", "XDG_RUNTIME_DIR") if is_ours else ("PATH",)
     own = {name: os.environ[name] for name in passed if name in os.environ}
@@ -283,10 +290,10 @@ def engine_environment(engine: Engine, order: Order, environment: Mapping[str, s
 
 
 def rdma_devices(folder: Path = _RDMA) -> list[str]:
-    """By which NCCL reaches other hosts without TCP."""
+    """Return the devices by which NCCL reaches other hosts without TCP."""
     return sorted(str(path) for path in folder.glob("*") if path.is_char_device())
 
 
 def has_nvidia() -> bool:
-    """Whether this host has GPUs of the kind that engines hand on; simulated ones are none."""
+    """Return whether this host has GPUs that engines pass to containers; simulated ones are none."""
     return Path(_NVIDIA).exists()

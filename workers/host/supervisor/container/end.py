@@ -1,4 +1,4 @@
-"""A container's end: what its engine's exit code says, and that the engine keeps nothing of it."""
+"""A container's end: the meaning of its engine's exit code, and the proof that the engine has removed it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _NONE_THERE = re.compile(rb"no such container|no container with name", re.IGNORE
 
 
 def has_own_group(order: Order) -> bool:
-    """Whether an engine runs the program in a group of its own: ours then holds only the engine's client."""
+    """Return whether an engine runs the program in a group of its own: ours then holds only the engine's client."""
     return _engine(order) is not None
 
 
 def _engine(order: Order) -> Engine | None:
-    """The one that keeps containers; enroot keeps none, its program is our child."""
+    """Return the engine that keeps containers; enroot keeps none, its program is our child."""
     if order.container is None:
         return None
     try:
@@ -62,7 +62,7 @@ def was_made(folder: Path) -> bool:
 
 
 def _has_begun(engine: Engine, folder: Path, by_engine: Sequence[str]) -> bool:
-    """Whether the container's program ran. podman tells by a file; of docker only its client's last word does."""
+    """Return whether the container's program ran: by podman's file; for docker, by its client's last line."""
     if engine.kind == PODMAN:
         return _is_written(folder / CONTAINER_PID)
     return was_made(folder) and not (by_engine and by_engine[-1].startswith(_DOCKER_REFUSED))
@@ -73,14 +73,14 @@ def _is_written(path: Path) -> bool:
 
 
 def code_of_program(order: Order, code: int | None) -> int | None:
-    """As ``os.waitstatus_to_exitcode`` says it: a program that got SIGKILL is a code of the engine's client."""
+    """Return the code as ``os.waitstatus_to_exitcode`` does: the engine's client reports SIGKILL as a code."""
     return -signal.SIGKILL if code == _KILLED and has_own_group(order) else code
 
 
 def why_not_started(order: Order, folder: Path, exit_code: int | None, said: str) -> tuple[str, str] | None:
-    """Why the container's program never ran and whose fault that is, by the engine's code, files and words.
+    """Return why the container's program never ran and whose fault that is, by the engine's code, files and output.
 
-    None where it ran.
+    None if it ran.
     """
     engine = _engine(order)
     if exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND} or engine is None:
@@ -100,9 +100,9 @@ def why_not_started(order: Order, folder: Path, exit_code: int | None, said: str
 
 
 def remove(order: Order, folder: Path, timeout_s: float) -> bool:
-    """End and remove what the engine still keeps; whether it keeps nothing any more, by its own word.
+    """End and remove what the engine still has; return whether it has nothing any more, as the engine itself reports.
 
-    An engine that does not answer in time, or refuses, may keep it; but not where none was ever made.
+    An engine that does not answer in time, or refuses, may still have it; but not if none was ever made.
     """
     engine = _engine(order)
     if engine is None:
@@ -111,7 +111,7 @@ def remove(order: Order, folder: Path, timeout_s: float) -> bool:
     import tempfile  # noqa: PLC0415
 
     environment = engine_environment(engine, order, {})
-    for mark in order.marks:  # or it would be among those that are to be killed
+    for mark in order.marks:  # else the engine's client would be killed with the attempt's processes
         environment.pop(mark.split("=", 1)[0])
     with tempfile.TemporaryFile() as said:
         try:
@@ -131,5 +131,5 @@ def remove(order: Order, folder: Path, timeout_s: float) -> bool:
 
 
 def removal(engine: Engine, name: str) -> list[str]:
-    """Ends what runs in it at once, and says nothing where there is none."""
+    """Return the command that ends its processes at once, and succeeds if there is no container."""
     return [engine.path, "rm", "--force", *(("--time=0", "--ignore") if engine.kind == PODMAN else ()), name]

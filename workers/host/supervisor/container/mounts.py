@@ -1,4 +1,4 @@
-"""What a container sees of the host: only what the job's user may reach, by the path that is named and no link."""
+"""Paths of the host that a container may see: only paths that the job's user may reach, without links in them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SEPARATORS = re.compile(r"[,:\"\x00-\x1f\x7f]")
 
 
 class MountError(Exception):
-    """What the job asks for its container is not there, or not for it: the tenant's to mend."""
+    """A path that the job requests for its container is missing or closed to it: the tenant's to fix."""
 
 
 def require_plain(mounts: Sequence[Mount]) -> None:
-    """Engines read a mount's words as fields, so that one with a separator in it would be another mount."""
+    """Refuse a mount with a separator in it, which engines would read as fields of another mount."""
     for mount in mounts:
         for path in (mount.source, mount.target):
             if _SEPARATORS.search(path):
@@ -32,13 +32,13 @@ def require_plain(mounts: Sequence[Mount]) -> None:
 
 
 def require_there(mounts: Sequence[Mount], user: JobUser) -> None:
-    """An engine that runs as root mounts whatever is named, so what the job's user may not reach is refused here."""
+    """Refuse a mount that the job's user may not reach: an engine that runs as root would mount it."""
     for mount in mounts:
         _require_place("mount", mount.source, user, os.R_OK)
 
 
 def make_checkpoints(path: str, user: JobUser, *, is_named: bool) -> None:
-    """The job's checkpoint folder, with no more rights than the job's user has.
+    """Make the job's checkpoint folder, with no more rights than the job's user has.
 
     ``is_named``: by the tenant; above the host's own folder the operator may have links.
     """
@@ -53,9 +53,9 @@ def make_checkpoints(path: str, user: JobUser, *, is_named: bool) -> None:
 
 def _require_place(what: str, path: str, user: JobUser, mode: int) -> None:
     found = os.path.realpath(path)
-    if not os.path.exists(found):  # noqa: PTH110  # nothing of a path object is needed
+    if not os.path.exists(found):  # noqa: PTH110  # no path object is needed
         raise MountError(f"the {what} {path} does not exist on this host")
-    if found != path:  # the job's words were judged by the path that they name
+    if found != path:  # the job's request was checked by the path that it names
         raise MountError(f"the {what} {path} is a link to {found}; name that one")
     if not user.may(found, mode):
         raise MountError(f"the {what} {path} is closed to {_whose(user)}")
@@ -66,9 +66,10 @@ def _whose(user: JobUser) -> str:
 
 
 def hand_over(folder: Path, scratch: Path, checkpoints: Path | None, user: str) -> None:
-    """What the container's user writes becomes its own; of the attempt's folder it may pass through, and no more.
+    """Give the container's user the folders that it writes to; it may pass through the attempt's folder, and no more.
 
-    Links stay as they are, and what lies in the checkpoint folder too: whoever wrote there may have laid out any.
+    Links stay as they are, and so does the content of the checkpoint folder: another program may have placed any link
+    there.
     """
     uid, gid = map(int, user.split(":"))
     inside = (folder / name for name in (files.RANKS, files.PIPES, files.LAUNCH, files.FLIGHT))

@@ -1,7 +1,7 @@
-"""What a process in a container may have of files, processes and locked memory: as much as we may.
+"""Limits of a process in a container on files, processes and locked memory: the same as ours.
 
-``--ulimit=host`` of podman is not that: it asks for 1,048,576 files whatever we have, which takes CAP_SYS_RESOURCE:
-without that the runtime refuses to start anything ("error setting rlimit type 7"). With files alone named it asks for
+``--ulimit=host`` of podman differs: it requests 1,048,576 files whatever we have, which takes CAP_SYS_RESOURCE.
+Without that the runtime refuses to start anything ("error setting rlimit type 7"). If only files are named, it requests
 as many processes (type 6). Seen with podman 4.3.1 and runc 1.1. So without the capability both are named.
 """
 
@@ -16,7 +16,7 @@ _PODMANS_PROCESSES = 32_768
 
 
 def podman_limits(status: Path = Path("/proc/self/status")) -> list[str]:
-    """Words of its command line."""
+    """Return the limits as words of podman's command line."""
     if _may_raise(status):
         return ["--ulimit=host"]
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -25,12 +25,12 @@ def podman_limits(status: Path = Path("/proc/self/status")) -> list[str]:
 
 
 def docker_limits() -> list[str]:
-    """Its daemon's are for files and processes what a container has; memory for RDMA has to be asked for."""
+    """Return docker's words: its daemon's limits hold for files and processes; memory for RDMA has to be requested."""
     return ["--ulimit=memlock=-1:-1"]
 
 
 def _may_raise(status: Path) -> bool:
-    """Whether we hold CAP_SYS_RESOURCE."""
+    """Return whether we hold CAP_SYS_RESOURCE."""
     try:
         lines = status.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""After the end: nothing of the attempt may live on here. Kills, removes, and proves it."""
+"""Cleaning after the end: kill, remove, and prove that nothing of the attempt is left here."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 KILL_PATIENCE_S = 10.0
 _TO_REMOVE_S = 1.0
-"""For a program's own remover of shared memory, which takes a hundredth of that; well below any lease's margin."""
+"""Time for a program's own remover of shared memory, which needs a hundredth of it; well below any lease's margin."""
 _REMOVAL_S = 5.0
 _LAUNCHERS_REMOVAL_S = 2.0
-"""For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
-and of the launcher's.
+"""Time for a container's engine, and for the GPUs' driver: of the supervisor, well below its lease's margin, and of the
+launcher.
 """
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
 
 def reap_children() -> dict[int, int]:
-    """Every child that has ended: pid → exit code, or minus the signal's number."""
+    """Return every child that has ended: pid → exit code, or minus the signal's number."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -46,12 +46,12 @@ def reap_children() -> dict[int, int]:
 
 
 def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
-    """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
+    """Send SIGKILL to all that belongs to the attempt on this host. Returns how many processes that took."""
 
     def find() -> set[int]:
         return _all_processes(order, group, supervisor_pid)
 
-    def strike_group_and_reap() -> None:  # after those that were found by name, which are to be counted
+    def strike_group_and_reap() -> None:  # after the processes that were found by name, which are counted
         group.kill()
         reap()
 
@@ -63,9 +63,9 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
 
 
 def _kill_all_but_removers(find: Callable[[], set[int]], reap: Callable[[], None]) -> set[int]:
-    """Nobody else knows what the program has named in shared memory, and its own remover needs a moment more than it.
+    """Kill all but the program's own removers of shared memory, which alone know its names and need a moment longer.
 
-    Who is one is looked at once, and a program that only looks like one gains no more than that moment.
+    They are identified once, and a program that only looks like one gains no more than that moment.
     """
     spared = removers(find())
     if not spared:
@@ -79,7 +79,7 @@ def _kill_all_but_removers(find: Callable[[], set[int]], reap: Callable[[], None
 
 
 def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
-    """By descent and mark, which a program may shed, and by group and user, which it may not, where it has them."""
+    """Return all processes, by descent and mark, which a program may shed, and by group and user, which it may not."""
     found = attempt_processes(order.marks, supervisor_pid) | group.processes() | order.user.processes()
     return found - {supervisor_pid, os.getpid()}
 
@@ -93,8 +93,10 @@ def prove_in_time(
     reap: Callable[[], None],
     patience_s: float,
 ) -> dict[str, Any]:
-    """Kill and look until it is clean or the patience is over. A dying process has no environment to know it by
-    long before the kernel closes its ports, so one look right after the kill may well find the port still held.
+    """Kill and check until it is clean or the patience is over.
+
+    A dying process loses its environment, which identifies it, long before the kernel closes its ports. So one check
+    right after the kill may well find the port still open.
     """
     pause_s = _FIRST_PAUSE_S
     deadline = time.monotonic() + patience_s
@@ -108,14 +110,16 @@ def prove_in_time(
 
 
 def _rank_pids(folder: Path, order: Order) -> set[int]:
-    """Those that ended by themselves too."""
+    """Return the pids of ranks, also of ended ones."""
     said = (order.user.read_json(folder / files.RANKS / f"{rank}.json") or {} for rank in order.local_ranks)
     return {started["pid"] for started in said if isinstance(started.get("pid"), int)}
 
 
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
-    """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
-    port, secret or scratch, and nothing that computes on its GPUs as far as their driver can tell.
+    """Check, write ``clean.json`` and return it: clean only with nothing left.
+
+    That is no process, container, group, port, secret or scratch, and nothing that computes on its GPUs as far as their
+    driver reports.
     """
     import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
 

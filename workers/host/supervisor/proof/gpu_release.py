@@ -1,7 +1,7 @@
-"""Whether the GPUs of an attempt are free after its end, by NVML's list of compute processes.
+"""Check whether the GPUs of an attempt are free after its end, by NVML's list of compute processes.
 
-It finds what no look at processes does: a process that shed every mark and left the group, or whose context the driver
-still holds. Three answers: free, held, or unknown, which proves nothing either way and keeps no host from its work.
+It finds what no list of processes shows: a process that shed every mark and left the group, or whose context the driver
+still holds. Three answers: free, in use, or unknown, which proves nothing either way and keeps no host from its work.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 _PID_NAMESPACE = "/proc/self/ns/pid"
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Its inode in every Linux: PROC_PID_INIT_INO of include/linux/proc_ns.h."""
+"""Inode of the initial pid namespace in every Linux: PROC_PID_INIT_INO of include/linux/proc_ns.h."""
 
 
 class GpuRelease:
-    """``processes``: GPU's UUID → the pids that compute on it, of GPUs that are held; None where that is unknown, and
-    then ``unknown`` says why.
+    """Result of the check.
+
+    ``processes``: GPU's UUID → the pids that compute on it, for GPUs in use; None if that is unknown, with the reason
+    in ``unknown``.
     """
 
     __slots__ = ("processes", "unknown")
@@ -38,7 +40,7 @@ class GpuRelease:
 
 
 def look(order: Order, *, patience_s: float) -> GpuRelease:
-    """Asks the driver, where there is one that knows."""
+    """Query the driver, if there is one that knows."""
     if not order.gpus:
         return GpuRelease({})
     if order.preparation is not None and order.preparation.is_simulated:

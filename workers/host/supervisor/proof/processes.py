@@ -1,4 +1,4 @@
-"""Who runs, read from /proc: descendants of a supervisor, processes that carry an attempt's mark, ports they hold."""
+"""Processes as /proc shows them: descendants of a supervisor, carriers of an attempt's mark, and their ports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Process:
 
 
 def read_process(pid: int) -> Process | None:
-    """The process, zombies included, or None. A name may hold blanks and brackets, hence the *last* bracket."""
+    """Return the process, zombies included, or None. A name may hold blanks and brackets, hence the *last* bracket."""
     try:
         stat = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
@@ -38,19 +38,19 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_same_process(pid: int, start_ticks: int) -> bool:
-    """Whether ``pid`` still is the process that started then, and not a later one of the same number."""
+    """Return whether ``pid`` still is the process that started then, and not a later one of the same number."""
     found = read_process(pid)
     return found is not None and found.state != "Z" and found.start_ticks == start_ticks
 
 
 def living_processes() -> dict[int, Process]:
-    """All but zombies."""
+    """Return all processes but zombies."""
     found = (read_process(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit())
     return {process.pid: process for process in found if process is not None and process.state not in {"Z", "X"}}
 
 
 def descendants(roots: Collection[int], processes: dict[int, Process]) -> set[int]:
-    """Everything below ``roots``, without them."""
+    """Return every process below ``roots``, without them."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.ppid, []).append(process.pid)
@@ -65,7 +65,7 @@ def descendants(roots: Collection[int], processes: dict[int, Process]) -> set[in
 
 
 def carriers(marks: Collection[str], processes: dict[int, Process]) -> set[int]:
-    """Processes whose environment holds every one of ``marks`` (``NAME=value``)."""
+    """Return processes whose environment holds every one of ``marks`` (``NAME=value``)."""
     wanted = {mark.encode() for mark in marks}
     found = set()
     for pid in processes:
@@ -79,7 +79,7 @@ def carriers(marks: Collection[str], processes: dict[int, Process]) -> set[int]:
 
 
 def processes_of(uid: int, processes: Collection[int]) -> set[int]:
-    """Those that are this user by any of their four user numbers."""
+    """Return the processes that are this user by any of their four user numbers."""
     found = set()
     for pid in processes:
         try:
@@ -93,8 +93,9 @@ def processes_of(uid: int, processes: Collection[int]) -> set[int]:
 
 
 def removers(pids: Collection[int]) -> set[int]:
-    """Those whose whole work is to remove what a program has named in shared memory, once it has died: the tracker of
-    Python's ``multiprocessing``.
+    """Return the trackers of Python's ``multiprocessing``, which remove what a program has named in shared memory.
+
+    They do nothing else, and do it after the program has died.
     """
     found = set()
     for pid in pids:
@@ -108,7 +109,7 @@ def removers(pids: Collection[int]) -> set[int]:
 
 
 def attempt_processes(marks: Collection[str], supervisor_pid: int | None) -> set[int]:
-    """All that belongs to an attempt on this host: below its supervisor, marked, or below a marked one."""
+    """Return all that belongs to an attempt on this host: below its supervisor, marked, or below a marked one."""
     processes = living_processes()
     found = carriers(marks, processes)
     roots = found if supervisor_pid is None else found | {supervisor_pid}
@@ -116,10 +117,10 @@ def attempt_processes(marks: Collection[str], supervisor_pid: int | None) -> set
 
 
 def kill_all(find: Callable[[], set[int]], reap: Callable[[], None], *, patience_s: float) -> tuple[set[int], set[int]]:
-    """SIGKILL what ``find`` finds until it finds nothing. Returns what was killed and what is left.
+    """Send SIGKILL to what ``find`` finds until it finds nothing. Returns the killed and the remaining processes.
 
-    ``reap`` follows each round. What is left after ``patience_s`` hangs in the kernel: an I/O or driver call that no
-    signal ends.
+    ``reap`` follows each round. A process that remains after ``patience_s`` hangs in the kernel: an I/O or driver call
+    that no signal ends.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + patience_s
@@ -138,7 +139,7 @@ def kill_all(find: Callable[[], set[int]], reap: Callable[[], None], *, patience
 
 
 def listening_ports(pids: Collection[int] | None = None) -> set[int]:
-    """TCP ports that somebody on this host listens on; with ``pids``, only those whom these processes hold."""
+    """Return TCP ports with a listener on this host; with ``pids``, only the ports of these processes."""
     inodes = None if pids is None else {inode for pid in pids for inode in _sockets_of(pid)}
     ports = set()
     for table in ("tcp", "tcp6"):

@@ -1,7 +1,7 @@
-"""What torch names in shared memory where it shares tensors by name (sharing strategy ``file_system``).
+"""Names of torch in shared memory if it shares tensors by name (sharing strategy ``file_system``).
 
-Each name tells who made it: ``torch_<pid>_<random>_<number>``. torch's own manager removes them two seconds after its
-last client has gone, for which no lease waits.
+Each name has its maker's pid: ``torch_<pid>_<random>_<number>``. torch's own manager removes them two seconds after its
+last client has ended, for which no lease waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TENSOR = re.compile(r"torch_(\d+)_\d+_\d+")
 
 
 def remove_tensors_of(pids: Collection[int], folder: str = SHARED_MEMORY) -> None:
-    """Of processes that were an attempt's and are dead: a number that lives again is somebody else's."""
+    """Remove the tensors of dead processes of an attempt: a number that lives again is another process's."""
     if not pids:
         return
     with contextlib.suppress(OSError):

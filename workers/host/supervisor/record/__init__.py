@@ -1,1 +1,1 @@
-"""What is recorded of an attempt: output, training lines, exit record."""
+"""Records of an attempt: output, training lines, exit record."""

@@ -1,4 +1,4 @@
-"""How it ended: the record that is on disk before anybody hears of it."""
+"""Exit record of an attempt, which is on disk before its end is reported."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PROGRAM = "program"
 HOST = "host"
 REFUSED = "refused"
 PREFLIGHT = "preflight"
-"""Who is at fault where the program never ran: the tenant's order, our side, nobody (it was not to start), or this
-host, which was not ready while the others of its gang waited.
+"""Side at fault if the program never ran: the tenant's order, our side, none (it was not to start), or this host,
+which was not ready while the others of its gang waited.
 """
 DATASET = "dataset"
-"""What it lacked, where the tenant's order says that it is there: another host may have it."""
+"""Kind of the missing part that the tenant's order states to be there: another host may have it."""
 
 
 def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
-    """Every field, saying that nothing ran."""
+    """Return every field, with values for a part that never ran."""
     return {
         "schema": 1,
         "attempt_id": attempt_id,
@@ -67,9 +67,9 @@ def refusal(attempt_id: str, fence: int, boot_id: str, why: str, fault: str) -> 
 
 
 def host_facts(order: Order, group: Group, *, is_counted: bool = True) -> dict[str, Any]:
-    """As whom and in which group of the kernel's it ran, why in none, and what was counted there.
+    """Return its user and control group, the reason if it had none, and the counts there.
 
-    ``is_counted``: False where the program runs in a group of its container engine's.
+    ``is_counted``: False if the program runs in a group of its container engine's.
     """
     return {
         **order.user.facts(),
@@ -81,7 +81,7 @@ def host_facts(order: Order, group: Group, *, is_counted: bool = True) -> dict[s
 
 
 def split_status(code: int | None) -> tuple[int | None, int | None]:
-    """(exit code, signal) from ``os.waitstatus_to_exitcode``."""
+    """Return (exit code, signal) from ``os.waitstatus_to_exitcode``."""
     if code is None:
         return None, None
     return (code, None) if code >= 0 else (None, -code)
@@ -100,9 +100,9 @@ def rank_outcomes(
     main_code: int | None,
     excerpt: Callable[[str], str],
 ) -> dict[str, Any]:
-    """One entry a rank. A rank whose entry was killed too has been reaped by the supervisor, else nobody knows.
+    """Return one entry a rank. The supervisor reaps a rank whose entry was killed too, else its end is unknown.
 
-    ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → what its end says.
+    ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → the text of its end.
     """
     outcomes: dict[str, Any] = {}
     redactor = order.secrets.redactor()
@@ -121,7 +121,7 @@ def rank_outcomes(
 
 
 def _known_end(said: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a rank's entry wrote, unless somebody else did: the program may write there too."""
+    """Return the end that a rank's entry wrote, if it has the entry's form: the program may write there too."""
     if said is None:
         return None
     end = {name: said.get(name) for name in ("exit_code", "signal", "ended_at_ms")}
@@ -130,7 +130,7 @@ def _known_end(said: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _reported_error(user: JobUser, started: dict[str, Any]) -> str | None:
-    """The exception as torchelastic's ``@record`` wrote it, where the program uses that."""
+    """Return the exception as torchelastic's ``@record`` wrote it, if the program uses that."""
     if not started.get("error_file"):
         return None
     document = user.read_json(Path(str(started["error_file"])))

@@ -1,8 +1,8 @@
 """One program's output: read always, kept up to a cap, never more than a few kilobytes in memory.
 
-The head of a stream goes to disk, since that is where configuration and first errors stand; what comes after the cap
-is counted and dropped, but its tail is kept in memory, since that is where the traceback stands. When the stream ends
-its tail goes to disk too, behind a line that says how much was left out between.
+The head of a stream goes to disk, since that is where configuration and first errors stand. Output after the cap is
+counted and dropped, but its tail is kept in memory, since that is where the traceback stands. When the stream ends its
+tail goes to disk too, after a line with the number of bytes that were left out between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TAIL_BYTES = 16 << 10
 EXCERPT_BYTES = 4 << 10
 _SIGN_BYTES = 512
 _OF_THE_END = (b"CUDA out of memory", b"OutOfMemoryError")
-"""A program may catch these and go on for days: they count in its last words alone."""
+"""Signs that a program may catch and continue for days: they count in its last lines alone."""
 _OF_ANY_TIME = (
     b"uncorrectable ECC error encountered",
     b"uncorrectable NVLink error detected",
@@ -28,18 +28,18 @@ _OF_ANY_TIME = (
     b"Watchdog caught collective operation timeout",
     b"watchdog got stuck for",
 )
-"""What a log may say long before its last lines."""
+"""Signs that may stand long before a log's last lines."""
 SIGNS = (*_OF_THE_END, *_OF_ANY_TIME)
-"""Of what ``muster.domain.exit.exit_signs`` reads, that which more may follow than an excerpt holds."""
+"""Signs of ``muster.domain.exit.exit_signs`` after which more output may follow than an excerpt holds."""
 _LONGEST_SIGN = max(len(sign) for sign in SIGNS)
 _TRACEBACK = b"Traceback (most recent call last)"
 _CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
 _CHAIN_BYTES = 160
-"""Between the words that chain two tracebacks and the second one, with a rank's prefix on each line."""
+"""Most bytes between the text that chains two tracebacks and the second one, with a rank's prefix on each line."""
 
 
 class LogStream:
-    """``descriptor``: the non-blocking read end. The writer never blocks for longer than one turn of ours."""
+    """Stream of a program. ``descriptor``: the non-blocking read end. The writer waits for us one turn at most."""
 
     def __init__(
         self, folder: Path, name: str, descriptor: int, limit_bytes: int, redactor: Redactor | None = None
@@ -57,7 +57,7 @@ class LogStream:
         self._file = os.open(folder / f"{name}.log", flags, 0o600)
 
     def pump(self) -> None:
-        """Take what is there, a bounded amount, so that one loud rank never keeps us from a stop order."""
+        """Read what is there, a bounded amount, so that one loud rank never keeps us from a stop order."""
         for _ in range(READS_A_TURN):
             try:
                 content = os.read(self.descriptor, READ_BYTES)
@@ -69,7 +69,7 @@ class LogStream:
             self._keep(self._redactor.take(content))
 
     def drain(self) -> None:
-        """All that is left, once no writer is left."""
+        """Read all remaining output, after there is no writer."""
         while self.is_open:
             before = self._tail
             self.pump()
@@ -98,7 +98,7 @@ class LogStream:
         self._tail = (self._tail + content)[-TAIL_BYTES:] if len(content) < TAIL_BYTES else content[-TAIL_BYTES:]
 
     def _keep_end(self) -> None:
-        """Whole lines of what came last, where that is more than the cap let through."""
+        """Keep whole lines of the last output, if it exceeds what the cap let through."""
         end = self._tail[-self.dropped_bytes :] if self.dropped_bytes else b""
         if len(end) < self.dropped_bytes:
             end = end.partition(b"\n")[2] or end
@@ -107,7 +107,7 @@ class LogStream:
         self.dropped_bytes -= self._write(end)
 
     def _write(self, content: bytes) -> int:
-        """How many bytes went to disk: a full disk loses log lines, never the program."""
+        """Write to disk and return how many bytes were written: a full disk loses log lines, never the program."""
         written = 0
         while written < len(content):
             try:
@@ -118,7 +118,7 @@ class LogStream:
 
 
 def sign_in(content: bytes, signs: tuple[bytes, ...] = _OF_ANY_TIME) -> bytes:
-    """The line that names a known fault: what follows it may be longer than any tail."""
+    """Return the line that names a known fault: the output after it may be longer than any tail."""
     for sign in signs:
         position = content.find(sign)
         if position >= 0:
@@ -128,7 +128,9 @@ def sign_in(content: bytes, signs: tuple[bytes, ...] = _OF_ANY_TIME) -> bytes:
 
 
 def excerpt_of(tail: bytes, sign: bytes = b"") -> str:
-    """The last traceback, else the last lines; at most EXCERPT_BYTES of UTF-8 with nothing that JSON stores refuse."""
+    """Return the last traceback, else the last lines; at most EXCERPT_BYTES of UTF-8 without what JSON
+    stores refuse.
+    """
     start = _last_traceback(tail)
     chosen = tail[start:].strip() if start >= 0 else b"\n".join(tail.strip().splitlines()[-20:])
     sign = sign_in(chosen, _OF_THE_END) or sign
@@ -138,7 +140,7 @@ def excerpt_of(tail: bytes, sign: bytes = b"") -> str:
 
 
 def _last_traceback(tail: bytes) -> int:
-    """Where it begins, with those that it followed from; -1 where there is none."""
+    """Return the begin of the last traceback with the ones that it followed from; -1 if there is none."""
     start = tail.rfind(_TRACEBACK)
     while start > 0 and any(words in tail[max(start - _CHAIN_BYTES, 0) : start] for words in _CHAINED):
         earlier = tail.rfind(_TRACEBACK, 0, start)

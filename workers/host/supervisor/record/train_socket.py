@@ -1,9 +1,9 @@
-"""What ranks say of their training, over a Unix socket: JSON lines, kept on disk until the control plane has them.
+"""Training messages of ranks, over a Unix socket: JSON lines, stored on disk until the control plane has them.
 
 Each line goes into ``train.jsonl`` with the time at which it was read and the rank that its connection's hello named.
-A rank that floods loses lines beyond the cap, counted; no rank is ever blocked for longer than one turn of ours, and
-none can stop us. What the control plane has is let go of, so the cap bounds what waits, and not how long a job may run:
-the file's beginning becomes a hole, which costs no disk, and offsets stay what they were.
+A rank that floods loses lines beyond the cap, counted; no rank is blocked for longer than one of our turns, and none
+can stop us. Lines that the control plane has are released, so the cap bounds the unsent lines, and not how long a job
+may run: the file's beginning becomes a hole, which costs no disk, and offsets stay what they were.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 1_024
 LONGEST_LINE = 64 << 10
 MOST_BYTES = 64 << 20
-"""What may wait for the control plane."""
+"""Most bytes that wait for the control plane."""
 REGAIN_PAUSE_NS = 1_000_000_000
 KEPT_BYTES = 16 << 20
-"""Of it, for what is told seldom: a long run's steps must not keep out the word of a checkpoint."""
+"""Part of it for rare messages: a long run's steps must not crowd out the message of a checkpoint."""
 _TOLD_OFTEN = ("step", "pace")
 _READ_BYTES = 64 << 10
 _READS_A_TURN = 64
@@ -40,7 +40,7 @@ def _refuse(constant: str) -> float:
 
 
 def _peer_pid(channel: socket.socket) -> int:
-    """Who connected, by the kernel's word; 0 where that is no process of this namespace."""
+    """Return the pid that connected, as the kernel reports it; 0 if it is no process of this namespace."""
     pid, _, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(pid)
 
@@ -54,10 +54,10 @@ class _Connection:
 
 
 class TrainSocket:
-    """Polled like a stream: ``descriptor`` is readable when a rank connects or speaks."""
+    """Socket that is polled like a stream: ``descriptor`` is readable when a rank connects or sends."""
 
     def __init__(self, folder: Path, path: Path, own_ranks: Container[int], redactor: Redactor | None = None) -> None:
-        """``own_ranks``: those of this host. ``redactor``: of what ranks say.
+        """Open the socket. ``own_ranks``: the ranks of this host. ``redactor``: for their messages.
 
         Raises:
             OSError: the socket or the file cannot be made.
@@ -88,11 +88,11 @@ class TrainSocket:
 
     @property
     def listeners(self) -> set[int]:
-        """The processes that are connected, and hear what they are told."""
+        """The processes that are connected, and receive our messages."""
         return {connection.pid for connection in self._ranks.values()}
 
     def pump(self) -> None:
-        """Take what is there, a bounded amount."""
+        """Read what is there, a bounded amount."""
         for _ in range(_READS_A_TURN):
             ready = self._poll.poll(0)
             if not ready:
@@ -104,14 +104,14 @@ class TrainSocket:
                     self._read(number)
 
     def tell(self, message: dict[str, object]) -> None:
-        """One line to every rank, and the newest of its type to each that connects later: it may be importing."""
+        """Send one line to every rank, and the newest of its type to each that connects later: it may be importing."""
         word = json.dumps(message).encode() + b"\n"
         self._last_words[str(message.get("type"))] = word
         for number in tuple(self._ranks):
             self._send(number, word)
 
     def close(self) -> None:
-        """After the end of all ranks: takes what they left first."""
+        """Close after the end of all ranks: their remaining lines are read first."""
         if not self.is_open:
             return
         self.pump()
@@ -137,7 +137,7 @@ class TrainSocket:
             self._send(rank.fileno(), word)
 
     def _send(self, number: int, word: bytes) -> None:
-        """A rank that does not read has the signal still to come."""
+        """Send a line; a rank that does not read it still gets the signal."""
         try:
             self._ranks[number].channel.send(word)
         except OSError:
@@ -165,10 +165,10 @@ class TrainSocket:
         connection.channel.close()
 
     def _keep(self, connection: _Connection, line: bytes) -> None:
-        """Only what is one JSON object: a torn or foreign line must not stop who reads the file."""
+        """Store a line if it is one JSON object: a torn or foreign line must not stop readers of the file."""
         try:
             message = json.loads(line, parse_constant=_refuse) if len(line) <= LONGEST_LINE else None
-        except (ValueError, RecursionError):  # a rank's words must not end its supervisor, however deep they nest
+        except (ValueError, RecursionError):  # a rank's message must not end its supervisor, however deep it nests
             message = None
         if not isinstance(message, dict):
             self.dropped_lines += 1
@@ -194,7 +194,9 @@ class TrainSocket:
         return MOST_BYTES - (self._size - self._let_go)
 
     def _regain(self) -> None:
-        """Let go of what the control plane has. Where no hole can be made the file stays as it is, and bounded."""
+        """Release the lines that the control plane has. If no hole can be made, the file stays as it is, and
+        bounded.
+        """
         if time.monotonic_ns() - self._regained_ns < REGAIN_PAUSE_NS:
             return
         self._regained_ns = time.monotonic_ns()

@@ -1,9 +1,9 @@
-"""A job's secrets: files that the operator laid on this host for its tenant, given to the program in memory alone.
+"""Secrets of a job: files that the operator stored on this host for its tenant, given to the program in memory alone.
 
-A folder of /dev/shm, 0700 and the job's user's, rather than a mount of its own: it protects as much from everybody but
-root, needs no CAP_SYS_ADMIN, and nothing has to be unmounted when a supervisor dies. Whose it is follows from the
-attempt's folder. Where that is gone too, as when a machine's state was thrown away under a crash, nobody would ever
-look for it: so its supervisor holds a lock on it as long as it lives, and what nobody holds is swept.
+The place is a folder of /dev/shm, 0700 and the job's user's, rather than a mount of its own. It protects as much
+against all but root, needs no CAP_SYS_ADMIN, and needs no unmount after a supervisor has died. Its name follows from
+the attempt's folder. If that was removed too, as when a machine's state was deleted under a crash, nothing would ever
+find it. So its supervisor holds a lock on it as long as it lives, and an unlocked folder is swept.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
 _MOUNTS = Path("/proc/self/mounts")
 _PREFIX = "muster-secrets-"
 _FRESH_S = 60.0
-"""Younger than this, its supervisor may not hold it yet."""
+"""Age below which its supervisor may not hold the lock yet."""
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 class MissingSecretError(Exception):
-    """The job names a secret that its tenant has not on this host."""
+    """The job names a secret that its tenant does not have on this host."""
 
 
 class SecretsError(OSError):
@@ -44,7 +44,10 @@ class SecretsError(OSError):
 
 
 class JobSecrets:
-    """``source``: the tenant's folder on this host; None: the host has no secrets. Values are never in the order."""
+    """Secrets of one job. ``source``: the tenant's folder on this host; None: the host has no secrets.
+
+    Values are never in the order.
+    """
 
     def __init__(self, source: Path | None = None, names: tuple[str, ...] = ()) -> None:
         self.source = source
@@ -52,7 +55,7 @@ class JobSecrets:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> JobSecrets:
-        """Raises ValueError for a name that is no plain file's name."""
+        """Read the names. Raises ValueError for a name that is no plain file's name."""
         names = tuple(str(name) for name in document.get("names", ()))
         if wrong := [name for name in names if not _NAME.fullmatch(name)]:
             raise ValueError(f"secrets: {wrong[0]!r} is no name of a secret")
@@ -60,11 +63,13 @@ class JobSecrets:
         return cls(None if source is None else Path(source), names)
 
     def place(self, folder: Path) -> Path:
-        """Where an attempt's are; it follows from the attempt's folder, so that a reaper finds it too."""
+        """Return the place of an attempt's secrets; it follows from the attempt's folder, so that a reaper finds it
+        too.
+        """
         return _MEMORY / f"{_PREFIX}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
 
     def give(self, folder: Path, user: JobUser) -> dict[str, str]:
-        """Lay them where the program finds them, 0400 and its own. Returns what its environment says of it.
+        """Write them for the program, 0400 and its own. Returns the variables of its environment.
 
         Raises:
             MissingSecretError: there is none of that name for this tenant.
@@ -90,7 +95,9 @@ class JobSecrets:
         return {"MUSTER_SECRETS_DIR": str(place)}
 
     def redactor(self) -> Redactor:
-        """Of those that can be read now: a value that was exchanged meanwhile was not this attempt's to say."""
+        """Return a redactor of the secrets that can be read now: a value that was replaced meanwhile is not this
+        attempt's.
+        """
         values = []
         for name in self.names:
             try:
@@ -100,7 +107,7 @@ class JobSecrets:
         return Redactor(values)
 
     def remove(self, folder: Path) -> bool:
-        """Whether none is left."""
+        """Remove them and return whether none is left."""
         place = self.place(folder)
         shutil.rmtree(place, ignore_errors=True)
         return not self.names or not place.exists()
@@ -124,13 +131,13 @@ class JobSecrets:
 
 
 def sweep(memory: Path = _MEMORY) -> list[Path]:
-    """Remove folders of ours that no supervisor holds. Returns those that are gone.
+    """Remove our folders without a supervisor's lock. Returns the removed ones.
 
-    An attempt whose folder is there is no business of ours: its launcher ends what is left of it, these too.
+    An attempt whose folder exists is left alone: its launcher removes its rest, these too.
     """
     swept = []
     for place in memory.glob(f"{_PREFIX}{os.getuid()}-*"):
-        with contextlib.suppress(OSError):  # another launcher was quicker, or it is not ours to remove
+        with contextlib.suppress(OSError):  # another launcher was quicker, or we may not remove it
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
                 continue
@@ -145,7 +152,7 @@ def sweep(memory: Path = _MEMORY) -> list[Path]:
 
 
 def _is_taken(place: Path) -> bool:
-    """For as long as this process lives: nobody closes the descriptor, and no program inherits it."""
+    """Lock the folder for as long as this process lives: the descriptor is never closed, and no program inherits it."""
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

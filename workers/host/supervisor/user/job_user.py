@@ -1,4 +1,4 @@
-"""As whom a program runs: a user of the job's own, which no file of ours and no other job belongs to.
+"""User that a program runs as: the job's own, to which no file of the host worker and no other job belongs.
 
 The number comes with the order and is the same on every host and in every attempt of the job, so ranks on several
 hosts, and the next attempt, read and replace each other's checkpoints. No account of that number need exist.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_BYTES = 1 << 20
-"""Of a document that the program may have written itself."""
+"""Most bytes of a document that the program may have written itself."""
 _DEVICES = ("nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
 REACHES = 0o711
-"""Of a folder of ours above the program's own: it may pass, and sees no names."""
+"""Mode of our folders above the program's own: it may pass, and sees no names."""
 
 
 class JobUserError(OSError):
@@ -36,7 +36,7 @@ class JobUserError(OSError):
 
 
 class JobUser:
-    """``uid``, which is the group's number too; None: the program runs as we do, and ``reason`` says why."""
+    """User of a job. ``uid`` is the group's number too; None: the program runs as we do, and ``reason`` states why."""
 
     def __init__(self, uid: int | None, reason: str | None, refusal: str | None = None) -> None:
         self.uid = uid
@@ -48,7 +48,7 @@ class JobUser:
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> JobUser:
-        """Raises TypeError or ValueError for what is no user of a job; an older launcher says nothing."""
+        """Read it. Raises TypeError or ValueError if it is no user of a job; an older launcher sends none."""
         uid = document.get("uid")
         if uid is not None and not 0 < int(uid) < 1 << 31:
             raise ValueError(f"user.uid is {uid}, which is no user of a job's own")
@@ -58,15 +58,17 @@ class JobUser:
         return {"uid": self.uid, "uid_reason": self.reason}
 
     def environment(self, scratch: Path) -> dict[str, str]:
-        """Instead of our own home and name, which are not the program's."""
+        """Return variables that replace our own home and name, which are not the program's."""
         return {} if self.uid is None else {"HOME": str(scratch), "USER": "muster-job", "LOGNAME": "muster-job"}
 
     def message(self) -> dict[str, Any] | None:
-        """For a warm torchrun, which becomes this user itself."""
+        """Return the user for a warm torchrun, which changes to this user itself."""
         return None if self.uid is None else {"uid": self.uid, "groups": self._groups}
 
     def become(self) -> None:
-        """In a fresh child, for good. The kernel then forgets whose death the child was to die with."""
+        """Change to this user in a fresh child, permanently. The kernel then forgets the parent with which the child
+        was to die.
+        """
         if self.uid is None:
             return
         os.setgroups(self._groups)
@@ -76,7 +78,7 @@ class JobUser:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Look at files with this user's rights, and no more: what it laid out may lead anywhere. This thread alone."""
+        """Access files with this user's rights, and no more: its links may lead anywhere. This thread alone."""
         if self.uid is None:
             yield
             return
@@ -95,7 +97,9 @@ class JobUser:
             return os.access(path, mode, effective_ids=True)
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
-        """What the program may have written: a plain file of at most 1 MiB that it may read itself, else None."""
+        """Return what the program may have written: a plain file of at most 1 MiB that it may read itself,
+        else None.
+        """
         try:
             with self.acting():
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -108,13 +112,13 @@ class JobUser:
         return document if isinstance(document, dict) else None
 
     def make_folder(self, path: Path) -> None:
-        """A folder of its own, mode 0700, in one of ours. Raises OSError: another's is in its place."""
+        """Make a folder of its own, mode 0700, in one of our folders. Raises OSError: another's is in its place."""
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
         self.own(path)
 
     def own(self, path: Path) -> None:
-        """Give it what we have made. Raises JobUserError: it is neither ours nor its own."""
+        """Give it a file that we have made. Raises JobUserError: it is neither ours nor its own."""
         if self.uid is None:
             return
         found = path.lstat()
@@ -125,9 +129,9 @@ class JobUser:
         os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
     def make_checkpoints_folder(self, path: Path) -> None:
-        """The job's, in the host's own folder for them, with all that earlier attempts left there before it had a user.
+        """Make the job's folder in the host's own one, with all files of earlier attempts from before it had a user.
 
-        Where the file system keeps us from it, as one that trusts no root does, the program makes it itself.
+        If the file system refuses us, as one that trusts no root does, the program makes it itself.
 
         Raises:
             JobUserError: the folder is another user's.
@@ -161,7 +165,9 @@ class JobUser:
         os.chown(path, uid, uid, follow_symlinks=False)
 
     def take(self, folder: Path) -> None:
-        """For this attempt alone. Raises JobUserError: somebody on this host already is this user, or may still be."""
+        """Take the user for this attempt alone. Raises JobUserError: a process on this host already is this user, or
+        may be.
+        """
         if self._refusal is not None:
             raise JobUserError(self._refusal)
         if self.uid is None:
@@ -178,7 +184,7 @@ class JobUser:
         self.is_taken = True
 
     def require_reach(self, folder: Path, program: str) -> None:
-        """Raises JobUserError: a folder above ours, or our interpreter, is closed to the program."""
+        """Raise JobUserError if a folder above ours, or our interpreter, is closed to the program."""
         if self.uid is None:
             return
         for path, mode in ((folder, os.X_OK), (program, os.X_OK)):
@@ -186,11 +192,11 @@ class JobUser:
                 raise JobUserError(f"{path} is closed to the job's user {self.uid}: it, or a folder above it")
 
     def processes(self) -> set[int]:
-        """All that run as this user, whatever they did to hide from us. None before it was taken."""
+        """Return all processes of this user, however they hide. None before it was taken."""
         return set() if self.uid is None or not self.is_taken else processes_of(self.uid, living_processes())
 
     def remove_shared_memory(self) -> None:
-        """What it named in shared memory outlives every process of it."""
+        """Remove its names in shared memory, which outlive all its processes."""
         if self.uid is None or not self.is_taken:
             return
         with contextlib.suppress(OSError):
@@ -205,7 +211,7 @@ class JobUser:
 
 
 def device_groups(devices: Path = Path("/dev")) -> list[int]:
-    """Groups that a GPU's device files are open to and others are not: of all our groups these alone are kept."""
+    """Return groups that a GPU's device files are open to and others are not: only these of our groups are kept."""
     groups = set()
     for pattern in _DEVICES:
         for path in devices.glob(pattern):

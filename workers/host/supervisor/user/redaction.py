@@ -1,4 +1,4 @@
-"""Strikes known values out of what a program says, before it reaches a disk or leaves the host."""
+"""Redaction of known values in a program's output, before it reaches a disk or leaves the host."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LEAST_BYTES = 8
-"""Shorter values are left: striking every ``1`` or ``yes`` out would hide the log and show the secret."""
+"""Length below which values stay: striking every ``1`` or ``yes`` out would hide the log and show the secret."""
 STRUCK = b"[secret]"
 _PIECE_BYTES = 4 << 10
-"""Longer ones are struck piece by piece, so that a stream need not hold back more than that."""
+"""Size of the pieces of longer values, so that a stream need not hold back more than that."""
 
 
 class Redactor:
-    """Of whole values, and of each line of those that have several; not of what the program made of them."""
+    """Redactor of whole values, and of each line of values with several; not of what the program derived from them."""
 
     def __init__(self, values: Iterable[bytes] = ()) -> None:
         lines = {part.strip() for value in values for part in (value, *value.splitlines())}
@@ -30,7 +30,7 @@ class Redactor:
         return self.strike(text.encode("utf-8", "replace")).decode("utf-8", "replace") if text else text
 
     def document(self, found: object) -> object:
-        """The same JSON, its strings struck."""
+        """Return the same JSON, its strings struck."""
         if not self._values:
             return found
         if isinstance(found, str):
@@ -41,28 +41,28 @@ class Redactor:
 
 
 class StreamRedactor:
-    """The same for a stream that comes in pieces: an end that may be the beginning of a value waits for the rest."""
+    """Redactor for a stream in pieces: an end that may be the beginning of a value waits for the rest."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = b""
 
     def take(self, content: bytes) -> bytes:
-        """What of it may be kept by now."""
+        """Return the part that can be passed on by now."""
         content = self._redactor.strike(self._held + content)
         cut = len(content) - self._waiting(content)
         self._held = content[cut:]
         return content[:cut]
 
     def rest(self) -> bytes:
-        """After the end."""
+        """Return the rest after the end."""
         held, self._held = self._held, b""
         return held
 
     def _waiting(self, content: bytes) -> int:
-        """How many of the last bytes are the beginning of a value."""
+        """Return how many of the last bytes are the beginning of a value."""
         longest = 0
-        for value in self._redactor._values:  # noqa: SLF001  # two halves of one thing
+        for value in self._redactor._values:  # noqa: SLF001  # both belong together
             at = content.find(value[:1], max(0, len(content) - len(value) + 1))
             while at >= 0 and not value.startswith(content[at:]):
                 at = content.find(value[:1], at + 1)

@@ -1,7 +1,7 @@
 """Another user's rights for the calling thread alone.
 
-The C library's ``seteuid`` and ``setgroups`` change every thread of the process: a launcher that looks at a program's
-file would have its other threads refused theirs meanwhile. The kernel's own calls change the one that makes them.
+The C library's ``seteuid`` and ``setgroups`` change every thread of the process: while a launcher reads a program's
+file, its other threads would be refused theirs. The kernel's own calls change only the calling thread.
 
 Numbers: Linux, arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h (aarch64).
 """
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def set_groups(groups: Sequence[int]) -> None:
-    """The supplementary groups. Raises OSError."""
+    """Set the supplementary groups. Raises OSError."""
     if _SETGROUPS is None:  # a machine whose numbers are not known here: for the whole process
         os.setgroups(groups)
         return
@@ -31,7 +31,7 @@ def set_groups(groups: Sequence[int]) -> None:
 
 
 def set_effective(*, uid: int | None = None, gid: int | None = None) -> None:
-    """The effective numbers, with the saved ones left to return by. Raises OSError."""
+    """Set the effective numbers; the saved ones remain, to return to. Raises OSError."""
     if gid is not None:
         os.setegid(gid) if _SETRESGID is None else _call(_SETRESGID, _AS_IT_IS, gid, _AS_IT_IS)
     if uid is not None:

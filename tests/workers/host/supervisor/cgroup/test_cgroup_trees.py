@@ -186,7 +186,7 @@ def test_a_kernel_that_limits_no_disk_is_said(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setattr(cgroup, "block_devices", list)
     group = make_group(Place(V1, {"pids": tmp_path}), "muster-b", IO)
-    assert group.reason == "the limit of input and output is not in force: the kernel tells of no disk"
+    assert group.reason == "the limit of input and output is not in force: the kernel lists no disk"
 
 
 def test_disks_are_what_has_a_size_and_is_no_memory(tmp_path: Path) -> None:
