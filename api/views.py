@@ -6,7 +6,7 @@ from typing import cast, overload
 from control.core.events import EventRecord
 from control.fleet.types import CordonRecord, GpuRecord
 from control.health.burn_ins.read import BurnInRecord
-from control.reclaim.views import ReclaimView
+from control.reclaim.read import ReclaimView
 from control.tenants.quotas import QuotaFound
 from control.tenants.read import KeyRecord, TenantRecord
 from muster import documents

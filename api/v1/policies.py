@@ -13,8 +13,9 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading
 from api.views import time_of
-from control.policy import policies, policy_views
-from control.policy.policy_views import Activated, Comparison, PolicyVersionRecord, PolicyView
+from control.policy import policies, read
+from control.policy.activation import Activated, activate
+from control.policy.read import Comparison, PolicyVersionRecord, PolicyView
 from muster.documents import policies as documents
 from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
 from muster.domain.policy.differences import Difference
@@ -44,7 +45,7 @@ class NewPolicy(StrictModel):
 @router.get("/policy", response_model=documents.PolicyDetail)
 def show_policy(request: Request, principal: Reader) -> Response:
     """Return the active policy with every default filled in. ``version`` is null while the built-in one is in force."""
-    found = reading(dependencies_of(request).units, principal, policy_views.READ, policy_views.active)
+    found = reading(dependencies_of(request).units, principal, read.READ, read.active)
     headers = {} if found.version is None else {"ETag": etag_of(found.version)}
     return JSONResponse(_policy_view(found), headers=headers)
 
@@ -62,7 +63,7 @@ def check_policy(
     except ValidationFailedError as refused:
         return {"is_valid": False, "errors": [_fault_view(fault) for fault in refused.faults]}
     units = dependencies_of(request).units
-    found = reading(units, principal, policy_views.READ, lambda unit: policy_views.compare(unit, policy))
+    found = reading(units, principal, read.READ, lambda unit: read.compare(unit, policy))
     return _comparison_view(found)
 
 
@@ -86,7 +87,7 @@ def activate_policy(
     return change.run(
         principal,
         policies.ACTIVATE,
-        lambda unit: policy_views.activate(unit, wanted.document, reason=wanted.reason, expected_version=version),
+        lambda unit: activate(unit, wanted.document, reason=wanted.reason, expected_version=version),
         render,
     )
 
@@ -108,8 +109,8 @@ def list_policies(
     found = reading(
         dependencies.units,
         principal,
-        policy_views.READ,
-        lambda unit: policy_views.list_versions(unit, before=before, limit=limit + 1),
+        read.READ,
+        lambda unit: read.list_versions(unit, before=before, limit=limit + 1),
     )
     return page_of(
         found, limit, _version_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.version)])
@@ -123,7 +124,7 @@ def show_policy_version(version: str, request: Request, principal: Reader) -> do
         raise NotFoundError
     units = dependencies_of(request).units
     number = int(version)
-    return _policy_view(reading(units, principal, policy_views.READ, lambda unit: policy_views.get(unit, number)))
+    return _policy_view(reading(units, principal, read.READ, lambda unit: read.get(unit, number)))
 
 
 def _version_view(row: PolicyVersionRecord) -> documents.PolicyVersion:

@@ -10,8 +10,8 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import reclaim_view
-from control.reclaim import views
-from control.reclaim.views import ReclaimView
+from control.reclaim import read
+from control.reclaim.read import ReclaimView
 from muster import documents
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Permission, Principal
@@ -42,8 +42,8 @@ def list_reclaims(
     found = reading(
         dependencies.units,
         principal,
-        views.READ,
-        lambda unit: views.list_reclaims(
+        read.READ,
+        lambda unit: read.list_reclaims(
             unit,
             states=states,
             job_id=None if job_id is None else JobId(job_id),
@@ -66,4 +66,4 @@ def show_reclaim(
     """One reclaim with its deadline, reason and outcome."""
     found_id = ReclaimId(require_id("reclaim", reclaim_id))
     units = dependencies_of(request).units
-    return reclaim_view(reading(units, principal, views.READ, lambda unit: views.get(unit, found_id)))
+    return reclaim_view(reading(units, principal, read.READ, lambda unit: read.get(unit, found_id)))

@@ -27,7 +27,7 @@ from control.core.events import EventRecord
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, jobs, training_views
 from control.jobs import read as job_reads
-from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
+from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, detail_of, events_of
 from control.jobs.job_logs import LogChunkRecord, LogStream, last_chunks, streams_of
 from control.jobs.job_placement import Placement, placement_of
 from control.jobs.training_views import TrainingRankRecord
@@ -45,6 +45,7 @@ WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD, JobState.RECOVERING}
 POINTS: Final = 1_600
 CURVES: Final = 8
 PACES: Final = 240
+CHECKPOINTS_SHOWN: Final = 100
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
 
@@ -88,7 +89,7 @@ def job_page(
         return _Shown(
             detail=detail_of(unit, found_id, limit=ALL_ATTEMPTS if attempts == "all" else ATTEMPTS_SHOWN),
             placement=placement_of(unit, found_id, number=attempt),
-            checkpoints=checkpoints_of(unit, found_id),
+            checkpoints=training_views.checkpoints_of(unit, found_id, newest=CHECKPOINTS_SHOWN),
             ranks=training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN + 1),
             events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
@@ -167,7 +168,7 @@ def training(request: Request, viewer: JobReader, job_id: str) -> Response:
             training_views.curves_of(unit, found_id, points=POINTS, attempts=CURVES),
             training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN),
             training_views.paces_of(unit, found_id, points=PACES),
-            checkpoints_of(unit, found_id),
+            training_views.checkpoints_of(unit, found_id, newest=CHECKPOINTS_SHOWN),
         )
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, jobs.READ, read))

@@ -23,8 +23,8 @@ from control.core.unit_of_work import UnitOfWork
 from control.incidents import incidents
 from control.incidents.read import READ as READ_INCIDENTS
 from control.incidents.read import IncidentRecord, list_incidents
-from control.reclaim import views
-from control.reclaim.views import ReclaimView
+from control.reclaim import read as reclaims
+from control.reclaim.read import ReclaimView
 from muster.domain.errors import InvalidCursorError
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.principals import Permission
@@ -51,9 +51,9 @@ def reclaims_page(
     before = None if place is None else (datetime.fromisoformat(place[0]), place[1])
 
     def read(unit: UnitOfWork) -> list[ReclaimView]:
-        return views.list_reclaims(unit, states=states, before=before, limit=A_PAGE + 1)
+        return reclaims.list_reclaims(unit, states=states, before=before, limit=A_PAGE + 1)
 
-    found = reading(dependencies.units, viewer.principal, views.READ, read)
+    found = reading(dependencies.units, viewer.principal, reclaims.READ, read)
     page = page_of(
         dependencies.secret_key,
         filters,

@@ -14,7 +14,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.fleet.node_names import is_node
 from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
-from control.policy.policy_views import PolicyRecord
+from control.policy.read import PolicyRecord
 from muster.db.models import Gpu, GpuOverride
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission

@@ -15,13 +15,12 @@ from sqlalchemy.orm import aliased
 
 from control.attempts import suspects
 from control.attempts.types import AttemptRecord, JobRecord, StopRequestRecord
-from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord, events_about
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import EvidenceRecord
 from control.jobs.read import row_of
-from control.reclaim.views import ReclaimView, list_reclaims
+from control.reclaim.read import ReclaimView, list_reclaims
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -44,7 +43,6 @@ from muster.domain.states import CheckpointStatus, Standing
 ATTEMPTS_SHOWN: Final = 20
 HOSTS_NAMED: Final = 4
 RECLAIMS_SHOWN: Final = 50
-CHECKPOINTS_SHOWN: Final = 100
 EVENTS_SHOWN: Final = 60
 _TOLD: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
 _OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
@@ -242,14 +240,6 @@ class _Attempts:
         query = select(EvidenceRow).where(EvidenceRow.id.in_(cited))
         found = self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id))
         return records_of(found, EvidenceRecord)
-
-
-def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[CheckpointRecord]:
-    """Return generations of a visible job, the one being written first, then the newest commit first."""
-    job = row_of(unit, job_id)
-    query = select(Checkpoint).where(Checkpoint.job_id == job.id)
-    rows = unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit))
-    return records_of(rows, CheckpointRecord)
 
 
 def events_behind(unit: UnitOfWork, job_id: JobId, position: int, *, limit: int) -> Sequence[EventRecord]:

@@ -45,13 +45,16 @@ class TrainingStepRecord(msgspec.Struct, frozen=True):
     pace: dict[str, Any] | None
 
 
-def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[CheckpointRecord]:
-    """Return every generation of a visible job, the newest step first."""
+def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, newest: int | None = None) -> Sequence[CheckpointRecord]:
+    """Return every generation of a visible job, the newest step first.
+
+    ``newest``: return only so many: the one being written, then the newest commits.
+    """
     job = row_of(unit, job_id)
-    query = select(Checkpoint).where(Checkpoint.job_id == job.id)
-    return records_of(
-        unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())), CheckpointRecord
-    )
+    by_step = (Checkpoint.step.desc(), Checkpoint.fence.desc())
+    order = by_step if newest is None else (Checkpoint.committed_at.desc(),)
+    query = select(Checkpoint).where(Checkpoint.job_id == job.id).order_by(*order).limit(newest)
+    return records_of(unit.session.scalars(query), CheckpointRecord)
 
 
 def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRankRecord]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.reclaim import views
+from control.reclaim import read
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Principal
@@ -12,9 +12,9 @@ from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, Stage
 from tests.fleet_factory import OPERATOR
 
 
-def listed(stage: Stage, who: Principal, job_id: JobId | None = None) -> list[views.ReclaimView]:
-    with stage.units.begin(who, views.READ, quiet=True) as unit:
-        return views.list_reclaims(unit, job_id=job_id)
+def listed(stage: Stage, who: Principal, job_id: JobId | None = None) -> list[read.ReclaimView]:
+    with stage.units.begin(who, read.READ, quiet=True) as unit:
+        return read.list_reclaims(unit, job_id=job_id)
 
 
 def test_each_tenant_sees_its_own_side_and_an_operator_both(stage: Stage) -> None:
@@ -33,11 +33,11 @@ def test_each_tenant_sees_its_own_side_and_an_operator_both(stage: Stage) -> Non
 
     reclaim_id = stage.reclaim().id
     for who, asked in ((stranger, reclaim_id), (OPERATOR, ReclaimId(new_id("reclaim")))):
-        with stage.units.begin(who, views.READ, quiet=True) as unit, pytest.raises(NotFoundError):
-            views.get(unit, asked)
-    with stage.units.begin(victim_owner, views.READ, quiet=True) as unit:
-        assert views.get(unit, reclaim_id).reclaim.state is ReclaimState.NOTIFIED
-        assert views.list_reclaims(unit, states=[ReclaimState.FORCED]) == []
+        with stage.units.begin(who, read.READ, quiet=True) as unit, pytest.raises(NotFoundError):
+            read.get(unit, asked)
+    with stage.units.begin(victim_owner, read.READ, quiet=True) as unit:
+        assert read.get(unit, reclaim_id).reclaim.state is ReclaimState.NOTIFIED
+        assert read.list_reclaims(unit, states=[ReclaimState.FORCED]) == []
 
     assert [view.reclaim.id for view in listed(stage, victim_owner, spot)] == [reclaim_id]
     assert listed(stage, victim_owner, reserved) == [], "to ask for a foreign job tells nothing of it"

@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.policy.policies import active_policy, hold_versions, store_policy
+from control.policy.policies import active_policy
 from muster.db.models import Job, PolicyVersion
-from muster.domain.errors import ConflictError, FieldFault, NotFoundError, PreconditionFailedError
+from muster.domain.errors import FieldFault, NotFoundError
 from muster.domain.policy.differences import Difference, differences
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
@@ -65,15 +65,9 @@ class Comparison:
     obstacles: Sequence[FieldFault]
 
 
-@dataclass(frozen=True, slots=True)
-class Activated:
-    view: PolicyView
-    differences: Sequence[Difference]
-
-
 def active(unit: UnitOfWork) -> PolicyView:
     unit.principal.require(Permission.POLICY_READ)
-    row = _active_row(unit)
+    row = active_row(unit)
     return PolicyView(None, DEFAULT_POLICY) if row is None else _view(row)
 
 
@@ -98,34 +92,12 @@ def get(unit: UnitOfWork, version: int) -> PolicyView:
 def compare(unit: UnitOfWork, candidate: Policy) -> Comparison:
     """Return what would change if ``candidate`` were the active policy."""
     unit.principal.require(Permission.POLICY_READ)
-    row = _active_row(unit)
+    row = active_row(unit)
     found = differences(active_policy(unit.session), candidate)
-    return Comparison(None if row is None else row.version, found, _obstacles(unit, candidate))
+    return Comparison(None if row is None else row.version, found, obstacles_of(unit, candidate))
 
 
-def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version: int | None = None) -> Activated:
-    """Make ``policy`` the active one, for every decision from the commit on.
-
-    Raises:
-        PreconditionFailedError: another version than ``expected_version`` is active.
-        ConflictError: it lacks a tier in which jobs wait or run.
-    """
-    unit.principal.require(Permission.POLICY_WRITE)
-    hold_versions(unit.session)
-    row = _active_row(unit)
-    version = None if row is None else row.version
-    if expected_version is not None and expected_version != version:
-        raise PreconditionFailedError(current_version=version)
-    obstacles = _obstacles(unit, policy)
-    if obstacles:
-        words = "; ".join(fault.detail for fault in obstacles)
-        raise ConflictError(words, suggestion="Keep the tier until its jobs have ended.", faults=tuple(obstacles))
-    found = differences(active_policy(unit.session), policy)
-    stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
-    return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)
-
-
-def _active_row(unit: UnitOfWork) -> PolicyVersion | None:
+def active_row(unit: UnitOfWork) -> PolicyVersion | None:
     return unit.session.scalar(select(PolicyVersion).where(PolicyVersion.is_active))
 
 
@@ -137,7 +109,7 @@ def _view(row: PolicyVersion) -> PolicyView:
         return PolicyView(stored, None)
 
 
-def _obstacles(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
+def obstacles_of(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
     """Return tiers that the policy lacks, and in which jobs have not ended: no plan could place or reclaim these."""
     query = (
         select(Job.tier, func.count())

@@ -1,0 +1,42 @@
+"""Making a candidate the active policy, for persons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from control.core.records import record_of
+from control.core.unit_of_work import UnitOfWork
+from control.policy.policies import active_policy, hold_versions, store_policy
+from control.policy.read import PolicyVersionRecord, PolicyView, active_row, obstacles_of
+from muster.db.models import PolicyVersion
+from muster.domain.errors import ConflictError, PreconditionFailedError
+from muster.domain.policy.differences import Difference, differences
+from muster.domain.policy.document import Policy
+from muster.domain.principals import Permission
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    view: PolicyView
+    differences: Sequence[Difference]
+
+
+def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version: int | None = None) -> Activated:
+    """Make ``policy`` the active one, for every decision from the commit on.
+
+    Raises:
+        PreconditionFailedError: another version than ``expected_version`` is active.
+        ConflictError: it lacks a tier in which jobs wait or run.
+    """
+    unit.principal.require(Permission.POLICY_WRITE)
+    hold_versions(unit.session)
+    row = active_row(unit)
+    version = None if row is None else row.version
+    if expected_version is not None and expected_version != version:
+        raise PreconditionFailedError(current_version=version)
+    obstacles = obstacles_of(unit, policy)
+    if obstacles:
+        words = "; ".join(fault.detail for fault in obstacles)
+        raise ConflictError(words, suggestion="Keep the tier until its jobs have ended.", faults=tuple(obstacles))
+    found = differences(active_policy(unit.session), policy)
+    stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
+    return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)
