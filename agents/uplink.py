@@ -136,6 +136,7 @@ class Uplink:
     # --- next report
 
     def _next(self, now_ms: int) -> _Parcel | None:
+        # The control plane decides by present state, so a long backlog must never delay it.
         return self._current() or self._live_event() or self._history(now_ms)
 
     def _current(self) -> _Parcel | None:

@@ -81,9 +81,9 @@ class Journalctl:
             _end(child)
 
     def lines(self, timeout_s: float) -> Iterator[bytes]:
-        """Yield the lines left from the last call; else wait up to ``timeout_s``.
+        """Yield the lines left from the last call, then new ones, waiting up to ``timeout_s``.
 
-        Each line once, wherever the reader stops.
+        Each line is given once, wherever the reader stops.
         """
         yield from self._pieces.left()
         child = self._running(timeout_s)

@@ -44,6 +44,8 @@ class SpaceMaker:
                 self.forget_if_empty(segment)
 
     def give_up(self, entries: Sequence[Entry], *, why: str) -> None:
+        # The count is on disk before a file is deleted: a crash in between may count a report that is still sent, but
+        # never loses one that is not counted.
         self._gaps.note([Loss(entry.boot_id, entry.priority, entry.seq, entry.at_ms, why) for entry in entries])
         for entry in entries:
             self.release(entry)

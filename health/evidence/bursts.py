@@ -58,7 +58,7 @@ def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weig
     found, number = list[Weight](), len(in_time)
     while number:
         with_it = best[line.num_before[number - 1]] + in_time[number - 1]
-        if with_it >= best[number - 1]:
+        if with_it >= best[number - 1]:  # of equal totals the one with the newer evidence
             found.append((line.evidence[number - 1], in_time[number - 1]))
             number = line.num_before[number - 1]
         else:
@@ -67,7 +67,7 @@ def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weig
 
 
 def heaviest_in_all(line: Line, weight_of: Callable[[int], int], enough: int) -> int:
-    """Return the total weight of ``heaviest_apart``, or any total of at least ``enough`` where that is less.
+    """Return the total weight of ``heaviest_apart``; if it reaches ``enough``, any total that does.
 
     ``weight_of``: the weight of the evidence with that number in the line. The newest that are apart are mostly enough
     by themselves, however long the line is.

@@ -105,6 +105,8 @@ def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, polic
 
     Apply the whole ruling in one transaction with the moves, under a lock on the state.
     """
+    # Recoveries first, since they may free a place under a cap; then threats to correctness, so that milder moves do
+    # not use up the cap before them.
     ordered = sorted(moves, key=lambda move: (_counts(move), not move.threatens_correctness, move.at_ms, move.gpu_uuid))
     books = _Books(_pruned(state, policy.breaker, now_ms), counts, policy.breaker, now_ms)
     allowed: list[Move] = []

@@ -105,6 +105,7 @@ def _probation(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
 
 def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     """Return the fall from PROBATION or HEALTHY: to QUARANTINED, else to SUSPECT."""
+    # The worse move first: a GPU must not wait a round as SUSPECT for the quarantine that is due already.
     quarantine = _quarantine(gpu, now_ms, policy)
     if quarantine is not None:
         return quarantine
@@ -178,6 +179,7 @@ def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
 
     Reports of tenants never quarantine.
     """
+    # Condemning evidence comes first: it moves a GPU at any age, a score or flapping only while they are fresh (I26).
     condemned = _condemned(gpu, now_ms)
     if condemned is not None:
         return condemned

@@ -173,6 +173,7 @@ def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: 
         gpu = moved(gpu, move)
     if Kind.REPAIR in kinds:
         gpu = _mended(gpu, at_ms, policy)
+    # After the repair: faults that it did not end are assumed to last.
     gpu = _lasting(gpu, at_ms, policy)
     dismissed = frozenset(EvidenceId(each.subject_id or "") for each in conditions if each.kind is Kind.DISMISSAL)
     if dismissed:
