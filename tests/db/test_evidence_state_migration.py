@@ -19,7 +19,7 @@ from muster.db.models import EvidenceRow
 from muster.domain.evidence.findings import Evidence, Pending, Suppression
 from muster.domain.states import EvidenceState
 
-BEFORE, AFTER = "20261125_0317", "20261126_1340"
+BEFORE = "20261125_0317"
 MS = 1_790_000_000_123
 READINGS = {"code": 74.0, "link": 3.0}
 CASES: dict[str, tuple[dict[str, float], dict[str, Any], EvidenceState]] = {

@@ -75,7 +75,12 @@ END $body$;
 
 CREATE TRIGGER derive_state BEFORE INSERT OR UPDATE ON evidence FOR EACH ROW
     EXECUTE FUNCTION derive_evidence_state();
-UPDATE evidence SET state = state;
+-- All else is ACTIVE as it stands. The table is locked, so as few rows as possible are written.
+UPDATE evidence SET state = state
+WHERE dismissed_at IS NOT NULL OR is_suspended OR "values" ?| ARRAY[
+    'shadow', 'warm_up', 'maintenance', 'superseded', 'follows', 'overruled_by_nvml', 'overruled_by_xid_154',
+    'weighs_from_ms', 'outlasted_at_ms', 'closed_at_ms', 'back_at_ms'
+];
 """
 
 GUARD: Final = """
