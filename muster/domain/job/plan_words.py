@@ -31,10 +31,10 @@ OUTCOMES: Final[Mapping[Mood, Mapping[PlanOutcome, str]]] = {
 }
 _ASKED_REASONS: Final[Mapping[WaitReason, str]] = {
     WaitReason.RECLAIM_NOTIFIED: "would be reclaimed for it",
-    WaitReason.PLACE_HELD: "of the place where it would start, to be held for it as they come free",
-    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler would not look at it yet",
+    WaitReason.PLACE_HELD: "of the place where it would start, to be held for it as they become free",
+    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler would not try it yet",
 }
-"""Of those that say what is done with the job; the others say how the fleet is, which is so in either mood."""
+"""Reasons about an effect on the job. The others describe the fleet, with the same text in either tense."""
 
 
 def reason_words(token: WaitReason, mood: Mood) -> str:

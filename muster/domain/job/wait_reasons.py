@@ -6,8 +6,10 @@ from typing import Final
 
 
 class WaitReason(StrEnum):
-    """First what is asked before any GPU is looked at; then the filters, each of which leaves GPUs out; then what is
-    done about it; last what keeps a job from being looked at at all.
+    """A reason why a job is pending, in the order in which reasons are shown.
+
+    First come limits that are checked before any GPU; then the filters, each of which excludes GPUs; then the actions
+    of the plan; last the reasons why the scheduler does not try a job at all.
     """
 
     UNKNOWN_TIER = "unknown_tier"
@@ -55,16 +57,16 @@ class WaitReason(StrEnum):
 
 _ALL: Final = tuple(WaitReason)
 FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.SLICES) + 1])
-"""What leaves GPUs out, each GPU counted once. ``quota`` and what is done about it count others."""
+"""Reasons that exclude GPUs, each GPU counted once. Limits and actions of the plan count other GPUs."""
 
 WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",
     WaitReason.QUOTA_ABOVE: "above the quota in this tier of the department that its tenant belongs to",
-    WaitReason.BORROWING: "above what its tenant, or the department of it, may hold beyond its guarantee in this tier",
+    WaitReason.BORROWING: "above what its tenant, or the tenant's department, may borrow in this tier",
     WaitReason.FAIR_SHARE: "held by its tenant beyond its fair share of the tier: jobs of tenants with less go first",
     WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
-    WaitReason.LABELS: "on hosts that its rule of labels leaves out",
+    WaitReason.LABELS: "on hosts that its label rule excludes",
     WaitReason.MIG_MODE: "in MIG mode",
     WaitReason.STANDING: "without a standing that its tier admits",
     WaitReason.YOUNG_PROBATION: "in the first part of a probation, which is for reclaimable tiers",
@@ -81,20 +83,20 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.COHORT: "free on whole hosts of other cohorts",
     WaitReason.TOPOLOGY: "free on whole hosts of its cohort, in other domains",
     WaitReason.SLICES: "free on whole hosts of its home that are left over once slices are rounded down",
-    WaitReason.RECLAIM_CAP: "would give way for it, beyond the cap on what their tenants may lose in its window",
-    WaitReason.RECLAIM_MIN_RUN: "would give way for it, once their jobs have had their minimum run time",
-    WaitReason.RECLAIM_TOO_LITTLE: "would give way for it, and all together would not make room for it",
-    WaitReason.GUARANTEES: "might give way for it, of which too much is within their tenants' own guarantees",
-    WaitReason.OWN_GUARANTEE: "with it its tenant, or the department of it, would hold more than is guaranteed",
-    WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
+    WaitReason.RECLAIM_CAP: "reclaimable for it, beyond the cap on what their tenants may lose in its window",
+    WaitReason.RECLAIM_MIN_RUN: "reclaimable for it, once their jobs have had their minimum run time",
+    WaitReason.RECLAIM_TOO_LITTLE: "reclaimable for it, but too few even all together",
+    WaitReason.GUARANTEES: "possibly reclaimable for it, but too many are within their tenants' own guarantees",
+    WaitReason.OWN_GUARANTEE: "with it its tenant, or the tenant's department, would hold more than is guaranteed",
+    WaitReason.ENDING_SOON: "enough GPUs become free by themselves within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
-    WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",
-    WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace those that it lost",
+    WaitReason.PLACE_HELD: "of the place where it will start, held for it as they become free",
+    WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace the lost ones",
     WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
     WaitReason.PERSON: "it is HELD until a person releases it",
-    WaitReason.RECOVERING: "its last attempt is being cleared away, or the pause before the next one is not over",
-    WaitReason.LOOK: "a host looks first whether what it needs is there",
-    WaitReason.CLEANING: "the GPUs that it goes on with are being proved clean",
-    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler does not look at it yet",
+    WaitReason.RECOVERING: "its last attempt is being cleaned up, or the pause before the next one is not over",
+    WaitReason.LOOK: "a host checks first that everything the job needs is there",
+    WaitReason.CLEANING: "the GPUs on which it will continue are being proved clean",
+    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler does not try it yet",
 }
-"""What each says; of a filter, where the GPUs are that it leaves out."""
+"""The text of each reason; for a filter it describes the GPUs that it excludes."""

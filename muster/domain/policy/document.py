@@ -13,22 +13,23 @@ from muster.domain.policy.start import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.strict import Name, StrictModel, is_stored
 
 QUICK_CHECK_START_S: Final = 30.0
-"""What a host allows a quick check beside its seconds of computing, for torch to start."""
+"""Extra time of a quick check on a host, in addition to its seconds of computing, for torch to start."""
 
 
 class ContactPolicy(StrictModel):
     """The times after which a host counts as silent or lost, and the lengths of its leases."""
 
-    heartbeat_s: Seconds = Field(10.0, description="How often a host's worker sends a heartbeat.")
+    heartbeat_s: Seconds = Field(10.0, description="The interval at which a host's worker sends heartbeats.")
     heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = Field(
         0.1,
-        description="So much earlier or later than `heartbeat_s` a beat comes: hosts that began together part.",
+        description="A heartbeat is sent up to this fraction of `heartbeat_s` earlier or later, so that hosts that "
+        "started together drift apart.",
     )
     silent_after_s: Seconds = Field(
-        30.0, description="Without a heartbeat for so long a node is SILENT: it gets nothing new."
+        30.0, description="Without a heartbeat for so long a node is SILENT: it gets no new work."
     )
     lost_after_s: Seconds = Field(
-        60.0, description="Without a heartbeat for so long a node is LOST, and its attempts are."
+        60.0, description="Without a heartbeat for so long a node is LOST, and so are its attempts."
     )
     agent_lease_s: Seconds = Field(
         900.0,
@@ -36,15 +37,18 @@ class ContactPolicy(StrictModel):
         "heartbeat that was answered. Then it ends them itself.",
     )
     server_lease_extra_s: Seconds = Field(
-        60.0, description="So much longer the control plane waits before it takes a lost attempt for ended."
+        60.0,
+        description="Extra time that the server waits after the agent's lease before it treats a lost attempt as "
+        "ended.",
     )
     kill_grace_s: Seconds = Field(30.0, description="How long a program that is past its lease may take to end.")
     lease_margin_s: Seconds = Field(
         10.0,
-        description="Beside `kill_grace_s`, for clocks and delays; both must fit into `server_lease_extra_s` (I13).",
+        description="Time for clocks and delays, in addition to `kill_grace_s`; both must fit into "
+        "`server_lease_extra_s` (I13).",
     )
     no_expiry_after_start_s: Seconds = Field(
-        300.0, description="No lease ends so soon after the control plane takes heartbeats again."
+        300.0, description="For so long after the control plane takes heartbeats again no lease ends."
     )
 
     @property
@@ -69,10 +73,14 @@ class ContactPolicy(StrictModel):
 
 
 class DispatchPolicy(StrictModel):
-    """Ring again, place again, and back off between attempts."""
+    """The times of wake-ups, new placements, preflights, and pauses between attempts."""
 
-    ring_again_s: Seconds = Field(15.0, description="After that an attempt that no host has claimed is rung again.")
-    place_again_s: Seconds = Field(60.0, description="After that it ends as `launch_failed`; the job is placed anew.")
+    ring_again_s: Seconds = Field(
+        15.0, description="After so long a host gets another wake-up for an attempt that it has not claimed."
+    )
+    place_again_s: Seconds = Field(
+        60.0, description="After so long an unclaimed attempt ends as `launch_failed`, and the job is placed again."
+    )
     ready_within_s: Seconds = Field(
         120.0,
         description="How long a host of a gang may take from its claim until it is ready to start. Then the attempt "
@@ -80,21 +88,24 @@ class DispatchPolicy(StrictModel):
     )
     look_from_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None,
-        description="From so many hosts on a job is looked at by one host before it takes any GPU: script, "
-        "environment, secrets, mounts, disk. 1: every job; 2: gangs. Null: none; hosts look while they hold its GPUs.",
+        description="A job with so many hosts or more gets a preflight on one host before it takes any GPU: script, "
+        "environment, secrets, mounts, disk. 1: every job; 2: gangs. Null: none; hosts check while they "
+        "have its GPUs.",
     )
     look_within_s: Seconds = Field(
-        30.0, description="How long a host may take for that look. Then another is asked, three at most, then none."
+        30.0,
+        description="The longest time for that preflight on one host. Then another host is asked, three at most, "
+        "then none.",
     )
     dataset_look_s: Seconds = Field(
         20.0,
-        description="How long a host may look at the datasets that a job names, before it is placed or starts; never "
+        description="How long a host may check the datasets that a job names, before it is placed or starts; never "
         "longer than half of `look_within_s` or `ready_within_s`.",
     )
     disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
         1 << 30,
-        description="What must be free on a host where a gang's program writes its output and its checkpoints; with "
-        "less it is not ready.",
+        description="The free space that a host needs where a gang's program writes its output and its checkpoints; "
+        "with less it is not ready.",
     )
     pairwise: PairwisePolicy = Field(default_factory=PairwisePolicy)
     retry_backoff_s: Seconds = Field(
@@ -103,8 +114,9 @@ class DispatchPolicy(StrictModel):
     retry_backoff_max_s: Seconds = Field(60.0, description="The longest such pause.")
     gpu_fault_window_s: Seconds = Field(
         60.0,
-        description="How far from the end of a rank a fault measured on its GPU is taken as the cause of that end. "
-        "Ranks that only missed another may have waited for long: there any fault since the placement counts.",
+        description="A fault measured on a rank's GPU within so long of the rank's end counts as the cause of that "
+        "end. A rank that only missed another may have waited for long: for it any fault since the "
+        "placement counts.",
     )
     launch_failures_before_hold: Annotated[int, Field(ge=1, le=100)] = Field(
         5,
@@ -112,7 +124,7 @@ class DispatchPolicy(StrictModel):
         "its attempts without a newer checkpoint between them count as well: none of them costs a restart.",
     )
     stop_grace_s: Seconds = Field(
-        30.0, description="Between SIGTERM and SIGKILL, for a job that does not say its own `stop_grace_s`."
+        30.0, description="The time between SIGTERM and SIGKILL, for a job that does not set its own `stop_grace_s`."
     )
 
 
@@ -130,15 +142,17 @@ class TierPolicy(StrictModel):
     )
     quick_check_s: Annotated[float, Field(ge=0, le=30, strict=False)] = Field(
         0.0,
-        description="For how long each host computes known sums on a job's GPUs before it is ready to start; 0: not at "
-        "all, since each start waits for it: torch alone takes 2 s of a core, and a start without it 0.2 s. Up to "
-        "30 s more pass until torch is there. A GPU that computes wrong is quarantined by it.",
+        description="For how long each host computes known sums on a job's GPUs before it is ready to start. 0: not "
+        "at all, since each start waits for it: torch alone takes 2 s of a core, and a start without it "
+        "0.2 s. Up to 30 s more pass until torch has started. A GPU that computes wrong is quarantined "
+        "by it.",
     )
     pairwise_check_s: Annotated[float, Field(ge=0, le=600, strict=False)] = Field(
         0.0,
-        description="How long a round of the pairwise check may take that the hosts of a gang make once all are ready "
-        "and before any starts, the import of torch included; 0: none is made. `dispatch.pairwise.rounds_max` rounds "
-        "at most, one where all is well. A host that is named is avoided, and the job placed elsewhere.",
+        description="How long a round of the pairwise check may take, which the hosts of a gang make once all are "
+        "ready and before any starts, the import of torch included. 0: there is none. At most "
+        "`dispatch.pairwise.rounds_max` rounds are made, one if all is well. A host that is named is "
+        "avoided, and the job is placed elsewhere.",
     )
     standings: tuple[str, ...] = Field(
         default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
@@ -147,9 +161,9 @@ class TierPolicy(StrictModel):
         default=None,
         min_length=1,
         strict=False,
-        description="In which attributes all GPUs of one gang must be equal, out of `health.cohort.attributes`; "
-        "null: in all of these. A swapped board with another VBIOS, say, keeps its host whole for a tier that does not "
-        "ask for `vbios_version`.",
+        description="The attributes in which all GPUs of one gang must be equal, out of `health.cohort.attributes`; "
+        "null: all of these. A swapped board with another VBIOS, for example, keeps its host whole for a "
+        "tier that does not name `vbios_version`.",
     )
 
 
@@ -164,13 +178,14 @@ class ReclaimPolicy(StrictModel):
     window_s: Seconds = Field(3600.0, description="The window of `cap_fraction`.")
     restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
         120.0,
-        description="What each GPU of a victim is reckoned to lose beside its unsaved work. Victims are chosen by the "
-        "least sum.",
+        description="The estimated loss of each GPU of a victim in addition to its unsaved work. Victims are chosen "
+        "by the least sum.",
     )
     shrink_cost_factor: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
         10.0,
-        description="Elastic gangs give hosts and go on smaller before any gang has to end, where that loses at most "
-        "so many times what the cheapest whole victims would. 0: never; 1: only where it loses no more.",
+        description="Elastic gangs give hosts and continue with fewer before any gang has to end, if that loses at "
+        "most so many times what the cheapest whole victims would lose. 0: never; 1: only if it loses no "
+        "more.",
     )
 
 
@@ -191,8 +206,8 @@ class LimitPolicy(StrictModel):
     )
     log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = Field(
         8 << 20,
-        description="What is kept of each stream (stdout, stderr) of each rank of an attempt, and of a longer one its "
-        "last 16 KiB too.",
+        description="How much of each stream (stdout, stderr) of each rank of an attempt is kept; of a longer one "
+        "its last 16 KiB too.",
     )
     idempotency_hours: Annotated[int, Field(ge=24, le=720)] = Field(
         24, description="For how long an idempotency key is known; a repetition within it has no second effect (I12)."
@@ -209,17 +224,17 @@ class RetentionPolicy(StrictModel):
     """The time for which records of the past are kept. Jobs, attempts and the audit chain are kept permanently."""
 
     events_days: Days = Field(90, description="Events.")
-    outbox_days: Days = Field(7, description="Messages that were sent or given up.")
-    logs_days: Days = Field(30, description="What the ranks of jobs printed.")
+    outbox_days: Days = Field(7, description="Messages that were sent or abandoned.")
+    logs_days: Days = Field(30, description="The output of the ranks of jobs.")
     telemetry_days: Days = Field(30, description="Readings, gaps and judged signals. Evidence is kept.")
 
 
 class EvacuationPolicy(StrictModel):
     """The time that a job has to leave a bad GPU, or a node that is drained."""
 
-    grace_s: Seconds = Field(120.0, description="For a checkpoint before it leaves.")
+    grace_s: Seconds = Field(120.0, description="The time for a checkpoint before the job leaves.")
     correctness_grace_s: Seconds = Field(
-        10.0, description="Where results are in doubt there is nothing to save, only to end."
+        10.0, description="The time to end if results are in doubt, when nothing is worth saving."
     )
 
 
@@ -231,12 +246,15 @@ class ElasticPolicy(StrictModel):
 
     grow_after_s: Seconds = Field(
         300.0,
-        description="No attempt is stopped to grow before it has run that long, so a job grows once in it at most.",
+        description="No attempt is stopped to grow before it has run so long, so a job grows at most once in that "
+        "time.",
     )
     min_gain_fraction: Annotated[float, Field(ge=0, le=10, strict=False)] = Field(
-        0.1, description="By no less than this fraction of its hosts, and by one at least."
+        0.1, description="A job grows by no less than this fraction of its hosts, and by at least one."
     )
-    grace_s: Seconds = Field(120.0, description="For a checkpoint before it goes on with another number of hosts.")
+    grace_s: Seconds = Field(
+        120.0, description="The time for a checkpoint before the job continues with another number of hosts."
+    )
 
 
 class CheckpointIntervalPolicy(StrictModel):
@@ -251,13 +269,13 @@ class CheckpointIntervalPolicy(StrictModel):
     window_days: Days = Field(28, description="How far back the fleet's record goes.")
     prior_gpu_hours_per_failure: Annotated[float, Field(gt=0, le=1e9, strict=False)] = Field(
         50_000.0,
-        description="How many GPU-hours a failure is expected after. Llama 3: 419 in 54 days of 16,384 GPUs, one in "
-        "50,700; Meta's RSC-1 and RSC-2: one in 29,500 and 82,100.",
+        description="The expected GPU-hours between failures. Llama 3: 419 in 54 days of 16,384 GPUs, one in 50,700; "
+        "Meta's RSC-1 and RSC-2: one in 29,500 and 82,100.",
     )
     prior_failures: Annotated[float, Field(gt=0, le=1e6, strict=False)] = Field(
         0.1,
-        description="How many failures of our own that expectation weighs as much as. Few: a fleet that is worse or "
-        "better soon shows it.",
+        description="The weight of that expectation, as a number of the fleet's own failures. It is small, so that "
+        "the record of a worse or better fleet soon counts more.",
     )
 
     @model_validator(mode="after")
@@ -272,23 +290,24 @@ class StoragePolicy(StrictModel):
     """The rule by which failed saves count as a fault of the storage, of one host, or of the job's own rights."""
 
     min_failures: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2, description="So many saves fail at a place, and none succeeds between, before an incident opens."
+        2, description="An incident opens after so many failed saves at a place without a successful one between them."
     )
     min_hosts: Annotated[int, Field(ge=2, le=1_000)] = Field(
         2,
-        description="A place that hosts share is at fault once so many of them failed there; fewer are themselves.",
+        description="A place that hosts share is at fault once saves of so many hosts failed there; with fewer the "
+        "hosts are at fault.",
     )
     min_jobs_refused: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2, description="A refusal is the job's own affair until so many jobs are refused at one place."
+        2, description="A refusal counts as the job's own fault until so many jobs are refused at one place."
     )
     clears_after_saves: Annotated[int, Field(ge=1, le=1_000)] = Field(
         2,
-        description="So many saves that succeed end what was held against a host at a place: saves of the same job "
-        "from there wherever they lie, of another job at the same place, and for a shared place that was full or "
-        "read-only of any host.",
+        description="So many successful saves clear a host's fault at a place: saves of the same job from that host "
+        "to any place, of another job at the same place, and, for a shared place that was full or "
+        "read-only, of any host.",
     )
     window_s: Seconds = Field(
-        86_400.0, description="Failures of a job on a host at a place count no more once the last is so long ago."
+        86_400.0, description="Failures of a job on a host at a place no longer count once the last one is so long ago."
     )
 
 
@@ -296,11 +315,11 @@ class ScrubPolicy(StrictModel):
     """The rule by which the running job reads stored checkpoints again in the background."""
 
     interval_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
-        86_400.0, description="A checkpoint is read again so long after it was written or read last; 0: never."
+        86_400.0, description="A checkpoint is read again so long after it was written or last read; 0: never."
     )
     bytes_per_s: Annotated[float, Field(ge=1_000, le=1e12, strict=False)] = Field(
         50e6,
-        description="At most so much of a job's checkpoints is read a second, and none while one is saved.",
+        description="At most so many bytes of a job's checkpoints are read a second, and none while one is saved.",
     )
 
 
@@ -312,8 +331,8 @@ class TrainingPolicy(StrictModel):
     )
     taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
         60.0,
-        description="How long before a correctness fault was seen its effects may have begun: checkpoints since then "
-        "are TAINTED.",
+        description="The effects of a correctness fault may have begun so long before it was seen: checkpoints since "
+        "then are TAINTED.",
     )
     hold_s: Seconds = Field(
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
@@ -333,14 +352,14 @@ class TrainingPolicy(StrictModel):
 class SuspicionPolicy(StrictModel):
     """A program is suspected when its attempts end with one GPU-side symptom on so many disjoint sets of GPUs.
 
-    A gang of thousands of GPUs loses some by the day through no program's fault: who runs such gangs asks for more
-    sets, or for a shorter window.
+    A gang of thousands of GPUs loses some each day without any fault of its program: for such gangs set more sets, or
+    a shorter window.
     """
 
     disjoint_sets: Annotated[int, Field(ge=2, le=6)] = Field(
-        3, description="After one symptom on so many sets of GPUs without one in common the job is HELD."
+        3, description="A job is HELD after one symptom on so many sets of GPUs without a common GPU."
     )
-    window_s: Seconds = Field(86_400.0, description="Within which those attempts ended.")
+    window_s: Seconds = Field(86_400.0, description="The time within which those attempts ended.")
 
 
 def _default_tiers() -> dict[str, TierPolicy]:
@@ -352,12 +371,12 @@ def _default_tiers() -> dict[str, TierPolicy]:
 
 
 class Policy(StrictModel):
-    """The whole document. What it does not name has its default."""
+    """The whole document. A field that it does not name has its default."""
 
     contact: ContactPolicy = Field(default_factory=ContactPolicy)
     dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
     tiers: dict[Name, TierPolicy] = Field(
-        default_factory=_default_tiers, min_length=1, description="Name of a tier → what it promises."
+        default_factory=_default_tiers, min_length=1, description="Name of a tier → its class of service."
     )
     queue: QueuePolicy = Field(default_factory=QueuePolicy)
     placement: PlacementPolicy = Field(default_factory=PlacementPolicy)
@@ -407,8 +426,8 @@ class Policy(StrictModel):
             strange = sorted(set(tier.homogeneity or ()) - set(self.health.cohort.attributes))
             if strange and not is_stored(info):
                 raise ValueError(
-                    f"homogeneity of the tier {name} asks for {', '.join(strange)}, which health.cohort.attributes "
-                    "does not tell apart: add it there, or take it out here"
+                    f"homogeneity of the tier {name} names {', '.join(strange)}, which health.cohort.attributes "
+                    "does not have: add it there, or remove it here"
                 )
         return self
 

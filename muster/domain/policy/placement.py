@@ -1,4 +1,4 @@
-"""The fleet's tree by name, what a weak GPU is reckoned to cost a gang, and for whom room is kept."""
+"""The fleet's tree by name, the cost of a weak GPU to a gang, and the requests for which room is kept."""
 
 from typing import Annotated, Self
 
@@ -16,7 +16,7 @@ class HazardBand(StrictModel):
     """GPUs of a health score below `below_score`, and of no lower band."""
 
     below_score: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(description="Points of a score's 100.")
-    failures_per_1000_h: _Rate = Field(description="Failures expected in 1,000 hours beyond those of a sound GPU.")
+    failures_per_1000_h: _Rate = Field(description="Failures expected in 1,000 hours beyond a sound GPU's.")
 
 
 def _default_bands() -> dict[str, HazardBand]:
@@ -36,7 +36,7 @@ class HazardPolicy(StrictModel):
 
     bands: dict[Name, HazardBand] = Field(
         default_factory=_default_bands,
-        description="Name of a band of scores → what it adds. None of them: scores add nothing.",
+        description="Name of a band of scores → the failures that it adds. If there are none, scores add nothing.",
     )
     failures_per_1000_h_of_quarantine: _Rate = Field(
         0.2, description="Added for each time that its board was quarantined within `history_s`, whatever its score."
@@ -44,8 +44,8 @@ class HazardPolicy(StrictModel):
     history_s: Seconds = Field(90 * DAY_S, description="How long a board's quarantines count.")
     tolerated_failures: Annotated[float, Field(gt=0, le=1_000, strict=False)] = Field(
         0.05,
-        description="A place with fewer expected failures by so much is taken first, before one that leaves less over. "
-        "What differs by less decides among places that are equal otherwise.",
+        description="A place that has fewer expected failures by at least this is taken first, even if another "
+        "leaves less over. Smaller differences decide only among places that are otherwise equal.",
     )
 
     @model_validator(mode="after")
@@ -53,11 +53,11 @@ class HazardPolicy(StrictModel):
         """No two `bands` have one `below_score`."""
         scores = [band.below_score for band in self.bands.values()]
         if len(set(scores)) < len(scores):
-            raise ValueError("two bands have the same below_score: a GPU is in one band alone")
+            raise ValueError("two bands have the same below_score: give each its own, since a GPU is in one band")
         return self
 
     def failures_in_million_h(self, score: float | None, num_quarantines: int) -> int:
-        """Return the expected failures in a million hours beyond those of a sound GPU, for this score and history."""
+        """Return the expected failures in a million hours beyond a sound GPU's, for this score and history."""
         own = [band for band in self.bands.values() if score is not None and score < band.below_score]
         band = min(own, key=lambda band: band.below_score, default=None)
         rate = 0.0 if band is None else band.failures_per_1000_h
@@ -71,10 +71,11 @@ class TypicalRequest(StrictModel):
     nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="Hosts.")
     level: Name | None = Field(
         None,
-        description="It has to stand in one domain of this one of `levels`. Null: of the narrowest that can hold it.",
+        description="The level of `levels` at which it must be in one domain. Null: the narrowest level that can "
+        "hold it.",
     )
     weight: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] = Field(
-        1.0, description="How often it is asked for, beside the others."
+        1.0, description="How often it is requested, relative to the others."
     )
 
 
@@ -101,27 +102,27 @@ class FragmentationPolicy(StrictModel):
     """
 
     is_weighed: bool = Field(
-        True, description="False: a place is chosen by best fit alone, whatever others can do with what is left."
+        True, description="False: a place is chosen by best fit alone, whether or not other requests can use the rest."
     )
     typical: dict[Name, TypicalRequest] = Field(
         default_factory=_default_requests,
-        description="Name of a request → what it is. None of them: what runs and waits is all that room is kept for.",
+        description="Name of a request → its shape and weight. If there are none, only running and pending jobs count.",
     )
     typical_jobs: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
         20.0,
-        description="For so many jobs `typical` counts beside those that run and wait, each of which counts for one. "
-        "0: not at all while there are any.",
+        description="`typical` counts as so many jobs, in addition to running and pending jobs, each of which counts "
+        "as one. 0: not at all while there are any.",
     )
 
 
 class PlacementPolicy(StrictModel):
-    """The fleet's tree, and how health and what others will ask for weigh in placement."""
+    """The fleet's tree, and how health and the requests of others weigh in placement."""
 
     levels: Annotated[tuple[Name, ...], Field(max_length=8, strict=False)] = Field(
         default=("rack",),
-        description="Levels of the tree between fleet and host, widest first, such as site, block, rack. `rack` is "
-        "what a host's join token says; the name of a domain of any other level is the host's label of that name. A "
-        "host without one has no known place there, and satisfies nothing that asks for the level.",
+        description="Levels of the tree between fleet and host, widest first, such as site, block, rack. The domain "
+        "of `rack` comes from a host's join token; the domain of any other level is the host's label of "
+        "that name. A host without one has no known place there, and satisfies no demand for the level.",
     )
     leaf_level: Name | None = Field(
         "rack",
@@ -135,10 +136,11 @@ class PlacementPolicy(StrictModel):
     )
     rails: Annotated[tuple[int, ...], Field(strict=False)] = Field(
         default=(),
-        description="In a rail-optimised network: on which rail each GPU of a host hangs, by its slot, such as "
-        "[0, 1, 2, 3, 4, 5, 6, 7]; [0, 0, 1, 1] where two share a NIC. Numbered from 0, each of as many GPUs, for 16 "
-        "GPUs at most. A host's label `rails`, such as 0,1,2,3 or none, goes before it. Gangs take the same rails on "
-        "each of their hosts where they can. Empty: none, but of hosts that have the label.",
+        description="In a rail-optimised network: the rail of each GPU of a host, by its slot, such as [0, 1, 2, 3, "
+        "4, 5, 6, 7]; [0, 0, 1, 1] where two share a NIC. Rails are numbered from 0, each with as many "
+        "GPUs, for 16 GPUs at most. A host's label `rails`, such as 0,1,2,3 or none, takes precedence. "
+        "Gangs take the same rails on each of their hosts where they can. Empty: only hosts with the "
+        "label have rails.",
     )
     hazard: HazardPolicy = Field(default_factory=HazardPolicy)
     fragmentation: FragmentationPolicy = Field(default_factory=FragmentationPolicy)
@@ -151,7 +153,7 @@ class PlacementPolicy(StrictModel):
         request are of them.
         """
         if len(set(self.levels)) < len(self.levels) or {FLEET_LEVEL, NODE_LEVEL} & set(self.levels):
-            raise ValueError("levels must be named once each, and neither fleet nor node, which are always there")
+            raise ValueError("levels must be named once each, and neither fleet nor node, which always exist")
         for name in ("leaf_level", "nvlink_level"):
             level = getattr(self, name)
             if level is not None and level not in self.levels:

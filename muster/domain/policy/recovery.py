@@ -15,11 +15,12 @@ class SparePolicy(StrictModel):
 
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="So sure there are enough spares: 0.99 keeps as many hosts of a cohort free as are away at once in "
-        "all but 1 % of the time. Jobs of tiers that a rule may reclaim run there meanwhile. Null: none are kept.",
+        description="The probability that the spares suffice: 0.99 keeps as many hosts of a cohort free as are away "
+        "at once in all but 1 % of the time. Jobs of reclaimable tiers run there meanwhile. Null: no "
+        "spares are kept.",
     )
     replacement_h: Annotated[float, Field(gt=0, le=8_760, strict=False)] = Field(
-        24.0, description="For so many hours a host that has failed is away."
+        24.0, description="A host that has failed is away for so many hours."
     )
 
 
@@ -28,8 +29,8 @@ class RecoveryPolicy(StrictModel):
 
     wait_for_replacement_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
         120.0,
-        description="A gang that requires one domain and lost hosts there, while none of that domain can take their "
-        "place, keeps its good GPUs and waits so long for one; then it is placed anew as a whole. 0: at once. An "
-        "elastic gang goes on with fewer hosts instead.",
+        description="A gang that requires one domain has lost hosts there, and none of that domain can replace them. "
+        "It keeps its good GPUs and waits so long for a replacement; then it is placed again as a whole. "
+        "0: at once. An elastic gang continues with fewer hosts instead.",
     )
     spares: SparePolicy = Field(default_factory=SparePolicy)
