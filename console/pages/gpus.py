@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
@@ -19,9 +19,10 @@ from console.words import span
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.fault_timeline import READ, Story, stories
 from control.fleet.gpu_admission import by_ways
+from control.fleet.gpu_jobs import PastHolder, past_holders
 from control.fleet.node_names import names_of
 from control.fleet.read import GpuFilter, ListedGpu, list_gpus
-from control.fleet.tenant_gpus import own_gpu, stays_on
+from control.fleet.tenant_gpus import ATTEMPTS_SHOWN, own_gpu
 from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
 from control.telemetry.history import History, history_of
@@ -108,7 +109,7 @@ class _Shown:
 
     detail: GpuDetail
     told: Sequence[Story]
-    stays: Sequence[Any]
+    stays: Sequence[PastHolder]
     burn_ins: Sequence[ComparedBurnIn]
     latest: Latest | None
 
@@ -145,7 +146,7 @@ def _read(unit: UnitOfWork, uuid: GpuUuid) -> _Shown:
     return _Shown(
         detail,
         stories(unit, limit=3, gpu_uuid=uuid),
-        stays_on(unit, uuid),
+        past_holders(unit, uuid, limit=ATTEMPTS_SHOWN),
         compare(unit, uuid, limit=5).burn_ins,
         _latest(unit, uuid),
     )

@@ -1,4 +1,4 @@
-"""The attempts that had a GPU, to find out whether it has harmed a job."""
+"""The attempts that have or had a GPU, in one listing: to find out whether it has harmed a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job
 from muster.db.queries.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
@@ -62,13 +63,24 @@ def holders_of(
     unit.principal.require(Permission.GPU_READ)
     if unit.session.get(Gpu, uuid) is None:
         raise NotFoundError("there is no such GPU")
+    return past_holders(unit, uuid, before=before, limit=limit)
+
+
+def past_holders(
+    unit: UnitOfWork, uuid: GpuUuid, *, before: AllocationId | None = None, limit: int
+) -> Sequence[PastHolder]:
+    """Return the attempts that have or had the GPU, the newest first; for a tenant its own.
+
+    ``before``: the allocation at which the last page ended.
+    """
+    unit.principal.require(Permission.JOB_READ)
     query = (
         select(*_COLUMNS)
         .select_from(AllocationGpu)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN)
+        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN, visible_rows(unit.principal, Job.tenant_id))
         .order_by(AllocationGpu.allocation_id.desc())
         .limit(limit)
     )
