@@ -164,6 +164,7 @@ def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm-muster"
     folder.mkdir()
     rooms = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
+    rooms += ("workers.local.local_run",)
     with WarmPython(folder, *rooms) as warm:
         yield warm
 

@@ -25,6 +25,12 @@ def test_it_has_its_arguments_surroundings_and_streams(warm_python: WarmPython) 
     assert (ended.stderr, ended.returncode) == ("wrong\n", 0)
 
 
+def test_others_see_its_own_environment(warm_python: WarmPython) -> None:
+    code = "print(open('/proc/self/environ').read().rstrip(chr(0)).split(chr(0)))"
+    assert "'WORD=said'" in ran(warm_python, code, WORD="said").stdout
+    assert "'WORD=more'" in ran(warm_python, code, WORD="more").stdout
+
+
 def test_it_has_torch_before_it_is_asked(warm_python: WarmPython) -> None:
     assert ran(warm_python, "import sys; print('torch' in sys.modules)").stdout == "True\n"
 
@@ -83,8 +89,8 @@ def test_it_runs_a_script_with_its_arguments_its_own_folder_and_streams_that_kee
 def test_a_daemon_hears_a_signal_itself(warm_python: WarmPython, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import signal\nsignal.signal(signal.SIGUSR2, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()\n"
-        "raise SystemExit(5)\n"
+        "import signal, sys, time\nsignal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))\nprint('ready', flush=True)\n"
+        "time.sleep(60)\n"
     )
     with subprocess.Popen([str(warm_python.daemon), str(script)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -14,6 +14,8 @@ from typing import Final, Self
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATIENCE_S: Final = 180.0
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_ROOM_BYTES: Final = 32_768
+"""For a fork's own environment, which takes the place of the server's in /proc/PID/environ."""
 _CLIENT: Final = ROOT / "tests" / "warm_python_client.py"
 _SERVER: Final = ROOT / "tests" / "warm_python_server.py"
 
@@ -37,7 +39,7 @@ class WarmPython:
         self.daemon.chmod(0o755)
         self._process = subprocess.Popen(
             [sys.executable, str(_SERVER), str(socket), *modules],
-            env={"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", **_ONE_THREAD},
+            env={"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", "ROOM": " " * _ROOM_BYTES, **_ONE_THREAD},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

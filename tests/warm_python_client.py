@@ -18,6 +18,7 @@ def main() -> None:
     forwards = arguments[0] == "--forwards"
     if forwards:
         arguments.pop(0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a fork to which they go on
     else:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, as a gather's own process asks for itself
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
@@ -37,6 +38,7 @@ def main() -> None:
         if forwards:
             for number in FORWARDED:
                 signal.signal(number, lambda number, _frame: _send(fork, number))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         status = int(channel.recv(16))
     if status >= 0:
         os._exit(status)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 from workers.local.local_run import LocalRun
 from workers.local.plan import RunFolder, RunPlan
 
@@ -39,10 +40,15 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEE
 
 @dataclass
 class Here:
-    """A folder in which somebody types. ``started``: what was not waited for, ended with the test."""
+    """A folder in which a person types. ``started``: processes not waited for, which end with the test.
+
+    ``python`` runs the command, ``job_python`` torchrun and ranks.
+    """
 
     folder: Path
-    started: list[subprocess.Popen[str]]
+    python: Path
+    job_python: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         started = self.start(*words)
@@ -51,7 +57,7 @@ class Here:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "muster", "run", *words],
+            [self.python, "-m", "muster", "run", *words],
             cwd=self.folder,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
             stdout=subprocess.PIPE,
@@ -60,6 +66,11 @@ class Here:
         )
         self.started.append(process)
         return process
+
+    @property
+    def warm(self) -> tuple[str, str]:
+        """The option by which ranks are forks that have imported torch."""
+        return ("--python", str(self.job_python))
 
     def about(self, name: str) -> dict[str, Any]:
         return dict(json.loads((self.folder / "muster-runs" / name / "run.json").read_text()))
@@ -84,8 +95,8 @@ def _mark_of(path: Path) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Here]:
-    here = Here(tmp_path, [])
+def here(tmp_path: Path, warm_muster: WarmPython, warm_python: WarmPython) -> Iterator[Here]:
+    here = Here(tmp_path, warm_muster.daemon, warm_python.daemon)
     yield here
     for process in here.started:
         if process.poll() is None:
@@ -120,12 +131,12 @@ def test_a_program_that_ends_well(here: Here) -> None:
 def test_a_program_that_chooses_how_often_to_save_goes_by_what_is_expected_of_gpus(here: Here) -> None:
     program = here.folder / "rule.py"
     program.write_text('import os\nprint("rule", os.environ["MUSTER_CHECKPOINT_INTERVAL"])\n')
-    ended = here.run("--", str(program))
+    ended = here.run(*here.warm, "--", str(program))
     assert ended.returncode == 0, ended.stderr
     (line,) = (line for line in ended.stdout.splitlines() if "rule {" in line)
     rule = json.loads(line[line.index("{") :])
     assert rule == {"failures_per_gpu_hour": pytest.approx(1 / 50_000), "num_gpus": None, "min_s": 30, "max_s": 3600}
-    auto = here.run("--name", "auto", "--", str(TINY), "--every", "auto")
+    auto = here.run("--name", "auto", *here.warm, "--", str(TINY), "--every", "auto")
     assert auto.returncode == 0, auto.stderr
     assert len(list((here.folder / "muster-runs/auto/checkpoints").glob("step-*/gen-*"))) == 1, (
         "the last, too soon for more"
@@ -144,7 +155,20 @@ def test_a_program_that_fails_is_tried_again_and_then_failed_with_its_proof(here
 
 @pytest.mark.slow
 def test_a_killed_rank_costs_a_restart_and_nothing_of_the_result(here: Here) -> None:
-    training = ("--ranks", "2", "--pause", "0.1s", "--json", "--", str(TINY), "--steps", "30", "--every", "5")
+    training = (
+        "--ranks",
+        "2",
+        "--pause",
+        "0.1s",
+        "--json",
+        *here.warm,
+        "--",
+        str(TINY),
+        "--steps",
+        "30",
+        "--every",
+        "5",
+    )
     calm = here.run("--name", "calm", *training)
     hit = here.run("--name", "hit", "--env", "MUSTER_TRAIN_FAULTS=kill@17/1", *training)
     assert (calm.returncode, hit.returncode) == (0, 0), hit.stderr
@@ -265,7 +289,7 @@ def test_saving_the_same_steps_again_is_no_progress(here: Here) -> None:
     words = ("--name", "anew", "--ranks", "1", "--max-restarts", "1", "--pause", "0.1s")
     script = here.folder / "anew.py"
     script.write_text(ANEW)
-    ended = here.run(*words, "--", str(script))
+    ended = here.run(*words, *here.warm, "--", str(script))
     assert ended.returncode == 20, ended.stderr
     assert [each["saved_step"] for each in here.about("anew")["attempts"]] == [10, 10], (
         "the first brings it on, the second does not"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm_python import WarmPython
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
@@ -44,11 +46,11 @@ run.finish()
 """
 
 
-def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, python: Path, *words: str) -> subprocess.CompletedProcess[str]:
     script = folder / "train.py"
     script.write_text(PROGRAM, encoding="utf-8")
-    options = ("--ranks", "1", "--gpus", "0", "--max-restarts", "0", "--pause", "0s", *words[:-2])
-    command = [sys.executable, "-m", "muster", "run", *options, "--", str(script), *words[-2:]]
+    options = ("--ranks", "1", "--gpus", "0", "--max-restarts", "0", "--pause", "0s", "--python", str(python))
+    command = [sys.executable, "-m", "muster", "run", *options, *words[:-2], "--", str(script), *words[-2:]]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
 
 
@@ -57,10 +59,12 @@ def _steps(said: str) -> dict[int, tuple[int, str, float]]:
     return {int(step): (int(pieces), samples, float(loss)) for step, pieces, samples, loss in found}
 
 
-def test_it_goes_on_with_smaller_pieces_and_the_same_samples_and_losses(tmp_path: Path) -> None:
-    undisturbed = _run(tmp_path, "--name", "whole", "8", "0")
+def test_it_goes_on_with_smaller_pieces_and_the_same_samples_and_losses(
+    tmp_path: Path, warm_python: WarmPython
+) -> None:
+    undisturbed = _run(tmp_path, warm_python.daemon, "--name", "whole", "8", "0")
     assert undisturbed.returncode == 0, undisturbed.stderr
-    ended = _run(tmp_path, "--name", "short", "--oom-doublings", "3", "2", "5")
+    ended = _run(tmp_path, warm_python.daemon, "--name", "short", "--oom-doublings", "3", "2", "5")
     assert ended.returncode == 0, ended.stderr
     about = json.loads((tmp_path / "muster-runs/short/run.json").read_text(encoding="utf-8"))
     assert [each["cause"] for each in about["attempts"]] == ["gpu_oom", "gpu_oom", "succeeded"]
@@ -76,8 +80,8 @@ def test_it_goes_on_with_smaller_pieces_and_the_same_samples_and_losses(tmp_path
         assert found[step][2] == pytest.approx(loss, rel=TOLERANCE)
 
 
-def test_past_its_bound_it_fails_with_the_advice(tmp_path: Path) -> None:
-    ended = _run(tmp_path, "--name", "short", "--oom-doublings", "1", "2", "0")
+def test_past_its_bound_it_fails_with_the_advice(tmp_path: Path, warm_python: WarmPython) -> None:
+    ended = _run(tmp_path, warm_python.daemon, "--name", "short", "--oom-doublings", "1", "2", "0")
     assert ended.returncode == 20, ended.stderr
     assert "FAILED: gpu_oom:" in ended.stderr
     assert "accumulate their gradients (2 attempts" in ended.stderr
