@@ -66,11 +66,12 @@ say("start"); time.sleep(float(sys.argv[3 if is_again else 2])); say("end")
 
 
 class Stack:
-    """Start it with ``running_stack``."""
+    """Start it with ``running_stack``. ``job_python``: the interpreter with torch, for the host's jobs."""
 
-    def __init__(self, folder: Path, python: Path) -> None:
+    def __init__(self, folder: Path, python: Path, job_python: Path) -> None:
         self.folder = folder
         self.python = python
+        self.job_python = job_python
         self.postgres = PostgresServer(folder / "postgres")
         self.broker = BrokerServer(folder / "broker")
         self.port = free_port()
@@ -101,6 +102,7 @@ class Stack:
         if name == "worker-host":
             url = f"http://127.0.0.1:{self.port}"
             shared |= {"api_url": url, "api_key_file": self.node_key_file, "state_dir": self.folder / "host"}
+            shared |= {"job_python": self.job_python}
         else:
             shared |= {"database_url": self.postgres.url(), "secret_key_file": self.folder / "secret.key"}
             shared |= {"api_port": self.port}
@@ -206,9 +208,9 @@ def own_folder(server_folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def running_stack(folder: Path, warm: WarmPython) -> Iterator[Stack]:
-    """Its processes are forks of ``warm``: a test of what survives a death starts dozens of them."""
-    stack = Stack(folder, warm.daemon)
+def running_stack(folder: Path, warm: WarmPython, jobs: WarmPython) -> Iterator[Stack]:
+    """Its processes are forks of ``warm``, its jobs of ``jobs``: a test of what survives a death starts dozens."""
+    stack = Stack(folder, warm.daemon, jobs.daemon)
     stack.start()
     try:
         yield stack

@@ -69,8 +69,10 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(server_folder: Path, warm_muster: WarmPython, warm_stack: WarmPython) -> Iterator[Shell]:
-    with running_stack(own_folder(server_folder, "walk"), warm_stack) as stack:
+def shell(
+    server_folder: Path, warm_muster: WarmPython, warm_stack: WarmPython, warm_python: WarmPython
+) -> Iterator[Shell]:
+    with running_stack(own_folder(server_folder, "walk"), warm_stack, warm_python) as stack:
         yield Shell(stack, warm_muster)
 
 

@@ -71,8 +71,8 @@ def folder(server_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stack(folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
-    with running_stack(folder, warm_stack) as stack:
+def stack(folder: Path, warm_stack: WarmPython, warm_python: WarmPython) -> Iterator[Stack]:
+    with running_stack(folder, warm_stack, warm_python) as stack:
         yield stack
 
 

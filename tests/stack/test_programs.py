@@ -27,8 +27,8 @@ time.sleep(0.3)
 
 
 @pytest.fixture(scope="module")
-def stack(server_folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
-    with running_stack(own_folder(server_folder, "programs"), warm_stack) as stack:
+def stack(server_folder: Path, warm_stack: WarmPython, warm_python: WarmPython) -> Iterator[Stack]:
+    with running_stack(own_folder(server_folder, "programs"), warm_stack, warm_python) as stack:
         yield stack
 
 

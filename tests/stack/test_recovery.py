@@ -37,16 +37,17 @@ wait_until = partial(wait_with_pauses, pause_s=0.5)  # a look is a request or a 
 
 
 class Up:
-    """``muster up`` in a folder, and ``muster`` typed beside it, which ``python`` runs."""
+    """``muster up`` in a folder, and ``muster`` typed beside it, which ``python`` runs; ``job_python`` runs jobs."""
 
-    def __init__(self, folder: Path, python: Path) -> None:
+    def __init__(self, folder: Path, python: Path, job_python: Path) -> None:
         self.folder = folder
         self.python = python
         self.state = folder / ".muster"
         output = (folder / "up.txt").open("wb")
         command = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "4", "--port", str(free_port())]
         with output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
+            environment = {**os.environ, "MUSTER_JOB_PYTHON": str(job_python)}
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, env=environment)
         wait_until((self.state / "cli.json").exists, timeout_s=240)
         profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
         self.client = RestClient(profile["api_url"], Path(profile["key_file"]).read_text(encoding="ascii").strip())
@@ -83,10 +84,10 @@ class Up:
 
 
 @pytest.fixture
-def up(server_folder: Path, warm_muster: WarmPython) -> Iterator[Up]:
+def up(server_folder: Path, warm_muster: WarmPython, warm_python: WarmPython) -> Iterator[Up]:
     folder = Path(tempfile.mkdtemp(prefix="recovery-", dir=server_folder))
     folder.chmod(0o711)
-    up = Up(folder, warm_muster.path)
+    up = Up(folder, warm_muster.path, warm_python.daemon)
     yield up
     up.stop()
     assert gone_within(str(up.state), 60), processes_marked(str(up.state))

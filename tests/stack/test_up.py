@@ -16,13 +16,16 @@ from muster.client.rest import RestClient
 from muster.ports import free_port
 from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMAND = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "2", "--state-dir"]
 
 
 @pytest.fixture
-def state(server_folder: Path) -> Iterator[Path]:
+def state(server_folder: Path, warm_python: WarmPython, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Its GPUs are proved by a warm interpreter."""
+    monkeypatch.setenv("MUSTER_JOB_PYTHON", str(warm_python.daemon))
     folder = server_folder / "up"
     yield folder
     assert gone_within(str(folder), 60), processes_marked(str(folder))

@@ -26,6 +26,7 @@ from muster.settings import make_secret_key_file
 from tests.control.burn_in_case import newest, standing
 from tests.fleet_factory import OPERATOR
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 from workers.control.main import burn_in_once
 
 pytestmark = pytest.mark.timeout(1000)
@@ -102,9 +103,11 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def test_gpus_that_compute_right_are_proved_and_the_one_that_does_not_goes_out(place: Place) -> None:
+def test_gpus_that_compute_right_are_proved_and_the_one_that_does_not_goes_out(
+    place: Place, warm_python: WarmPython
+) -> None:
     write_fault(place.faults, Fault(gpu=GPUS[1], kind="wrong_result"))
-    agent = place.agent()
+    agent = place.agent(job_python=warm_python.path)
     agent.start()
     try:
         for gpu in GPUS:

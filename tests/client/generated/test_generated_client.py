@@ -39,9 +39,9 @@ def client_folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def stack(client_folder: Path, server_folder: Path, warm_stack: WarmPython) -> Iterator[Stack]:
+def stack(client_folder: Path, server_folder: Path, warm_stack: WarmPython, warm_python: WarmPython) -> Iterator[Stack]:
     """Asked for after the client, without which no server need start."""
-    with running_stack(own_folder(server_folder, "generated"), warm_stack) as stack:
+    with running_stack(own_folder(server_folder, "generated"), warm_stack, warm_python) as stack:
         yield stack
 
 
