@@ -24,7 +24,7 @@ class DetectorPolicy(StrictModel):
 
     mode: Mode = Field(
         "on",
-        description="`on`; `shadow`: what it finds is kept and shown, and weighs nothing; `off`: it finds nothing.",
+        description="`on`; `shadow`: its findings are kept and shown, and weigh nothing; `off`: it finds nothing.",
     )
 
 
@@ -32,18 +32,18 @@ class TemperaturePolicy(DetectorPolicy):
     """Heat by the readings of one sample."""
 
     gpu_max_c: Degrees = Field(
-        95.0, description="°C. A core hotter than that is over GPU_MAX, of a GPU that tells none itself."
+        95.0, description="°C. A hotter core is over GPU_MAX, for a GPU that reports no limit itself."
     )
     memory_max_c: Degrees = Field(
-        105.0, description="°C. HBM hotter than that is over MEM_MAX, of a GPU that tells none itself."
+        105.0, description="°C. Hotter HBM is over MEM_MAX, for a GPU that reports no limit itself."
     )
     gpu_max_c_of: dict[str, Degrees] = Field(
         default={"A100": 85.0},
-        description="The same for models whose name holds the key; the longest key that fits counts.",
+        description="The same for models whose name contains the key; the longest matching key counts.",
     )
     memory_max_c_of: dict[str, Degrees] = Field(
         default={"A100": 95.0},
-        description="The same for models whose name holds the key; the longest key that fits counts.",
+        description="The same for models whose name contains the key; the longest matching key counts.",
     )
 
     @cached_property
@@ -58,10 +58,10 @@ class TemperaturePolicy(DetectorPolicy):
 class ThermalMarginPolicy(DetectorPolicy):
     """Degrees that are left until a GPU slows itself down."""
 
-    least_c: Degrees = Field(-2.0, description="°C. A margin under that is a finding (NVSentinel: H100, GB200, L40).")
+    least_c: Degrees = Field(-2.0, description="°C. A smaller margin is a finding (NVSentinel: H100, GB200, L40).")
     least_c_of: dict[str, Degrees] = Field(
         default={"B200": -3.0, "GB200": -2.0},
-        description="The same for models whose name holds the key; the longest key that fits counts.",
+        description="The same for models whose name contains the key; the longest matching key counts.",
     )
 
     @cached_property
@@ -72,17 +72,19 @@ class ThermalMarginPolicy(DetectorPolicy):
 class ThrottleSecondsPolicy(DetectorPolicy):
     """Clocks held down, by the driver's own count of seconds."""
 
-    share: Fraction = Field(0.6, description="Of a window, from which on it is a finding (gpud: 6 in 10).")
+    share: Fraction = Field(0.6, description="The share of a window from which on it is a finding (gpud: 6 in 10).")
 
 
 class RetiredPagesPolicy(DetectorPolicy):
     """Pages of memory that were taken out of use, on boards from before Ampere."""
 
-    pages_max: Number = Field(63, description="From so many on the board is used up (DCGM).")
+    pages_max: Number = Field(63, description="A board with so many pages is used up (DCGM).")
     double_bit_pages: Number = Field(
-        15, description="More than so many after double-bit errors, and more than one of them in a week: used up."
+        15,
+        description="A board with more than so many pages after double-bit errors, and more than one of them in a "
+        "week, is used up.",
     )
-    window_s: Seconds = Field(7 * DAY_S, description="That week.")
+    window_s: Seconds = Field(7 * DAY_S, description="The length of that week.")
 
 
 class CorrectedErrorsPolicy(DetectorPolicy):
@@ -98,15 +100,15 @@ class CorrectedRemapPolicy(DetectorPolicy):
     """Rows of memory that were replaced by spare ones after correctable errors."""
 
     rows_max: Number = Field(
-        10, description="Past so many in a board's life, or within `window_s`, a rise is a finding (SuperBench)."
+        10, description="A rise past so many in a board's life, or within `window_s`, is a finding (SuperBench)."
     )
-    window_s: Seconds = Field(7 * DAY_S, description="Within it more than `rows_max` keep new jobs away.")
+    window_s: Seconds = Field(7 * DAY_S, description="More than `rows_max` within it keep new jobs away.")
 
 
 class PowerLimitPolicy(DetectorPolicy):
     """A power limit under the board's own."""
 
-    least_fraction: Fraction = Field(0.99, description="Of the default limit, under which it is a finding.")
+    least_fraction: Fraction = Field(0.99, description="The fraction of the default limit under which it is a finding.")
 
 
 class PcieReplayPolicy(DetectorPolicy):
@@ -116,7 +118,7 @@ class PcieReplayPolicy(DetectorPolicy):
         default=(0.15, 0.3, 0.48, 0.96, 1.92, 3.84),
         min_length=1,
         strict=False,
-        description="Of generation 1, 2, 3 and so on; the last counts for later ones.",
+        description="The numbers of generation 1, 2, 3 and so on; the last counts for later ones.",
     )
 
 
@@ -129,7 +131,7 @@ class PcieErrorPolicy(DetectorPolicy):
 class NvlinkCrcPolicy(DetectorPolicy):
     """Flit CRC errors of NVLinks."""
 
-    errors_per_s: Positive = Field(100.0, description="From so many a second on (DCGM).")
+    errors_per_s: Positive = Field(100.0, description="So many a second or more are a finding (DCGM).")
 
 
 class NvlinkCountPolicy(DetectorPolicy):
@@ -161,7 +163,9 @@ class NvlinkCountPolicy(DetectorPolicy):
         },
         description="GB/s of one link, raw and in one direction.",
     )
-    usable_fraction: Fraction = Field(0.94, description="Of `gb_per_s_of`; slower is a finding (NVSentinel).")
+    usable_fraction: Fraction = Field(
+        0.94, description="The fraction of `gb_per_s_of`; a slower link is a finding (NVSentinel)."
+    )
 
 
 class NvlinkWindowPolicy(DetectorPolicy):
@@ -173,39 +177,41 @@ class NvlinkWindowPolicy(DetectorPolicy):
 
 
 class IdleBusyPolicy(DetectorPolicy):
-    """A GPU that computes while no program is on it. Numbers of ours."""
+    """A GPU that computes while no program is on it. The numbers are our own."""
 
     sm_percent: Percent = Field(
         50.0, description="More of its SMs busy over a window in which no sample saw a program are a finding (GPM)."
     )
     utilisation_percent: Percent = Field(
-        90.0, description="The same of the least utilisation that any sample of the window told, of a GPU without GPM."
+        90.0, description="The same for the least utilisation in any sample of the window, for a GPU without GPM."
     )
 
 
 class RepeatPolicy(DetectorPolicy):
-    """A rule over evidence that is there: the same once more."""
+    """A rule over existing evidence: the same fault occurs again."""
 
-    times: Annotated[int, Field(ge=2, le=1000)] = Field(description="So often, the new one counted.")
-    window_s: Seconds = Field(description="Within so long.")
+    times: Annotated[int, Field(ge=2, le=1000)] = Field(description="So many occurrences, with the new one.")
+    window_s: Seconds = Field(description="The time within which they occur.")
 
 
 class LinkBitPolicy(RepeatPolicy):
     """Bits of an XID 74 that come again on one link. ``times`` is of an ECC or parity error (NVIDIA: more than two)."""
 
     others_times: Annotated[int, Field(ge=2, le=1000)] = Field(
-        2, description="The same for bits of which NVIDIA says no number: once more is again (NVSentinel: 2 in 24 h)."
+        2,
+        description="The same for bits for which NVIDIA gives no number: a second occurrence counts (NVSentinel: 2 "
+        "in 24 h).",
     )
 
 
 class AlonePolicy(DetectorPolicy):
-    """XID 45 without another XID near it, after which NVIDIA asks for the fabric manager to be started anew."""
+    """XID 45 without another XID near it, after which NVIDIA asks for a restart of the fabric manager."""
 
-    window_s: Seconds = Field(5.0, description="Alone is what no other XID of its GPU lies so near to.")
+    window_s: Seconds = Field(5.0, description="An XID is alone if no other XID of its GPU is so near to it.")
 
 
 class BurstPolicy(RepeatPolicy):
-    """Faults again and again, told by burst: what comes close together is one."""
+    """Repeated faults, counted by burst: faults close together are one."""
 
     gap_s: Seconds = Field(
         180.0,

@@ -68,18 +68,16 @@ class RepairPolicy(StrictModel):
     starts_by_rule: tuple[Annotated[RepairVerb, Field(strict=False)], ...] = Field(
         default=(),
         strict=False,
-        description="What a rule may order of a host's agent by itself, where it is the remedy that is due: any of "
-        + ", ".join(RepairVerb)
-        + ". Empty: nothing, a person starts every repair. Only what is QUARANTINED and free, within `attempts_max` "
-        "and the caps below, where the host's own `repair_verbs` allow it, no scope of the breaker is open that counts "
-        "the GPU, and no person holds it back; what it may not order opens an incident.",
+        description="The repairs that a rule may order of a host's agent by itself, where they are the due remedy: "
+        "any of gpu_reset, driver_reload, reboot, diagnosis. Empty: none, a person starts every repair. "
+        "A rule orders a repair only for a GPU that is QUARANTINED and free, within `attempts_max` and "
+        "the caps below, if the host's own `repair_verbs` allow it, no open scope of the breaker counts "
+        "the GPU, and no person holds it back. Otherwise an incident opens.",
     )
     by_rule_fleet_max: Number = Field(
-        8, description="Repairs by agents that may be open in the fleet at once for a rule to start one more."
+        8, description="A rule starts no repair while so many repairs by agents are open in the fleet."
     )
-    by_rule_rack_max: Number = Field(
-        1, description="The same in one rack; hosts of which no rack is known are in none."
-    )
+    by_rule_rack_max: Number = Field(1, description="The same in one rack; hosts of unknown rack are in none.")
 
     def limit_s(self, action: RepairAction | None) -> float:
         """Return how long a repair by ``action`` may take, in seconds; None: the action is not known."""
@@ -95,16 +93,16 @@ class BreakerPolicy(StrictModel):
     """
 
     window_s: Seconds = Field(600.0, description="How long a quarantine counts, whether or not the GPU is back.")
-    fleet_window_share: Fraction = Field(0.05, description="Of the fleet's GPUs, within `window_s`.")
+    fleet_window_share: Fraction = Field(0.05, description="The share of the fleet's GPUs within `window_s`.")
     fleet_window_floor: Number = Field(1, description="GPUs of the fleet within `window_s` that are always allowed.")
-    fleet_share: Fraction = Field(0.20, description="Of the fleet's GPUs.")
+    fleet_share: Fraction = Field(0.20, description="The share of the fleet's GPUs.")
     fleet_floor: Number = Field(2, description="GPUs of the fleet that are always allowed.")
-    rack_share: Fraction = Field(0.25, description="Of a rack's GPUs.")
+    rack_share: Fraction = Field(0.25, description="The share of a rack's GPUs.")
     rack_floor: Number = Field(1, description="GPUs of a rack that are always allowed.")
-    cohort_share: Fraction = Field(0.10, description="Of a cohort's GPUs.")
+    cohort_share: Fraction = Field(0.10, description="The share of a cohort's GPUs.")
     cohort_floor: Number = Field(1, description="GPUs of a cohort that are always allowed.")
-    tenant_share: Fraction = Field(0.10, description="Of the GPUs that a tenant holds.")
-    tenant_floor: Number = Field(1, description="GPUs that a tenant holds that are always allowed.")
+    tenant_share: Fraction = Field(0.10, description="The share of a tenant's GPUs.")
+    tenant_floor: Number = Field(1, description="GPUs of a tenant that are always allowed.")
 
     @model_validator(mode="after")
     def _caps_agree(self, info: ValidationInfo) -> Self:
@@ -156,8 +154,9 @@ class BurnInPolicy(StrictModel):
     asked_by: tuple[Name, ...] = Field(
         default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats", "ecc_history"),
         strict=False,
-        description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
-        "repetitions after which NVIDIA asks for a diagnosis, and memory errors of a life that nobody has seen.",
+        description="Detectors whose findings order a burn-in of a GPU that works, one for each finding, when it is "
+        "free: repetitions after which NVIDIA asks for a diagnosis, and lifetime memory errors that no "
+        "agent observed.",
     )
     needed_after: tuple[Name, ...] = Field(
         default=(
@@ -176,10 +175,10 @@ class BurnInPolicy(StrictModel):
             "peers",
         ),
         strict=False,
-        description="Detectors whose findings show under load alone. A GPU that is SUSPECT by one of severity DEGRADED "
-        "or worse is burnt in as soon as it is free, and is what it was before once such a burn-in, begun after the "
-        "newest of them, has passed: time alone does not bring it back. Where the burn-in is ABANDONED time counts "
-        "again.",
+        description="Detectors whose findings show only under load. A GPU that is SUSPECT by one of severity "
+        "DEGRADED or worse gets a burn-in as soon as it is free. It returns to its standing before once "
+        "such a burn-in, begun after the newest of them, has passed: time alone does not bring it back. "
+        "If the burn-in is ABANDONED, time counts again.",
     )
     needed_after_xids: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] = Field(
         default=(94, *range(144, 151)),
@@ -188,7 +187,7 @@ class BurnInPolicy(StrictModel):
         "errors of Blackwell.",
     )
     asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
-        20.0, description="How often all agents together ask for orders; each at least once a minute."
+        20.0, description="How often all agents together ask for orders; each asks at least once a minute."
     )
 
 
@@ -199,15 +198,16 @@ class CohortPolicy(StrictModel):
         default=("model", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "vbios_version"),
         min_length=1,
         strict=False,
-        description="What must be equal: model, memory_bytes, compute_capability, driver_version, cuda_version, "
-        "vbios_version, gsp_firmware_version, inforom_version, board_part_number, power_limit_w, ecc_enabled, "
-        "persistence_enabled, application_clock_mhz, pcie_max_generation, pcie_max_width, nvlink_links, "
-        "nvlink_mb_per_s, kernel_release, nic_firmware, nic_driver, network or fabric_clique. One that an "
-        "agent does not tell is presumed to be that of all others of the model, and unknown where those differ. "
-        "Another list moves GPUs to other cohorts. A tier may ask for less: `tiers.NAME.homogeneity`.",
+        description="The attributes that must be equal: model, memory_bytes, compute_capability, driver_version, "
+        "cuda_version, vbios_version, gsp_firmware_version, inforom_version, board_part_number, "
+        "power_limit_w, ecc_enabled, persistence_enabled, application_clock_mhz, pcie_max_generation, "
+        "pcie_max_width, nvlink_links, nvlink_mb_per_s, kernel_release, nic_firmware, nic_driver, "
+        "network or fabric_clique. An attribute that an agent does not report is presumed to be that of "
+        "all others of the model, and unknown where those differ. Another list moves GPUs to other "
+        "cohorts. A tier may name fewer: `tiers.NAME.homogeneity`.",
     )
     tolerance: Fraction = Field(
-        0.05, description="A figure of a burn-in that lies further from its cohort's median marks an outlier."
+        0.05, description="A figure of a burn-in that is further from its cohort's median marks an outlier."
     )
 
     @model_validator(mode="after")

@@ -14,4 +14,4 @@ Days = Annotated[int, Field(ge=1, le=3650)]
 
 DAY_S: Final = 86_400.0
 STATES_TOLD_S: Final = 3_600.0
-"""Seconds after which agents tell a state again that did not change."""
+"""Seconds after which agents report an unchanged state again."""

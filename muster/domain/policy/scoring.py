@@ -18,9 +18,9 @@ _NAMES: Final[tuple[SeverityName, ...]] = ("info", "warning", "degraded", "conde
 class WeightPolicy(StrictModel):
     """The points that evidence of one severity takes off the score."""
 
-    points: Points = Field(description="What it takes off a score of 100 when it was just seen.")
+    points: Points = Field(description="The points that new evidence takes off a score of 100.")
     half_life_s: Seconds = Field(description="After each such time it takes off half as much.")
-    counts_for_s: Seconds = Field(description="After that it takes off nothing.")
+    counts_for_s: Seconds = Field(description="After so long it takes off nothing.")
 
 
 class EvidencePolicy(StrictModel):
@@ -28,8 +28,8 @@ class EvidencePolicy(StrictModel):
 
     coalescing_s: Seconds = Field(
         5.0,
-        description="Within it the same fault told by NVML, kernel log and DCGM is one evidence with several sources "
-        "(the window of the Delta study of GPU errors).",
+        description="Within it the same fault reported by NVML, kernel log and DCGM is one evidence with several "
+        "sources (the window of the Delta study of GPU errors).",
     )
     counter_window_s: Seconds = Field(
         30.0,
@@ -38,18 +38,20 @@ class EvidencePolicy(StrictModel):
     )
     dcgm_window_s: Seconds = Field(
         90.0,
-        description="The same window where DCGM alone tells one of the two: an exporter reads each half a minute, and "
-        "tells an XID after NVML and the kernel log.",
+        description="The same window where only DCGM reports one of the two: an exporter reads each half a minute, "
+        "and reports an XID after NVML and the kernel log.",
     )
     restate_s: Seconds = Field(
-        600.0, description="A fault that stands is stated again that often, so that it does not decay while it lasts."
+        600.0,
+        description="A fault that lasts is stated again at this interval, so that it does not decay while it lasts.",
     )
     standing_window_s: Seconds = Field(
-        1500.0, description="Statements of a standing fault within it are one evidence. More than `restate_s`."
+        1500.0, description="Statements of a lasting fault within it are one evidence. It exceeds `restate_s`."
     )
     state_window_s: Seconds = Field(
         9000.0,
-        description="Statements of one state within it are one evidence: hosts tell it when it changes and each hour.",
+        description="Statements of one state within it are one evidence: hosts report a state when it changes and "
+        "each hour.",
     )
     standing_detectors: tuple[Name, ...] = Field(
         default=(
@@ -64,7 +66,8 @@ class EvidencePolicy(StrictModel):
             "peers",
         ),
         strict=False,
-        description="Detectors whose faults last until they are mended; a repair is not done while one still stands.",
+        description="Detectors whose faults last until they are repaired; a repair is not done while one of them is "
+        "active.",
     )
     counter_detectors: tuple[Name, ...] = Field(
         default=("ecc_uncorrected", "row_remap_rise"),
@@ -73,21 +76,21 @@ class EvidencePolicy(StrictModel):
     )
     stale_action_s: Seconds = Field(
         600.0,
-        description="A finding that came to light so late is kept and shown but moves nothing, unless it condemns by "
-        "our own measurement (I26).",
+        description="A finding that arrives so late is kept and shown but moves nothing, unless it condemns by our "
+        "own measurement (I26).",
     )
 
     @model_validator(mode="after")
     def _standing_faults_stay_one(self) -> Self:
         """`coalescing_s` ≤ `restate_s` < `standing_window_s`, `coalescing_s` ≤ `counter_window_s`, and
-        `state_window_s` > 3600, as often as agents tell a state.
+        `state_window_s` > 3600, the interval at which agents report a state.
         """
         if self.state_window_s <= STATES_TOLD_S:
-            raise ValueError(f"state_window_s must exceed {STATES_TOLD_S:g}: agents tell a state each hour")
+            raise ValueError(f"state_window_s must exceed {STATES_TOLD_S:g}: agents report a state each hour")
         if not self.coalescing_s <= self.restate_s < self.standing_window_s:
             raise ValueError("coalescing_s <= restate_s < standing_window_s must hold, or a standing fault is many")
         if self.counter_window_s < self.coalescing_s:
-            raise ValueError("counter_window_s must not be less than coalescing_s, or one fault is told twice")
+            raise ValueError("counter_window_s must not be less than coalescing_s, or one fault is reported twice")
         return self
 
 
@@ -106,7 +109,7 @@ class ScorePolicy(StrictModel):
     )
     degraded: WeightPolicy = Field(
         WeightPolicy(points=35.0, half_life_s=0.5 * DAY_S, counts_for_s=7 * DAY_S),
-        description="Evidence of severity DEGRADED; what is reported weighs no more than this.",
+        description="Evidence of severity DEGRADED; reported evidence weighs no more than this.",
     )
     condemning: WeightPolicy = Field(
         WeightPolicy(points=100.0, half_life_s=28 * DAY_S, counts_for_s=365 * DAY_S),
@@ -117,17 +120,19 @@ class ScorePolicy(StrictModel):
     )
     lower_line: Points = Field(70.0, description="Points of 100. Under it a GPU is SUSPECT.")
     raise_line: Points = Field(
-        85.0, description="Points of 100. At it or above, for `raise_dwell_s`, a SUSPECT GPU is what it was before."
+        85.0,
+        description="Points of 100. At it or above, for `raise_dwell_s`, a SUSPECT GPU returns to its standing before.",
     )
     reported_points_max: Points = Field(
-        60.0, description="What all reported evidence of one GPU takes off at most, so that it never quarantines."
+        60.0,
+        description="The most points that all reported evidence of one GPU takes off, so that it never quarantines.",
     )
 
     weights_of: dict[Name, dict[SeverityName, WeightPolicy]] = Field(
         {},
-        description="In place of the weight of a severity, for what one detector finds: detector, then severity "
-        "(`info`, `warning`, `degraded`, `condemning`), then all three numbers. It holds for evidence that is there "
-        "too, but for how long that counts, which is written down with it.",
+        description="Weights for one detector's findings, in place of a severity's: detector, then severity (`info`, "
+        "`warning`, `degraded`, `condemning`), then all three numbers. They apply to existing evidence "
+        "too, except for how long it counts, which is stored with it.",
     )
 
     def weight(self, severity: Severity, detector: str = "") -> WeightPolicy:
@@ -157,7 +162,7 @@ class StandingPolicy(StrictModel):
     """The duration of standings, and the damping of transitions by rules."""
 
     probation_s: Seconds = Field(
-        28 * DAY_S, description="From a passed burn-in, or the last finding of WARNING or worse, to HEALTHY."
+        28 * DAY_S, description="The time from a passed burn-in, or the last finding of WARNING or worse, to HEALTHY."
     )
     reclaimable_only_s: Seconds = Field(
         3 * DAY_S, description="The first part of a probation, in which only reclaimable tiers may have the GPU."
@@ -186,7 +191,7 @@ class ClockEventPolicy(StrictModel):
 
     window_samples: Annotated[int, Field(ge=1, le=60)] = Field(10, description="How many of the last samples count.")
     harmful_samples: Annotated[int, Field(ge=1, le=60)] = Field(
-        6, description="In so many of them the same harmful reason must have been set."
+        6, description="The same harmful reason must have been set in so many of them."
     )
 
     @model_validator(mode="after")
@@ -202,7 +207,7 @@ class RowRemapPolicy(StrictModel):
 
     uncorrected_rows_max: Number = Field(
         512,
-        description="From so many rows replaced after uncorrectable errors on, the board is used up (DCGM's limit).",
+        description="A board with so many rows replaced after uncorrectable errors is used up (DCGM's limit).",
     )
 
 
@@ -219,14 +224,15 @@ class PeerPolicy(DetectorPolicy):
         6, description="So many GPUs of a gang must be under like load before they are compared."
     )
     utilisation_min_percent: Annotated[float, Field(ge=1, le=100, strict=False)] = Field(
-        50.0, description="Gangs whose median utilisation is lower are at rest, and not compared."
+        50.0, description="Gangs whose median utilisation is lower are idle, and not compared."
     )
     utilisation_band_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
-        10.0, description="Under like load is who lies within that many points of the gang's median utilisation."
+        10.0, description="A GPU is under like load if it is within so many points of the gang's median utilisation."
     )
     z_min: Annotated[float, Field(ge=3, le=100, strict=False)] = Field(
         5.0,
-        description="From that modified z-score on a GPU is apart; 3.5 is the authors' own for one look at one sample.",
+        description="A GPU with this modified z-score or more is apart; 3.5 is the authors' own number for one test "
+        "of one sample.",
     )
     power_floor_w: Annotated[float, Field(gt=0, le=1000, strict=False)] = Field(
         14.0, description="W, 2 % of 700 W: the least MAD of power."
@@ -244,7 +250,7 @@ class PeerPolicy(DetectorPolicy):
         10, description="How many of the last rounds count; there is one a minute."
     )
     apart_rounds: Annotated[int, Field(ge=1, le=60)] = Field(
-        8, description="In so many of them a GPU must have been apart in the same metric before it is a finding."
+        8, description="A GPU must have been apart in the same metric in so many of them before it is a finding."
     )
 
     @model_validator(mode="after")
