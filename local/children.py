@@ -80,6 +80,6 @@ def _exit_words(status: int | None) -> str:
 
 
 def child_environment(**values: str | int | Path) -> dict[str, str]:
-    """Return a child's settings as ``MUSTER_`` variables, without those that this process inherited."""
+    """Return a child's settings as ``MUSTER_`` variables, without inherited ones."""
     settings = {f"MUSTER_{name.upper()}": str(value) for name, value in values.items()}
     return {"PYTHONUNBUFFERED": "1", "PATH": os.environ.get("PATH", os.defpath), **settings}

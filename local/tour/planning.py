@@ -54,7 +54,7 @@ def require_as_planned(world: World, plan: Document, attempt: Document) -> None:
     planned, placed = gpus_of(plan["hosts"]), gpus_of(attempt["hosts"])
     num_gpus = sum(len(gpus) for gpus in placed)
     world.require(
-        "it is placed where its plan said before it was submitted",
+        "it is placed on the GPUs of the plan from before its submission",
         f"planned: {plan['outcome']}, on {names_of(plan['hosts'])}; placed: "
         + (f"the same {num_gpus} GPUs" if planned == placed else f"other GPUs, on {names_of(attempt['hosts'])}"),
         "scheduler",

@@ -81,7 +81,7 @@ def test_a_drain_that_the_driver_asks_for_is_no_quarantine_whichever_arrives_fir
         assert standing_after(*order) is Standing.SUSPECT
         (told,) = (each for each in noted(*order) if each.fault_key == "xid:119")
         assert told.severity is Severity.CONDEMNING
-        assert "the driver's own word decides" in (why_weightless(told) or "")
+        assert "the driver's request has precedence" in (why_weightless(told) or "")
 
 
 def test_it_is_told_whose_word_it_was() -> None:

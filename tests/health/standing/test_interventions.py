@@ -139,7 +139,7 @@ def test_a_rule_starts_no_fourth_repair_but_a_person_may() -> None:
     ("ask", "words"),
     [
         (lambda: retire(case(Standing.HEALTHY), person="operator:ann", reason=" ", now_ms=NOW_MS), "needs a reason"),
-        (lambda: retire(case(Standing.HEALTHY), person="", reason="old", now_ms=NOW_MS), "who asked"),
+        (lambda: retire(case(Standing.HEALTHY), person="", reason="old", now_ms=NOW_MS), "the name of the person"),
         (lambda: reinstate(case(Standing.HEALTHY), person="ann", reason="x", now_ms=NOW_MS), "only a RETIRED GPU"),
         (lambda: finish_repair(case(Standing.HEALTHY), actor="ann", now_ms=NOW_MS), "not in REPAIR"),
         (lambda: fail_repair(case(Standing.QUARANTINED), actor="ann", now_ms=NOW_MS), "not in REPAIR"),
