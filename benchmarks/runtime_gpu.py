@@ -34,7 +34,7 @@ _GIB: Final = 1 << 30
 _LARGE: Final = Shape(layers=24, heads=16, head_dim=128, context=2048)
 _SMALL: Final = Shape(layers=12, heads=8, head_dim=128, context=1024)
 SAVES: Final = Plan(_SMALL, samples=8, steps=0, rounds=0, num_saves=3)
-"""Checkpoints of 1.8 GB: those of the large model take minutes on the disk of a virtual machine, and a stall over
+"""Checkpoints of 1.8 GB: the large model's take minutes on the disk of a virtual machine, and a stall over
 ``torch.save`` is a ratio that does not depend on the size."""
 
 

@@ -1,10 +1,10 @@
-"""Builds the wheel ``muster-train``: the runtime inside tenants' jobs, and nothing else of ours.
+"""Build of the wheel ``muster-train``: the runtime inside tenants' jobs, and nothing else.
 
     python -m tools.build_train_wheel dist
 
-A tenant's image takes it beside any torch. ``muster`` is a namespace in it, without a file of its own, and it holds
-nothing but ``muster/train``; so it does not belong into an environment that has all of Muster. The same sources give
-the same bytes. A wheel is a zip with three small files of metadata, so no build tool is needed.
+A tenant's image takes it together with any torch. ``muster`` is a namespace in it, without a file of its own, and it
+holds nothing but ``muster/train``; so it does not belong into an environment that has all of Muster. The same sources
+give the same bytes. A wheel is a zip with three small files of metadata, so no build tool is needed.
 """
 
 import base64

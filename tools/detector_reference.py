@@ -21,29 +21,29 @@ HEAD: Final = """\
 # Detectors
 
 A detector is a rule from what agents report to a finding. Its numbers are in the policy under `health.detectors`, by
-its name. So is its mode: `on`; `shadow`, whose findings are kept, shown as such, and weigh nothing; `off`.
+its name. So is its mode: `on`; `shadow`, whose findings are stored, shown as such, and have no weight; `off`.
 
 | severity | effect |
 |---|---|
 | *condemning* | quarantines the GPU |
 | *degraded* | keeps new jobs away; running work may end |
 | *warning* | lowers the score |
-| *info* | is kept and weighs nothing |
+| *info* | is stored and has no weight |
 
 Findings about a node (its ports, its fabric, its host) never quarantine a GPU. *Degraded* ones keep new work off the
 whole node (`health.node_hold`) until they are over, or until a person releases that cordon.
 
-These findings are shown and weigh nothing, or not yet:
+These findings are shown and have no weight, or not yet:
 
 - links that train and fabrics that register after a boot (`health.warm_up`);
 - an NVLink's XID from NVML without the kernel log's words;
-- what a node reports of itself while it is drained for work on it;
+- reports of a node about itself while it is drained for work on it;
 - findings of a rule in shadow.
 
 Each rule of the field that these come from, with its number and its test: [field-rules.md](../field-rules.md).
 
-The maxima of `temperature` are those that a GPU reported of itself in the last three hours (NVML's thresholds GPU_MAX
-and MEM_MAX), effective at the latest a minute after the report. The policy's numbers are for a GPU that reports none.
+The maxima of `temperature` are the GPU's own reports of the last three hours (NVML's thresholds GPU_MAX and MEM_MAX),
+effective at the latest a minute after the report. The policy's numbers are for a GPU that reports none.
 A GPU's own maximum below the policy's strictest number for any model counts as that number.
 """
 SECTIONS: Final = {
@@ -61,7 +61,7 @@ def written() -> str:
 
 
 def _section(tells: Nature, words: str) -> Iterator[str]:
-    yield f"\n## {words}\n\n| detector | version | finds | by whose word | at worst | reads | in the policy |\n"
+    yield f"\n## {words}\n\n| detector | version | finds | source | at worst | reads | in the policy |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for rule in RULES:
         if rule.tells is tells:

@@ -36,7 +36,7 @@ def breaking_changes(old: Document, new: Document) -> list[Break]:
         name = f"{method.upper()} {path}"
         successor = new["paths"].get(path, {}).get(method)
         if successor is None:
-            found[Break(name, "", "is gone")] = None
+            found[Break(name, "", "was removed")] = None
             continue
         for what, words in _of_operation(_Pair(old, new), operation, successor):
             found[Break(name, what, words)] = None
@@ -127,7 +127,7 @@ def _of_answer(pair: _Pair, before: Schema, after: Schema, at: str, depth: int =
         for name, schema in _fields(pair.old, before).items():
             inner = f"{at}/`{name}`"
             if name not in _fields(pair.new, after):
-                yield inner, "is gone"
+                yield inner, "was removed"
                 continue
             if name in _required(pair.old, before) and name not in _required(pair.new, after):
                 yield inner, "may be missing now"
@@ -154,7 +154,7 @@ def _of_input(pair: _Pair, before: Schema, after: Schema, at: str, depth: int = 
 
 
 def _of_kinds(promised: set[str], given: set[str], at: str, *, is_answer: bool) -> Iterator[tuple[str, str]]:
-    """Yield a break if ``given`` is not within ``promised``; without ``promised``, any type is allowed."""
+    """Yield a break if ``given`` exceeds the types of the old document; without any there, every type is allowed."""
     if promised and (beyond := given - promised):
         kinds = ", ".join(sorted(beyond))
         yield at, f"may be {kinds} now" if is_answer else f"may no longer be {kinds}"

@@ -33,17 +33,17 @@ def main() -> int:
     except (OSError, ValueError):
         return _refuse("no test was noted as failed; something else ended the run")
     if not 0 < len(failed) <= MAX_FAILED:
-        return _refuse(f"{len(failed)} tests failed, no more than {MAX_FAILED} are tried once more")
+        return _refuse(f"{len(failed)} tests failed, no more than {MAX_FAILED} are tried again")
     recorded = read_record(RECORD)
     ended = subprocess.run([sys.executable, "-m", "pytest", *failed], check=False)
     if ended.returncode != 0:
         return ended.returncode
     again = [test for test in failed if test in recorded]
     _record([test for test in failed if test not in recorded])
-    sys.stderr.write("\n".join(["FAILED BESIDE OTHERS, HELD ALONE (each has a race to remove):", *failed, ""]))
+    sys.stderr.write("\n".join(["FAILED WITH OTHERS, PASSED ALONE (each has a race to remove):", *failed, ""]))
     if again:
         return _refuse(
-            f"{RECORD} has these tests already, so they failed beside others for the second time; remove the race and"
+            f"{RECORD} has these tests already, so they failed with others for the second time; remove the race and"
             f" the line: {', '.join(f'{test} (since {recorded[test]})' for test in again)}"
         )
     sys.stderr.write(f"Commit the new lines of {RECORD}: the next such failure of these tests fails the run.\n")

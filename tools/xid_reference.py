@@ -31,25 +31,25 @@ An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95
 NVML reports an error without its words. For an NVLink's error the judge waits ten seconds for the words of the
 log, which decide if they come. Otherwise, if both sources report one error, the more severe stands.
 
-The driver's word raises the severity by itself: what it asks for is a fault that stands. It lowers it only by a
+The driver's action raises the severity by itself: the fault that it names counts. It lowers the severity only by a
 drain, for an XID whose row asks for a reset or reboot. If NVML or an XID 154 first asks for the drain with the XID or
-within seconds after it, the XID is kept, weighs nothing, and names the source that decided.
+within seconds after it, the XID is stored, has no weight, and names the source that decided.
 
 A drain never lowers an XID that may have made data wrong, that a reading shows too, or that is a link's. "None" never
-lowers one, since a driver says it that has not noticed the error; nor does a word that the driver had said before. A
-GPU that was quarantined before the word came stays so until it has proved itself.
+lowers one, since a driver that has not noticed the error reports it; nor does an action that the driver reported
+before. A GPU that was quarantined before the action arrived stays quarantined until it has proved itself.
 
 An unknown code is watched and shown. It never resets or reboots anything.
 
 ## Severities
 
 *Condemning* quarantines the GPU. *Degraded* keeps new jobs away, and running work may end. *Warning* lowers the
-score. *Info* is kept and weighs nothing, since a program can cause it by itself.
+score. *Info* is stored and has no weight, since a program can cause it by itself.
 """
 OUT: Final = "out"
-BY_NVIDIA: Final = "NVIDIA's own class; by itself it says nothing against the GPU"
-BY_US: Final = "it does not pass by itself: hands, or at least a reset, are wanted"
-WATCHED: Final = "its rate, or what follows it, decides; by itself it takes nothing out"
+BY_NVIDIA: Final = "NVIDIA's own class; by itself it is no evidence against the GPU"
+BY_US: Final = "it does not pass by itself: it needs a repair, or at least a reset"
+WATCHED: Final = "its rate, or the events after it, decide; by itself it takes nothing out"
 BY_NVIDIA_OUT: Final = "NVIDIA's own class: it takes more than a new start of the program"
 
 
@@ -59,7 +59,7 @@ def written() -> str:
 
 
 def _all_codes() -> Iterator[str]:
-    yield "\n## Every code\n\nThose that the driver's catalogue names no use for are left out: they are watched.\n\n"
+    yield "\n## Every code\n\nCodes without a use in the driver's catalogue are left out: they are watched.\n\n"
     yield "| XID | what it is | class | NVIDIA's | severity | GPUs | an XID 154 comes with it |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for entry in CATALOGUE.values():
@@ -89,10 +89,10 @@ def _differences() -> Iterator[str]:
     others: dict[str, dict[str, Any]] = KNOWLEDGE["others"]
     yield "\n## Where others judge otherwise\n\n"
     yield (
-        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal; behind it stands what the"
-        " tool itself calls it or asks for. A row is here where a tool takes out or warns of what we do not, or leaves"
-        " in service what we take out. Kubernetes' device plugin calls every XID fatal but six: it is"
-        " shown, and brings a row in only where it passes over what we take out."
+        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal; the tool's own word or"
+        " request follows. A row is here if a tool takes out or warns of a GPU that we do not, or leaves in service"
+        " one that we take out. Kubernetes' device plugin calls every XID fatal but six: it is shown, and adds a row"
+        " only if it ignores an XID for which we take the GPU out."
         " Codes without a use are left out: gpud asks for a reboot at some twenty of them.\n\n"
     )
     yield f"| XID | what it is | Muster | {' | '.join(others)} | why ours |\n|---|---|---|{'---|' * len(others)}---|\n"
@@ -110,7 +110,7 @@ def verdict_of(tool: dict[str, Any], code: int) -> str:
 
 
 def in_its_own_words(tool: dict[str, Any], code: int) -> str:
-    """Return the verdict, with the tool's own word or request after it, if it has one."""
+    """Return the verdict, with the tool's term or request after it, if it has one."""
     verdict = verdict_of(tool, code)
     own = next((words for words, codes in tool.get("own", {}).items() if code in codes), None)
     words = [each for each in (tool.get("called", {}).get(verdict), own) if each is not None]

@@ -61,10 +61,10 @@ Edit = Callable[[Document, Document], object]
 """Gets the paths' operations of /v1/jobs and the schemas."""
 
 BREAKS: dict[str, tuple[Edit, list[str]]] = {
-    "an operation that is gone": (lambda jobs, _: jobs.pop("post"), ["POST /v1/jobs: is gone"]),
+    "an operation that was removed": (lambda jobs, _: jobs.pop("post"), ["POST /v1/jobs: was removed"]),
     "a field that is gone from an answer": (
         lambda _, schemas: schemas["Job"]["properties"].pop("loss"),
-        ["GET /v1/jobs: answer/`items`/`loss` is gone", "POST /v1/jobs: answer/`loss` is gone"],
+        ["GET /v1/jobs: answer/`items`/`loss` was removed", "POST /v1/jobs: answer/`loss` was removed"],
     ),
     "a field that may be missing": (
         lambda _, schemas: schemas["Job"]["required"].remove("id"),

@@ -43,7 +43,7 @@ def looked_at_twice(folder: Path, text: str) -> subprocess.CompletedProcess[str]
 def test_a_race_is_named_and_recorded_in_the_repository_and_as_an_artefact(tmp_path: Path) -> None:
     ended = looked_at_twice(tmp_path, RACY)
     assert ended.returncode == 0
-    assert "HELD ALONE" in ended.stderr
+    assert "PASSED ALONE" in ended.stderr
     assert RACE in ended.stderr
     assert list(read_record(tmp_path / RECORD)) == [RACE]
     assert list(read_record(tmp_path / ARTEFACT)) == [RACE]

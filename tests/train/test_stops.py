@@ -65,7 +65,7 @@ def test_a_notice_too_short_for_a_save_ends_without_one(
         assert attempt.ended() == [code, code]
     assert bool(training.generations()) == (notice_s > 0)
     outcomes = supervisor.heard("outcome", exit=f"stopped_{word}")
-    assert sorted(outcome["message"] for outcome in outcomes) == ["another rank was told", "reclaim"]
+    assert sorted(outcome["message"] for outcome in outcomes) == ["another rank was asked to stop", "reclaim"]
 
 
 @pytest.mark.parametrize(("notice", "code"), [("0", 76), ("600", 75), ("", 75)])

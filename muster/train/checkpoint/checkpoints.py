@@ -197,7 +197,7 @@ class Checkpoints:
             why=faults[0].why,
             faults=told(faults),
         )
-        _print(f"{generation.name} was not saved, training goes on: {faults[0].why}")
+        _print(f"{generation.name} was not saved, training continues: {faults[0].why}")
 
     def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
         """Return the faults of a save, the same on all ranks; an empty list if it was committed."""

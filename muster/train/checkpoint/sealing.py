@@ -77,7 +77,7 @@ def opened(content: bytes, key: Key, place: str) -> bytearray:
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415
 
     if len(content) < HEADER_BYTES + TAG_BYTES or not content.startswith(_MAGIC):
-        raise NotOpenedError("it is no encrypted file of ours")
+        raise NotOpenedError("it is no encrypted file of muster.train")
     header, frames = content[:HEADER_BYTES], memoryview(content)[HEADER_BYTES:]
     cipher, prefix = _cipher(key, header, place), header[-_PREFIX_BYTES:]
     whole = FRAME_BYTES + TAG_BYTES

@@ -75,7 +75,7 @@ def _require_no_strangers(shared: Path) -> None:
     found = shared.stat()
     is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in {0, os.getuid()} or is_open:
-        why = "lets others change what lies in it: it should be root's, of mode 1777"
+        why = "lets others change its content: it should be root's, of mode 1777"
         raise OSError(errno.EPERM, why, str(shared))
 
 

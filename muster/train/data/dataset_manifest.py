@@ -266,7 +266,7 @@ def _digest(
                 last = block[-1:]
         after = os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise DatasetError(f"{path} changed while it was read: let whoever writes it end first")
+        raise DatasetError(f"{path} changed while it was read: let its writer end first")
     return sha256.hexdigest(), num_lines + (last != b"\n")
 
 

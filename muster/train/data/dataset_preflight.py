@@ -79,7 +79,7 @@ def fault_of(dataset: dict[str, Any], progress: Progress) -> str | None:
     except DatasetError as fault:
         return str(fault)
     except MemoryError:
-        return f"{source} takes more memory than a look may have: pack the dataset into fewer files"
+        return f"{source} takes more memory than a preflight may have: pack the dataset into fewer files"
     return _in_words(path, found, len(manifest.files)) if found else None
 
 

@@ -49,15 +49,15 @@ def require_rank(environ: Mapping[str, str]) -> None:
     world_size = _number(environ, "WORLD_SIZE") or 1
     if world_size > 1 and not environ.get("RANK"):
         raise ValueError(
-            f"WORLD_SIZE={world_size} and no RANK: who starts several ranks on a host tells each its own, {_HOW}; of "
-            "Open MPI, MPICH and Slurm it is known where they start as many as WORLD_SIZE or LOCAL_WORLD_SIZE says"
+            f"WORLD_SIZE={world_size} and no RANK: a launcher of several ranks on a host must set each rank's, {_HOW}; "
+            "with Open MPI, MPICH and Slurm it is known if they start as many as WORLD_SIZE or LOCAL_WORLD_SIZE says"
         )
     own = _own(environ)
     is_contracts = environ.get("MUSTER_ATTEMPT_ID") and not environ.get("TORCHELASTIC_RUN_ID")
     if own is not None and is_contracts and own[1] > 1 and environ.get("LOCAL_WORLD_SIZE") == "1" and world_size == 1:
         raise ValueError(
-            f"WORLD_SIZE=1, and {own[1]} ranks were started: submit the job with --ranks {own[1]}, so that each can be "
-            "told which it is"
+            f"WORLD_SIZE=1, and {own[1]} ranks were started: submit the job with --ranks {own[1]}, so that each gets "
+            "its rank"
         )
 
 

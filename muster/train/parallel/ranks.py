@@ -96,7 +96,7 @@ class Ranks(Agreement):
     def leave(self) -> None:
         """Leave after the last collective, together, so that no rank removes a group that another still uses.
 
-        The groups end here with their threads, not at exit: if a thread of theirs releases the last reference to a
+        The groups end here with their threads, not at exit: if one of their threads releases the last reference to a
         tensor while the interpreter shuts down, the process aborts ("terminate called without an active exception").
         """
         if self._group is not None:

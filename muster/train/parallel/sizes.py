@@ -31,12 +31,12 @@ class Sizes:
         self._asked = wanted
         self._channel.say("resize", num_nodes=min(max(wanted, -_MOST), _MOST - 1))  # what the wire can carry
         if why := self._why_not(wanted):
-            sys.stderr.write(f"muster: the job does not go on with {wanted} hosts: {why}\n")
+            sys.stderr.write(f"muster: the job does not continue with {wanted} hosts: {why}\n")
             sys.stderr.flush()
 
     def _why_not(self, wanted: int) -> str:
         if self._range is None:
-            return "nobody here changes their number"
+            return "their number does not change here"
         fewest, most = self._range
         if fewest == most:
             return f"it has {most} and no other number (`min_nodes` or `max_nodes` make a job elastic)"

@@ -148,8 +148,8 @@ def _of_batch_norm(model: torch.nn.Module) -> str:
         return ""
     named = ", ".join(found[:_MOST_NAMED]) + (f" and {len(found) - _MOST_NAMED} more" if found[_MOST_NAMED:] else "")
     return (
-        f"BatchNorm ({named}) has statistics of each rank's own samples: on GPUs "
-        "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the start makes them those of all"
+        f"BatchNorm ({named}) has statistics of each rank's own samples: on GPUs call "
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the start, to share them among all ranks"
     )
 
 

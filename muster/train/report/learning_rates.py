@@ -63,8 +63,8 @@ def told_of_tuning(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
     rate = rates.highest
     if batch is None:
         return (
-            f"a learning rate of {tuned.learning_rate:g} is said to be tuned for a batch of {tuned.batch:,} samples, "
-            "and nothing says how many a step takes here: run.report(samples=…) does, or run.sample_indices"
+            f"the batch of a step is not known, and the learning rate of {tuned.learning_rate:g} is tuned for one of "
+            f"{tuned.batch:,} samples: report it by run.report(samples=…), or use run.sample_indices"
         )
     factor = batch / tuned.batch
     linear, root = tuned.learning_rate * factor, tuned.learning_rate * math.sqrt(factor)

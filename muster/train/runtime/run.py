@@ -289,14 +289,14 @@ class Run:
 
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
-        why = self._orders.stop_reason or "another rank was told"
+        why = self._orders.stop_reason or "another rank was asked to stop"
         is_stuck = self._saving is not None and not self._saving.wait(patience_s(deadline_ms))
         known_s = self._checkpoints.longest_save_s if self._checkpoints is not None else 0.0
         needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
         left_s = deadline_ms / 1000 - time.time()
         is_stuck_anywhere, is_late = self._ranks.max([is_stuck, needed_s > left_s])
         if is_stuck_anywhere:
-            self._outcome("stopped_without", f"{why}; a save is still under way", within_s=0.0)
+            self._outcome("stopped_without", f"{why}; a save is still in progress", within_s=0.0)
             leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
         self._settle_save()
         has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))

@@ -90,7 +90,7 @@ def test_a_save_that_never_ends_does_not_keep_a_rank_past_its_deadline(training:
         deadline_s = time.time() + 4
         supervisor.tell({"type": "stop", "reason": "reclaim", "deadline_unix_ms": round(deadline_s * 1000)})
         assert attempt.ended() == [76, 76]
-    assert "a save is still under way" in str(supervisor.heard("outcome", exit="stopped_without"))
+    assert "a save is still in progress" in str(supervisor.heard("outcome", exit="stopped_without"))
     whole = [name for name in training.generations() if "partial" not in name]
     assert whole == []
 

@@ -152,7 +152,7 @@ def test_a_place_that_others_may_change_is_not_used_either(host: Host, source: P
     place = Path(host.environ["MUSTER_SCRATCH_DIR"])
     place.mkdir()
     place.chmod(0o777)
-    assert "lets others change what lies in it" in host.dataset(source).why_in_place
+    assert "lets others change its content" in host.dataset(source).why_in_place
     place.chmod(0o1777)
     assert host.dataset(source).is_staged
 

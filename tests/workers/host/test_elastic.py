@@ -136,7 +136,7 @@ def test_its_program_asks_for_one_host_and_goes_on_with_it(hosts: Hosts, tmp_pat
     assert [view.attempt.num_nodes for view in fleet.attempts(job_id)] == [2, 1]
     assert (fleet.job(job_id).wanted_nodes, fleet.job(job_id).restarts_used) == (1, 0)
     log = first.log(job_id).decode()
-    assert "muster: the job does not go on with 7 hosts: it may have from 1 to 2" in log
+    assert "muster: the job does not continue with 7 hosts: it may have from 1 to 2" in log
     steps = steps_of(first, job_id)
     assert [len(steps[step]) for step in (0, NUM_STEPS - 1)] == [2, 1]
     losses = [sum(rank.loss for rank in steps[step]) / len(steps[step]) for step in range(NUM_STEPS)]

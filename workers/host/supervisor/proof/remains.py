@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def what_is_left(proof: Mapping[str, Any]) -> str:
-    """Return what the proof found, the most telling first; empty if it is clean."""
+    """Return what the proof found, the most important first; empty if it is clean."""
     return "" if proof.get("clean") else "; ".join(_parts(proof)) or "something that its proof does not name"
 
 
