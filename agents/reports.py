@@ -22,7 +22,7 @@ from muster.wire.telemetry import (
 
 _MAX_VALUE: Final = 1e15
 _MAX_ID: Final = 200
-_SOURCES: Final[Mapping[Source, Any]] = {
+_WIRE_SOURCES: Final[Mapping[Source, Any]] = {
     Source.NVML: "nvml",
     Source.KERNEL_LOG: "kernel_log",
     Source.DCGM: "dcgm",
@@ -92,7 +92,7 @@ def event_report(event: ProbeEvent, boot_id: str, *, is_open: bool) -> EventRepo
     return EventReport(
         event_id=_event_id(boot_id, event.origin),
         kind=event.kind.value,
-        source=_SOURCES.get(event.source, "agent"),
+        source=_WIRE_SOURCES.get(event.source, "agent"),
         at_ms=max(0, event.at_ms),
         gpu_uuid=None if event.gpu_uuid is None else _clean(event.gpu_uuid, 128),
         code=event.code if event.code is not None and 0 <= event.code <= 100_000 else None,

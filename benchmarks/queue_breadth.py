@@ -24,7 +24,7 @@ from simulator.traces.generated import LAWS, Law, arrivals_by_day, arrivals_in_b
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.report import STARVED_AFTER_S
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 BIG_GPUS: Final = 64
 DAY_S: Final = 86_400
@@ -211,7 +211,7 @@ def held(trace: Trace | Weeks, big_gpus: int) -> Held:
     jobs = trace.jobs
     estimates = estimates_of(jobs, error=ESTIMATE_ERROR, seed=SEED)
     started = {
-        rule: play(jobs, estimates, RULES[rule], num_nodes=trace.num_nodes, gpus_per_node=GPUS_PER_NODE).started_s
+        rule: play(jobs, estimates, QUEUE_RULES[rule], num_nodes=trace.num_nodes, gpus_per_node=GPUS_PER_NODE).started_s
         for rule in (OURS, *OTHERS)
     }
     waits = {rule: [at - job.submit_s for job, at in zip(jobs, own, strict=True)] for rule, own in started.items()}

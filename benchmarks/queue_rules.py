@@ -18,7 +18,7 @@ from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import Played, estimates_of, play
 from simulator.traces.report import STARVED_AFTER_S
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 TRACES = Path(__file__).parent / "traces"
 PHILLY = "philly_gpu_jobs.csv.gz"
@@ -91,7 +91,7 @@ def _figures(case: Case) -> list[Figure]:
     took_s: dict[str, float] = {}
     for rule in (OURS, *OTHERS):
         started = time.process_time()
-        played[rule] = play(jobs, estimates, RULES[rule], num_nodes=case.num_nodes, gpus_per_node=GPUS_PER_NODE)
+        played[rule] = play(jobs, estimates, QUEUE_RULES[rule], num_nodes=case.num_nodes, gpus_per_node=GPUS_PER_NODE)
         took_s[rule] = time.process_time() - started
     mean = {rule: _mean_wait_s(jobs, result, 1) for rule, result in played.items()}
     big = {rule: _mean_wait_s(jobs, result, case.big_gpus) for rule, result in played.items()}

@@ -47,7 +47,7 @@ from muster.domain.errors import (
 )
 
 PREFIX: Final = "/console"
-_MODULES: Final = (
+_PAGE_MODULES: Final = (
     sign_in,
     live,
     fleet,
@@ -68,7 +68,7 @@ _MODULES: Final = (
     job_changes,
     job_logs,
 )
-_ADVICE: Final[Mapping[type[MusterError], str]] = {
+_ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ForbiddenError: "Sign in as a person whose role has that permission.",
     NotFoundError: "Look for it by its name or id, in the field on top.",
     ValidationFailedError: "Change that and try again.",
@@ -98,7 +98,7 @@ def _routes() -> Sequence[BaseRoute]:
         response_model=None,
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
-    for module in _MODULES:
+    for module in _PAGE_MODULES:
         root.include_router(module.router, prefix=PREFIX, include_in_schema=False)
     return root.routes
 
@@ -135,7 +135,7 @@ def _face(request: Request, error: MusterError) -> Response:
     except MusterError:
         viewer = None
     template = "fault_part.html" if is_fragment(request) else "fault.html"
-    advice = _ADVICE.get(type(error), error.advice) if error.suggestion == error.advice else error.suggestion
+    advice = _ADVICE_OF_PROBLEM.get(type(error), error.advice) if error.suggestion == error.advice else error.suggestion
     request_id = getattr(request.state, "request_id", None)
     return pages_of(request).page(
         request, template, viewer, status=error.status, error=error, advice=advice, request_id=request_id

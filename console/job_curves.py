@@ -14,7 +14,7 @@ from muster.domain.states import TERMINAL_JOB_STATES
 REFRESH_S: Final = 5
 CHECKPOINT_MARKS: Final = 60
 RANK_LINES: Final = 12
-TOLD: Final = (
+REPORTED_CURVES: Final = (
     ("Tokens a second, rank 0", "", "tokens_per_s"),
     ("Gradient norm", "", "grad_norm"),
     ("Memory, rank 0", "MiB", "memory_mib"),
@@ -105,7 +105,7 @@ def _of_pace(paces: Sequence[TrainingStepRecord]) -> list[dict[str, Any]]:
             "marks": [],
         }
     ]
-    for title, unit, name in TOLD:
+    for title, unit, name in REPORTED_CURVES:
         lines = [{"name": title.lower(), "points": _told(paces, name)}]
         charts.append({"title": title, "unit": unit, "x": "step", "lines": lines, "marks": []})
     return charts

@@ -45,7 +45,7 @@ class Asked(BaseModel):
     name: Typed = ""
 
 
-SIZES: Final = frozenset({"nodes", "gpus_per_node", "gpus"})
+SIZE_FIELDS: Final = frozenset({"nodes", "gpus_per_node", "gpus"})
 FOLDED: Final = ("near", "balance", "slices", "layout", "tp_across_nodes", "on_labels", "not_on_labels", "name")
 """Fields in the part that is folded while none of them is filled in."""
 
@@ -98,7 +98,7 @@ def question_of(asked: Mapping[str, str]) -> JobQuestion:
             faults.append(FieldFault(_PLACES[name].pointer, "unreadable", str(fault)))
             return None
 
-    sizes = (*sorted(SIZES), "min_nodes", "max_nodes")
+    sizes = (*sorted(SIZE_FIELDS), "min_nodes", "max_nodes")
     minutes = read("wall_minutes", _number)
     document = {
         "name": asked["name"],

@@ -15,10 +15,10 @@ from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.ids import GpuUuid
 from muster.domain.job.alignment_words import alignment_words
 from muster.domain.job.plan_words import OUTCOMES, Mood, reason_words
-from muster.domain.job.wait_reasons import FILTERS, WaitReason
+from muster.domain.job.wait_reasons import SOLVER_REASONS, WaitReason
 from muster.domain.states import PlanOutcome
 
-_FIELDS: Final[Mapping[str, str]] = {
+_FORM_FIELDS: Final[Mapping[str, str]] = {
     "node_labels.without": "without what it asks of the label {}",
     "tier": "in the tier {}",
     "quota.ceiling_gpus": "with a quota of {} GPUs in its tier, which an operator sets",
@@ -99,14 +99,14 @@ def _rows(plan: JobPlan) -> Sequence[Row]:
     if plan.verdict is None:
         return ()
     reasons = plan.verdict.reasons
-    out = sum(reason.num_gpus or 0 for reason in reasons if reason.token in FILTERS) or 1
+    out = sum(reason.num_gpus or 0 for reason in reasons if reason.token in SOLVER_REASONS) or 1
     return [
         Row(
             token=reason.token.value,
             text=reason_words(reason.token, plan.mood),
             num_gpus=reason.num_gpus,
             num_hosts=reason.num_hosts,
-            share=(reason.num_gpus or 0) / out if reason.token in FILTERS else None,
+            share=(reason.num_gpus or 0) / out if reason.token in SOLVER_REASONS else None,
             is_binding=reason.token is plan.verdict.binding,
         )
         for reason in reasons
@@ -120,7 +120,7 @@ def change_words(field: str, value: float | str) -> str:
         return f"on {plural(int(value), 'host')}"
     if field == "topology.required":
         return "anywhere in the fleet" if value == FLEET_LEVEL else f"anywhere in one {value}"
-    return _FIELDS[field].format(value)
+    return _FORM_FIELDS[field].format(value)
 
 
 def token_words(token: WaitReason | None) -> str:

@@ -71,7 +71,7 @@ class Pages:
         self._environment.globals.update(
             asset=files.url, has_asset=files.has, icon=icons.icon, version=__version__, HTMX=HTMX, CHARTS=CHARTS
         )
-        self._environment.filters.update(words.FILTERS)
+        self._environment.filters.update(words.TEMPLATE_FILTERS)
 
     def page(
         self,

@@ -160,7 +160,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "persistence_enabled": "Persistence mode",
     "vbios_version": "VBIOS",
 }
-_UNITS: Final[Mapping[str, str]] = {"_gb_per_s": "GB/s", "_tflops": "TFLOP/s"}
+_RATE_UNITS: Final[Mapping[str, str]] = {"_gb_per_s": "GB/s", "_tflops": "TFLOP/s"}
 
 
 def short(identifier: str | None) -> Markup:
@@ -178,7 +178,7 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
 
 def measure(name: str) -> str:
     """Return the name of a burn-in's measure, with its unit as it is written elsewhere."""
-    for ending, unit in _UNITS.items():
+    for ending, unit in _RATE_UNITS.items():
         if name.endswith(ending):
             return f"{name.removesuffix(ending).replace('_', ' ')}, {unit}"
     return name.replace("_", " ")
@@ -216,7 +216,7 @@ def in_ms(at_ms: int) -> str:
     return ago(datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
-FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "badge": badge,
     "tone": tone,
     "when": when,

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 WIDTH, NUM_HEADS, NUM_LAYERS, CONTEXT = 64, 4, 2, 48
 SUBJECTS = ("the scheduler", "a rank", "the fleet", "one GPU", "the operator", "a gang", "the supervisor", "a host")
-VERBS = ("waits for", "places", "reports to", "evacuates", "verifies", "resumes", "reclaims", "trusts", "counts")
+CORPUS_VERBS = ("waits for", "places", "reports to", "evacuates", "verifies", "resumes", "reclaims", "trusts", "counts")
 OBJECTS = ("the newest checkpoint", "eight neighbours", "a quiet rack", "its lease", "every byte", "the next step")
 ENDINGS = ("before dawn", "without a word", "under load", "once and only once", "as the policy says", "in rank order")
 
@@ -27,7 +27,7 @@ def corpus(num_sentences: int = 900) -> str:
     """Return about 45 kB of text, always the same."""
     chance = random.Random(7)  # noqa: S311  # a text that must repeat
     sentences = (
-        f"{chance.choice(SUBJECTS)} {chance.choice(VERBS)} {chance.choice(OBJECTS)} {chance.choice(ENDINGS)}."
+        f"{chance.choice(SUBJECTS)} {chance.choice(CORPUS_VERBS)} {chance.choice(OBJECTS)} {chance.choice(ENDINGS)}."
         for _ in range(num_sentences)
     )
     return "\n".join(sentences)

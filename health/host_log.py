@@ -21,7 +21,7 @@ from typing import Final
 
 from health.xid.kernel_lines import plain
 
-BEGINNINGS: Final = (
+HOST_LINE_BEGINNINGS: Final = (
     "EDAC ",
     "mce: ",
     "Memory failure: ",
@@ -68,7 +68,7 @@ def _kind(name: str, pattern: str, words: str, *, is_grave: bool = False) -> Hos
     return HostFaultKind(name, re.compile(pattern, re.ASCII), words, is_grave)
 
 
-KINDS: Final = (
+HOST_LINE_KINDS: Final = (
     _kind(
         "memory_uncorrected",
         r"EDAC (?P<place>\S{1,16}): \d{1,9} UE\b|mce: Uncorrected hardware memory error"
@@ -117,10 +117,10 @@ KINDS: Final = (
 
 def read_host(line: str) -> HostFault | None:
     """Return the fault that a line states, from its first word on; None for most."""
-    if not line.startswith(BEGINNINGS):
+    if not line.startswith(HOST_LINE_BEGINNINGS):
         return None
     words = plain(line)[:MAX_TEXT]
-    for kind in KINDS:
+    for kind in HOST_LINE_KINDS:
         found = kind.pattern.match(words)
         if found is not None:
             place = next((name for name in found.groupdict().values() if name), "")

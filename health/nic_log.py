@@ -18,7 +18,7 @@ from typing import Final
 
 from health.xid.kernel_lines import plain
 
-BEGINNINGS: Final = ("mlx5_core ", "NETDEV WATCHDOG: ")
+NIC_LINE_BEGINNINGS: Final = ("mlx5_core ", "NETDEV WATCHDOG: ")
 """Beginnings of the kernel's lines about such cards."""
 MAX_TEXT: Final = 500
 """Characters of a line that are kept."""
@@ -52,7 +52,7 @@ def _kind(name: str, pattern: str, words: str, *, is_fatal: bool = False) -> Nic
     return NicFaultKind(name, re.compile(pattern, re.IGNORECASE), words, is_fatal)
 
 
-KINDS: Final = (
+NIC_LINE_KINDS: Final = (
     _kind("command_timeout", r"timeout\. Will cause a leak", "its firmware does not answer a command", is_fatal=True),
     _kind(
         "health",
@@ -77,5 +77,5 @@ def read_nic(line: str) -> NicFault | None:
     if found is None:
         return None
     words = plain(line)[:MAX_TEXT]
-    kind = next((each for each in KINDS if each.pattern.search(words)), None)
+    kind = next((each for each in NIC_LINE_KINDS if each.pattern.search(words)), None)
     return None if kind is None else NicFault(kind, found["pci"] or found["interface"], words)

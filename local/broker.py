@@ -21,7 +21,7 @@ from local.server_files import ServerHome, prepare_home
 
 START_TIMEOUT_S = 60.0
 _SOCKET_NAME = "broker.sock"
-_SETTINGS = {
+_BROKER_SETTINGS = {
     "port": "0",
     "unixsocketperm": "700",
     "appendonly": "yes",
@@ -78,7 +78,7 @@ class BrokerServer:
         data = home.sub_directory("data")
         _end_orphans(data)
         self.socket.unlink(missing_ok=True)
-        settings = {**_SETTINGS, "dir": str(data), "unixsocket": str(self.socket)}
+        settings = {**_BROKER_SETTINGS, "dir": str(data), "unixsocket": str(self.socket)}
         process = ServerProcess(
             [program, *(part for name, value in settings.items() for part in (f"--{name}", value))],
             owner=home.owner,

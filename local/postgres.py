@@ -22,7 +22,7 @@ START_TIMEOUT_S = 120.0
 # It names the socket, and is given to server and clients alike: PGPORT in the environment would change it for them.
 _PORT = 5432
 _SOCKET_NAME = f".s.PGSQL.{_PORT}.lock"
-_SETTINGS = {
+_POSTGRES_SETTINGS = {
     "port": str(_PORT),
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -123,7 +123,7 @@ class PostgresServer:
             time.sleep(0.1)
 
     def _settings(self, socket_dir: Path) -> list[str]:
-        settings = {**_SETTINGS, "unix_socket_directories": f'"{socket_dir}"'}
+        settings = {**_POSTGRES_SETTINGS, "unix_socket_directories": f'"{socket_dir}"'}
         if not self._durable:
             settings |= _NOT_DURABLE
         return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -19,7 +19,7 @@ SOURCES = ROOT / "muster" / "train"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 REQUIRES_PYTHON = ">=3.11"
 REQUIRES_TORCH = "torch>=2.13"  # older ones are not tested
-EXTRAS = {"s3": "boto3>=1.40,<2", "encryption": "cryptography>=42"}
+WHEEL_EXTRAS = {"s3": "boto3>=1.40,<2", "encryption": "cryptography>=42"}
 
 
 def build(folder: Path) -> Path:
@@ -39,7 +39,7 @@ def build(folder: Path) -> Path:
         f"Requires-Dist: {REQUIRES_TORCH}\n"
         + "".join(
             f"Provides-Extra: {extra}\nRequires-Dist: {needed}; extra == '{extra}'\n"
-            for extra, needed in EXTRAS.items()
+            for extra, needed in WHEEL_EXTRAS.items()
         )
     ).encode()
     contents[f"{metadata}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
-METHODS: Final = ("get", "put", "post", "delete", "patch")
+DOCUMENT_METHODS: Final = ("get", "put", "post", "delete", "patch")
 _DEEPEST: Final = 12
 
 
@@ -77,7 +77,7 @@ class _Pair:
 
 def _operations(document: Document) -> Iterator[tuple[str, str, Document]]:
     for path, operations in document["paths"].items():
-        for method in METHODS:
+        for method in DOCUMENT_METHODS:
             if method in operations:
                 yield path, method, operations[method]
 

@@ -43,7 +43,7 @@ UNITS: Final = (
     ("points", "points"),
     ("_line", "points"),
 )
-TYPES: Final = {
+JSON_TYPE_NAMES: Final = {
     "number": "number",
     "integer": "whole number",
     "boolean": "true or false",
@@ -53,7 +53,7 @@ TYPES: Final = {
 }
 BOUNDS: Final = (("exclusiveMinimum", ">"), ("minimum", "≥"), ("exclusiveMaximum", "<"), ("maximum", "≤"))
 SPANS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
-SIZES: Final = ((1 << 20, "MiB"), (1 << 10, "KiB"))
+BYTE_UNITS: Final = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class UndescribedFieldError(Exception):
@@ -123,7 +123,7 @@ def _row(model: type[BaseModel], name: str) -> str:
 def _type(name: str, schema: Mapping[str, Any]) -> str:
     """Return the type with its unit, which stands in the name."""
     kinds = [part["type"] for part in schema.get("anyOf", [schema])]
-    words = " or ".join(TYPES.get(kind, kind) for kind in kinds)
+    words = " or ".join(JSON_TYPE_NAMES.get(kind, kind) for kind in kinds)
     if schema.get("items", {}).get("type") in {"number", "integer"}:
         words = "list of numbers"
     unit = next((unit for end, unit in UNITS if name.endswith(end) or (end in {"bytes", "points"} and end in name)), "")
@@ -148,7 +148,7 @@ def _value(name: str, value: Any) -> str:
         return ", ".join(f"`{key}`: {number:g}" for key, number in value.items())
     if isinstance(value, tuple):
         return ", ".join(f"`{each}`" for each in value)
-    steps = SIZES if "bytes" in name else SPANS if name.endswith("_s") and not name.endswith("_per_s") else ()
+    steps = BYTE_UNITS if "bytes" in name else SPANS if name.endswith("_s") and not name.endswith("_per_s") else ()
     larger = next((f" ({value / size:g} {word})" for size, word in steps if value >= size), "")
     return f"{value:.15g}{larger}"
 

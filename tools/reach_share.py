@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 NO_SOURCES: Final = frozenset({"tests", "tools", "benchmarks", "examples", "deploy", "migrations"})
 """Top-level folders whose modules are no part of the product that developers change day by day."""
-KINDS: Final = frozenset({Kind.EAGER, Kind.LAZY})
+COUNTED_IMPORTS: Final = frozenset({Kind.EAGER, Kind.LAZY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def reach_share(graph: ImportGraph, tests: Mapping[str, int], empty: Collection[
     total = sum(tests.values())
     counts: Counter[str] = Counter()
     sources = {module for module, path in graph.paths.items() if _is_source(path)} - set(empty)
-    edges = graph.edges(KINDS)
+    edges = graph.edges(COUNTED_IMPORTS)
     for path, number in tests.items():
-        for module in graph.imports_of([graph.modules[path]], KINDS, edges=edges):
+        for module in graph.imports_of([graph.modules[path]], COUNTED_IMPORTS, edges=edges):
             if module in sources:
                 counts[module] += number
     shares = {module: counts[module] / total for module in sources}

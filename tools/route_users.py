@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROUTER: Final = "APIRouter("
-METHODS: Final = frozenset({"get", "put", "post", "patch", "delete", "head", "api_route", "websocket"})
+ROUTE_DECORATORS: Final = frozenset({"get", "put", "post", "patch", "delete", "head", "api_route", "websocket"})
 SEGMENT: Final = re.compile(r"/([a-z][\w.-]*)")
 FROM_TWO: Final = 2
 """A module that includes one router may be its user; an application includes several."""
@@ -95,7 +95,7 @@ def _declared(tree: ast.Module) -> Iterator[tuple[str, str]]:
             if (
                 isinstance(decorator, ast.Call)
                 and isinstance(decorator.func, ast.Attribute)
-                and decorator.func.attr in METHODS
+                and decorator.func.attr in ROUTE_DECORATORS
                 and isinstance(decorator.func.value, ast.Name)
                 and decorator.args
             ):

@@ -30,7 +30,7 @@ from tools.git import set_up_hooks
 from tools.torch_guard import read_plan, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("server", "worker", "agent", "embedded", "s3")
+SETUP_EXTRAS = ("server", "worker", "agent", "embedded", "s3")
 TORCH_CHOICES = ("auto", "cuda", "skip")
 ASSETS_CHOICES = ("auto",)
 # Relative on purpose: pip splits PIP_CONSTRAINT at spaces, and the checkout's path may hold some.
@@ -134,7 +134,7 @@ def packages_digest(root: Path) -> str:
 def requirements(root: Path) -> list[str]:
     """Return the project with its extras, and its tools by name: older pips know no dependency groups."""
     developers: list[str] = project_table(root)["dependency-groups"]["dev"]
-    return ["--editable", f".[{','.join(EXTRAS)}]", *developers]
+    return ["--editable", f".[{','.join(SETUP_EXTRAS)}]", *developers]
 
 
 def create(environment: Environment) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-ROOTS: Final = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
+DIAGNOSIS_ROOTS: Final = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 SEVERITIES: Final[Mapping[int, str]] = {
     0: "none",
     1: "monitor",
@@ -95,9 +95,11 @@ class Diagnosis:
 def parse_diagnosis(text: str) -> Diagnosis:
     """Return the diagnosis. Raises DiagnosisError."""
     document = _document(text)
-    root = next((name for name in ROOTS if isinstance(document.get(name), dict)), None)
+    root = next((name for name in DIAGNOSIS_ROOTS if isinstance(document.get(name), dict)), None)
     if root is None:
-        raise DiagnosisError(f"there is no object {ROOTS[0]!r}; the input has to be the output of `dcgmi diag -r 1 -j`")
+        raise DiagnosisError(
+            f"there is no object {DIAGNOSIS_ROOTS[0]!r}; the input has to be the output of `dcgmi diag -r 1 -j`"
+        )
     diagnostic = document[root]
     entities = _entities(document.get("entity_groups"))
     results = tuple(_results(diagnostic, entities))

@@ -25,7 +25,7 @@ _MOST_DIGITS: Final = 9
 LAST_XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 MEMORY_USED: Final = "DCGM_FI_DEV_FB_USED"
 
-FIELDS: Final[Mapping[str, tuple[str, float]]] = {
+DCGM_FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1),
     "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1),
     "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1),
@@ -131,7 +131,7 @@ def _take(gpu: DcgmGpu, name: str, value: float, *, is_part: bool) -> bool:
         if not is_blank(value):
             gpu.last_xid = max(gpu.last_xid or 0, int(value))
         return True
-    metric, factor = FIELDS.get(name, (None, 1.0))
+    metric, factor = DCGM_FIELDS.get(name, (None, 1.0))
     if metric is None:
         return False
     if is_blank(value):

@@ -28,12 +28,12 @@ is no fault.
 LOADED_CHECKS: Final = 3
 """So many in a row under load, and the best of them: the utilisation is of an interval, the link of a moment."""
 _PCIE: Final = ("pcie_replays", "pcie_correctable_errors")
-_ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
+_CORRECTED_ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
 _NO_FAULT_OF_A_WINDOW: Final = frozenset({"symbol_errors"})
 """NVRx counts data that a link received wrong, sent again or recovered from (fields 208, 295, 215), and no symbol
 errors: the link's own code corrects these, and they rise on good links.
 """
-COARSENESS: Final = {
+GPU_COARSENESS: Final = {
     "nvlink_effective_ber_exponent": Coarseness(0.1, floor=10.0),
     "nvlink_symbol_ber_exponent": Coarseness(0.1, floor=10.0),
     "idle_utilisation_percent": Coarseness(0.1, floor=50.0),
@@ -91,7 +91,7 @@ def _of_link() -> RiseTeller:
 
 @dataclass(slots=True)
 class _OfGpu:
-    state: StateTeller = field(default_factory=lambda: StateTeller(COARSENESS))
+    state: StateTeller = field(default_factory=lambda: StateTeller(GPU_COARSENESS))
     rises: RiseTeller = field(default_factory=RiseTeller)
     links: defaultdict[int, RiseTeller] = field(default_factory=lambda: defaultdict(_of_link))
     newest: Mapping[str, float | str] = field(default_factory=dict)
@@ -171,5 +171,5 @@ def _told_beside(rise: Rise, beside: dict[str, float]) -> dict[str, float]:
     wanted: set[str] = set()
     if any(name in rise.by for name in _PCIE):
         wanted |= {"pcie_generation", "pcie_width"}
-    wanted |= {f"{name}_total" for name in _ECC if name in rise.by}
+    wanted |= {f"{name}_total" for name in _CORRECTED_ECC if name in rise.by}
     return {name: value for name, value in beside.items() if name in wanted}

@@ -22,11 +22,11 @@ from agents.host.versions import host_words
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ProbeEvent
 from muster.domain.evidence.findings import EventKind, Source
-from muster.domain.evidence.state_readings import HOST_WORDS, words_text
+from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_text
 
 _log = structlog.get_logger(__name__)
 _TENTH: Final = 0.1
-COARSENESS: Final[Mapping[str, Coarseness]] = {
+HOST_COARSENESS: Final[Mapping[str, Coarseness]] = {
     "disk_free_bytes": Coarseness(_TENTH, floor=float(1 << 30)),
     "disk_free_fraction": Coarseness(_TENTH, floor=0.01),
     "inodes_free_fraction": Coarseness(_TENTH, floor=0.01),
@@ -83,7 +83,7 @@ class HostTeller:
         self._places = places
         self._server_clock = server_clock
         self._gpus = gpus
-        self._state = StateTeller(COARSENESS)
+        self._state = StateTeller(HOST_COARSENESS)
         self._rises = RiseTeller()
         self._steps = ClockSteps()
         self._ports: defaultdict[str, _OfPort] = defaultdict(_OfPort)
@@ -141,7 +141,7 @@ class HostTeller:
     def _host_state(self, state: dict[str, float], at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         words = self.words()
         if self._state.is_due(state, now_s, words):
-            text = words_text(words, HOST_WORDS)
+            text = words_text(words, HOST_READING_TEXTS)
             yield self._naming.event(EventKind.HOST_STATE, Source.HOST, at_ms, state, text=text, subject="host")
 
     def _host_rates(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:

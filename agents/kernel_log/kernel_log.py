@@ -29,7 +29,7 @@ from agents import host_facts
 from agents.probes.interface import HostInventory, ProbeError, ProbeEvent
 from health import host_log
 from health.host_log import HostFault, HostLogReader
-from health.nic_log import BEGINNINGS, NicFault, read_nic
+from health.nic_log import NIC_LINE_BEGINNINGS, NicFault, read_nic
 from health.xid.kernel_lines import seconds_since_boot
 from health.xid.kernel_log import KernelLogReader, LogFault, LogKind, address_of
 from muster.domain.evidence.findings import EventKind, Source
@@ -45,7 +45,7 @@ _RECORD_BYTES: Final = 64 << 10
 _ASK_AGAIN_S: Final = 60.0
 _MOST_DIGITS: Final = 19
 KEEP_EVERY_S: Final = 10.0
-DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *BEGINNINGS, *host_log.BEGINNINGS)
+DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *NIC_LINE_BEGINNINGS, *host_log.HOST_LINE_BEGINNINGS)
 _UNNAMED: Final = "of a GPU at {} that the driver does not name: "
 _NOT_NAMED: Final = re.compile(_UNNAMED.format(r"(\S{1,32})"), re.ASCII)
 _log = structlog.get_logger(__name__)

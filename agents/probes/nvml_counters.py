@@ -28,13 +28,13 @@ _VOLATILE: Final = 0
 _AGGREGATE: Final = 1
 _DRAM: Final = 2
 _SRAM: Final = 7
-_ECC: Final = {
+_ECC_COUNTERS: Final = {
     "ecc_corrected_sram": (_VOLATILE, _SRAM),
     "ecc_corrected_dram": (_VOLATILE, _DRAM),
     "ecc_corrected_sram_total": (_AGGREGATE, _SRAM),
     "ecc_corrected_dram_total": (_AGGREGATE, _DRAM),
 }
-_FIELDS: Final = {
+_COUNTER_FIELDS: Final = {
     "pcie_correctable_errors": (PCIE_CORRECTABLE_ERRORS, 1.0),
     "sw_thermal_s": (SW_THERMAL_SLOWDOWN, _NS_PER_S),
     "hw_thermal_s": (HW_THERMAL_SLOWDOWN, _NS_PER_S),
@@ -56,12 +56,14 @@ def read_counters(sheet: Sheet, handle: Any) -> None:
     sheet.take_one("pcie_replays", lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle))
     sheet.take_one("pcie_generation", lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))
     sheet.take_one("pcie_width", lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))
-    for name, (counter, place) in _ECC.items():
+    for name, (counter, place) in _ECC_COUNTERS.items():
         sheet.take_one(name, partial(nvml.nvmlDeviceGetMemoryErrorCounter, handle, _CORRECTED, counter, place))
-    sheet.take(tuple(_FIELDS), lambda: read_fields(nvml, handle, [field for field, _ in _FIELDS.values()]))
-    found = {name: sheet.values.pop(name) for name in _FIELDS if name in sheet.values}
+    sheet.take(
+        tuple(_COUNTER_FIELDS), lambda: read_fields(nvml, handle, [field for field, _ in _COUNTER_FIELDS.values()])
+    )
+    found = {name: sheet.values.pop(name) for name in _COUNTER_FIELDS if name in sheet.values}
     for name, field in found.items():
-        sheet.take_one(name, partial(_in_our_unit, nvml, field, _FIELDS[name][1]))
+        sheet.take_one(name, partial(_in_our_unit, nvml, field, _COUNTER_FIELDS[name][1]))
 
 
 def read_link_counters(nvml: Any, handle: Any, memory: LinkMemory) -> dict[int, dict[str, float]]:

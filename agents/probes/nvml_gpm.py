@@ -16,14 +16,14 @@ from agents import host_facts
 from agents.probes.nvml_library import NOT_SUPPORTED, SUCCESS, UNSUPPORTED_CODES
 from agents.probes.nvml_sheet import Sheet
 
-METRICS: Final[Mapping[str, tuple[int, ...]]] = {
+GPM_METRICS: Final[Mapping[str, tuple[int, ...]]] = {
     "idle_sm_percent": (2,),
     "idle_dram_percent": (10,),
     "idle_pcie_mib_per_s": (20, 21),
     "idle_nvlink_mib_per_s": (60, 61),
 }
 """Name → NVML_GPM_METRIC_* that are summed: SM_UTIL, DRAM_BW_UTIL, PCIe TX and RX, NVLink RX and TX of all links."""
-_IDS: Final = tuple(number for numbers in METRICS.values() for number in numbers)
+_IDS: Final = tuple(number for numbers in GPM_METRICS.values() for number in numbers)
 _TURN_S: Final = 0.2
 _TURN: Final = Lock()
 """GPM is not safe in parallel. A caller that does not get its turn tries again at the next inspection."""
@@ -55,7 +55,7 @@ def read_idle(sheet: Sheet, handle: Any, memory: GpmMemory) -> None:
             memory.drop(sheet.nvml)
             return
         told = _told(sheet, "window", partial(_window, sheet.nvml, handle, memory))
-        for name, numbers in METRICS.items() if told else ():
+        for name, numbers in GPM_METRICS.items() if told else ():
             sheet.take_one(name, partial(_sum, sheet.nvml, [told[number] for number in numbers]))
     finally:
         _TURN.release()
@@ -65,8 +65,8 @@ def _told(sheet: Sheet, name: str, read: Callable[[], Any]) -> Any:
     """Return the result of ``read``, or None: then the sheet has the reason for all our names. Raises GpuLostError."""
     asked = Sheet(sheet.nvml)
     asked.take_one(name, read)
-    sheet.unsupported.update(METRICS if asked.unsupported else ())
-    sheet.faults.update(dict.fromkeys(METRICS, asked.faults[name]) if asked.faults else {})
+    sheet.unsupported.update(GPM_METRICS if asked.unsupported else ())
+    sheet.faults.update(dict.fromkeys(GPM_METRICS, asked.faults[name]) if asked.faults else {})
     return asked.values.get(name)
 
 
@@ -75,7 +75,7 @@ def _supports(sheet: Sheet, handle: Any, memory: GpmMemory) -> bool:
         told = _told(sheet, "support", lambda: sheet.nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         memory.is_supported = None if told is None else bool(told)
     if memory.is_supported is False:
-        sheet.unsupported.update(METRICS)
+        sheet.unsupported.update(GPM_METRICS)
     return bool(memory.is_supported)
 
 

@@ -29,7 +29,7 @@ def _compute_capability(nvml: Any, handle: Any) -> str:
     return f"{major}.{minor}"
 
 
-_FIELDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_IDENTITY_FIELDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "model": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "serial": lambda nvml, gpu: nvml.nvmlDeviceGetSerial(gpu),
     "memory_bytes": lambda nvml, gpu: memory_of(nvml, gpu).total,
@@ -52,7 +52,7 @@ _FIELDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 def read_identity(nvml: Any, uuid: GpuUuid, index: int, handle: Any) -> GpuIdentity:
     """Return the identity. Raises GpuLostError."""
     sheet = Sheet(nvml)
-    for name, read in _FIELDS.items():
+    for name, read in _IDENTITY_FIELDS.items():
         sheet.take_one(name, partial(read, nvml, handle))
     sheet.take(
         _POWER_RANGE,

@@ -21,7 +21,7 @@ UNKNOWN_VERSION: Final = 25
 UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, UNKNOWN_VERSION, 26})
 """Also: vGPU without ECC (22), a struct version that this driver does not know (25), deprecated away (26)."""
 
-_ADVICE: Final = {
+_ADVICE_OF_ERROR: Final = {
     1: ("NVML was shut down or never started", "Start the agent again."),
     4: ("this user may not call the NVIDIA driver", "Give it access to /dev/nvidiactl and /dev/nvidia*."),
     9: ("the NVIDIA driver is not loaded", "Load it (`modprobe nvidia`), and read the kernel log (`dmesg`)."),
@@ -50,7 +50,7 @@ def start(nvml: Any) -> None:
 
 def host_fault(code: int) -> ProbeError | None:
     """Return the error of the host as a whole that ``code`` stands for; None where it is about one GPU or call."""
-    advice = _ADVICE.get(code)
+    advice = _ADVICE_OF_ERROR.get(code)
     return None if advice is None else ProbeError(*advice)
 
 

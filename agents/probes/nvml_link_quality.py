@@ -11,7 +11,7 @@ from agents.probes.nvml_fields import NVLINK_EFFECTIVE_BER, NVLINK_SYMBOL_BER, n
 from agents.probes.nvml_library import NOT_SUPPORTED, UNSUPPORTED_CODES
 
 BIT_ERROR_RATES: Final = ("nvlink_effective_ber_exponent", "nvlink_symbol_ber_exponent")
-_FIELDS: Final = (NVLINK_EFFECTIVE_BER, NVLINK_SYMBOL_BER)
+_QUALITY_FIELDS: Final = (NVLINK_EFFECTIVE_BER, NVLINK_SYMBOL_BER)
 _EXPONENT: Final = 0xFF
 _MANTISSA: Final = 0xF
 _MANTISSA_AT: Final = 8
@@ -21,7 +21,7 @@ _NONE: Final = 255.0
 
 def read_bit_error_rates(nvml: Any, handle: Any, links: list[int]) -> list[float]:
     """Return one number a name of ``BIT_ERROR_RATES``. Raises NVMLError; NOT_SUPPORTED where no link reports one."""
-    return [_worst(nvml, handle, field, links) for field in _FIELDS]
+    return [_worst(nvml, handle, field, links) for field in _QUALITY_FIELDS]
 
 
 def _worst(nvml: Any, handle: Any, field: int, links: list[int]) -> float:

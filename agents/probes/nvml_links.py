@@ -19,9 +19,9 @@ from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPOR
 from agents.probes.nvml_sheet import Sheet
 from health.xid.kernel_log import address_of
 
-_COUNTERS: Final = {"nvlink_crc_errors": (2, 3), "nvlink_replays": (0,), "nvlink_recoveries": (1,)}
+_LINK_COUNTERS: Final = {"nvlink_crc_errors": (2, 3), "nvlink_replays": (0,), "nvlink_recoveries": (1,)}
 """Metric → NVML_NVLINK_ERROR_DL_*: CRC of flow control (2) and of data (3), replay (0), recovery (1)."""
-_FIELDS: Final = {
+_LINK_FIELDS: Final = {
     "nvlink_crc_errors": NVLINK_RECEIVE_ERRORS,
     "nvlink_replays": NVLINK_RETRY_BLOCKS,
     "nvlink_recoveries": NVLINK_RECOVERY_EVENTS,
@@ -121,7 +121,7 @@ def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
         return sum(states.values())
 
     sheet.take_one("nvlink_active_links", read_states)
-    for metric in _COUNTERS:
+    for metric in _LINK_COUNTERS:
         if states:
             sheet.take_one(metric, _counter_reader(sheet.nvml, handle, metric, list(states), memory))
         elif "nvlink_active_links" in sheet.unsupported:
@@ -132,7 +132,7 @@ def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
 
 def _counter_reader(nvml: Any, handle: Any, metric: str, links: list[int], memory: LinkMemory) -> Callable[[], float]:
     def read() -> float:
-        for counter in _COUNTERS[metric]:
+        for counter in _LINK_COUNTERS[metric]:
             for link in links:
                 _keep(nvml, memory, (metric, counter, link), _error_counter(nvml, handle, link, counter))
         if memory.total(metric) is None:
@@ -146,7 +146,7 @@ def _counter_reader(nvml: Any, handle: Any, metric: str, links: list[int], memor
 
 
 def _read_as_fields(nvml: Any, handle: Any, metric: str, links: list[int], memory: LinkMemory) -> None:
-    field_id = _FIELDS[metric]
+    field_id = _LINK_FIELDS[metric]
     for link, found in zip(links, read_fields(nvml, handle, [(field_id, link) for link in links]), strict=True):
         _keep(nvml, memory, (metric, field_id, link), partial(number_of, nvml, found))
 

@@ -98,7 +98,7 @@ def _clock(clock: int) -> Read:
     return lambda nvml, handle: (nvml.nvmlDeviceGetClockInfo(handle, clock),)
 
 
-READINGS: Final[tuple[Reading, ...]] = (
+NVML_READINGS: Final[tuple[Reading, ...]] = (
     Reading(("temperature_c",), _temperature),
     Reading(("temperature_margin_c",), lambda nvml, gpu: (nvml.nvmlDeviceGetMarginTemperature(gpu),)),
     Reading(("power_w",), lambda nvml, gpu: (nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,)),
@@ -124,14 +124,14 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading(("pcie_replays",), lambda nvml, gpu: (nvml.nvmlDeviceGetPcieReplayCounter(gpu),)),
 )
 
-FIELDS: Final = {"memory_temperature_c": MEMORY_TEMPERATURE, "recovery_action": RECOVERY_ACTION}
+NVML_FIELD_OF_METRIC: Final = {"memory_temperature_c": MEMORY_TEMPERATURE, "recovery_action": RECOVERY_ACTION}
 """Metric → NVML field; all in one call."""
 
 
 def poll(nvml: Any, handle: Any, links: LinkMemory) -> Polled:
     """Read every metric of one GPU. Raises GpuLostError at the first call that reports it lost."""
     sheet = Sheet(nvml)
-    for reading in READINGS:
+    for reading in NVML_READINGS:
         sheet.take(reading.metrics, partial(reading.read, nvml, handle))
     _read_single_fields(sheet, handle)
     read_links(sheet, handle, links)
@@ -143,8 +143,10 @@ def poll(nvml: Any, handle: Any, links: LinkMemory) -> Polled:
 
 
 def _read_single_fields(sheet: Sheet, handle: Any) -> None:
-    sheet.take(tuple(FIELDS), lambda: read_fields(sheet.nvml, handle, list(FIELDS.values())))
-    found = {name: sheet.values.pop(name) for name in FIELDS if name in sheet.values}
+    sheet.take(
+        tuple(NVML_FIELD_OF_METRIC), lambda: read_fields(sheet.nvml, handle, list(NVML_FIELD_OF_METRIC.values()))
+    )
+    found = {name: sheet.values.pop(name) for name in NVML_FIELD_OF_METRIC if name in sheet.values}
     for name, field in found.items():
         sheet.take_one(name, partial(number_of, sheet.nvml, field))
 

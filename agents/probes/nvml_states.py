@@ -28,7 +28,7 @@ _REGISTERED: Final = 3
 _TO_NOTHING: Final = ("nvlink_links_to_nothing", "nvlink_to_nothing_bits")
 _CARDS: Final = frozenset({"PCIE", "NVL", "RTX", "QUADRO", "TITAN", "A30", "A30X", "A40", "A100X"})
 """Words in the names of boards for a PCIe slot whose NVLinks need a bridge that may be missing."""
-_REPAIRS: Final = ("channel_repair_pending", "tpc_repair_pending")
+_PENDING_REPAIRS: Final = ("channel_repair_pending", "tpc_repair_pending")
 _HISTOGRAM: Final = {
     "remap_banks_max": "max",
     "remap_banks_high": "high",
@@ -70,7 +70,7 @@ def read_states(sheet: Sheet, handle: Any, links: LinkMemory, inforom: InforomMe
     sheet.take(tuple(_HISTOGRAM), partial(_histogram, sheet.nvml, handle))
     for name, read in _SINGLE.items():
         sheet.take_one(name, partial(read, sheet.nvml, handle))
-    sheet.take(_REPAIRS, lambda: sheet.nvml.nvmlDeviceGetRepairStatus(handle))
+    sheet.take(_PENDING_REPAIRS, lambda: sheet.nvml.nvmlDeviceGetRepairStatus(handle))
     sheet.take_one("inforom_valid", partial(_inforom_valid, sheet.nvml, handle, inforom, now_s))
     _read_links(sheet, handle, links)
     _read_fabric(sheet, handle)

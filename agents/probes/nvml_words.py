@@ -19,7 +19,7 @@ def _cluster(nvml: Any, handle: Any) -> str:
     return uuid.hex() if is_registered(found) and any(uuid) else ""
 
 
-_WORDS: Final[dict[str, Callable[[Any, Any], str]]] = {
+_WORD_READERS: Final[dict[str, Callable[[Any, Any], str]]] = {
     "model": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "vbios_version": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
     "gsp_firmware_version": lambda nvml, gpu: nvml.nvmlDeviceGetGspFirmwareVersion(gpu).decode(),
@@ -36,6 +36,6 @@ def read_words(nvml: Any, handle: Any) -> dict[str, str]:
     Raises GpuLostError.
     """
     sheet = Sheet(nvml)
-    for name, read in _WORDS.items():
+    for name, read in _WORD_READERS.items():
         sheet.take_one(name, partial(read, nvml, handle))
     return {name: str(word) for name, word in sheet.values.items() if word}

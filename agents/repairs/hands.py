@@ -22,7 +22,7 @@ COMMAND_S: Final = 120.0
 """How long one program may take."""
 WORDS_MAX: Final = 600
 LOOK_UP_S: Final = 0.1
-_MODULES: Final = ("nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
+_DRIVER_MODULES: Final = ("nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 """The order in which modules are unloaded: each is used by those before it."""
 Released = Callable[[], AbstractContextManager[None]]
 
@@ -106,7 +106,7 @@ class HostHands:
 
         The loaded modules are loaded again in any case, in time of their own: no host stays without them.
         """
-        loaded = [module for module in _MODULES if module in _names_in(self.modules)]
+        loaded = [module for module in _DRIVER_MODULES if module in _names_in(self.modules)]
         if not loaded:
             raise HandsError("no module of the driver is loaded")
         try:

@@ -17,7 +17,7 @@ MENDED: Final[frozenset[Kind]] = frozenset(
 )
 """Faults that a reset fixes: a hot or slow GPU, wrong results and used-up spare rows stay."""
 _FOUND_BY_DIAGNOSIS: Final[frozenset[Kind]] = frozenset({"wrong_result", "slow", "row_remap_failure", "nvlink_down"})
-_SEEN: Final[Mapping[RepairVerb, str]] = {
+_REPAIR_SIGNS: Final[Mapping[RepairVerb, str]] = {
     RepairVerb.GPU_RESET: "reset",
     RepairVerb.DRIVER_RELOAD: "driver reload",
     RepairVerb.REBOOT: "reboot, in which the agent stayed",
@@ -43,14 +43,14 @@ class SimulatedHands:
     def _mend(self, verb: RepairVerb, gpu: GpuIdentity) -> str:
         whose = self.gpus if verb in HOST_SCOPE else frozenset({gpu.uuid})
         if verb is not RepairVerb.REBOOT and any(is_lost_by(each) for each in self._faults(gpu)):
-            raise HandsError(f"{gpu.uuid} is lost: no {_SEEN[verb]} reaches it (simulated)")
+            raise HandsError(f"{gpu.uuid} is lost: no {_REPAIR_SIGNS[verb]} reaches it (simulated)")
 
         def is_mended(fault: Fault) -> bool:
             is_there = is_lost_by(fault) and verb is RepairVerb.REBOOT
             return fault.gpu in whose and (is_there or (fault.kind in MENDED and not is_lost_by(fault)))
 
         num_cleared = 0 if self.faults_path is None else clear_those(self.faults_path, is_mended)
-        return f"simulated {_SEEN[verb]}: {num_cleared} simulated faults were removed"
+        return f"simulated {_REPAIR_SIGNS[verb]}: {num_cleared} simulated faults were removed"
 
     def _diagnose(self, gpu: GpuIdentity) -> str:
         found = sorted(

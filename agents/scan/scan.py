@@ -17,7 +17,7 @@ from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostIn
 from agents.scan.limits import WINDOW_S, not_judged
 from agents.scan.verdict import ScanFinding, Seen, verdict
 from muster.domain.evidence.findings import EventKind, Source
-from muster.domain.evidence.state_readings import HOST_WORDS, words_in
+from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_in
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import HealthPolicy
@@ -275,7 +275,7 @@ def _scanned_host(events: Iterable[ProbeEvent], findings: tuple[ScanFinding, ...
     for event in events:
         if event.kind is EventKind.HOST_STATE:
             state |= event.values
-            words |= words_in(event.text, HOST_WORDS)
+            words |= words_in(event.text, HOST_READING_TEXTS)
         elif event.kind is EventKind.PORT_STATE:
             ports[event.text] = event.values
     return ScannedHost(state, ports, words, findings)

@@ -42,7 +42,7 @@ _DOCUMENTED: Final[dict[str, Any]] = {
 }
 
 
-_REFUSED: Final = (
+_REFUSED_RECORDS: Final = (
     ConflictError,
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
@@ -57,7 +57,7 @@ _REFUSED: Final = (
     tags=["hosts"],
     response_model=None,
     openapi_extra=_DOCUMENTED,
-    dependencies=[refusing_also(*_REFUSED)],
+    dependencies=[refusing_also(*_REFUSED_RECORDS)],
 )
 def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -> None:
     """Store one report of an agent, plain or with Content-Encoding: gzip; answered once it is durable.

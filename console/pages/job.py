@@ -41,13 +41,13 @@ from muster.domain.states import TERMINAL_JOB_STATES, JobState
 router = APIRouter()
 RANKS_SHOWN: Final = 128
 ALL_ATTEMPTS: Final = 200
-WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD, JobState.RECOVERING})
+WAITING_STATES: Final = frozenset({JobState.QUEUED, JobState.HELD, JobState.RECOVERING})
 POINTS: Final = 1_600
 CURVES: Final = 8
 PACES: Final = 240
 CHECKPOINTS_SHOWN: Final = 100
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
-PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
+PAGE_PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def job_page(
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
     if attempt is not None and shown.placement is None:
         raise NotFoundError("the job has no such attempt")
-    template = PARTS[part] if is_fragment(request) else "job.html"
-    is_told = template != PARTS["tables"]
+    template = PAGE_PARTS[part] if is_fragment(request) else "job.html"
+    is_told = template != PAGE_PARTS["tables"]
     waits = _waits(request, viewer, shown.detail.job) if is_told else None
     context = {**_context(viewer, shown, log), "waits": waits, "find": find}
     return pages_of(request).page(request, template, viewer, place="jobs", **context)
@@ -109,7 +109,7 @@ def job_page(
 
 def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None:
     """Return why it waits, by a new plan; None: it does not, or was placed just now."""
-    if job.state not in WAITING:
+    if job.state not in WAITING_STATES:
         return None
 
     def read(unit: UnitOfWork) -> PlanShown:
@@ -151,7 +151,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "tones": TONES,
         "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
         "is_over": job.state in TERMINAL_JOB_STATES,
-        "is_waiting": job.state in WAITING,
+        "is_waiting": job.state in WAITING_STATES,
         "shows_slots": viewer.principal.sees_all_tenants,
         "back": f"/console/jobs/{job.id}",
     }

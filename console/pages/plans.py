@@ -56,7 +56,7 @@ def plan_page(
     units, principal = dependencies_of(request).units, viewer.principal
     choices = reading(units, principal, queue_views.READ, _choices)
     found, fault = None, None
-    if typed.model_fields_set & plan_form.SIZES:
+    if typed.model_fields_set & plan_form.SIZE_FIELDS:
         try:
             question = plan_form.question_of(asked)
             found = reading(units, principal, job_plans.PLAN, lambda unit: _planned(unit, question))

@@ -26,6 +26,7 @@ from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.contact import Hearing, contact_after
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import AttemptState, Contact, HostPartState, JobState
 from muster.domain.times import to_ms
 
@@ -34,7 +35,6 @@ TICK_JOB: Final = declare_action("reconcile.job")
 TICK_CONTACT: Final = declare_action("reconcile.contact")
 BEAT: Final = declare_action("api.beat")
 
-_MAY_RUN: Final = (HostPartState.CLAIMED, HostPartState.STARTED)
 _log = structlog.get_logger(__name__)
 
 
@@ -73,7 +73,7 @@ def _due_attempts(session: Session, now: datetime, policy: Policy) -> Sequence[A
     silent_since = now - timedelta(seconds=policy.contact.lost_after_s)
     has_rebooted = and_(AttemptHost.boot_id.is_not(None), Node.boot_id != AttemptHost.boot_id)
     is_unheard = and_(
-        AttemptHost.state.in_(_MAY_RUN),
+        AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
         or_(Node.last_heartbeat_at <= silent_since, AttemptHost.omitted_at.is_not(None), has_rebooted),
     )
     is_live = and_(

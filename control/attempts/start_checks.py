@@ -18,7 +18,7 @@ from control.evidence.inbox import sample_row
 from health.pairwise.check import PairwiseLimits
 from health.pairwise.proof import Host
 from health.pairwise.start import (
-    OPEN,
+    OPEN_CHECKS,
     CheckState,
     Member,
     Said,
@@ -130,7 +130,7 @@ def take(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
 def move_on(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
     """Continue once all hosts are ready and a round is over: the next one, the go, or the end of the attempt."""
     check = _read(loaded.attempt)
-    if check is None or check.state not in OPEN:
+    if check is None or check.state not in OPEN_CHECKS:
         return
     life = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
     if not attempts.are_all_ready(life) or life.ending is not None or life.stop is not None:

@@ -43,7 +43,7 @@ class PastHolder:
     state: AllocationState
 
 
-_COLUMNS: Final[tuple[Any, ...]] = (
+_GPU_JOB_COLUMNS: Final[tuple[Any, ...]] = (
     *(Job.id, Job.name, Job.tenant_id, Job.tier),
     *(Attempt.id, Attempt.number, Attempt.state, Attempt.cause, Attempt.proof, Attempt.stop_reason),
     *(Attempt.placed_at, Attempt.running_at, Attempt.ended_at),
@@ -75,7 +75,7 @@ def past_holders(
     """
     unit.principal.require(Permission.JOB_READ)
     query = (
-        select(*_COLUMNS)
+        select(*_GPU_JOB_COLUMNS)
         .select_from(AllocationGpu)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)

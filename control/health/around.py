@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, or_, select
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.cordons import those_that_stand, those_to_come
 from control.fleet.inventory import in_force
-from control.health.burn_ins.orders import OPEN
+from control.health.burn_ins.orders import OPEN_BURN_INS
 from control.health.node_holds import REASON_CODE as NODE_FAULT
 from control.health.transitions import locked_breaker
 from health.remedy.remedy import Remedy
@@ -41,7 +41,7 @@ def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) 
     found = Around(
         holder=_holder(unit, AllocationGpu.gpu_uuid == gpu.uuid),
         host_holder=_holder(unit, Gpu.node_id == gpu.node_id) or _promised(unit, gpu),
-        burn_in=_burn_in(unit, and_(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN))),
+        burn_in=_burn_in(unit, and_(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN_BURN_INS))),
         host_burn_in=_burn_in(unit, running_on(gpu.node_id)),
         open_repair=_open_repair(unit, gpu),
         held_back=_held_back(unit, gpu, timedelta(seconds=policy.repair.limit_s(remedy.action))),

@@ -22,7 +22,6 @@ from control.fleet.overrides import taken_out
 from control.health.cases import cases_of
 from control.health.placement_holds import MAY_COMPUTE_WRONG
 from control.health.tainting import taint_users, tainted_from
-from control.health.transitions import OUT
 from control.policy.policies import active_policy
 from health.standing.gpu_case import condemning_of
 from health.standing.standing import decide
@@ -30,6 +29,7 @@ from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gp
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, StopReason
 from muster.domain.times import to_ms
 
@@ -38,7 +38,7 @@ EVACUATE: Final = declare_action("judge.evacuate")
 
 def to_be_left(now: datetime) -> ColumnElement[bool]:
     """Return the condition on a GPU to be left: it is out, a person took it out, or it may compute wrong."""
-    return or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG, taken_out(now))
+    return or_(Gpu.standing.in_(OUT_OF_SERVICE), MAY_COMPUTE_WRONG, taken_out(now))
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
@@ -153,7 +153,7 @@ def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]
     newest = (
         select(GpuStandingChange.evidence_ids)
         .join(Gpu, Gpu.uuid == GpuStandingChange.gpu_uuid)
-        .where(Gpu.uuid.in_(gpus), Gpu.standing.in_(OUT), GpuStandingChange.target.in_(OUT))
+        .where(Gpu.uuid.in_(gpus), Gpu.standing.in_(OUT_OF_SERVICE), GpuStandingChange.target.in_(OUT_OF_SERVICE))
         .ext(distinct_on(GpuStandingChange.gpu_uuid))
         .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
     )
@@ -168,7 +168,7 @@ def _condemning(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]:
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     found: list[EvidenceId] = []
     for case in cases_of(unit, rows).values():
-        if case.standing in OUT:
+        if case.standing in OUT_OF_SERVICE:
             found += [each.id for each in condemning_of(case)]
         elif (move := decide(case, now_ms, policy)) is not None:
             found += move.evidence_ids

@@ -21,13 +21,13 @@ from health.remedy.remedy import Remedy, remedy_of
 from health.standing import interventions
 from health.standing.gpu_case import GpuCase, Move
 from health.standing.interventions import RefusedMoveError
-from health.standing.overrides import OUT
 from muster.db.models import AllocationGpu, EvidenceRow, Gpu
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairAction, RepairBy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import EVIDENCE_EDGES, EvidenceState, require_edge
 from muster.domain.times import to_ms
 
@@ -192,7 +192,7 @@ def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _As
 def _with_quarantine(unit: UnitOfWork, asked: _Asked, reason: str) -> _Asked:
     """Replace a person's override by a quarantine: a repair ends what was known of the GPU, also the override."""
     uuid = asked.gpu.uuid
-    if asked.gpu.standing in OUT or not overrides.is_taken_out(unit, uuid):
+    if asked.gpu.standing in OUT_OF_SERVICE or not overrides.is_taken_out(unit, uuid):
         return asked
     move = _decided(
         lambda: interventions.quarantine(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)

@@ -17,7 +17,7 @@ from control.health.judge import judge_findings
 from control.policy.policies import active_policy
 from control.telemetry.codec import CodecError
 from control.telemetry.node_readings import unpack_readings
-from health.cohort.peers import METRICS, Memory, Round, judge_round
+from health.cohort.peers import COMPARED_METRICS, Memory, Round, judge_round
 from muster.db.queries.peers import WorkingNode, working_nodes
 from muster.domain.evidence.findings import Finding
 from muster.domain.gpu.metrics import INDEX
@@ -30,7 +30,7 @@ FRESH: Final = timedelta(seconds=60)
 """Maximum age of readings in a round: peers are compared at one time."""
 FINDINGS_MAX: Final = 200
 """Maximum number of findings in one transaction."""
-_COLUMNS: Final = [INDEX[metric.name] for metric in METRICS]
+_COMPARED_POSITIONS: Final = [INDEX[metric.name] for metric in COMPARED_METRICS]
 _log = structlog.get_logger(__name__)
 
 
@@ -72,14 +72,14 @@ class PeerRounds:
                 continue
             row_of = {name: row for row, name in enumerate(known) if not lost[row]}
             for uuid, attempt_id, cohort in zip(node.gpu_uuids, node.attempt_ids, node.cohort_keys, strict=True):
-                if uuid in row_of and matrix.shape[1] > max(_COLUMNS):
+                if uuid in row_of and matrix.shape[1] > max(_COMPARED_POSITIONS):
                     gpus.append(uuid)
                     node_ids.append(node.node_id)
                     names.append((attempt_id, cohort))
-                    values.append(matrix[row_of[uuid], _COLUMNS])
+                    values.append(matrix[row_of[uuid], _COMPARED_POSITIONS])
         self._gangs = _numbered(names, self._gangs)
         gangs = np.array([self._gangs[name] for name in names], dtype=np.int64)
-        return Round(at_ms, gpus, node_ids, gangs, np.array(values).reshape(len(gpus), len(METRICS)))
+        return Round(at_ms, gpus, node_ids, gangs, np.array(values).reshape(len(gpus), len(COMPARED_METRICS)))
 
 
 def _numbered(names: list[tuple[str, str]], known: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:

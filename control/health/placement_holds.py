@@ -17,7 +17,7 @@ from muster.domain.ids import GpuUuid
 
 HELD_BACK: Final = "quarantine_held_back"
 CORRECTNESS: Final = "correctness_at_risk"
-_CODES: Final = (HELD_BACK, CORRECTNESS)
+_PLACEMENT_CODES: Final = (HELD_BACK, CORRECTNESS)
 
 MAY_COMPUTE_WRONG: Final = exists().where(
     Cordon.gpu_uuid == Gpu.uuid, Cordon.reason_code == CORRECTNESS, Cordon.released_at.is_(None)
@@ -28,7 +28,9 @@ MAY_COMPUTE_WRONG: Final = exists().where(
 def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid, Move]) -> None:
     """Hold exactly the GPUs among ``gpus`` (locked) whose quarantine is held back; closing a scope ends the holds."""
     standing = select(Cordon).where(
-        Cordon.gpu_uuid.in_([gpu.uuid for gpu in gpus]), Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None)
+        Cordon.gpu_uuid.in_([gpu.uuid for gpu in gpus]),
+        Cordon.reason_code.in_(_PLACEMENT_CODES),
+        Cordon.released_at.is_(None),
     )
     wanted = {uuid: _code(move) for uuid, move in held_back.items()}
     kept: set[GpuUuid] = set()
@@ -44,7 +46,7 @@ def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid
 
 def held_gpus(unit: UnitOfWork) -> Sequence[GpuUuid]:
     """Return the GPUs whose quarantine waits for the breaker, in id order."""
-    standing = select(Cordon.gpu_uuid).where(Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None))
+    standing = select(Cordon.gpu_uuid).where(Cordon.reason_code.in_(_PLACEMENT_CODES), Cordon.released_at.is_(None))
     return sorted(GpuUuid(uuid) for uuid in unit.session.scalars(standing.distinct()) if uuid is not None)
 
 

@@ -29,7 +29,7 @@ from muster.domain.errors import (
     UpgradeRequiredError,
     ValidationFailedError,
 )
-from muster.domain.evidence.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb, known_verbs
+from muster.domain.evidence.repairs import HOST_SCOPE, VERB_OF_ACTION, RepairAction, RepairBy, RepairVerb, known_verbs
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
@@ -53,10 +53,10 @@ def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
     """Return the verb; None: a person does it. Raises ValidationFailedError where no agent can."""
     if by is RepairBy.PERSON:
         return None
-    if action not in VERBS:
-        accepted = ", ".join(VERBS)
+    if action not in VERB_OF_ACTION:
+        accepted = ", ".join(VERB_OF_ACTION)
         raise ValidationFailedError.at("/action", "needs_hands", f"{action} needs hands; an agent does: {accepted}")
-    return VERBS[action]
+    return VERB_OF_ACTION[action]
 
 
 def verbs_of(unit: UnitOfWork, nodes: Sequence[NodeId]) -> dict[NodeId, frozenset[RepairVerb]]:

@@ -16,11 +16,11 @@ from muster.domain.ids import JobId
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal
-from muster.domain.states import Cause, JobState
+from muster.domain.state_sets import JOBS_THAT_WAIT_FOR_GPUS
+from muster.domain.states import Cause
 
 HOLD: Final = declare_action("judge.hold_suspect")
 SUSPEND: Final = declare_action("judge.suspend_evidence")
-_WAITING: Final = (JobState.QUEUED, JobState.RECOVERING)
 
 
 def hold_suspects_once(units: UnitOfWorkFactory, principal: Principal) -> int:
@@ -39,7 +39,7 @@ def _often_ended(session: Session, policy: Policy, now: datetime) -> Sequence[Jo
     query = (
         select(Job.id)
         .join(Attempt, Attempt.job_id == Job.id)
-        .where(Job.state.in_(_WAITING), Attempt.ended_at > since, Attempt.cause != Cause.SUCCEEDED)
+        .where(Job.state.in_(JOBS_THAT_WAIT_FOR_GPUS), Attempt.ended_at > since, Attempt.cause != Cause.SUCCEEDED)
         .group_by(Job.id)
         .having(func.count() >= policy.suspicion.disjoint_sets)
         .order_by(Job.id)
@@ -51,7 +51,7 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bool
     with units.begin(principal, HOLD) as unit:
         job = lock_job(unit, job_id)
         policy = active_policy(unit.session)
-        suspicion = suspects.suspicion_about(unit, job, policy) if job.state in _WAITING else None
+        suspicion = suspects.suspicion_about(unit, job, policy) if job.state in JOBS_THAT_WAIT_FOR_GPUS else None
         if suspicion is None:
             return False
         step_job(unit, job, jobs.HoldAsked(suspects.words_of(suspicion)), policy)

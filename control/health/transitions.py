@@ -29,6 +29,7 @@ from muster.db.queries.gpu_standings import write_standings
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.policy.health import HealthPolicy
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import AllocationState, Standing
 from muster.domain.times import to_ms, to_time
 
@@ -36,7 +37,6 @@ BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
 """Interval after which a move that the breaker held back is decided again."""
 
-OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
 UNHEARD_AGAIN_MS: Final = 10_000
 """Interval after which a silent GPU is judged again. It proves nothing, so its time may end without an effect."""
@@ -61,7 +61,7 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     wrong_since = {
         move.gpu_uuid: _onset_of(move, cases[move.gpu_uuid], now_ms)
         for move in allowed
-        if move.threatens_correctness and move.to_standing in OUT
+        if move.threatens_correctness and move.to_standing in OUT_OF_SERVICE
     }
     if wrong_since:
         taint_those_that_ended(unit, wrong_since, active_policy(unit.session))

@@ -20,13 +20,13 @@ from muster.domain.job.preflight import LookState
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.model import Timers, Verdict
 from muster.domain.policy.document import Policy
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import Cause, HostPartState
 from muster.domain.strict import require_clean_document
 from muster.wire.host import TELLS_MEETINGS, HostReport, ReportAnswer, ReportBatch
 
 REPORT: Final = declare_action("host.report")
 
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 _HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason", "device_files", "device_files_reason")
 """Keys of an exit record: user, cgroup or why there was none, and the protection of other jobs' GPUs."""
 
@@ -81,7 +81,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
         event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
     elif item.kind == "exited":
         event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item, policy))
-        if before in _MAY_RUN:
+        if before in PARTS_THAT_MAY_RUN:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:

@@ -23,6 +23,7 @@ from muster.domain.lifecycle.contact import hear, next_beat_s
 from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import Contact, HostPartState
 from muster.domain.times import to_ms
 from muster.wire.host import (
@@ -42,8 +43,6 @@ from muster.wire.host import (
 HEARTBEAT: Final = declare_action("host.heartbeat")
 CLAIM: Final = declare_action("host.claim")
 LOGS: Final = declare_action("host.logs")
-
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 
 def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
@@ -86,7 +85,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     )
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
-    tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in _MAY_RUN], policy)
+    tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
     preflight.hear(unit, node_id, request.looks)
     to_look_at = preflight.open_on(unit, node_id, policy) if is_to_look else ()
     return structs.replace(_answer(unit, node_id, request, parts, policy), looks=to_look_at)
@@ -119,7 +118,9 @@ def _note_listed(
     for part, attempt, _ in parts:
         is_listed = attempt.id in listed
         is_news = (
-            part.state in _MAY_RUN and part.boot_id == request.boot_id and is_listed == (part.omitted_at is not None)
+            part.state in PARTS_THAT_MAY_RUN
+            and part.boot_id == request.boot_id
+            and is_listed == (part.omitted_at is not None)
         )
         if is_news:
             loaded = lock_attempt(unit, attempt.id)
@@ -198,7 +199,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
     start_checks.await_meetings(unit, loaded, policy)
     part = loaded.host(node_id)
-    was_claimed = part is not None and part.state in _MAY_RUN
+    was_claimed = part is not None and part.state in PARTS_THAT_MAY_RUN
     event = attempts.ClaimAsked(
         node_id,
         Fence(request.fence),

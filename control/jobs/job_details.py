@@ -45,7 +45,7 @@ HOSTS_NAMED: Final = 4
 RECLAIMS_SHOWN: Final = 50
 EVENTS_SHOWN: Final = 60
 _TOLD: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
-_OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+_UNDER_SUSPICION_OR_OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class _Attempts:
             .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
         )
         rows = self._session.execute(newest).all()
-        cited = [EvidenceId(each) for target, ids in rows if target in _OUT for each in ids]
+        cited = [EvidenceId(each) for target, ids in rows if target in _UNDER_SUSPICION_OR_OUT for each in ids]
         query = select(EvidenceRow).where(EvidenceRow.id.in_(cited))
         found = self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id))
         return records_of(found, EvidenceRecord)

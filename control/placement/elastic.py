@@ -37,7 +37,8 @@ from muster.domain.job.elastic import Sizes, sizes_of
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, Standing, StopReason
+from muster.domain.state_sets import OUT_OF_SERVICE
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
 from scheduler.model import ElasticGang, Growth, OwnHold
 from scheduler.solve.job_rules import rule_of
 
@@ -54,7 +55,6 @@ _HAS_ROOM: Final[ColumnElement[bool]] = Attempt.num_nodes < func.coalesce(
 _HAS_SURPLUS: Final[ColumnElement[bool]] = Attempt.num_nodes > func.coalesce(
     Job.spec["shape"]["min_nodes"].as_integer(), _NODES
 )
-_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _SOON: Final = timedelta(seconds=10)
 """A job that waits longer than this for its next try loses its hold."""
 _NOT_RECLAIMED_FOR: Final = ~exists().where(
@@ -131,7 +131,7 @@ def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
     if session.scalar(query.limit(1)) is None:
         return False
     is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
-    idle = select(Gpu.uuid).where(Gpu.standing.not_in(_OUT), ~is_held)
+    idle = select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_held)
     return session.scalar(idle.limit(1)) is not None
 
 

@@ -31,7 +31,8 @@ from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import Cause, Contact, JobState, Standing
+from muster.domain.state_sets import OUT_OF_SERVICE
+from muster.domain.states import Cause, Contact, JobState
 from muster.domain.times import to_ms
 from muster.wire.host import LookOrder, LookReport
 from scheduler.model import Verdict, Waiting
@@ -42,9 +43,8 @@ LOOKS: Final = "look"
 """Capability that hosts with preflight report."""
 _Decided = tuple[Job, int, Decision]
 """A job, the number of its preflight (0 for none), and the decision about it."""
-_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE)
-_SEEN: Final = (LookState.FIT, LookState.GIVEN_UP)
+_DECIDED: Final = (LookState.FIT, LookState.GIVEN_UP)
 _MOST_LISTED: Final = 16
 """Maximum listed to one host. A host checks one job at a time; several are listed only where decisions crossed."""
 
@@ -123,7 +123,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
     if least is None:
         return None
     nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
-    is_seen = PlacementLook.state.in_(_SEEN)
+    is_seen = PlacementLook.state.in_(_DECIDED)
     return (
         Job.state == JobState.QUEUED,
         nodes >= least,
@@ -160,7 +160,9 @@ class _Able:
     """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to."""
 
     def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
-        num_usable = select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(_OUT)).scalar_subquery()
+        num_usable = (
+            select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(OUT_OF_SERVICE)).scalar_subquery()
+        )
         is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
         query = select(Node.id, Node.name, Node.knows, num_usable).where(
             Node.contact == Contact.LIVE, Node.knows.contains([LOOKS]), ~is_cordoned
@@ -199,7 +201,7 @@ def _decision(job: Job, row: PlacementLook | None, able: _Able, now: datetime) -
     if row is not None:
         tried = tuple(NodeId(node_id) for node_id in row.tried)
         look = Look(row.state, row.node_id, to_ms(row.deadline_at), tried)
-    is_out_of_date = row is not None and row.state in _SEEN  # such a job is read again for no other reason
+    is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
     if isinstance(decision, Ask):
         able.take(decision.node_id)

@@ -14,11 +14,10 @@ from control.placement.elastic import IS_ELASTIC
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
 from muster.db.pipeline.packed_arrays import within
 from muster.db.queries.holdings import IS_TAKEN
-from muster.domain.exit.causes import KEEPS_ITS_GPUS
+from muster.domain.exit.causes import HAD_TO_LEAVE
 from muster.domain.ids import JobId
-from muster.domain.states import Cause, Contact
+from muster.domain.states import Contact
 
-_HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
 PATIENCE: Final = timedelta(seconds=10)
 """Time a job waits for a host to prove its GPUs clean; after that the job takes other hosts."""
 
@@ -40,7 +39,7 @@ def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datet
         .join(Job, Job.id == Attempt.job_id)
         .where(
             within(Attempt.job_id, job_ids),
-            or_(Attempt.cause.in_(_HAD_TO_LEAVE), IS_ELASTIC),
+            or_(Attempt.cause.in_(HAD_TO_LEAVE), IS_ELASTIC),
             Attempt.ended_at > now - PATIENCE,
             cleaning,
         )

@@ -32,13 +32,13 @@ from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.policy.document import Policy, TierPolicy
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, HostPartState, JobState, ReclaimState
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
+from muster.domain.states import AllocationState, JobState, ReclaimState
 from muster.identity import new_id
 from scheduler.model import Reclaim
 from scheduler.reclaim.caps import allowances
 
 NOTIFY: Final = declare_action("reclaim.notify")
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 
 class ReclaimLostError(ConflictError):
@@ -253,7 +253,7 @@ def _reason(victim_tier: str, tier: str, num_gpus: int) -> str:
 
 def _deliver(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
     """Deliver the notice by the hosts' heartbeats; where no host runs any part of the victim, stop it at once."""
-    running = [host.node_id for host in loaded.hosts if host.state in _MAY_RUN]
+    running = [host.node_id for host in loaded.hosts if host.state in PARTS_THAT_MAY_RUN]
     if not running:
         tell_victim(unit, loaded, policy)
     for node_id in running:

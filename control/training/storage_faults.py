@@ -37,7 +37,7 @@ from muster.wire.training import SaveFault
 
 SETTLE: Final = declare_action("storage.settle")
 
-WORDS: Final = {
+STORAGE_FAULT_TEXTS: Final = {
     "no_space": "no space is left",
     "read_only": "it is read-only",
     "stale": "its handles are stale",
@@ -104,7 +104,12 @@ def _count(
     statement = insert(StorageFault).values({**key, **known, "num_failures": 1, "first_at": at})
     unit.session.execute(statement.on_conflict_do_update(index_elements=list(key), set_=known))
     if is_news:
-        payload = {"job_id": loaded.job.id, "place": fault.place, "kind": fault.kind, "reason": WORDS[fault.kind]}
+        payload = {
+            "job_id": loaded.job.id,
+            "place": fault.place,
+            "kind": fault.kind,
+            "reason": STORAGE_FAULT_TEXTS[fault.kind],
+        }
         unit.emit("node.saves_fail", "node", node_id, payload=payload)
 
 
@@ -196,7 +201,7 @@ def _settle(
 
 def _summary(unit: UnitOfWork, kind: IncidentKind, failing: Sequence[Failing]) -> str:
     places = ", ".join(sorted({each.place for each in failing}))
-    why = " and ".join(sorted({WORDS[each.kind] for each in failing}))
+    why = " and ".join(sorted({STORAGE_FAULT_TEXTS[each.kind] for each in failing}))
     nodes = sorted({each.node_id for each in failing})
     names = unit.session.scalars(select(Node.name).where(Node.id.in_(nodes[:3])).order_by(Node.name)).all()
     named = ", ".join(names) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")  # as above

@@ -48,7 +48,7 @@ class PeerMetric:
     most: float
 
 
-METRICS: Final = (
+COMPARED_METRICS: Final = (
     PeerMetric("power_w", "power", "W", 0, 0.0, 5_000.0),
     PeerMetric("sm_clock_mhz", "SM clock", "MHz", -1, 0.0, 10_000.0),
     PeerMetric("temperature_c", "temperature", "°C", 1, LEAST_C, HOTTEST_C),
@@ -56,8 +56,8 @@ METRICS: Final = (
 )
 
 
-_LEAST: Final = np.array([metric.least for metric in METRICS])
-_MOST: Final = np.array([metric.most for metric in METRICS])
+_LEAST: Final = np.array([metric.least for metric in COMPARED_METRICS])
+_MOST: Final = np.array([metric.most for metric in COMPARED_METRICS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def apart_now(seen: Round, rules: PeerPolicy) -> list[Apart]:
         is_busy = middle >= rules.utilisation_min_percent
         is_alike = is_busy & (np.abs(load - middle) <= rules.utilisation_band_percent)
     found: list[Apart] = []
-    for metric, described in enumerate(METRICS):
+    for metric, described in enumerate(COMPARED_METRICS):
         # A GPU with another load is apart in the load alone: a difference of its power or clock is no fault then.
         members = is_busy if described.name == UTILISATION else is_alike
         found += _apart_in(metric, values[:, metric], gangs, members, rules)
@@ -176,9 +176,9 @@ def _apart_in(metric: int, values: Floats, gangs: Ints, members: Flags, rules: P
     num_peers = np.bincount(gangs[~np.isnan(compared)], minlength=int(gangs.max()) + 1)[gangs]
     middle = medians(compared, gangs)[gangs]
     deviation = compared - middle
-    mad = np.fmax(medians(np.abs(deviation), gangs)[gangs], floor_of(METRICS[metric], rules))
+    mad = np.fmax(medians(np.abs(deviation), gangs)[gangs], floor_of(COMPARED_METRICS[metric], rules))
     z = NORMAL * deviation / mad
-    side = METRICS[metric].bad_side
+    side = COMPARED_METRICS[metric].bad_side
     with np.errstate(invalid="ignore"):
         is_apart = (np.abs(z) if side == 0 else z * side) >= rules.z_min
     chosen = np.flatnonzero(is_apart & (num_peers >= rules.gpus_min))
@@ -197,11 +197,11 @@ def floor_of(metric: PeerMetric, rules: PeerPolicy) -> float:
 
 
 def _column(name: str) -> int:
-    return next(index for index, metric in enumerate(METRICS) if metric.name == name)
+    return next(index for index, metric in enumerate(COMPARED_METRICS) if metric.name == name)
 
 
 def _finding(one: Apart, seen: Round, count: int, policy: HealthPolicy) -> Finding:
-    metric, value = METRICS[one.metric], float(seen.values[one.index, one.metric])
+    metric, value = COMPARED_METRICS[one.metric], float(seen.values[one.index, one.metric])
     words = (
         f"{metric.words} {value:.0f} {metric.unit} against a median of {one.median:.0f} {metric.unit} of "
         f"{one.num_peers} GPUs of its gang under like load, in {count} of {policy.peers.window_rounds} minutes"

@@ -6,8 +6,8 @@ Pure: from the newest ``GPU_STATE`` of the GPU, the class of its node's network,
 from collections.abc import Mapping
 from typing import Any
 
-from muster.domain.evidence.state_readings import HOST_WORDS, words_in
-from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, STATES, WORDS
+from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_in
+from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, STATE_ATTRIBUTES, TEXT_ATTRIBUTES
 
 
 def attributes_told(state: Mapping[str, Any], text: str, network: str | None, host_text: str = "") -> dict[str, str]:
@@ -16,9 +16,9 @@ def attributes_told(state: Mapping[str, Any], text: str, network: str | None, ho
     ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.
     """
     words = words_in(text)
-    found = {name: f"{state[name]:.12g}" for name in STATES if state.get(name) is not None}
-    found |= {name: words[name] for name in WORDS if name in words}
-    of_host = words_in(host_text, HOST_WORDS)
+    found = {name: f"{state[name]:.12g}" for name in STATE_ATTRIBUTES if state.get(name) is not None}
+    found |= {name: words[name] for name in TEXT_ATTRIBUTES if name in words}
+    of_host = words_in(host_text, HOST_READING_TEXTS)
     found |= {name: of_host[name] for name in HOST if name in of_host}
     if network is not None:
         found[NETWORK] = network

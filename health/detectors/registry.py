@@ -25,7 +25,7 @@ from health.detectors.modes import in_mode
 from health.detectors.node import gpu_count, gpus_at_fault
 from health.detectors.repeats import repair_repeats
 from health.detectors.repeats.repeat import VERSION
-from health.detectors.repeats.rules import RULES as REPEATS
+from health.detectors.repeats.rules import REPEAT_RULES as REPEATS
 from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
 from muster.domain.evidence.findings import EventKind, Finding, GpuSample, GpuSignal
 from muster.domain.evidence.traits import Nature
@@ -97,7 +97,7 @@ TELLS: Final[Mapping[str, Nature]] = {
 }
 """Name → how long its statements are one fault. A lost GPU's count is stated while it is open, and as a state."""
 
-_COUNTERS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
+_COUNTER_POSITIONS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
 WATCHED: Final[tuple[int, int, int, int]] = (
     ecc_uncorrected.VOLATILE,
     ecc_uncorrected.AGGREGATE,
@@ -232,7 +232,7 @@ def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
     if all(values[at] is not None or before[at] is None for at in WATCHED):
         return sample
     merged = list(values)
-    for at in _COUNTERS:
+    for at in _COUNTER_POSITIONS:
         merged[at] = before[at] if values[at] is None else values[at]
     return replace(sample, values=tuple(merged))
 

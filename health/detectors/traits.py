@@ -27,7 +27,7 @@ _REPLACING: Final = frozenset(
 """Fault keys of boards that are to be replaced."""
 _READ_UNDER_LOAD: Final = frozenset({pcie_link.NAME})
 """Detectors of states that are read under load alone: such a state that is over was seen to be so under like load."""
-_RATES: Final = frozenset({clock_events.NAME, PEERS})
+_RATE_DETECTORS: Final = frozenset({clock_events.NAME, PEERS})
 """Detectors of rates that are stated like standing faults: no source states their end."""
 
 
@@ -41,5 +41,5 @@ def traits_of(detector: str, fault_key: str) -> FaultTraits:
         xid=OFF_THE_BUS if detector == gpu_lost.NAME else None,
         needs_replacement=fault_key in _REPLACING,
         is_read_under_load=detector in _READ_UNDER_LOAD,
-        ends_unseen=detector in _RATES,
+        ends_unseen=detector in _RATE_DETECTORS,
     )

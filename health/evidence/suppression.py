@@ -13,7 +13,7 @@ from typing import Final
 from muster.domain.evidence.findings import Evidence, Finding, GpuSignal, Pending, Suppression
 
 OVERRULED: Final = frozenset({Suppression.OVERRULED_BY_NVML, Suppression.OVERRULED_BY_154})
-WORDS: Final[Mapping[Suppression, str]] = {
+SUPPRESSION_TEXTS: Final[Mapping[Suppression, str]] = {
     Suppression.SHADOW: "its rule is in shadow mode",
     Suppression.WARM_UP: "its links were training after a boot",
     Suppression.MAINTENANCE: "its node was in maintenance",
@@ -32,7 +32,7 @@ def is_weightless(found: Finding | Evidence) -> bool:
 
 def why_weightless(found: Finding | Evidence) -> str | None:
     """Return as text why it weighs nothing; None where it weighs."""
-    for reason, words in WORDS.items():
+    for reason, words in SUPPRESSION_TEXTS.items():
         if reason in found.suppressed_by:
             return words
     return "it weighs only if it lasts" if found.pending is not None else None

@@ -36,7 +36,7 @@ class CheckState(StrEnum):
     FAILED = "failed"
 
 
-OPEN: Final = frozenset({CheckState.AWAITED, CheckState.MEETING})
+OPEN_CHECKS: Final = frozenset({CheckState.AWAITED, CheckState.MEETING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
         return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts support the check")
     if check.state is CheckState.MEETING and not _is_over(check, now_ms, heard_since_ms):
         return check
-    if check.state not in OPEN:
+    if check.state not in OPEN_CHECKS:
         return check
     if len(check.members) < _LEAST:
         return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts can take part")

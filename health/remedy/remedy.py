@@ -22,7 +22,7 @@ from health.remedy.fault_groups import BUS, fault_group_of
 from health.remedy.requested_remedy import Asked, asking
 from health.standing.gpu_case import GpuCase, PastRepair, condemning_of
 from health.standing.retirement import attempts_of, is_used_up, used_up_group
-from muster.domain.evidence.repairs import VERBS, AskedBy, RepairAction, RepairBy, RepairVerb
+from muster.domain.evidence.repairs import VERB_OF_ACTION, AskedBy, RepairAction, RepairBy, RepairVerb
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -41,7 +41,7 @@ _AS_GOOD_AS: Final[Mapping[RepairAction, RepairAction]] = {
     RepairAction.POWER_CYCLE: RepairAction.REBOOT,
 }
 """A remedy that is not in every ladder → the one that need not be tried after it."""
-_ASKED: Final[Mapping[AskedBy, str]] = {
+_REQUESTED_BY_TEXTS: Final[Mapping[AskedBy, str]] = {
     AskedBy.NVML: "the driver asks for it by NVML's recovery action",
     AskedBy.XID_154: "the driver asks for it by XID 154",
     AskedBy.CATALOGUE: "NVIDIA's XID catalogue asks for it",
@@ -74,7 +74,7 @@ class Remedy:
     @property
     def words(self) -> str:
         """Return one line for people to read."""
-        return f"{named(self.action)} by {self.who}: {self.why} ({_ASKED[self.asked_by]})"
+        return f"{named(self.action)} by {self.who}: {self.why} ({_REQUESTED_BY_TEXTS[self.asked_by]})"
 
 
 def remedy_of(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
@@ -153,7 +153,7 @@ def _in_vain(group: str, attempts: Collection[PastRepair]) -> str:
 
 
 def _doer(action: RepairAction, verbs: Collection[RepairVerb]) -> tuple[RepairBy, RepairVerb | None, str]:
-    verb = VERBS.get(action)
+    verb = VERB_OF_ACTION.get(action)
     if verb is None:
         return RepairBy.PERSON, None, "a person, since it needs manual work"
     if verb not in verbs:

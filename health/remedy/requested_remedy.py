@@ -32,7 +32,7 @@ from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
 
-_REPAIRS: Final[Mapping[Action, RepairAction]] = {
+_REPAIR_OF_ACTION: Final[Mapping[Action, RepairAction]] = {
     Action.DRAIN_AND_RESET: RepairAction.RESET,
     Action.RESET_GPU: RepairAction.RESET,
     Action.REBOOT_NODE: RepairAction.REBOOT,
@@ -40,7 +40,7 @@ _REPAIRS: Final[Mapping[Action, RepairAction]] = {
     Action.REPLACE: RepairAction.SWAP,
 }
 """Repairs of a board. The restart of a job, a drain of links and watching are no repair."""
-_RULES: Final[Mapping[str, Action]] = {
+_ACTION_OF_RULE: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
     **dict.fromkeys((gpu_lost.NAME, own_shapes.GSP_REBOOT), Action.REBOOT_NODE),
@@ -96,7 +96,7 @@ def _quarantined_for(gpu: GpuCase) -> tuple[EvidenceId, ...]:
 
 def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
     word = word_of(evidence, live)
-    action = None if word is None else _REPAIRS.get(word[0])
+    action = None if word is None else _REPAIR_OF_ACTION.get(word[0])
     if word is None or action is None:
         return None
     is_drivers = asked_in(evidence.fault_key) is not None
@@ -116,9 +116,9 @@ def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, Ask
         return _of_xid(int(code), evidence, live)
     if asks_for_replacement(evidence):
         return Action.REPLACE, AskedBy.RULE
-    if code is not None and entry_of(int(code)).action in _REPAIRS:
+    if code is not None and entry_of(int(code)).action in _REPAIR_OF_ACTION:
         return _of_xid(int(code), evidence, live)
-    action = _RULES.get(evidence.fault_key) or _RULES.get(evidence.detector)
+    action = _ACTION_OF_RULE.get(evidence.fault_key) or _ACTION_OF_RULE.get(evidence.detector)
     return None if action is None else (action, AskedBy.RULE)
 
 
@@ -126,7 +126,11 @@ def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[
     action = _in_the_catalogue(code, evidence)
     if action not in OF_THE_DRIVER:
         return action, AskedBy.CATALOGUE
-    said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.suppressed_by) else _REPAIRS
+    said = (
+        {*_REPAIR_OF_ACTION, Action.DRAIN_P2P}
+        if not OVERRULED.isdisjoint(evidence.suppressed_by)
+        else _REPAIR_OF_ACTION
+    )
     since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
     nvml = [each for each in since if _speaker(each) is AskedBy.NVML]
     if since:

@@ -9,9 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from muster.domain.policy.document import TierPolicy
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Contact, Standing
-
-_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
 
 
 class Refusal(StrEnum):
@@ -78,7 +77,7 @@ def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
 
 def effective_standing(facts: AdmissionFacts) -> Standing:
     """Return the standing that admission uses: a person's, unless the GPU's own is out."""
-    return facts.standing if facts.override is None or facts.standing in _OUT else facts.override
+    return facts.standing if facts.override is None or facts.standing in OUT_OF_SERVICE else facts.override
 
 
 def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
@@ -86,10 +85,10 @@ def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
     if refusal is Refusal.STANDING:
         taken = " or ".join(tier.standings)
         return f"its standing is {effective_standing(facts)}, and this tier accepts {taken}"
-    return _WORDS[refusal]
+    return _REFUSAL_TEXTS[refusal]
 
 
-_WORDS: Final[Mapping[Refusal, str]] = {
+_REFUSAL_TEXTS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "it is in MIG mode, in which no job can use it",
     Refusal.NODE_CONTACT: "its node is silent or lost",
     Refusal.CORDONED: "it is cordoned",

@@ -3,11 +3,11 @@
 from typing import Final
 
 from health.standing.interventions import RefusedMoveError
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Standing
 
 OVERRIDES: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT, Standing.QUARANTINED)
 """The others cannot be set: a repair is started, a GPU is retired, and UNPROVEN lasts until a proof."""
-OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
 
 
 def require_overridable(standing: Standing, wanted: Standing) -> None:
@@ -18,7 +18,7 @@ def require_overridable(standing: Standing, wanted: Standing) -> None:
     """
     if standing is Standing.RETIRED:
         raise RefusedMoveError("it is RETIRED, out of service already: reinstate it first")
-    if standing in OUT and wanted is not Standing.QUARANTINED:
+    if standing in OUT_OF_SERVICE and wanted is not Standing.QUARANTINED:
         raise RefusedMoveError(
             f"it is {standing}, and no override brings it back: a passed burn-in or the dismissal of its evidence does"
         )

@@ -43,14 +43,14 @@ EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
 """Detectors that do not count against a GPU under repair: a reset or reboot removes it for a while."""
 
 
-_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
+_QUARANTINED_OR_IN_REPAIR: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
 MOVES_AT_ONCE: Final = 8
 """No GPU makes more moves at one moment: each edge is passed once."""
 
 
 def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     """Return the one move that the rules make now, or None. ``now_ms``: wall clock, milliseconds."""
-    rule = _RULES.get(gpu.standing)
+    rule = _RULE_OF_STANDING.get(gpu.standing)
     return rule(gpu, now_ms, policy) if rule is not None else None
 
 
@@ -163,7 +163,7 @@ def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> b
     return is_open(evidence) and told_ms > since_ms
 
 
-_RULES: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | None]]] = {
+_RULE_OF_STANDING: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | None]]] = {
     Standing.UNPROVEN: _unproven,
     Standing.PROBATION: _probation,
     Standing.HEALTHY: _falling,
@@ -230,7 +230,7 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
     ]
     if not low_scores:
         return []
-    anew = [move.at_ms for move in gpu.moves if move.actor != RULE or move.from_standing in _OUT]
+    anew = [move.at_ms for move in gpu.moves if move.actor != RULE or move.from_standing in _QUARANTINED_OR_IN_REPAIR]
     anew_ms = max([*anew, now_ms - _ms(policy.standing.flap_window_s)])
     dismissed = {each.id for each in gpu.evidence if not counts(each)}
     return [

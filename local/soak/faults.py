@@ -23,7 +23,7 @@ OF_THE_JOB: Final[dict[str, Callable[[World, Document], str]]] = {
 DAEMONS: Final = ("api", "scheduler", "worker-control", "worker-host", "agent", BROKER, DATABASE)
 """Each comes back by itself, and training takes no notice."""
 STANDSTILL: Final = "standstill"
-KINDS: Final = (*OF_THE_JOB, *DAEMONS, STANDSTILL)
+SOAK_FAULTS: Final = (*OF_THE_JOB, *DAEMONS, STANDSTILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def in_turn(seed: int) -> Iterator[str]:
     """Yield every kind once a round, each round in an order of its own."""
     chance = random.Random(seed)  # noqa: S311  # a soak must repeat
     while True:
-        yield from chance.sample(KINDS, len(KINDS))
+        yield from chance.sample(SOAK_FAULTS, len(SOAK_FAULTS))
 
 
 def strike(world: World, job: Document, kind: str) -> Recovery:

@@ -17,7 +17,7 @@ CONTROL_WORKER: Final = "worker-control"
 TRAINED_STEPS: Final = 2
 """Steps of an attempt before the next kill."""
 _VERIFIED: Final = frozenset({"VERIFIED", "GOOD"})
-_REFUSED: Final = frozenset({"TAINTED", "REJECTED"})
+_REFUSED_STATES: Final = frozenset({"TAINTED", "REJECTED"})
 
 
 def kill_beside(world: World, attempt: Document) -> float:
@@ -119,7 +119,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
     )[before["number"] - 1]
     after = _training_attempt(world, job_id)
     first = min(row["step"] for row in world.tenant.steps(job_id) if row["attempt_id"] == after["id"])
-    kept = {0, *(one["step"] for one in world.saved(job_id) if one["status"] not in _REFUSED)}
+    kept = {0, *(one["step"] for one in world.saved(job_id) if one["status"] not in _REFUSED_STATES)}
     world.require(
         f"a killed {name} costs no more than the steps since the last checkpoint",
         f"{ended['cause']}: {ended['proof']}; continues at step {first}",

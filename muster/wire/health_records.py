@@ -222,5 +222,5 @@ HealthRecord = (
 )
 RECORDS: Final[dict[str, type[Any]]] = {kind.__struct_config__.tag: kind for kind in get_args(HealthRecord)}
 """Tag → what a record with it holds."""
-TYPES: Final = ("report", "event", *RECORDS)
+LINE_TYPES: Final = ("report", "event", *RECORDS)
 """What ``type`` may be."""

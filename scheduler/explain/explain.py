@@ -27,7 +27,7 @@ _BESIDE_WORK: Final = (
 _BEFORE_ANY_GPU: Final = frozenset(
     {WaitReason.UNKNOWN_TIER, WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
 )
-_WORDS: Final[Mapping[Refusal, str]] = {
+_REFUSAL_PHRASES: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",
     Refusal.CORDONED: "cordoned",
@@ -268,7 +268,7 @@ def _rule(request: Request) -> str:
 
 def _reasons(state: FleetState, request: Request) -> str:
     refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
-    reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
+    reasons = [f"{count} {_REFUSAL_PHRASES[refusal]}" for refusal, count in refused]
     if request.rule.labels:
         num_gpus = int(state.layout.cell_size[~has_labels(state.layout, request)].sum())
         reasons.append(f"{num_gpus} on hosts whose labels leave them out")

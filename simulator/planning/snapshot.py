@@ -10,10 +10,10 @@ from functools import cache
 from typing import Final
 
 from health.standing.admission import AdmissionFacts
-from muster.domain.exit.causes import CAUSE_RULES, GOES_ON_THERE, INTERRUPTIONS, KEEPS_ITS_GPUS, Avoid
+from muster.domain.exit.causes import CAUSE_RULES, GOES_ON_THERE, HAD_TO_LEAVE, INTERRUPTIONS, Avoid
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import AttemptLife, JobLife
-from muster.domain.states import AttemptState, Cause, Contact, JobState, Standing
+from muster.domain.states import AttemptState, Contact, JobState, Standing
 from scheduler.model import (
     ElasticGang,
     GpuView,
@@ -31,7 +31,6 @@ from simulator.world.rows import JobRow
 from simulator.world.store import Store
 
 _AVOID_LAST_ATTEMPTS: Final = 3
-_HAD_TO_LEAVE: Final = frozenset({*KEEPS_ITS_GPUS, Cause.RESIZE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ def _waits_for_its_own(store: Store, job: JobLife, since_ms: int, contacts: Mapp
     last = _last(store, job.job_id)
     if last is None or last.ending is None or store.ended_ms.get(last.attempt_id, since_ms) <= since_ms:
         return False
-    is_tied = store.rows[job.job_id].is_elastic or last.ending.cause in _HAD_TO_LEAVE
+    is_tied = store.rows[job.job_id].is_elastic or last.ending.cause in HAD_TO_LEAVE
     return is_tied and any(
         contacts[node_id] is Contact.LIVE and any(store.holders.get(gpu) == last.attempt_id for gpu in part)
         for node_id, part in store.allocated[last.attempt_id].items()

@@ -52,7 +52,7 @@ def logged(line: str) -> Event:
     return Event(kind, Source.KERNEL_LOG, found[0].code, found[0].text)
 
 
-STATES: Final = frozenset({EventKind.GPU_STATE, EventKind.HOST_STATE, EventKind.PORT_STATE})
+STATE_KINDS: Final = frozenset({EventKind.GPU_STATE, EventKind.HOST_STATE, EventKind.PORT_STATE})
 _PORT: Final = "mlx5_0/1"
 _DOWN: Final = Event(EventKind.PORT_STATE, Source.HOST, text=_PORT, values={"state": 1.0, "was_active": 1.0})
 _RISEN: Final = Event(EventKind.PORT_RATES, Source.HOST, text=_PORT, values={"link_downed": 1.0, "window_s": 60.0})

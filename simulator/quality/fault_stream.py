@@ -17,7 +17,7 @@ from health.replay.stream import Input, Sampled
 from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
-from simulator.quality.fault_classes import FAULTS, NUM_LISTED, STATES, Fault
+from simulator.quality.fault_classes import FAULTS, NUM_LISTED, STATE_KINDS, Fault
 from simulator.quality.user_programs import DAY_MS, GPUS, HOUR_MS, crashes_of, place, signal
 
 INTERVAL_MS: Final = 10_000
@@ -93,7 +93,7 @@ def _come_again(
     ]
     number = len(arrivals)
     for fault in injected:
-        if fault.fault.event is not None and fault.fault.event.kind in STATES:
+        if fault.fault.event is not None and fault.fault.event.kind in STATE_KINDS:
             later = replace(fault, at_ms=fault.at_ms + rng.randrange(1, ANEW_WITHIN_MS))
             for given in _told_of(rng, later):
                 again.append((_arrival_ms(rng, given), number, given))

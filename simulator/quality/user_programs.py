@@ -24,7 +24,7 @@ EVERY_MS: Final = 1_800_000
 """The mean pause between a crash and the next."""
 WHOLE_NODE_SHARE: Final = 0.25
 """Share of programs that all GPUs of the node report."""
-_WORDS: Final[Mapping[int, str]] = {
+_XID_TEXTS: Final[Mapping[int, str]] = {
     13: "pid=4711, name=python3, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address",
     31: "pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted",
     43: "pid=4711, name=python3, Ch 00000010",
@@ -61,7 +61,7 @@ def _row(rng: Random, in_a_row: int, num_nodes: int, start_ms: int, span_ms: int
 def _line(
     rng: Random, code: int, at_ms: int, node_id: NodeId, gpu_uuid: GpuUuid, words: Mapping[str, int]
 ) -> GpuSignal:
-    told = logged(f"[ 812.5] NVRM: Xid (PCI:{PCI}): {code}, {_WORDS[code].format_map(words)}")
+    told = logged(f"[ 812.5] NVRM: Xid (PCI:{PCI}): {code}, {_XID_TEXTS[code].format_map(words)}")
     return signal(rng, told.kind, at_ms, node_id, gpu_uuid, code=told.code, text=told.text)
 
 

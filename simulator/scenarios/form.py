@@ -12,7 +12,7 @@ from simulator.scenarios.job_form import MOST_S, Delay, JobFields, Jobs, Length,
 
 MOST_EVENTS: Final = 10_000
 Place = tuple[int | str, ...]
-_WORDS: Final = ("submit", "plan", "cancel", "end", "change", "restart", "crash")
+_STEP_WORDS: Final = ("submit", "plan", "cancel", "end", "change", "restart", "crash")
 
 
 class Happening(StrictModel):
@@ -32,8 +32,8 @@ class Happening(StrictModel):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        if sum(getattr(self, word) is not None for word in _WORDS) != 1:
-            raise ValueError(f"must have exactly one of {', '.join(_WORDS[:-1])} and {_WORDS[-1]}")
+        if sum(getattr(self, word) is not None for word in _STEP_WORDS) != 1:
+            raise ValueError(f"must have exactly one of {', '.join(_STEP_WORDS[:-1])} and {_STEP_WORDS[-1]}")
         return self
 
 

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import Policy
-from muster.domain.states import Contact, Standing
+from muster.domain.state_sets import OUT_OF_SERVICE
+from muster.domain.states import Contact
 from scheduler.fleet.maintenance_end import reopenings_of
 from scheduler.model import GpuView, Parts
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.shown import Window, views_of, windows_of
-
-_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 class PlayedFleet:
@@ -66,7 +64,7 @@ class PlayedFleet:
     def is_out(self, uuids: Sequence[GpuUuid]) -> bool:
         """Return whether any of them may no longer be used."""
         facts = [self._gpus[uuid].facts for uuid in uuids]
-        return any(one.standing in _OUT or one.contact is Contact.LOST for one in facts)
+        return any(one.standing in OUT_OF_SERVICE or one.contact is Contact.LOST for one in facts)
 
     def edges_ms(self) -> Iterator[int]:
         """Yield the times at which planned work changes something."""

@@ -12,7 +12,7 @@ from simulator.traces.jobs import TraceJob
 from simulator.traces.losses import LostHours, Span, idle_by_level, lost_hours, over_time
 from simulator.traces.playing import Played
 
-SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+GPU_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The least GPUs of each class of waits; the last is open."""
 STARVED_AFTER_S: Final = 7 * 86_400
 """A job starves if it starts so much later than in strict order of submission: others went before it for so long."""
@@ -230,7 +230,7 @@ def _jain(values: Sequence[float]) -> float:
 def _classes(jobs: Sequence[TraceJob]) -> list[tuple[int, int | None, list[int]]]:
     """Return the least and most GPUs of each class that has jobs, and these jobs' numbers."""
     found = []
-    for least, above in zip(SIZES, (*SIZES[1:], None), strict=True):
+    for least, above in zip(GPU_COUNTS, (*GPU_COUNTS[1:], None), strict=True):
         top = math.inf if above is None else above
         numbers = [number for number, job in enumerate(jobs) if least <= job.gpus < top]
         if numbers:

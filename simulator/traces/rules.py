@@ -115,4 +115,4 @@ def _behind(cluster: Cluster, head: int) -> list[int]:
     return started
 
 
-RULES: Final[Mapping[str, Rule]] = {"fifo": fifo, "skip": skip, "easy": easy, "muster": muster}
+QUEUE_RULES: Final[Mapping[str, Rule]] = {"fifo": fifo, "skip": skip, "easy": easy, "muster": muster}

@@ -18,7 +18,7 @@ from simulator.world.picking import RandomPicker
 from simulator.world.server import Server
 from simulator.world.settings import Settings
 
-_STOP_REASONS: Final = (StopReason.MAINTENANCE, StopReason.EVACUATION)
+_FAULT_STOP_REASONS: Final = (StopReason.MAINTENANCE, StopReason.EVACUATION)
 _SEVERITIES: Final = (Severity.CONDEMNING, Severity.DEGRADED, Severity.DEGRADED, Severity.WARNING)
 _HALF_AN_HOUR_MS: Final = 1_800_000
 
@@ -114,7 +114,9 @@ class Faults:
         live = list(self._server.store.live_of_job.values())
         if live:
             grace_ms = int(self._rng.random() * 4 * self._settings.timers.stop_grace_ms)
-            self._server.receive(self._server.stop, self._rng.choice(live), self._rng.choice(_STOP_REASONS), grace_ms)
+            self._server.receive(
+                self._server.stop, self._rng.choice(live), self._rng.choice(_FAULT_STOP_REASONS), grace_ms
+            )
 
     def reclaim(self) -> None:
         if self._server.is_up:

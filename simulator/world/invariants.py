@@ -15,10 +15,11 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.state_sets import ENDED_PARTS, OUT_OF_SERVICE
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState
 from simulator.planning.cycles import Planner
 from simulator.world.clocks import WALL_START_MS
-from simulator.world.judging import OUT, Judge
+from simulator.world.judging import Judge
 from simulator.world.kernel import Kernel
 from simulator.world.picking import RandomPicker
 from simulator.world.places import fault_of_place, over_quota
@@ -26,7 +27,6 @@ from simulator.world.store import PLACED, Store
 from simulator.world.truth import require
 
 _ENDED: Final = AttemptState.ENDED
-_OVER: Final = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _least_runs(world: Inspector) -> None:
 def _breaker_knows(world: Inspector) -> None:
     """Require that no GPU is out of service that the breaker did not pass."""
     passed = {gpu for gpu, _ in world.judge.standings.taken}
-    out = {gpu for gpu, case in world.store.cases.items() if case.standing in OUT}
+    out = {gpu for gpu, case in world.store.cases.items() if case.standing in OUT_OF_SERVICE}
     require(out <= passed, "I10", f"{out - passed} are out, and the breaker was not asked")
     require(out == world.store.is_out, "I10", f"{out} are out, by the index {world.store.is_out}")
 
@@ -173,7 +173,7 @@ def _condemned_are_out(world: Inspector) -> None:
     standings = world.judge.standings
     for gpu, condemned_ms in standings.condemned_ms.items():
         is_proved = standings.proved_ms.get(gpu, 0) > condemned_ms
-        is_kept_off = world.store.cases[gpu].standing in OUT or gpu in world.judge.held_back
+        is_kept_off = world.store.cases[gpu].standing in OUT_OF_SERVICE or gpu in world.judge.held_back
         require(is_proved or is_kept_off, "I11", f"{gpu} is in service, condemned at {condemned_ms} and not proved")
 
 
@@ -202,7 +202,7 @@ def _only_forward(world: Inspector) -> None:
         require(is_newer, "I14", f"the contact of {node_id} was {before}, and then {now}")
     for attempt_id, life in world.store.attempts.items():
         for part in life.hosts:
-            is_over = part.state not in _OVER or not world.store.truth.runs((attempt_id, part.node_id))
+            is_over = part.state not in ENDED_PARTS or not world.store.truth.runs((attempt_id, part.node_id))
             require(is_over, "I14", f"{attempt_id} is {part.state} at the server and runs on {part.node_id}")
 
 

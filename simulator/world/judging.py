@@ -17,6 +17,7 @@ from muster.domain.evidence.findings import Finding, Severity, Trust
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.lifecycle.attempt import Command
 from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Standing, StopReason
 from simulator.world.clocks import WALL_START_MS
 from simulator.world.kernel import Kernel
@@ -25,7 +26,6 @@ from simulator.world.settings import Settings
 from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
-OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
 _BY_RATE: Final = frozenset({MoveReason.LOW_SCORE, MoveReason.REPORTED_EVIDENCE, MoveReason.FLAPPING})
 _TRUE_POLICY: Final = DEFAULT_POLICY.health
 _MOST_PAST_MOVES: Final = 8
@@ -52,7 +52,7 @@ class Standings:
             self.taken.append((move.gpu_uuid, move.at_ms))
             counted = {gpu for gpu, at_ms in self.taken if at_ms > since_ms}
             require(len(counted) <= cap, "I10", f"rules have taken out {sorted(counted)}, and {cap} is the most")
-        if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT:
+        if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT_OF_SERVICE:
             proved_ms, condemned_ms = self.proved_ms.get(move.gpu_uuid), self.condemned_ms.get(move.gpu_uuid, 0)
             is_proved = proved_ms is not None and proved_ms > condemned_ms
             require(is_proved, "I11", f"{move.gpu_uuid} is back: condemned {condemned_ms}, passed {proved_ms}")
@@ -142,7 +142,7 @@ class Judge:
         store.breaker = state
         for gpu, case in cases.items():
             store.cases[gpu] = case
-            (store.is_out.add if case.standing in OUT else store.is_out.discard)(gpu)
+            (store.is_out.add if case.standing in OUT_OF_SERVICE else store.is_out.discard)(gpu)
         for move, before in moves:
             self.standings.moves(move, before, len(self._places))
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed

@@ -10,7 +10,8 @@ from typing import Final
 from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import JobLife
-from muster.domain.states import AttemptState, HostPartState, JobState, StopReason
+from muster.domain.state_sets import JOBS_THAT_WAIT_FOR_GPUS, PARTS_THAT_MAY_RUN
+from muster.domain.states import AttemptState, JobState, StopReason
 from scheduler.model import Growth, Reclaim
 from scheduler.reclaim.caps import allowances
 from scheduler.reclaim.lending import Lending
@@ -24,8 +25,6 @@ from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
 _NOTIFY: Final = "reclaim.notify"
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
-_WAITING: Final = frozenset({JobState.QUEUED, JobState.RECOVERING})
 
 
 class Reclaims:
@@ -95,7 +94,7 @@ class Reclaims:
 
     def _deliver(self, victim: AttemptId) -> list[NodeId]:
         """Return the hosts whose heartbeats bring the order; if none runs anything of the victim, stop it now."""
-        running = [part.node_id for part in self._store.attempts[victim].hosts if part.state in _MAY_RUN]
+        running = [part.node_id for part in self._store.attempts[victim].hosts if part.state in PARTS_THAT_MAY_RUN]
         if not running:
             self._server.tell_victim(victim)
         return running
@@ -218,7 +217,8 @@ class Reclaims:
         if live is not None:
             return self._store.attempts[live].stop is not None
         return (
-            job.state in _WAITING and (job.next_try_ms or 0) <= self._kernel.now_ms + self._server.timers.heartbeat_ms
+            job.state in JOBS_THAT_WAIT_FOR_GPUS
+            and (job.next_try_ms or 0) <= self._kernel.now_ms + self._server.timers.heartbeat_ms
         )
 
     def grow(self, growth: Growth) -> None:

@@ -12,11 +12,11 @@ from muster.domain.exit.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.attempt import part_of
 from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import (
     RECLAIM_EDGES,
     AttemptState,
     Cause,
-    HostPartState,
     JobState,
     ReclaimState,
     StopReason,
@@ -31,7 +31,6 @@ GROW_GRACE_MS: Final = 20_000
 """Times of the policy under which a recorded history is played: a notice, and a change of size."""
 PLACED: Final = "the job that it was for has been placed"
 _SOON_MS: Final = 10_000
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ class Changes:
             self.given.append(Given(beneficiary, victim, gpus, keeps, now_ms, now_ms + NOTICE_MS))
         for victim, _, _ in chosen:
             life = self._store.attempts[victim]
-            running = [part.node_id for part in life.hosts if part.state in _MAY_RUN]
+            running = [part.node_id for part in life.hosts if part.state in PARTS_THAT_MAY_RUN]
             if not running:
                 self._tell(victim)
             for node_id in running:
@@ -221,7 +220,7 @@ class Changes:
         for attempt_id in tuple(self._store.open_on[node_id]):
             part = part_of(self._store.attempts[attempt_id], node_id)
             untold = [one for one in self.given if one.victim == attempt_id and one.is_open and one.told_ms is None]
-            if untold and untold[0].hold_ended_ms is None and part is not None and part.state in _MAY_RUN:
+            if untold and untold[0].hold_ended_ms is None and part is not None and part.state in PARTS_THAT_MAY_RUN:
                 self._tell(attempt_id)
 
     def _tell(self, victim: AttemptId) -> None:
@@ -235,7 +234,7 @@ class Changes:
     def exits(self, attempt_id: AttemptId, node_id: NodeId, boot_id: str) -> None:
         """Record that SIGKILL ended the attempt's programs there."""
         part = part_of(self._store.attempts[attempt_id], node_id)
-        if part is not None and part.state in _MAY_RUN and part.boot_id == boot_id:
+        if part is not None and part.state in PARTS_THAT_MAY_RUN and part.boot_id == boot_id:
             self._killed.add((attempt_id, node_id))
 
     def ended(self, life: AttemptLife) -> None:

@@ -16,7 +16,8 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Verdict
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState, StopReason
+from muster.domain.state_sets import PARTS_THAT_MAY_RUN
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
 from simulator.planning.keeping import kept_of
 from simulator.world.failpoints import AROUND
 from simulator.world.kernel import Action, Kernel
@@ -28,7 +29,6 @@ from simulator.world.wiring import Wiring
 if TYPE_CHECKING:
     from simulator.world.hosts import Host
 
-_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 _GONE: Final = frozenset({Phase.EXITED, Phase.CLEAN})
 Held = tuple[tuple[AttemptId, Fence, Phase], ...]
 Fact = tuple[str, ExitRecord | None]
@@ -159,7 +159,7 @@ class Server:
         for attempt_id in tuple(self.store.open_on[node_id]):
             part = attempts.part_of(self.store.attempts[attempt_id], node_id)
             notice = self.store.notices.untold(attempt_id)
-            if notice is None or part is None or part.state not in _MAY_RUN:
+            if notice is None or part is None or part.state not in PARTS_THAT_MAY_RUN:
                 continue
             if notice.hold_ended is None or not self._wiring.rechecks_told:
                 rings += self.tell_victim(attempt_id)
@@ -233,7 +233,7 @@ class Server:
             life = store.attempts[attempt_id]
             part = attempts.part_of(life, node_id)
             is_listed = attempt_id in listed
-            if part is not None and part.state in _MAY_RUN and is_listed == (part.omitted_ms is not None):
+            if part is not None and part.state in PARTS_THAT_MAY_RUN and is_listed == (part.omitted_ms is not None):
                 self.step_attempt(life, attempts.Listed(node_id, boot_id, is_listed))
             if self._wiring.is_unclaimed_on(life, node_id) and (is_rung or self._wiring.lists_unclaimed_unrung):
                 unclaimed.append((attempt_id, life.fence))

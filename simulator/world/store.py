@@ -10,6 +10,7 @@ from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_
 from muster.domain.lifecycle.attempt import part_of
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, JobLife
+from muster.domain.state_sets import ENDED_PARTS, JOBS_THAT_WAIT_FOR_GPUS
 from muster.domain.states import (
     ALLOCATION_EDGES,
     ATTEMPT_EDGES,
@@ -34,8 +35,6 @@ from simulator.world.truth import Truth, require
 
 PLACED: Final = "the job that it was for has been placed"
 _CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
-_OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
-_WAITING = frozenset({JobState.QUEUED, JobState.RECOVERING})
 _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 
@@ -159,7 +158,7 @@ class Store:
         for gpu, waiting in self.held_for.items():
             holder = self.holders.get(gpu)
             is_its_own = holder is not None and self.attempts[holder].job_id == waiting
-            if waiting != job_id and self.jobs[waiting].state in _WAITING and not is_its_own:
+            if waiting != job_id and self.jobs[waiting].state in JOBS_THAT_WAIT_FOR_GPUS and not is_its_own:
                 found.append((self.rows[waiting].tenant, self.rows[waiting].tier))
         return found
 
@@ -249,7 +248,7 @@ class Store:
                 continue
             require_edge(HOST_PART_EDGES, old.state, new.state)
             place = (after.attempt_id, new.node_id)
-            if new.state in _OVER:
+            if new.state in ENDED_PARTS:
                 require(not self.truth.runs(place), "I14", f"{place} is {new.state} at the server and runs on its host")
             if new.state is _CLEAN:
                 require(place not in self.truth.present, "I22", f"{place} is clean at the server, not on its host")

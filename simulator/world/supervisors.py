@@ -12,7 +12,7 @@ from simulator.world.settings import Settings
 from simulator.world.store import Store
 from simulator.world.truth import Run, require
 
-_STOP_REASONS: Final = frozenset(StopReason)
+_ALL_STOP_REASONS: Final = frozenset(StopReason)
 _SIGTERM, _SIGKILL = 15, 9
 
 
@@ -167,7 +167,7 @@ class Supervisor:
         if self.exit_record is not None or self.is_dead or self.kill_at_ms is None or self._clock() < self.kill_at_ms:
             return
         stop = self._store.attempts[self.run.attempt_id].stop
-        if self.reason in _STOP_REASONS:
+        if self.reason in _ALL_STOP_REASONS:
             early_ms = 0 if stop is None else stop.deadline_ms - self._kernel.now_ms
             drift_ms = 1 + int(self._settings.timers.server_lease_ms * self._settings.drift_ppm / 500_000)
             require(early_ms <= drift_ms, "I8", f"{self.name} is killed {early_ms} ms before its deadline")

@@ -3,7 +3,7 @@
 import pytest
 
 from console.words import attribute, attribute_value, measure, microseconds
-from muster.domain.gpu.cohort_attributes import TOLD
+from muster.domain.gpu.cohort_attributes import REPORTED_ATTRIBUTES
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_attribute_is_said_with_its_unit(name: str, value: str, said: tuple[s
 
 
 def test_no_attribute_is_said_by_its_bare_field() -> None:
-    assert not [name for name in TOLD if "_" in attribute(name)]
+    assert not [name for name in REPORTED_ATTRIBUTES if "_" in attribute(name)]
 
 
 @pytest.mark.parametrize(("value", "said"), [(12.4, "12 µs"), (1_500.0, "1.5 ms"), (None, "none came back")])

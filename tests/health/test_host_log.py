@@ -3,7 +3,7 @@
 import pytest
 
 from health.detectors.registry import judge_signal
-from health.host_log import KINDS, TOLD_EVERY_S, HostLogReader, read_host
+from health.host_log import HOST_LINE_KINDS, TOLD_EVERY_S, HostLogReader, read_host
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import NODE, POLICY, signal
 
@@ -52,7 +52,7 @@ def test_a_fault_is_the_nodes_and_as_bad_as_its_kind(key: str, severity: Severit
 
 
 def test_every_kind_has_a_line() -> None:
-    assert {kind.name for kind in KINDS} == {key.partition(":")[0] for key in (*GRAVE, *WARNED)}
+    assert {kind.name for kind in HOST_LINE_KINDS} == {key.partition(":")[0] for key in (*GRAVE, *WARNED)}
 
 
 @pytest.mark.parametrize("text", NO_FAULT)

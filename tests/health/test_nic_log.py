@@ -3,7 +3,7 @@
 import pytest
 
 from health.detectors.registry import judge_signal
-from health.nic_log import KINDS, read_nic
+from health.nic_log import NIC_LINE_KINDS, read_nic
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import HOUR, MINUTE, NODE, NOW_MS, POLICY, signal
 from tests.health.detectors.test_repeats import noted, of
@@ -48,8 +48,8 @@ def test_a_fault_of_a_card_is_the_nodes_and_as_bad_as_its_kind(name: str, severi
 
 
 def test_every_kind_has_a_line() -> None:
-    assert {kind.name for kind in KINDS} == {*FATAL, *WARNED}
-    assert {kind.name for kind in KINDS if kind.is_fatal} == set(FATAL)
+    assert {kind.name for kind in NIC_LINE_KINDS} == {*FATAL, *WARNED}
+    assert {kind.name for kind in NIC_LINE_KINDS if kind.is_fatal} == set(FATAL)
 
 
 @pytest.mark.parametrize("text", NO_FAULT)

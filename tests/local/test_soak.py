@@ -15,7 +15,7 @@ import pytest
 
 from local.soak import guide
 from local.soak.books import Leftovers, effective_ratio, words_of
-from local.soak.faults import KINDS, in_turn
+from local.soak.faults import SOAK_FAULTS, in_turn
 from local.soak.guide import Soak
 from local.tour.world import World
 from muster.client.rest import RestClient
@@ -61,10 +61,10 @@ def running(program: str, folder: Path, **variables: str) -> Iterator[subprocess
 
 
 def test_each_kind_comes_once_a_round_in_an_order_that_the_seed_gives() -> None:
-    rounds = [list(islice(in_turn(seed), 3 * len(KINDS))) for seed in (1, 1, 2)]
+    rounds = [list(islice(in_turn(seed), 3 * len(SOAK_FAULTS))) for seed in (1, 1, 2)]
     assert rounds[0] == rounds[1] != rounds[2]
-    for begin in range(0, 3 * len(KINDS), len(KINDS)):
-        assert sorted(rounds[0][begin : begin + len(KINDS)]) == sorted(KINDS)
+    for begin in range(0, 3 * len(SOAK_FAULTS), len(SOAK_FAULTS)):
+        assert sorted(rounds[0][begin : begin + len(SOAK_FAULTS)]) == sorted(SOAK_FAULTS)
 
 
 def test_only_the_steps_that_counted_are_effective() -> None:

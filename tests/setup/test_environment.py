@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.setup_environment import (
-    EXTRAS,
+    SETUP_EXTRAS,
     Environment,
     Stamp,
     install_beside_torch,
@@ -76,7 +76,7 @@ def test_no_other_distribution_brings_a_package_of_our_name(package: str) -> Non
 
 def test_the_set_up_asks_for_the_extras_and_the_tools() -> None:
     wanted = requirements(ROOT)
-    assert f".[{','.join(EXTRAS)}]" in wanted
+    assert f".[{','.join(SETUP_EXTRAS)}]" in wanted
     assert any(requirement.startswith("pytest>") for requirement in wanted)
 
 

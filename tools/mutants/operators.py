@@ -25,7 +25,7 @@ MEMBERSHIPS: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
     ast.Is: ("is", "is not"),
     ast.IsNot: (r"is\s+not", "is"),
 }
-SIGNS: Final[dict[type[ast.operator], tuple[str, str]]] = {ast.Add: (r"\+", "-"), ast.Sub: ("-", "+")}
+OPERATOR_SIGNS: Final[dict[type[ast.operator], tuple[str, str]]] = {ast.Add: (r"\+", "-"), ast.Sub: ("-", "+")}
 SEQUENCES: Final = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr, ast.Dict, ast.Set, ast.SetComp, ast.DictComp)
 SEQUENCE_CALLS: Final = frozenset({"list", "tuple", "str", "sorted", "join", "format", "set", "frozenset", "keys"})
 """Sequences whose content a sign joins or subtracts: the other sign is an error wherever the line runs."""
@@ -100,8 +100,8 @@ def _junction(node: ast.BoolOp, lines: Lines) -> Iterator[Edit]:
 
 
 def _arithmetic(node: ast.BinOp, lines: Lines) -> Iterator[Edit]:
-    if type(node.op) in SIGNS and not _is_sequence(node.left) and not _is_sequence(node.right):
-        token, other = SIGNS[type(node.op)]
+    if type(node.op) in OPERATOR_SIGNS and not _is_sequence(node.left) and not _is_sequence(node.right):
+        token, other = OPERATOR_SIGNS[type(node.op)]
         yield from lines.between(node.left, node.right, token, "arithmetic", other)
 
 
@@ -163,8 +163,8 @@ def _assignment(node: ast.Assign, lines: Lines) -> Iterator[Edit]:
 
 def _growth(node: ast.AugAssign, lines: Lines) -> Iterator[Edit]:
     yield from lines.whole(node, "deletion", "pass")
-    if type(node.op) in SIGNS and not _is_sequence(node.value):
-        token, other = SIGNS[type(node.op)]
+    if type(node.op) in OPERATOR_SIGNS and not _is_sequence(node.value):
+        token, other = OPERATOR_SIGNS[type(node.op)]
         yield from lines.between(node.target, node.value, token, "arithmetic", other)
 
 

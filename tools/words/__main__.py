@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
-from tools.words.findings import ROOT, RULES, Finding, Report, report_of
+from tools.words.findings import ROOT, WORD_RULES, Finding, Report, report_of
 from tools.words.glossary import GLOSSARY, read_glossary
 from tools.words.ratchet import BASELINE, counts_of, lower, read_baseline, risen
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_SHOWN: Final = 40
-_WORDS: Final = {
+_RULE_TITLES: Final = {
     "phrase": "a phrase that the glossary refuses",
     "name": "a name with a part that the glossary refuses",
     "pronoun": "a pronoun of persons that stands for a thing: name the thing",
@@ -54,7 +54,7 @@ def _print(findings: Iterable[Finding]) -> None:
 
 
 def _print_totals(report: Report) -> None:
-    for rule in RULES:
+    for rule in WORD_RULES:
         areas = {
             area: sum(1 for one in report.findings if (one.rule, one.area) == (rule, area)) for area in report.words
         }
@@ -69,7 +69,7 @@ def _print_risen(report: Report, above: dict[str, int]) -> None:
         rule, area, word = key.split(" ", 2)
         places = [one for one in report.findings if (one.rule, one.area, one.key) == (rule, area, word)]
         near = [one for one in places if one.path in changed] or places
-        sys.stderr.write(f"{word}: {more} more in {area} than {BASELINE} allows: {_WORDS[rule]} ({GLOSSARY})\n")
+        sys.stderr.write(f"{word}: {more} more in {area} than {BASELINE} allows: {_RULE_TITLES[rule]} ({GLOSSARY})\n")
         for one in near[:_MOST_SHOWN]:
             sys.stderr.write(f"    {one.path}:{one.line}\n")
 

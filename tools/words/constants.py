@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SHARED: Final = frozenset({"COLUMNS", "__all__"})
+SHARED_NAMES: Final = frozenset({"COLUMNS", "__all__"})
 """Names that each module of a family defines for the same reader: a command's table, a module's exports."""
 _BUILDERS: Final = frozenset({"frozenset", "set", "tuple", "dict", "MappingProxyType"})
 _COLLECTIONS: Final = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.SetComp, ast.ListComp, ast.DictComp)
@@ -39,7 +39,7 @@ def constants_of(path: str, source: str) -> Iterator[Constant]:
         else:
             continue
         for target in targets:
-            if isinstance(target, ast.Name) and _is_collection(statement.value) and target.id not in SHARED:
+            if isinstance(target, ast.Name) and _is_collection(statement.value) and target.id not in SHARED_NAMES:
                 yield Constant(path, statement.lineno, target.id, ast.unparse(statement.value or target))
 
 

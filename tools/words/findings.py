@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXEMPT: Final = "tools/words/exempt.txt"
-RULES: Final = ("phrase", "name", "pronoun", "constant")
+WORD_RULES: Final = ("phrase", "name", "pronoun", "constant")
 _SUFFIXES: Final = frozenset({".py", ".md", ".html", ".js", *COMMENTED})
 _NAMED_IN: Final = frozenset({".html", ".js"})
 _LEFT_OUT: Final = ("console/static/vendor/", "migrations/versions/", "tests/tools/words/")

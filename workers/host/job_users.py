@@ -12,7 +12,7 @@ import structlog
 from muster.settings import Settings, SettingsError
 from workers.host.supervisor.user.job_user import REACHES
 
-SHARED: Final = ("attempts", "checkpoints")
+SHARED_FOLDERS: Final = ("attempts", "checkpoints")
 """Folders of the state folder that programs pass through; all others are closed to them."""
 _log = structlog.get_logger(__name__)
 
@@ -67,9 +67,9 @@ def open_ways(state_dir: Path, users: JobUsers) -> None:
         return
     state_dir.mkdir(parents=True, exist_ok=True, mode=REACHES)
     for entry in state_dir.iterdir():
-        if entry.name not in SHARED and not entry.is_symlink():
+        if entry.name not in SHARED_FOLDERS and not entry.is_symlink():
             entry.chmod(stat.S_IMODE(entry.stat().st_mode) & ~0o077)
-    for name in SHARED:
+    for name in SHARED_FOLDERS:
         (state_dir / name).mkdir(exist_ok=True, mode=REACHES)
         (state_dir / name).chmod(REACHES)
     state_dir.chmod(REACHES)

@@ -27,7 +27,7 @@ from muster.identity import new_id
 
 ORDER: Final = declare_action("burn_in.order")
 INTAKE: Final = declare_action("burn_in.intake")
-OPEN: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
+OPEN_BURN_INS: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
 INTAKE_REASON: Final = "intake: the GPU is UNPROVEN"
 DIAGNOSED: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
 """The standings in which a repetition orders a burn-in."""
@@ -52,7 +52,7 @@ def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnInRecord:
     if gpu.is_mig_enabled:
         message = f"{gpu.uuid} is in MIG mode, and a burn-in needs the whole GPU"
         raise ConflictError(message, suggestion="Turn MIG mode off first.")
-    opened = unit.session.scalar(select(BurnIn).where(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN)))
+    opened = unit.session.scalar(select(BurnIn).where(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN_BURN_INS)))
     if opened is not None:
         message = f"{opened.id} of {gpu.uuid} is {opened.state} already"
         raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=opened.id)
@@ -93,7 +93,7 @@ def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUui
     if not wanted:
         return
     uuids = [gpu.uuid for gpu in wanted]
-    opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN))
+    opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN_BURN_INS))
     overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), _is_overridden(unit))
     taken = set(unit.session.scalars(union_all(opened, overridden)))
     for gpu in wanted:
@@ -129,7 +129,7 @@ def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUu
     had_one = exists().where(
         BurnIn.gpu_uuid == Gpu.uuid,
         or_(
-            BurnIn.state.in_(OPEN),
+            BurnIn.state.in_(OPEN_BURN_INS),
             (BurnIn.ordered_at >= since) & (~could_not_run | (BurnIn.ended_at > unit.now - timedelta(seconds=again_s))),
         ),
     )

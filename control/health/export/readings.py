@@ -25,7 +25,7 @@ EVENTS_A_PAGE: Final = 5_000
 LATE_MS: Final = 1_000
 """An event that arrived so much later than it happened is exported as one that came after its time."""
 _SECOND_MS: Final = 1_000
-_KINDS: Final = frozenset(EventKind)
+_EXPORTED_KINDS: Final = frozenset(EventKind)
 Written = Record | dict[str, object]
 
 
@@ -52,7 +52,7 @@ def events_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime)
             StoredSignal.node_id == node.id,
             StoredSignal.received_at >= begin,
             StoredSignal.received_at < end,
-            StoredSignal.kind.in_(sorted(_KINDS)),
+            StoredSignal.kind.in_(sorted(_EXPORTED_KINDS)),
         )
         .order_by(StoredSignal.received_at, StoredSignal.at, StoredSignal.signal_id)
         .limit(EVENTS_A_PAGE + 1)

@@ -37,7 +37,7 @@ class MaskField:
         return value == self.bad if self.bits == 2 else value > 1
 
 
-FIELDS: Final = (
+FABRIC_HEALTH_FIELDS: Final = (
     MaskField(0, 2, "bandwidth", "its bandwidth is degraded"),
     MaskField(2, 2, "recovery", "a route recovers", Severity.WARNING),
     MaskField(4, 2, "route", "a route is unhealthy"),
@@ -57,7 +57,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     """Return a finding for each bad field, and one from newer drivers' summary where no field states a cause."""
     mask = signal.values.get("fabric_health_bits", 0)
     mask = mask if 0 < mask < 1 << 32 else 0
-    bad = [(each.name, each.words, each.severity) for each in FIELDS if each.is_bad(int(mask))]
+    bad = [(each.name, each.words, each.severity) for each in FABRIC_HEALTH_FIELDS if each.is_bad(int(mask))]
     summary = _SUMMARIES.get(int(signal.values.get("fabric_health_summary", 0)))
     if not bad and summary is not None:
         bad = [(SUMMARY, *summary)]
@@ -74,7 +74,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     if not has(signal, "fabric_health_bits"):
         return ()
-    return (*(f"{NAME}:{each.name}" for each in FIELDS), f"{NAME}:{SUMMARY}")
+    return (*(f"{NAME}:{each.name}" for each in FABRIC_HEALTH_FIELDS), f"{NAME}:{SUMMARY}")
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)

@@ -18,15 +18,15 @@ NOT_READY: Final = "fabric_state:not_ready"
 FAILED: Final = "fabric_state:failed"
 ABOUT: Final = About("a GPU is not registered with its NVLink fabric", "NVML fabric info", Severity.DEGRADED)
 _COMPLETED: Final = 3
-_WORDS: Final = {1: "has not begun", 2: "is in progress"}
+_FABRIC_STATE_TEXTS: Final = {1: "has not begun", 2: "is in progress"}
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     state, status = signal.values.get("fabric_state"), signal.values.get("fabric_status", 0)
     if state == _COMPLETED and status != 0:
         key, words = FAILED, f"registration with the NVLink fabric failed (NVML {status:.0f})"
-    elif state in _WORDS:
-        key, words = NOT_READY, f"registration with the NVLink fabric {_WORDS[int(state)]}"
+    elif state in _FABRIC_STATE_TEXTS:
+        key, words = NOT_READY, f"registration with the NVLink fabric {_FABRIC_STATE_TEXTS[int(state)]}"
     else:
         return NO_FINDINGS
     values = {"state": state, "status": status}

@@ -36,7 +36,7 @@ ABOUT: Final = About(
     "NVML clock event reasons; gpud",
     Severity.DEGRADED,
 )
-RULES: Final = (
+CLOCK_EVENT_RULES: Final = (
     ClockRule(HW_SLOWDOWN, "hw_slowdown", "hardware slowdown", Severity.DEGRADED),
     ClockRule(SW_THERMAL, "sw_thermal", "thermal slowdown by software", Severity.WARNING),
     ClockRule(HW_THERMAL, "hw_thermal", "thermal slowdown by hardware", Severity.DEGRADED),
@@ -45,7 +45,7 @@ RULES: Final = (
 
 Windows = tuple[int, ...]
 """For each rule the last samples as bits, the newest lowest: 1 where its reason was set."""
-NO_WINDOWS: Final[Windows] = (0,) * len(RULES)
+NO_WINDOWS: Final[Windows] = (0,) * len(CLOCK_EVENT_RULES)
 
 
 def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Windows, Findings]:
@@ -60,11 +60,13 @@ def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Win
     if not reasons and windows == NO_WINDOWS:
         return windows, NO_FINDINGS
     span = (1 << policy.clock_events.window_samples) - 1
-    onward = tuple((window << 1 | bool(reasons & rule.bit)) & span for window, rule in zip(windows, RULES, strict=True))
+    onward = tuple(
+        (window << 1 | bool(reasons & rule.bit)) & span for window, rule in zip(windows, CLOCK_EVENT_RULES, strict=True)
+    )
     least = policy.clock_events.harmful_samples
     found = (
         _finding(rule, window, reading, policy)
-        for window, rule in zip(onward, RULES, strict=True)
+        for window, rule in zip(onward, CLOCK_EVENT_RULES, strict=True)
         if window.bit_count() >= least
     )
     return onward, tuple(found)

@@ -29,7 +29,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             f"clocks held down by {rule.words} for {share:.0%} of the time",
             values={"share": share},
         )
-        for rule in clock_events.RULES
+        for rule in clock_events.CLOCK_EVENT_RULES
         if (share := rate_of(signal, f"{rule.name}_s", 1.0)) is not None and share >= least
     )
 

@@ -91,11 +91,11 @@ def tells_of_drivers(signal: GpuSignal) -> tuple[str, ...]:
     return (DRIVERS,) if has(signal, "drivers") else ()
 
 
-_KINDS: Final = (EventKind.HOST_STATE,)
+_HOST_STATE_KINDS: Final = (EventKind.HOST_STATE,)
 PRESSURE_DETECTOR: Final = SignalDetector(
-    PRESSURE, 1, judge_pressure, _KINDS, PRESSURE_ABOUT, Nature.STATE, tells_of_pressure
+    PRESSURE, 1, judge_pressure, _HOST_STATE_KINDS, PRESSURE_ABOUT, Nature.STATE, tells_of_pressure
 )
-DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _KINDS, DISK_ABOUT, Nature.STATE, tells_of_disk)
+DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _HOST_STATE_KINDS, DISK_ABOUT, Nature.STATE, tells_of_disk)
 DRIVERS_DETECTOR: Final = SignalDetector(
-    DRIVERS, 1, judge_drivers, _KINDS, DRIVERS_ABOUT, Nature.STATE, tells_of_drivers
+    DRIVERS, 1, judge_drivers, _HOST_STATE_KINDS, DRIVERS_ABOUT, Nature.STATE, tells_of_drivers
 )

@@ -20,7 +20,7 @@ ABOUT: Final = About(
     "Azure node health checks",
     Severity.WARNING,
 )
-_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+_MISMATCH_TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "vbios_differs": ("vbios_version", "VBIOS"),
     "persistence_differs": ("persistence_enabled", "persistence mode"),
     "clocks_differ": ("application_clock_mhz", "application clocks"),
@@ -37,7 +37,7 @@ def differing(gpus: Iterable[Mapping[str, float | str]]) -> dict[str, float]:
     for gpu in gpus:
         by_model.setdefault(gpu.get("model"), []).append(gpu)
     found: dict[str, float] = {}
-    for name, (reading, _) in _WORDS.items():
+    for name, (reading, _) in _MISMATCH_TEXTS.items():
         told = [[gpu[reading] for gpu in alike if reading in gpu] for alike in by_model.values()]
         counted = [Counter(values) for values in told if len(values) > 1]
         if counted:
@@ -56,7 +56,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             f"{_num_gpus(number)} from most of their model in {words}",
             values={"gpus": number},
         )
-        for name, (reading, words) in _WORDS.items()
+        for name, (reading, words) in _MISMATCH_TEXTS.items()
         if (number := signal.values.get(name, 0)) > 0
     )
 
@@ -66,7 +66,7 @@ def _num_gpus(number: float) -> str:
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:
-    return tuple(f"{NAME}:{reading}" for name, (reading, _) in _WORDS.items() if has(signal, name))
+    return tuple(f"{NAME}:{reading}" for name, (reading, _) in _MISMATCH_TEXTS.items() if has(signal, name))
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of)

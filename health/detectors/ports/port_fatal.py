@@ -11,7 +11,7 @@ from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "port_fatal"
 ABOUT: Final = About("a port's counter rose that should never rise", "NVSentinel NIC monitor", Severity.DEGRADED)
-_COUNTERS: Final = (
+_FATAL_COUNTERS: Final = (
     "link_downed",
     "excessive_buffer_overrun_errors",
     "local_link_integrity_errors",
@@ -20,7 +20,7 @@ _COUNTERS: Final = (
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    rises = {name: signal.values[name] for name in _COUNTERS if signal.values.get(name, 0) > 0}
+    rises = {name: signal.values[name] for name in _FATAL_COUNTERS if signal.values.get(name, 0) > 0}
     symbols = rate_of(signal, "symbol_error", 3600.0)
     if symbols is not None and symbols > policy.detectors.port_fatal.symbol_errors_per_hour:
         rises["symbol_errors_per_hour"] = symbols

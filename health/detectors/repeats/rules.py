@@ -26,7 +26,7 @@ def _num_times(evidence: Iterable[Evidence]) -> int:
     return int(sum(each.values.get(TIMES, 1.0) for each in evidence))
 
 
-RULES: Final[tuple[Repeat, ...]] = (
+REPEAT_RULES: Final[tuple[Repeat, ...]] = (
     # Programs cause these XIDs at will: they ask for a diagnosis and weigh nothing.
     alone(
         "mmu_fault_repeats",
@@ -109,10 +109,10 @@ RULES: Final[tuple[Repeat, ...]] = (
         times_in=_num_times,
     ),
 )
-_SOURCES: Final = frozenset(
+_SOURCE_DETECTORS: Final = frozenset(
     {port_flap.NAME, port_degraded.NAME, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME}
 )
-HOLDS: Final = frozenset(f"{rule.name}:{HOLD}" for rule in RULES if rule.is_hold)
+HOLDS: Final = frozenset(f"{rule.name}:{HOLD}" for rule in REPEAT_RULES if rule.is_hold)
 """Fault keys that mean that no repair lasts."""
 
 
@@ -139,7 +139,7 @@ def repeats_of(
     that it shows all that it would find; no other rule counts that.
     """
     own = newest.detector if Suppression.SHADOW in newest.suppressed_by else None
-    if not counts_as_time(newest, own) or not (newest.detector in _SOURCES or code_of(newest) is not None):
+    if not counts_as_time(newest, own) or not (newest.detector in _SOURCE_DETECTORS or code_of(newest) is not None):
         return NO_FINDINGS
     seen = Seen(newest, known, elsewhere, policy, own)
-    return tuple(finding for rule in RULES if own in {None, rule.name} for finding in rule.judge(seen))
+    return tuple(finding for rule in REPEAT_RULES if own in {None, rule.name} for finding in rule.judge(seen))

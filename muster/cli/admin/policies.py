@@ -24,7 +24,7 @@ COLUMNS: Final = (
     Column("BY", lambda item: item["created_by"].split(" of ")[0], wide=lambda item: item["created_by"]),
     Column("REASON", lambda item: item["reason"], is_text=True),
 )
-DIFFERENCES: Final = (
+POLICY_DIFFERENCES: Final = (
     Column("WHERE", lambda item: item["path"]),
     Column("FROM", lambda item: json.dumps(item["from"], ensure_ascii=False), is_text=True),
     Column("TO", lambda item: json.dumps(item["to"], ensure_ascii=False), is_text=True),
@@ -82,7 +82,7 @@ def check(
     obstacles, differences = found["obstacles"], found["differences"]
     said = [f"{file} is a policy; compared with the active policy, {_changes(differences)}"]
     if differences:
-        said.append(Table(DIFFERENCES, differences))
+        said.append(Table(POLICY_DIFFERENCES, differences))
     if obstacles:
         said += ["it cannot become active as things are:", *_said(obstacles)]
     return Page(found, said, Exit.INVALID if obstacles else Exit.OK, is_one_line=True)
@@ -118,7 +118,7 @@ def _checked_here(file: Path) -> Page:
     ]
     said = [f"{file} is a policy; compared with the built-in policy, {_changes(changes_)}"]
     if changes_:
-        said.append(Table(DIFFERENCES, changes_))
+        said.append(Table(POLICY_DIFFERENCES, changes_))
     return Page({"is_valid": True, "errors": [], "differences": changes_}, said, is_one_line=True)
 
 

@@ -118,7 +118,7 @@ def _parts(profile: Profile | None, folder: Path | None) -> Iterator[Part]:
     yield Part("doctor.json", lambda: [_finding(each) for each in findings(folder or Path(".muster"))])
     if profile is not None:
         yield Part("profile.json", lambda: {"api_url": profile.api_url, "name": profile.name, "by": profile.chosen_by})
-        for name, ask in _ASKED.items():
+        for name, ask in _COLLECTED.items():
             yield Part(name, partial(_asked, ask))
     if folder is not None:
         for log in sorted((folder / "logs").glob("*.log")):
@@ -138,7 +138,7 @@ def _newest_events(client: "RestClient") -> list[Any]:
     return list(islice(client.newest_events(limit=200), NUM_EVENTS))[::-1]
 
 
-_ASKED: Final[dict[str, "Callable[[RestClient], Any]"]] = {
+_COLLECTED: Final[dict[str, "Callable[[RestClient], Any]"]] = {
     "whoami.json": lambda client: client.whoami(),
     "figures.txt": lambda client: client.figures(),
     "nodes.json": lambda client: client.nodes(),

@@ -7,7 +7,7 @@ from muster.cli.framework.output import AsJson, AsYaml, Every, Format, Page, Tab
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 
-WAITING: Final = (
+QUEUE_COLUMNS: Final = (
     Column("WHAT", lambda row: row["what"]),
     Column("WAITING", lambda row: row["num"]),
     Column("OLDEST", lambda row: "" if row["oldest_age_s"] is None else f"{row['oldest_age_s']:.0f} s"),
@@ -54,7 +54,7 @@ def _parts(found: Document) -> Iterator[str | Table]:
         yield "  NO SCHEDULER RUNS: nothing new is placed; start `muster scheduler`"
     if found["accepting_since"] is not None:
         yield f"  heartbeats have been accepted for {age(found['accepting_since'])}"
-    yield Table(WAITING, list(_waiting(found)), indent="")
+    yield Table(QUEUE_COLUMNS, list(_waiting(found)), indent="")
     open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
     yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from muster.cli.framework.options import unfit
 
-_UNITS: Final[dict[str, int]] = {
+_BYTES_OF_UNIT: Final[dict[str, int]] = {
     **{f"{prefix}iB": 1 << power for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
     **{f"{prefix}B": 10**power for prefix, power in (("K", 3), ("M", 6), ("G", 9), ("T", 12))},
 }
@@ -19,7 +19,7 @@ def bytes_of(text: str | None, option: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise unfit(option, f"{text!r} is no size: write 512MiB, 64GiB or 1.5TiB")
-    return round(float(match[1]) * _UNITS[match[2]])
+    return round(float(match[1]) * _BYTES_OF_UNIT[match[2]])
 
 
 def size_in_words(num_bytes: int | None) -> str:

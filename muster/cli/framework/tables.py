@@ -19,7 +19,7 @@ LEAST_TEXT: Final = 16
 _COMMAND: Final = re.compile(r"`[^`]+`")
 _KEPT: Final = "\x00"
 """Stand-in for a space at which no line may break; ``printable`` removes every other one."""
-_STYLES: Final = {
+_STATE_STYLES: Final = {
     "SUCCEEDED": "32",
     "HEALTHY": "32",
     "LIVE": "32",
@@ -116,7 +116,8 @@ def _row_lines(columns: Sequence[Column], row: list[str], widths: list[int]) -> 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
     line = GAP.join(
-        _painted(cell, _STYLES.get(cell, "")) + " " * (widths[at] - cell_len(cell)) for at, cell in enumerate(cells)
+        _painted(cell, _STATE_STYLES.get(cell, "")) + " " * (widths[at] - cell_len(cell))
+        for at, cell in enumerate(cells)
     )
     return line.rstrip()
 

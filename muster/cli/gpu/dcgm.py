@@ -25,7 +25,7 @@ RESULTS: Final = (
     Column("RESULT", lambda item: item["status"]),
     Column("WHY", lambda item: item["why"], is_text=True),
 )
-GPUS: Final = (
+DIAGNOSED_GPU_COLUMNS: Final = (
     Column("GPU", lambda item: item["gpu_uuid"]),
     Column("MODEL", lambda item: item["model"] or "—"),
     Column("°C", lambda item: _told(item, "temperature_c")),
@@ -57,7 +57,7 @@ def metrics(file: File) -> Listing:
         advice = "Wanted is the text of a dcgm-exporter, such as of `curl localhost:9400/metrics`."
         raise CommandError(f"{file}: no sample of any GPU is in it", advice, Exit.INVALID)
     rows = [_gpu_row(each) for each in found.gpus]
-    return Listing(rows, GPUS, "No GPU.", notes=_counts(found), is_streamed=True)
+    return Listing(rows, DIAGNOSED_GPU_COLUMNS, "No GPU.", notes=_counts(found), is_streamed=True)
 
 
 def _read(file: Path) -> str:

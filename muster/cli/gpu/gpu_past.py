@@ -20,7 +20,7 @@ JOBS: Final = (
     Column("AGE", lambda item: age(item["placed_at"])),
     Column("PROOF", lambda item: item["proof"], only_wide=True),
 )
-MOVES: Final = (
+TRANSITION_COLUMNS: Final = (
     Column("AGE", lambda item: age(item["at"]), wide=lambda item: item["at"]),
     Column("FROM", lambda item: item["from"]),
     Column("TO", lambda item: item["to"]),
@@ -62,7 +62,7 @@ SERIES: Final = (
     Column("GREATEST", lambda row: _value(row["most"])),
     Column("NEWEST", lambda row: _value(row["new"])),
 )
-READINGS: Final = (Column("READING", lambda row: row["name"]), Column("VALUE", lambda row: row["value"]))
+READING_COLUMNS: Final = (Column("READING", lambda row: row["name"]), Column("VALUE", lambda row: row["value"]))
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +85,7 @@ def moves(gpu: GpuName, limit: Limit = 20) -> Listing:
     """List every transition of its standing, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(islice(client.gpu_standings(gpu_named(client, gpu), limit=limit), limit))
-    return Listing(found, MOVES, "It has not moved since it was enrolled.")
+    return Listing(found, TRANSITION_COLUMNS, "It has not moved since it was enrolled.")
 
 
 def burn_ins(gpu: GpuName, limit: Limit = 20) -> Listing:
@@ -126,7 +126,7 @@ def _latest_page(found: Document) -> Page:
     lost = "  LOST: the driver no longer answers for it" if found["is_lost"] else ""
     rows = [{"name": name, "value": _value(value)} for name, value in found["values"].items()]
     head = f"{found['gpu_uuid']}, {age(found['at'])} ago{lost}"
-    return Page(found, [head, Table(READINGS, rows)])
+    return Page(found, [head, Table(READING_COLUMNS, rows)])
 
 
 def _history_page(found: Document) -> Page:

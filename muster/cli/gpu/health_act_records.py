@@ -10,7 +10,7 @@ from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
 from muster.wire import health_records as wire
 
-MOVES: Final = (Standing.RETIRED, Standing.UNPROVEN, Standing.QUARANTINED)
+OPERATOR_STANDINGS: Final = (Standing.RETIRED, Standing.UNPROVEN, Standing.QUARANTINED)
 
 
 class ActError(Exception):
@@ -30,8 +30,10 @@ def act_of(told: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Mov
         case wire.RepairEnded():
             return RepairEnded(*about, told.began_ms, told.fault_group, told.outcome)
         case wire.Moving():
-            if told.to not in MOVES:
-                raise ActError(f"to: {told.to} is no standing that a person moves to; accepted are {', '.join(MOVES)}")
+            if told.to not in OPERATOR_STANDINGS:
+                raise ActError(
+                    f"to: {told.to} is no standing that a person moves to; accepted are {', '.join(OPERATOR_STANDINGS)}"
+                )
             return Moving(*about, told.to)
         case wire.Override():
             return Overridden(*about, told.standing, told.until_ms)

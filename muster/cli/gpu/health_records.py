@@ -14,7 +14,7 @@ from muster.domain.evidence.state_readings import with_driver
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.domain.ids import GpuUuid, NodeId
 from muster.wire import health_records as wire
-from muster.wire.health_records import RECORDS, TYPES, UNKNOWN_NODE
+from muster.wire.health_records import LINE_TYPES, RECORDS, UNKNOWN_NODE
 from muster.wire.telemetry import EventReport, GpuReport, Report
 
 
@@ -25,7 +25,7 @@ class RecordError(Exception):
 def inputs_of(record: object, line: int) -> tuple[Input, ...]:
     """Return the inputs of one record; ``line`` names an event without an id. Raises RecordError."""
     if not isinstance(record, dict):
-        raise RecordError(f"wanted is an object: a report, an event, or one with a type ({', '.join(TYPES)})")
+        raise RecordError(f"wanted is an object: a report, an event, or one with a type ({', '.join(LINE_TYPES)})")
     _require_text(record)
     rest = dict(record)
     kind = rest.get("type")
@@ -85,7 +85,7 @@ def _of_event(rest: dict[str, Any], line: int) -> GpuSignal:
 def _of_typed(rest: dict[str, Any]) -> tuple[Input, ...]:
     kind = RECORDS.get(str(rest.get("type")))
     if kind is None:
-        raise RecordError(f"type: {rest.get('type')!r} is unknown; accepted are {', '.join(TYPES)}")
+        raise RecordError(f"type: {rest.get('type')!r} is unknown; accepted are {', '.join(LINE_TYPES)}")
     told: wire.HealthRecord = msgspec.convert(rest, kind)
     match told:
         case wire.Export():

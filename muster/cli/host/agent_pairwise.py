@@ -41,7 +41,7 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-_DEVICES: Final[dict[Device, Literal["cpu", "cuda"] | None]] = {
+_TORCH_DEVICES: Final[dict[Device, Literal["cpu", "cuda"] | None]] = {
     Device.AUTO: None,
     Device.CPU: "cpu",
     Device.CUDA: "cuda",
@@ -80,7 +80,7 @@ def lead(
     check = Check(
         hosts=_hosts_of(hosts),
         run=_run_of(run) if run is not None else secrets.token_hex(8),
-        device=_DEVICES[device],
+        device=_TORCH_DEVICES[device],
         gather_bytes=_gather_bytes(size),
         num_gathers=gathers,
         round_s=_bounded("--round-time", round_time),

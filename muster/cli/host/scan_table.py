@@ -15,7 +15,7 @@ from muster.domain.gpu.metrics import value_of
 
 MIB_PER_GIB = 1024
 NOTHING = "-"
-_COLUMNS = ("#", "GPU", "MODEL", "TEMP", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
+_SCAN_COLUMNS = ("#", "GPU", "MODEL", "TEMP", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
 _PORT_STATES = {1: "down", 2: "init", 3: "armed", 4: "active"}
 _HOST_WORDS = {
     "expected_gpus": "{expected_gpus:.0f} GPUs enrolled",
@@ -24,14 +24,14 @@ _HOST_WORDS = {
     "memory_pressure": "memory for {memory_pressure:.0%}",
     "io_pressure": "I/O for {io_pressure:.0%}",
 }
-_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "WAITS": "yellow", "MIG": "dim"}
+_SCAN_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "WAITS": "yellow", "MIG": "dim"}
 
 
 def print_report(report: ScanReport) -> None:
     out = Console(highlight=False, no_color=True if "NO_COLOR" in os.environ else None)
-    table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    table = Table(*_SCAN_COLUMNS, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
     for gpu in report.gpus:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in _row(gpu)))
+        table.add_row(*(Text(cell, style=_SCAN_STYLES.get(cell, "")) for cell in _row(gpu)))
     if report.gpus:
         out.print(table)
     for line in (*_findings(report), *_unread(report), *_host(report), *_not_judged(report), _summary(report)):

@@ -14,7 +14,7 @@ from muster.train.data.dataset_manifest import DATASET, DatasetError
 
 app = typer.Typer(help="Datasets on a disk: what is in them, and whether they are whole.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The folder that holds the dataset.", show_default=False)]
-DIFFERENCES: Final = (
+DATASET_DIFFERENCES: Final = (
     Column("FILE", lambda item: item["path"], is_text=True),
     Column("STATE", lambda item: item["what"]),
     Column("WHY", lambda item: item["why"], is_text=True),
@@ -65,4 +65,4 @@ def verify(
     rows = [{"path": each.path, "what": each.what, "why": each.why} for each in found]
     whole = f"Whole: {len(expected.files):,} files, {size_in_words(expected.num_bytes)}, {expected.sha256}"
     notes = [f"{len(found):,} differ, of {len(expected.files):,} files that the manifest names."]
-    return Listing(rows, DIFFERENCES, whole, notes, Exit.FAILED if found else Exit.OK)
+    return Listing(rows, DATASET_DIFFERENCES, whole, notes, Exit.FAILED if found else Exit.OK)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workers.local.plan import RunPlan
 
 FOLDER: Final = Path("muster-runs")
-_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.INTERRUPTED}
+_EXIT_CODE_OF_STATE: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.INTERRUPTED}
 
 
 def run(
@@ -119,7 +119,7 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
     saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
     if saved and ended["state"] != "SUCCEEDED":
         _told(f"the same command continues after step {max(saved)}")
-    return _CODES[ended["state"]]
+    return _EXIT_CODE_OF_STATE[ended["state"]]
 
 
 def checked_spec(document: dict[str, Any]) -> "JobSpec":

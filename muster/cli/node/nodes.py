@@ -43,7 +43,7 @@ COLUMNS: Final = (
     Column("ADDRESS", lambda item: item["address"], only_wide=True),
     Column("BOOT", lambda item: item["boot_id"], only_wide=True),
 )
-GPUS: Final = (
+NODE_GPU_COLUMNS: Final = (
     Column("GPU", lambda item: item["uuid"]),
     Column("SLOT", lambda item: item["slot_index"]),
     Column("STANDING", standing_words),
@@ -253,7 +253,7 @@ def _parts(node: Document) -> Iterator[str | Table]:
         yield f"  {_drain_words(node)}: {node['drain']['reason']}"
     if node["gpus"]:
         yield "gpus:"
-        yield Table(GPUS, node["gpus"])
+        yield Table(NODE_GPU_COLUMNS, node["gpus"])
     for each in node.get("failing_saves", ()):
         where = "shared storage" if each["is_shared"] else "its own disk"
         times = f"{each['num_failures']} times, {each['job_id']}"

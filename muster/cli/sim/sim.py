@@ -14,7 +14,7 @@ from muster.cli.framework.tables import Column, Document
 app = typer.Typer(help="Faults of the local stack's simulated GPUs.", no_args_is_help=True)
 inject = typer.Typer(help="Break something.", no_args_is_help=True)
 app.add_typer(inject, name="inject")
-KINDS = {
+SIMULATED_FAULTS = {
     "xid": "code",
     "lost": None,
     "late": None,
@@ -37,7 +37,7 @@ IN_SAMPLES: Final = ("late", "ecc_corrected", "nvlink_down")
 
 
 def _number(fault: Document) -> object:
-    meaning = KINDS[fault["kind"]]
+    meaning = SIMULATED_FAULTS[fault["kind"]]
     if fault["kind"] in BY_NAME:
         place = f" on link {fault['link']}" if fault.get("link") is not None else ""
         return ", ".join(f"{name}={value:g}" for name, value in fault["values"].items()) + place
@@ -52,13 +52,13 @@ COLUMNS: Final = (
 
 
 def _kinds() -> list[tuple[str, str]]:
-    return [(kind, meaning or "") for kind, meaning in KINDS.items()]
+    return [(kind, meaning or "") for kind, meaning in SIMULATED_FAULTS.items()]
 
 
 @changes(inject, "gpu", example="muster sim inject gpu GPU-… xid 95")
 def inject_gpu(
     gpu: GpuName,
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", autocompletion=_kinds)],
+    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(SIMULATED_FAULTS)}.", autocompletion=_kinds)],
     number: Annotated[int | None, typer.Argument(help="The XID, a count, clock event bits, °C.")] = None,
     value: Annotated[
         list[str] | None,
@@ -71,10 +71,10 @@ def inject_gpu(
 
     from agents.probes.faults import Fault, write_fault
 
-    if kind not in KINDS:
-        raise CommandError(f"{kind} is no fault", f"There are: {', '.join(KINDS)}.", Exit.USAGE)
+    if kind not in SIMULATED_FAULTS:
+        raise CommandError(f"{kind} is no fault", f"There are: {', '.join(SIMULATED_FAULTS)}.", Exit.USAGE)
     document: dict[str, Any] = {"kind": kind, "is_in_kernel_log": kind == "xid"}
-    meaning = KINDS[kind]
+    meaning = SIMULATED_FAULTS[kind]
     if number is None and kind == "xid":
         raise CommandError("an xid needs its number", "Such as `muster sim inject gpu GPU-… xid 95`.", Exit.USAGE)
     if number is not None:

@@ -48,7 +48,7 @@ from simulator.traces.jobs import MOST_FAULTS, SURPLUS, TraceError, TraceJob, jo
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.plots import plots_of
 from simulator.traces.report import Report, report_of
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 _GZIP: Final = b"\x1f\x8b"
 _CLASSES: Final = (
@@ -164,9 +164,9 @@ def _played(
         seed=seed,
     )
     try:
-        played = played_by(RULES[policy])
+        played = played_by(QUEUE_RULES[policy])
         pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
-        in_order = played_by(RULES["fifo"])
+        in_order = played_by(QUEUE_RULES["fifo"])
     except EndlessError as fault:
         raise CommandError(f"the simulation has no end: {fault}", code=Exit.INVALID) from None
     num_gpus = fleet.nodes * fleet.gpus_per_node

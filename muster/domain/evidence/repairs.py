@@ -61,7 +61,7 @@ class RepairState(StrEnum):
     ENDED = "ended"
 
 
-VERBS: Final[Mapping[RepairAction, RepairVerb]] = {
+VERB_OF_ACTION: Final[Mapping[RepairAction, RepairVerb]] = {
     RepairAction.RESET: RepairVerb.GPU_RESET,
     RepairAction.DRIVER_RELOAD: RepairVerb.DRIVER_RELOAD,
     RepairAction.REBOOT: RepairVerb.REBOOT,

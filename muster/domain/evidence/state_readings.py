@@ -137,7 +137,7 @@ HOST_STATE: Final[Mapping[str, str]] = {
 }
 """Of the node. Told when a value leaves or enters what it was by more than a tenth."""
 
-HOST_WORDS: Final[Mapping[str, str]] = {
+HOST_READING_TEXTS: Final[Mapping[str, str]] = {
     "kernel_release": "Linux kernel, such as 6.8.0-45-generic",
     "nic_firmware": "firmware of the RDMA network cards, such as 28.39.1002; several with + between",
     "nic_driver": "version of the network cards' driver that is no part of the kernel (OFED's mlx5_core)",

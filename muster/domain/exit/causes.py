@@ -100,5 +100,7 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
 }
 """The cause of an attempt that ended because it was asked to stop."""
 
+HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
+"""Causes of attempts that others ended, so that the job has a right to a place again."""
 GOES_ON_THERE: Final = tuple(reason for reason, cause in STOP_CAUSES.items() if cause in KEEPS_ITS_GPUS)
 """Asked to stop for one of these, a job goes on with what is good of its GPUs: nobody else may count on them."""

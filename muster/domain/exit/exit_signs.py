@@ -46,7 +46,7 @@ SAID_OF_A_GPU: Final = _signs(
     "GPU is lost",
 )
 """What CUDA and NVML say of a GPU that failed: a root, and without a measurement no proof of it."""
-ROOTS: Final = (
+ROOT_CAUSES: Final = (
     # Two attempts at one meeting: of our own making, and never the program's.
     *_signs(Cause.LAUNCH_FAILED, ("Bootstrap Root : rank", "has already checked in")),
     # 12: the transport's retries are used up. 5, flushed, is what follows from that.
@@ -98,7 +98,7 @@ CASCADES: Final = (
 
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_CHAINED: Final = ("During handling of the above exception", "The above exception was the direct cause")
+_CHAINED_EXCEPTION_LINES: Final = ("During handling of the above exception", "The above exception was the direct cause")
 
 
 _LAST_LINES: Final = 20
@@ -117,7 +117,7 @@ def ended_out_of_gpu_memory(text: str | None, *, was_raised: bool) -> str | None
         return None
     above = ""
     for line in lines[said[-1] + 1 :]:
-        if _TRACEBACK in line and not any(words in above for words in _CHAINED):
+        if _TRACEBACK in line and not any(words in above for words in _CHAINED_EXCEPTION_LINES):
             return None
         above = line if line.strip() and not line.rstrip().endswith("]:") else above
     return lines[said[-1]].strip()

@@ -17,7 +17,7 @@ from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.exit.exit_record import ExitRecord, RankExit, parse_exit_record
 from muster.domain.exit.exit_signs import (
     CASCADES,
-    ROOTS,
+    ROOT_CAUSES,
     SAID_OF_A_GPU,
     TIMEOUTS,
     Sign,
@@ -233,8 +233,8 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
         is_reported = known.cause is Cause.GPU_FAULT
         proof = _proof(number, rank, words)
         return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
-    if _says(rank, ROOTS):
-        return _told(number, roots, ROOTS)
+    if _says(rank, ROOT_CAUSES):
+        return _told(number, roots, ROOT_CAUSES)
     if (said := first_of(SAID_OF_A_GPU, rank.error_excerpt)) is not None:
         words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
         return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
@@ -314,7 +314,7 @@ def _is_cascade(rank: RankExit) -> bool:
     """Return whether the rank ended because of another rank. Any cause of its own takes precedence."""
     if _was_told(rank):
         return True
-    says_why = rank.exit_code in EXIT_CLASSES or _says(rank, ROOTS) or _says(rank, SAID_OF_A_GPU)
+    says_why = rank.exit_code in EXIT_CLASSES or _says(rank, ROOT_CAUSES) or _says(rank, SAID_OF_A_GPU)
     return _says(rank, CASCADES) and not says_why
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 ENROLLED: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
 """What a GPU's row knows since it was enrolled, in columns of its own; what its agent tells beyond stands beside."""
-STATES: Final = (
+STATE_ATTRIBUTES: Final = (
     "ecc_enabled",
     "power_limit_w",
     "persistence_enabled",
@@ -15,7 +15,13 @@ STATES: Final = (
     "nvlink_mb_per_s",
 )
 """Of ``state_readings.GPU_STATE``, those that are alike of GPUs that are set up alike."""
-WORDS: Final = ("vbios_version", "gsp_firmware_version", "cuda_version", "inforom_version", "board_part_number")
+TEXT_ATTRIBUTES: Final = (
+    "vbios_version",
+    "gsp_firmware_version",
+    "cuda_version",
+    "inforom_version",
+    "board_part_number",
+)
 """Of ``state_readings.GPU_WORDS``, likewise."""
 HOST: Final = ("kernel_release", "nic_firmware", "nic_driver")
 """Of ``state_readings.HOST_WORDS``, likewise: of the GPU's node."""
@@ -23,8 +29,8 @@ NETWORK: Final = "network"
 """The class of the node's network cards: their number, rate and link layer."""
 FABRIC_CLIQUE: Final = "fabric_clique"
 """An NVLink domain of several hosts. It is a place: others elsewhere are no drift."""
-SET_UP: Final = (*STATES, *WORDS, *HOST, NETWORK)
+SET_UP: Final = (*STATE_ATTRIBUTES, *TEXT_ATTRIBUTES, *HOST, NETWORK)
 """What GPUs of a model drift apart in."""
-TOLD: Final = (*SET_UP, FABRIC_CLIQUE)
+REPORTED_ATTRIBUTES: Final = (*SET_UP, FABRIC_CLIQUE)
 """What agents tell after the enrolment."""
-COHORT_ATTRIBUTES: Final = (*ENROLLED, *TOLD)
+COHORT_ATTRIBUTES: Final = (*ENROLLED, *REPORTED_ATTRIBUTES)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-_BOUNDS: Final[Mapping[str, str]] = {
+_BOUND_TEXTS: Final[Mapping[str, str]] = {
     "none": "which costs the least",
     "min": "the least that the policy allows",
     "max": "the most that the policy allows",
@@ -27,8 +27,8 @@ def interval_in_words(told: Mapping[str, Any]) -> str:
         num_steps = max(round(num_steps), 1)
         every += f", about {num_steps:,} steps" if num_steps > 1 else ", each step"
     return (
-        f"{every}: {_BOUNDS.get(told['bound'], told['bound'])}; each holds training up for {told['stall_s']:.3g} s and "
-        f"takes {told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
+        f"{every}: {_BOUND_TEXTS.get(told['bound'], told['bound'])}; each stalls training for {told['stall_s']:.3g} s "
+        f"and takes {told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from muster.domain.job.wait_reasons import WORDS, WaitReason
+from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
 from muster.domain.states import PlanOutcome
 
 
@@ -38,4 +38,4 @@ _ASKED_REASONS: Final[Mapping[WaitReason, str]] = {
 
 
 def reason_words(token: WaitReason, mood: Mood) -> str:
-    return _ASKED_REASONS.get(token, WORDS[token]) if mood is Mood.ASKED else WORDS[token]
+    return _ASKED_REASONS.get(token, WAIT_REASON_TEXTS[token]) if mood is Mood.ASKED else WAIT_REASON_TEXTS[token]

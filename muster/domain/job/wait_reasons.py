@@ -56,10 +56,10 @@ class WaitReason(StrEnum):
 
 
 _ALL: Final = tuple(WaitReason)
-FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.SLICES) + 1])
+SOLVER_REASONS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.SLICES) + 1])
 """Reasons that exclude GPUs, each GPU counted once. Limits and actions of the plan count other GPUs."""
 
-WORDS: Final[Mapping[WaitReason, str]] = {
+WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",
     WaitReason.QUOTA_ABOVE: "above the quota in this tier of the department that its tenant belongs to",

@@ -71,7 +71,7 @@ __all__ = [
 
 _S: Final = AttemptState
 _H: Final = HostPartState
-_OVER: Final = frozenset({_H.EXITED, _H.CLEAN})
+_ENDED_PHASES: Final = frozenset({_H.EXITED, _H.CLEAN})
 _OF_ONE_HOST: Final = frozenset({Cause.PREFLIGHT_FAILED, Cause.GPU_FAULT})
 """The others of the gang are not to be avoided for it."""
 
@@ -197,7 +197,7 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
         return life, ()
     if verdict.cause in _OF_ONE_HOST:
         life = at_fault(life, [host for host in life.hosts if host.node_id == (verdict.node_id or part.node_id)])
-    everyone_done = all(host.state in _OVER for host in life.hosts)
+    everyone_done = all(host.state in _ENDED_PHASES for host in life.hosts)
     if verdict.cause is not Cause.SUCCEEDED or everyone_done:
         return ending(life, verdict)
     if life.ending is not None:
@@ -212,7 +212,7 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
 def _cleaned(life: AttemptLife, part: HostPart) -> Outcome:
     if part.state is _H.CLEAN:
         return life, ()
-    was_over = part.state in _OVER
+    was_over = part.state in _ENDED_PHASES
     life = with_part(life, replace(part, state=_H.CLEAN))
     if life.state is _S.ENDED or was_over:
         return life, ()

@@ -67,7 +67,7 @@ __all__ = [
     "step",
 ]
 
-_MAY_RUN: Final = frozenset({Phase.CLAIMED, Phase.STARTED})
+_PHASES_THAT_MAY_RUN: Final = frozenset({Phase.CLAIMED, Phase.STARTED})
 _EPOCH_SHIFT: Final = 32
 
 
@@ -116,7 +116,7 @@ def _progress(ledger: HostLedger, record: HostRecord, event: ProgramStarted | Pr
     report = Report(record.attempt_id)
     if isinstance(event, ProgramStarted) and record.phase is Phase.CLAIMED:
         return _with(ledger, replace(record, phase=Phase.STARTED, has_started=True)), (report,)
-    if isinstance(event, ProgramExited) and record.phase in _MAY_RUN:
+    if isinstance(event, ProgramExited) and record.phase in _PHASES_THAT_MAY_RUN:
         return _with(ledger, replace(record, phase=Phase.EXITED)), (report, ProveClean(record.attempt_id))
     if isinstance(event, ProvedClean) and record.phase is Phase.EXITED:
         return _with(ledger, replace(record, phase=Phase.CLEAN)), (report,)
@@ -146,7 +146,7 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
 
 def _stopped_again(record: HostRecord) -> list[Command]:
     """Repeat the stop: the launcher may have died between writing a stop down and carrying it out."""
-    if record.phase not in _MAY_RUN or record.kill_at_ms is None:
+    if record.phase not in _PHASES_THAT_MAY_RUN or record.kill_at_ms is None:
         return []
     return [StopProgram(record.attempt_id, record.kill_at_ms, record.stop_reason or "stale")]
 
@@ -191,7 +191,7 @@ def _answered(ledger: HostLedger, answer: HeartbeatAnswered, now_ms: int) -> Out
             ledger = _without(ledger, record)
             commands.append(Forget(record.attempt_id))
             continue
-        if record.phase in _MAY_RUN and lease_until_ms > record.lease_until_ms:
+        if record.phase in _PHASES_THAT_MAY_RUN and lease_until_ms > record.lease_until_ms:
             record = replace(record, lease_until_ms=lease_until_ms)  # noqa: PLW2901  # the same record, renewed
             ledger = _with(ledger, record)
             commands.append(ExtendLease(record.attempt_id, lease_until_ms))
@@ -233,7 +233,7 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
     older = [
         other
         for other in ledger.records.values()
-        if other.job_id == event.job_id and other.fence < record.fence and other.phase in _MAY_RUN
+        if other.job_id == event.job_id and other.fence < record.fence and other.phase in _PHASES_THAT_MAY_RUN
     ]
     commands: list[Command] = []
     for other in older:
@@ -245,7 +245,7 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
 def _stop(ledger: HostLedger, record: HostRecord, reason: str, kill_at_ms: int) -> Outcome:
     if record.phase is Phase.CLAIMING:  # the grant may be on its way: say that nothing ran, and nothing will
         return _never_started(ledger, record)
-    if record.phase not in _MAY_RUN:
+    if record.phase not in _PHASES_THAT_MAY_RUN:
         return ledger, (Report(record.attempt_id),)
     if record.kill_at_ms is not None and record.kill_at_ms <= kill_at_ms:
         return ledger, ()
@@ -262,7 +262,7 @@ def _tick(ledger: HostLedger, now_ms: int) -> Outcome:
     """Self-fence what is past its lease, and start what waited for an older attempt of its job to go."""
     commands: list[Command] = []
     for record in tuple(ledger.records.values()):
-        if record.phase in _MAY_RUN and now_ms >= record.lease_until_ms and record.kill_at_ms is None:
+        if record.phase in _PHASES_THAT_MAY_RUN and now_ms >= record.lease_until_ms and record.kill_at_ms is None:
             ledger, more = _stop(ledger, record, "lease", now_ms)
             commands += more
         elif may_prepare(record, now_ms):
@@ -272,7 +272,7 @@ def _tick(ledger: HostLedger, now_ms: int) -> Outcome:
 
 def _older_runs(ledger: HostLedger, record: HostRecord) -> bool:
     return any(
-        other.job_id == record.job_id and other.fence < record.fence and other.phase in _MAY_RUN
+        other.job_id == record.job_id and other.fence < record.fence and other.phase in _PHASES_THAT_MAY_RUN
         for other in ledger.records.values()
     )
 

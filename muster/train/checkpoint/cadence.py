@@ -26,7 +26,7 @@ NEAR_S = 15.0
 _STALLS_KEPT = 8
 _STEPS_KEPT = 32
 _TELL_AGAIN_FRACTION = 0.1
-_WORDS = {
+_CADENCE_TEXTS = {
     "none": "which costs the least",
     "min": "the least that the policy allows",
     "max": "the most that the policy allows",
@@ -151,7 +151,7 @@ class Cadence:
             num_gpus=self._rule.num_gpus or self._num_ranks,
         )
         sys.stderr.write(
-            f"muster.train: a checkpoint every {chosen.seconds:.4g} s, {_WORDS[chosen.bound]}: it holds "
+            f"muster.train: a checkpoint every {chosen.seconds:.4g} s, {_CADENCE_TEXTS[chosen.bound]}: it holds "
             f"training up for {stall_s:.3g} s and takes {save_s:.3g} s; a failure is expected every "
             f"{self._mtbf_s / 3600:,.1f} h\n"
         )

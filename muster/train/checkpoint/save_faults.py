@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_TOLD = 16
 """Most faults of one save that are reported: ranks that fail alike fail for one reason."""
 _LONGEST_PLACE = 256
-_KINDS = {
+_KIND_OF_ERRNO = {
     errno.ENOSPC: "no_space",
     errno.EROFS: "read_only",
     errno.ESTALE: "stale",
@@ -87,7 +87,7 @@ class SaveFault:
 
     @classmethod
     def of(cls, rank: int, fault: OSError, place: Place) -> SaveFault:
-        return cls(rank, f"rank {rank}: {fault}", _KINDS.get(fault.errno or 0, ""), place.name, place.is_shared)
+        return cls(rank, f"rank {rank}: {fault}", _KIND_OF_ERRNO.get(fault.errno or 0, ""), place.name, place.is_shared)
 
 
 def told(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:

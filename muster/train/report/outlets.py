@@ -35,7 +35,16 @@ _LONGEST_PARAMETER = 500
 _MOST_PARAMETERS = 100
 _JOB_TAG = "muster.job_id"
 _STEP = {"loss": "train/loss", "step_s": "train/step_s"}
-_RATES = ("tokens_per_s", "grad_norm", "memory_mib", "mfu", "hfu", "samples_per_step", "tokens_per_step", "padding")
+_RATE_NAMES = (
+    "tokens_per_s",
+    "grad_norm",
+    "memory_mib",
+    "mfu",
+    "hfu",
+    "samples_per_step",
+    "tokens_per_step",
+    "padding",
+)
 
 
 class Outlet(Protocol):
@@ -134,7 +143,7 @@ def _figures(kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
     if kind == "step":
         named = {name: fields.get(field) for field, name in _STEP.items()}
     else:
-        named = {f"train/{name}": fields.get(name) for name in _RATES}
+        named = {f"train/{name}": fields.get(name) for name in _RATE_NAMES}
         named |= {
             f"time/{name}": value for name, value in fields.items() if name.endswith("_s") and "_per_" not in name
         }

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.dcgm.metrics import FIELDS, DcgmGpu, Scrape, is_blank, merged, parse_metrics
+from agents.dcgm.metrics import DCGM_FIELDS, DcgmGpu, Scrape, is_blank, merged, parse_metrics
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 
 LABELS = (
@@ -117,7 +117,7 @@ def test_dcgm_fills_what_nvml_does_not_tell_and_never_adds_to_it() -> None:
 
 
 def test_every_field_names_a_metric_of_ours() -> None:
-    assert {metric for metric, _ in FIELDS.values()} <= INDEX.keys()
+    assert {metric for metric, _ in DCGM_FIELDS.values()} <= INDEX.keys()
 
 
 @given(st.lists(st.text(max_size=120)))

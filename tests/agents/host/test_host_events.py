@@ -13,7 +13,14 @@ from agents.host.events import HostPlaces, HostTeller
 from agents.host.files import read_text
 from agents.probes.deadline import Callers
 from muster.domain.evidence.findings import EventKind, Source
-from muster.domain.evidence.state_readings import HOST_RATES, HOST_STATE, HOST_WORDS, PORT_RATES, PORT_STATE, words_in
+from muster.domain.evidence.state_readings import (
+    HOST_RATES,
+    HOST_READING_TEXTS,
+    HOST_STATE,
+    PORT_RATES,
+    PORT_STATE,
+    words_in,
+)
 from tests.agents.host.played_host import WALL_MS, Host, of
 
 
@@ -46,12 +53,12 @@ def test_kernel_and_network_cards_firmware_and_driver_are_told_in_words(host: Ho
         "nic_driver": "24.04-0.6.6",
         "nic_firmware": "28.39.1002+28.40.1000",
     }
-    assert words_in(state.text, HOST_WORDS) == told
+    assert words_in(state.text, HOST_READING_TEXTS) == told
     assert "kernel" not in state.origin
     assert of(EventKind.HOST_STATE, host.minute()) == []
     host.tree.write("sys/class/infiniband/mlx5_2/fw_ver", "28.39.1002\n")
     (state,) = of(EventKind.HOST_STATE, host.minute())
-    assert words_in(state.text, HOST_WORDS) == {**told, "nic_firmware": "28.39.1002"}
+    assert words_in(state.text, HOST_READING_TEXTS) == {**told, "nic_firmware": "28.39.1002"}
 
 
 def test_a_file_of_proc_is_read_to_its_end_and_not_to_the_end_of_a_page() -> None:

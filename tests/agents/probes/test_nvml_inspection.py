@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from agents.probes.nvml_counters import BESIDE
-from agents.probes.nvml_gpm import METRICS as WHERE_IDLE
+from agents.probes.nvml_gpm import GPM_METRICS as WHERE_IDLE
 from muster.domain.evidence.state_readings import GPU_RATES, GPU_STATE
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts
 from tests.agents.fake_nvml.state import Group

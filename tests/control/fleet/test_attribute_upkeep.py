@@ -10,7 +10,7 @@ from control.fleet.attribute_upkeep import refresh_attributes_once
 from control.fleet.drift import drift_report
 from control.policy import policies
 from muster.db.models import Event, Gpu
-from muster.domain.evidence.state_readings import HOST_WORDS, words_text
+from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_text
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import CohortPolicy, HealthPolicy
@@ -45,7 +45,7 @@ def test_what_a_host_says_in_words_is_of_all_its_gpus_and_drifts(units: UnitOfWo
     nodes = {name: enrol_host(units, name, num_gpus=2) for name in ("alpha", "beta", "gamma")}
     with units.begin(KEEPER, inventory.READ, quiet=True) as unit:
         for name, firmware in (("alpha", "28.39.1002"), ("beta", "28.39.1002"), ("gamma", "28.40.1000")):
-            text = words_text({"nic_firmware": firmware, "kernel_release": "6.8.0"}, HOST_WORDS)
+            text = words_text({"nic_firmware": firmware, "kernel_release": "6.8.0"}, HOST_READING_TEXTS)
             add_signal(
                 unit, None, kind="host_state", code=None, source="host", signal_id=name, node_id=nodes[name], text=text
             )

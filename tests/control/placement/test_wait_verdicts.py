@@ -13,7 +13,7 @@ from control.placement.placement import NOTE_WAITING
 from control.placement.wait_verdicts import binding_of, note_waiting, reasons_of
 from muster.db.models import Job
 from muster.domain.ids import JobId
-from muster.domain.job.wait_reasons import WORDS, WaitReason
+from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
 from muster.domain.states import JobState
 from scheduler.model import Reason, Verdict, Waiting
 from tests.control.conftest import SetClock
@@ -46,7 +46,7 @@ def test_a_waiting_job_keeps_the_reasons_that_its_explanation_tells(stage: Stage
     assert told["binding"] == "in_use"
     assert told["reasons"][0] == {
         "token": "in_use",
-        "text": WORDS[WaitReason.IN_USE],
+        "text": WAIT_REASON_TEXTS[WaitReason.IN_USE],
         "num_gpus": 2,
         "num_hosts": 1,
     }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.domain.exit.causes import CAUSE_RULES, Budget
-from muster.domain.exit.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, SAID_OF_A_GPU, first_of
+from muster.domain.exit.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOT_CAUSES, SAID_OF_A_GPU, first_of
 from muster.domain.exit.exits import GpuFault, KnownFaults, Verdict, classify, parse_exit_record
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
@@ -228,13 +228,13 @@ def test_sigterm_that_nobody_asked_of_us_is_not_the_programs_fault(stop: StopRea
 
 
 def test_what_the_supervisor_keeps_of_a_log_is_what_is_read_here() -> None:
-    known = (*ROOTS, *CASCADES, *OUT_OF_GPU_MEMORY, *SAID_OF_A_GPU)
+    known = (*ROOT_CAUSES, *CASCADES, *OUT_OF_GPU_MEMORY, *SAID_OF_A_GPU)
     tokens = [token for sign in known for token in sign.tokens]
     for kept in SIGNS:
         assert any(kept.decode() in token or token in kept.decode() for token in tokens), kept
 
 
 def test_signs_are_whole_phrases_in_one_line() -> None:
-    assert first_of(ROOTS, "Got completion from peer\nwith status=12 ") is None
-    assert first_of(ROOTS, "NVRM: Xid handling enabled; 0 errors") is None
-    assert first_of(ROOTS, None) is None
+    assert first_of(ROOT_CAUSES, "Got completion from peer\nwith status=12 ") is None
+    assert first_of(ROOT_CAUSES, "NVRM: Xid handling enabled; 0 errors") is None
+    assert first_of(ROOT_CAUSES, None) is None

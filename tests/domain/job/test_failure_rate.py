@@ -60,7 +60,7 @@ def test_a_job_never_saves_less_often_than_the_fleets_failures_ask_for(fleet: Re
 def test_the_sentence_says_what_it_follows_from() -> None:
     told = {"interval_s": 600.0, "bound": "none", "step_s": 2.0, "stall_s": 0.5, "save_s": 4.0, "mtbf_s": 360_000.0}
     assert interval_in_words({**told, "num_gpus": 16}) == (
-        "a checkpoint every 600 s, about 300 steps: which costs the least; each holds training up for 0.5 s and "
+        "a checkpoint every 600 s, about 300 steps: which costs the least; each stalls training for 0.5 s and "
         "takes 4 s; 16 GPUs fail once in 100 h"
     )
     assert "each step: the most" in interval_in_words({**told, "num_gpus": 1, "step_s": 900.0, "bound": "max"})

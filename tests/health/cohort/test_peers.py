@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.cohort.peers import METRICS, Memory, Round, apart_now, judge_round, medians
+from health.cohort.peers import COMPARED_METRICS, Memory, Round, apart_now, judge_round, medians
 from muster.domain.evidence.findings import Finding, Severity
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.scoring import PeerPolicy
@@ -19,7 +19,9 @@ LIKE = (680.0, 1900.0, 62.0, 98.0)
 def seen(*rows: tuple[float, float, float, float], at_ms: int = NOW_MS, gangs: list[int] | None = None) -> Round:
     gpus = [GpuUuid(f"GPU-{number}") for number in range(len(rows))]
     numbers = np.array(gangs or [0] * len(rows), dtype=np.int64)
-    return Round(at_ms, gpus, [NodeId("node_1")] * len(rows), numbers, np.array(rows).reshape(len(rows), len(METRICS)))
+    return Round(
+        at_ms, gpus, [NodeId("node_1")] * len(rows), numbers, np.array(rows).reshape(len(rows), len(COMPARED_METRICS))
+    )
 
 
 def gang(*others: tuple[float, float, float, float], num_alike: int = 7) -> Round:
@@ -29,7 +31,7 @@ def gang(*others: tuple[float, float, float, float], num_alike: int = 7) -> Roun
 
 
 def apart(found: Round, rules: PeerPolicy = RULES) -> list[tuple[int, str]]:
-    return [(one.index, METRICS[one.metric].name) for one in apart_now(found, rules)]
+    return [(one.index, COMPARED_METRICS[one.metric].name) for one in apart_now(found, rules)]
 
 
 def test_gpus_that_do_the_same_are_not_apart() -> None:

@@ -1,8 +1,8 @@
 """What an agent tells of a GPU, as texts that can be compared."""
 
 from health.cohort.reported_attributes import attributes_told
-from muster.domain.evidence.state_readings import GPU_STATE, GPU_WORDS, HOST_WORDS, words_in, words_text
-from muster.domain.gpu.cohort_attributes import SET_UP, TOLD
+from muster.domain.evidence.state_readings import GPU_STATE, GPU_WORDS, HOST_READING_TEXTS, words_in, words_text
+from muster.domain.gpu.cohort_attributes import REPORTED_ATTRIBUTES, SET_UP
 
 
 def test_states_and_words_become_texts_and_what_was_not_told_is_not_there() -> None:
@@ -16,7 +16,7 @@ def test_states_and_words_become_texts_and_what_was_not_told_is_not_there() -> N
         "network": "1 × E",
     }
     assert attributes_told({}, "", None) == {}
-    host = words_text({"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}, HOST_WORDS)
+    host = words_text({"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}, HOST_READING_TEXTS)
     assert attributes_told({}, "", None, host) == {"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}
 
 
@@ -25,11 +25,11 @@ def test_a_clique_is_one_of_its_nvlink_domain() -> None:
     cliques = {attributes_told({"fabric_clique": 1.0}, text, None)["fabric_clique"] for text in (here, there)}
     assert len(cliques) == 2
     assert attributes_told({"fabric_clique": 0.0}, "", None) == {"fabric_clique": "0"}
-    assert set(TOLD) - set(SET_UP) == {"fabric_clique"}, "a place is no drift"
+    assert set(REPORTED_ATTRIBUTES) - set(SET_UP) == {"fabric_clique"}, "a place is no drift"
 
 
 def test_every_attribute_is_one_that_agents_tell() -> None:
-    assert set(TOLD) - {"network"} <= {*GPU_STATE, *GPU_WORDS, *HOST_WORDS}
+    assert set(REPORTED_ATTRIBUTES) - {"network"} <= {*GPU_STATE, *GPU_WORDS, *HOST_READING_TEXTS}
 
 
 def test_words_go_through_a_text_whatever_signs_a_driver_gives_them() -> None:

@@ -17,7 +17,7 @@ from health.standing.retirement import retirement_of
 from health.standing.standing import decide
 from health.xid.catalogue import CATALOGUE
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, Severity, Source
-from muster.domain.evidence.repairs import VERBS, AskedBy, RepairAction, RepairBy, RepairVerb
+from muster.domain.evidence.repairs import VERB_OF_ACTION, AskedBy, RepairAction, RepairBy, RepairVerb
 from muster.domain.ids import EvidenceId
 from muster.domain.states import Standing
 from tests.health.case_factory import (
@@ -348,7 +348,7 @@ def test_a_remedy_is_never_past_the_attempts_and_never_repeats_one(gpu: GpuCase,
         each.action for each in gpu.repairs if each.fault_group == found.fault_group and each.began_ms > window_ms
     ]
     assert found.action not in before
-    assert (found.by is RepairBy.AGENT) is (VERBS.get(found.action) in verbs)
+    assert (found.by is RepairBy.AGENT) is (VERB_OF_ACTION.get(found.action) in verbs)
 
 
 @given(st.lists(st.sampled_from([*NOTHING, 174, 999]), min_size=1, max_size=5), _past)

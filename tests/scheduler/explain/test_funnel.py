@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId, TenantId
-from muster.domain.job.wait_reasons import WORDS, WaitReason
+from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy
 from muster.domain.states import Standing
 from scheduler.explain.funnel import Funnel, funnel
@@ -35,7 +35,7 @@ def counts(found: Verdict) -> Mapping[WaitReason, tuple[int | None, int | None]]
 
 
 def test_each_token_says_something() -> None:
-    assert set(WORDS) == set(WaitReason)
+    assert set(WAIT_REASON_TEXTS) == set(WaitReason)
 
 
 def test_weak_health_binds_where_all_else_would_do() -> None:

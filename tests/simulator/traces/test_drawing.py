@@ -12,7 +12,7 @@ from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import play
 from simulator.traces.plots import plots_of
 from simulator.traces.report import report_of
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,7 +69,7 @@ def test_two_lines_have_a_legend_and_differ_without_colour() -> None:
 
 def test_the_charts_of_a_trace_tell_its_waits_and_causes() -> None:
     jobs = [TraceJob(at, 7_200, 32, 4, 8) for at in (0, 10, 20)]
-    played = play(jobs, [7_200.0] * 3, RULES["muster"], num_nodes=4, gpus_per_node=8)
+    played = play(jobs, [7_200.0] * 3, QUEUE_RULES["muster"], num_nodes=4, gpus_per_node=8)
     drawn = plots_of(report_of(jobs, played, played, num_gpus=32))
     assert "32 to 63 GPUs" in words(drawn["waits-by-size.svg"])
     assert "2.00 (3 jobs)" in words(drawn["waits-by-size.svg"])

@@ -14,7 +14,7 @@ from simulator.traces.jobs import TraceJob
 from simulator.traces.losses import lost_hours, over_time
 from simulator.traces.playing import Played, play
 from simulator.traces.report import Report, report_of
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
@@ -26,7 +26,7 @@ def job(submit_s: float, nodes: int, duration_s: float, gpus_per_node: int = 8) 
 
 def played(jobs: list[TraceJob], failures: Failures, *, nodes: int = 4, rule: str = "muster", seed: int = 0) -> Played:
     exact = [one.duration_s for one in jobs]
-    return play(jobs, exact, RULES[rule], num_nodes=nodes, gpus_per_node=8, failures=failures, seed=seed)
+    return play(jobs, exact, QUEUE_RULES[rule], num_nodes=nodes, gpus_per_node=8, failures=failures, seed=seed)
 
 
 def report(jobs: list[TraceJob], found: Played, nodes: int) -> Report:
@@ -93,7 +93,7 @@ RANDOM = st.lists(
 )
 
 
-@given(RANDOM, st.sampled_from(sorted(RULES)), st.sampled_from([0.0, 500.0, 5_000.0]), st.integers(0, 5))
+@given(RANDOM, st.sampled_from(sorted(QUEUE_RULES)), st.sampled_from([0.0, 500.0, 5_000.0]), st.integers(0, 5))
 def test_every_gpu_hour_counts_or_is_lost_by_one_cause(
     told: list[tuple[int, tuple[int, int], int, int]], rule: str, rate: float, seed: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_a_long_gang_trains_as_much_of_its_time_as_the_published_formula_expects
 
 def test_without_failures_everything_that_ran_counted() -> None:
     jobs = [job(0, 2, 100), job(5, 4, 50)]
-    found = play(jobs, [100, 50], RULES["muster"], num_nodes=4, gpus_per_node=8)
+    found = play(jobs, [100, 50], QUEUE_RULES["muster"], num_nodes=4, gpus_per_node=8)
     told = report(jobs, found, 4)
     assert (told.ettr, told.failures, told.interruptions, told.reclaims) == (1, 0, 0, ())
     assert told.goodput == told.utilisation

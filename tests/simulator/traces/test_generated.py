@@ -8,7 +8,7 @@ from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.report import STARVED_AFTER_S
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 NUM_NODES, BIG_GPUS = 40, 64
 
@@ -46,7 +46,7 @@ def test_ours_waits_least_and_no_size_pays_for_it_with_estimates_off_by_two(law:
     estimates = estimates_of(jobs, error=2.0, seed=1)
     started = {
         name: list(play(jobs, estimates, rule, num_nodes=NUM_NODES, gpus_per_node=8).started_s)
-        for name, rule in RULES.items()
+        for name, rule in QUEUE_RULES.items()
     }
     ours = started.pop("muster")
     assert mean(jobs, ours) <= min(mean(jobs, other) for other in started.values())

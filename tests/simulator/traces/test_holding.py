@@ -5,7 +5,7 @@ from simulator.traces.holding import first_room
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes
 from simulator.traces.playing import play
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 
 def job(submit_s: float, nodes: int, duration_s: float, gpus_per_node: int = 8) -> TraceJob:
@@ -14,7 +14,7 @@ def job(submit_s: float, nodes: int, duration_s: float, gpus_per_node: int = 8) 
 
 def starts(jobs: list[TraceJob], estimates_s: list[float] | None = None, *, num_nodes: int) -> list[float]:
     exact = [one.duration_s for one in jobs]
-    return list(play(jobs, estimates_s or exact, RULES["muster"], num_nodes=num_nodes, gpus_per_node=8).started_s)
+    return list(play(jobs, estimates_s or exact, QUEUE_RULES["muster"], num_nodes=num_nodes, gpus_per_node=8).started_s)
 
 
 def test_the_first_room_is_when_enough_nodes_have_enough_and_names_all_that_have() -> None:

@@ -8,7 +8,7 @@ from itertools import permutations
 
 from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import play
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 GPUS = 2
 SINGLES = [TraceJob(float(at_s), 2.0, 1, 1, 1) for at_s in range(7)]
@@ -20,7 +20,7 @@ JOBS = sorted([*SINGLES, GANG], key=lambda job: job.submit_s)
 def waits_by(rule: str) -> tuple[float, float]:
     """In seconds: of all together, and of the gang."""
     exact_s = [job.duration_s for job in JOBS]
-    return _waits(play(JOBS, exact_s, RULES[rule], num_nodes=1, gpus_per_node=GPUS).started_s)
+    return _waits(play(JOBS, exact_s, QUEUE_RULES[rule], num_nodes=1, gpus_per_node=GPUS).started_s)
 
 
 def _waits(started_s: Sequence[float]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Believed, PlannedQueue
 from simulator.traces.playing import estimates_of, play
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 NUM_NODES, GPUS_PER_NODE, NUM_JOBS = 24, 8, 120
 
@@ -35,7 +35,9 @@ def planned(jobs: list[TraceJob], estimates_s: list[float], policy: Policy = DEF
 
 
 def by_rule(jobs: list[TraceJob], estimates_s: list[float]) -> list[float]:
-    return list(play(jobs, estimates_s, RULES["muster"], num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE).started_s)
+    return list(
+        play(jobs, estimates_s, QUEUE_RULES["muster"], num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE).started_s
+    )
 
 
 def estimates(jobs: list[TraceJob], seed: int) -> list[float]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import Played, estimates_of, play
 from simulator.traces.report import Report, report_of
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
 DAY_S = 86_400
@@ -25,7 +25,7 @@ def job(submit_s: float, nodes: int, duration_s: float, gpus_per_node: int = 8) 
 
 def starts(rule: str, jobs: list[TraceJob], num_nodes: int) -> list[float]:
     exact = estimates_of(jobs, error=1, seed=0)
-    return list(play(jobs, exact, RULES[rule], num_nodes=num_nodes, gpus_per_node=8).started_s)
+    return list(play(jobs, exact, QUEUE_RULES[rule], num_nodes=num_nodes, gpus_per_node=8).started_s)
 
 
 BLOCKED = [job(0, 3, 100), job(1, 4, 50), job(2, 1, 90), job(3, 1, 200)]
@@ -64,12 +64,12 @@ RANDOM = st.lists(
 )
 
 
-@given(RANDOM, st.sampled_from(sorted(RULES)), st.sampled_from([1.0, 2.0, 10.0]))
+@given(RANDOM, st.sampled_from(sorted(QUEUE_RULES)), st.sampled_from([1.0, 2.0, 10.0]))
 def test_every_job_runs_once_and_no_moment_has_more_than_the_fleet(
     told: list[tuple[int, tuple[int, int], int]], rule: str, error: float
 ) -> None:
     jobs = sorted((job(at, nodes, took, each) for at, (nodes, each), took in told), key=lambda one: one.submit_s)
-    played = play(jobs, estimates_of(jobs, error=error, seed=3), RULES[rule], num_nodes=4, gpus_per_node=8)
+    played = play(jobs, estimates_of(jobs, error=error, seed=3), QUEUE_RULES[rule], num_nodes=4, gpus_per_node=8)
     changes: Counter[tuple[float, int]] = Counter()
     for one, start_s in zip(jobs, played.started_s, strict=True):
         assert start_s >= one.submit_s
@@ -104,7 +104,9 @@ def report(name: str, rule: str, *, num_nodes: int, arrivals: float = 1.0, error
         jobs = jobs_of(csv.DictReader(text), num_nodes=num_nodes, gpus_per_node=8, arrivals=arrivals)
 
     def played(by: str) -> Played:
-        return play(jobs, estimates_of(jobs, error=error, seed=1), RULES[by], num_nodes=num_nodes, gpus_per_node=8)
+        return play(
+            jobs, estimates_of(jobs, error=error, seed=1), QUEUE_RULES[by], num_nodes=num_nodes, gpus_per_node=8
+        )
 
     return report_of(jobs, played(rule), played("fifo"), num_gpus=8 * num_nodes)
 
@@ -153,7 +155,7 @@ def big_wait_s(found: Report, least_gpus: int) -> float:
 def test_ours_waits_less_than_each_other_rule_with_estimates_off_by_two() -> None:
     """Philly is played by ``make bench-scheduler``."""
     name = "acme_kalos_completed_training_319.csv.gz"
-    rules = {rule: report(name, rule, num_nodes=160, arrivals=0.2, error=2.0) for rule in RULES}
+    rules = {rule: report(name, rule, num_nodes=160, arrivals=0.2, error=2.0) for rule in QUEUE_RULES}
     ours = rules.pop("muster")
     assert ours.mean_wait_s <= min(other.mean_wait_s for other in rules.values())
     assert big_wait_s(ours, 512) <= big_wait_s(rules["easy"], 512)
@@ -165,7 +167,7 @@ def test_ours_waits_less_than_each_other_rule_with_estimates_off_by_two() -> Non
 def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle_where_anybody_waits() -> None:
     jobs = [job(0, 3, 100), job(0, 3, 100), job(1, 2, 50), job(2, 8, 10)]
     exact = estimates_of(jobs, error=1, seed=0)
-    played = play(jobs, exact, RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
+    played = play(jobs, exact, QUEUE_RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
     assert list(played.num_racks) == [1, 1, 2, 2]
     found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4).fragmentation
     assert (found.rack_sized_gangs, found.split_gangs) == (3, 1)
@@ -178,12 +180,12 @@ def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle
 
 def test_what_is_idle_is_told_by_the_level_that_it_is_a_fragment_of() -> None:
     jobs = [TraceJob(0, 100, 4, 1, 4, "one")]
-    played = play(jobs, [100], RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
+    played = play(jobs, [100], QUEUE_RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
     found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4)
     assert [(one.level, one.of_idle) for one in found.fragmentation.by_level] == [("node", 4 / 60), ("rack", 24 / 60)]
     assert [span.scattered for span in found.over_time] == pytest.approx([4 / 64] * 120)
     assert [span.broken_racks for span in found.over_time] == pytest.approx([24 / 64] * 120)
-    no_racks = play(jobs, [100], RULES["fifo"], num_nodes=8, gpus_per_node=8)
+    no_racks = play(jobs, [100], QUEUE_RULES["fifo"], num_nodes=8, gpus_per_node=8)
     told = report_of(jobs, no_racks, no_racks, num_gpus=64).fragmentation.by_level
     assert [(one.level, one.of_idle) for one in told] == [("node", 4 / 60)]
 
@@ -191,7 +193,7 @@ def test_what_is_idle_is_told_by_the_level_that_it_is_a_fragment_of() -> None:
 def test_tenants_that_are_slowed_down_alike_are_treated_fairly() -> None:
     alone = [TraceJob(0, 100, 8, 1, 8, "a"), TraceJob(0, 100, 8, 1, 8, "b")]
     exact = estimates_of(alone, error=1, seed=0)
-    two, one = (play(alone, exact, RULES["fifo"], num_nodes=number, gpus_per_node=8) for number in (2, 1))
+    two, one = (play(alone, exact, QUEUE_RULES["fifo"], num_nodes=number, gpus_per_node=8) for number in (2, 1))
     assert report_of(alone, two, two, num_gpus=16).fairness == 1
     found = report_of(alone, one, one, num_gpus=8)
     assert [(own.tenant, own.mean_wait_s, own.mean_slowdown) for own in found.by_tenant] == [("a", 0, 1), ("b", 100, 2)]

@@ -11,7 +11,7 @@ from simulator.traces.course import Cause
 from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import Played, play
 from simulator.traces.report import Reclaims, report_of
-from simulator.traces.rules import RULES
+from simulator.traces.rules import QUEUE_RULES
 
 SPOT = DEFAULT_POLICY.tiers["spot"]
 NOTICE_S, MIN_RUN_S = SPOT.notice_s or 0.0, SPOT.min_run_s
@@ -24,7 +24,7 @@ def job(submit_s: float, nodes: int, duration_s: float, tier: str, tenant: str =
 
 
 def played(jobs: list[TraceJob], rule: str = "muster", nodes: int = 4) -> Played:
-    return play(jobs, [one.duration_s for one in jobs], RULES[rule], num_nodes=nodes, gpus_per_node=8)
+    return play(jobs, [one.duration_s for one in jobs], QUEUE_RULES[rule], num_nodes=nodes, gpus_per_node=8)
 
 
 def test_spot_gives_way_after_its_notice_saves_its_work_and_goes_on_afterwards() -> None:

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME")
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+)
 _PASSED_ON_PREFIX = "NCCL_"
 
 
@@ -207,7 +218,9 @@ def passed_on_environment() -> dict[str, str]:
     credentials.
     """
     return {
-        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_VARIABLES or name.startswith(_PASSED_ON_PREFIX)
     }
 
 

@@ -26,7 +26,7 @@ from workers.host.supervisor import files
 from workers.host.supervisor.children import become
 from workers.host.supervisor.kernel import die_with_parent
 
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+_PASSED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
 
 
 def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]) -> int:
@@ -36,18 +36,18 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
     die_with_parent(torchrun_pid)
     rank = os.environ["RANK"]
     output = os.open(folder / files.PIPES / rank, os.O_WRONLY | os.O_CLOEXEC)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_SIGNALS)
     own_pid = os.getpid()
     child = os.fork()
     if child == 0:
         die_with_parent(own_pid)
         os.setpgid(0, 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_SIGNALS)
         become(program, os.environ, working_dir, output=output, on_failure=_say)
     exec_at_unix_ns = time.time_ns()
-    for number in _PASSED_ON:
+    for number in _PASSED_SIGNALS:
         signal.signal(number, lambda number, _: os.kill(child, number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_SIGNALS)
     files.write_json(
         folder / files.RANKS / f"{rank}.json",
         {
@@ -71,7 +71,7 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
 def _ended(child: int) -> int:
     """Return the exit code, or minus the signal. The child is not reaped yet, and we pass it no signal any more."""
     end = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    for number in _PASSED_ON:
+    for number in _PASSED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if end is None:
         raise ChildProcessError(f"the end of {child} was waited for, and is not reported")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 """Most bytes of a document that the program may have written itself."""
-_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
+_DEVICE_PATTERNS = ("nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
 REACHES = 0o711
 """Mode of our folders above the program's own: it may pass, and sees no names."""
 
@@ -213,7 +213,7 @@ class JobUser:
 def device_groups(devices: Path = Path("/dev")) -> list[int]:
     """Return groups that a GPU's device files are open to and others are not: only these of our groups are kept."""
     groups = set()
-    for pattern in _DEVICES:
+    for pattern in _DEVICE_PATTERNS:
         for path in devices.glob(pattern):
             try:
                 found = path.stat()
