@@ -163,9 +163,8 @@ def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
     """For ``-m muster …``, where a test is about what a command does."""
     folder = server_folder / "warm-muster"
     folder.mkdir()
-    rooms = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
-    rooms += ("workers.local.local_run",)
-    with WarmPython(folder, *rooms) as warm:
+    packages = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
+    with WarmPython(folder, *packages, "workers.local.local_run") as warm:
         yield warm
 
 
