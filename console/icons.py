@@ -5,7 +5,7 @@ from typing import Final
 from markupsafe import Markup
 
 _SHAPES: Final = {
-    # states: each another outline, so that they differ without colour
+    # states: each has another outline, so that they differ without colour
     "dot": '<circle cx="8" cy="8" r="5" fill="currentColor" stroke="none"/>',
     "half": '<circle cx="8" cy="8" r="4.6"/><path d="M8 3.4a4.6 4.6 0 0 1 0 9.2z" fill="currentColor" stroke="none"/>',
     "ring": '<circle cx="8" cy="8" r="4.6"/>',
@@ -24,7 +24,7 @@ _SHAPES: Final = {
     "system": '<rect x="2" y="2.6" width="12" height="4.4" rx="1"/><rect x="2" y="9" width="12" height="4.4" rx="1"/>'
     '<path d="M4.6 4.8h.1M4.6 11.2h.1"/>',
     "access": '<circle cx="5.4" cy="8" r="3"/><path d="M8.4 8h6M12 8v2.6"/>',
-    # acts
+    # actions
     "copy": '<rect x="5" y="5" width="8.6" height="8.6" rx="1.4"/><path d="M11 5V2.4H2.4V11H5"/>',
     "theme": '<circle cx="8" cy="8" r="5.6"/><path d="M8 2.4a5.6 5.6 0 0 1 0 11.2z" fill="currentColor"/>',
     "leave": '<path d="M9.6 2.4H3v11.2h6.6M6.6 8h7.2M11 5.2 13.8 8 11 10.8"/>',

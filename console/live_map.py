@@ -163,7 +163,7 @@ class LiveMaps:
             try:
                 fresh = await run_in_threadpool(fleet_map, self._units, principal)
             except MusterError:
-                continue  # the database pauses: so does the map, and its page says how old it is
+                continue  # while the database does not answer, the map stands still, and its page shows its age
             event, watched.fleet = delta(watched.fleet, fresh)
             pause_s = max(TICK_S, (loop.time() - began_s) / READ_SHARE)
             if event:

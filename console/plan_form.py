@@ -152,7 +152,7 @@ def _lines(text: str) -> list[str]:
 def _whole(text: str) -> int:
     if not (text.removeprefix("-").isdecimal() and text.isascii()):
         raise ValueError(f"{text!r} is no whole number, such as 2")
-    return int(text[:MOST_DIGITS])  # with more it is too large all the same
+    return int(text[:MOST_DIGITS])  # a longer number is too large in any case
 
 
 def _number(text: str) -> float:

@@ -135,7 +135,7 @@ def retire(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Resp
         interventions.RETIRE,
         lambda unit: interventions.retire(unit, GpuUuid(uuid), reason=reason),
         back_to=BACK.format(uuid=uuid),
-        done="Retired: what ran on it is evacuated.",
+        done="Retired: its running job is evacuated.",
     )
 
 

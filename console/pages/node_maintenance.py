@@ -36,7 +36,7 @@ def declare(
         maintenance.DECLARE,
         lambda unit: maintenance.declare(unit, node_id, reason=reason, until=until, starts_at=starts_at),
         back_to=f"/console/nodes/{node_id}",
-        done="The window is declared: in it nothing new comes here, and nothing that is found here weighs.",
+        done="The window is declared: in it nothing new comes here, and findings here do not count.",
     )
 
 

@@ -14,7 +14,7 @@ const drawn = new Map();   // element → {chart, spec}
 
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// ---- what comes
+// ---- received data
 
 function chartsOf(answer) {
   if (answer.charts) return answer.charts;
@@ -105,7 +105,7 @@ function makeFigure(spec, name) {
   return figure;
 }
 
-// ---- in words and numbers
+// ---- texts and numbers
 
 const sayNumber = (value) => (value === null || value === undefined ? "–"
   : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4))));

@@ -12,7 +12,7 @@ export function say(words) {
   toastTimer = setTimeout(() => { toast.hidden = true; }, 2600);
 }
 
-// Light or dark: the browser's wish, until a person chooses; the server then draws it so from the first byte.
+// Light or dark: the browser's preference, until a person chooses; the server then renders it from the first byte.
 function isDark() {
   return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
@@ -24,7 +24,7 @@ document.querySelector("[data-theme-switch]")?.addEventListener("click", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("muster:theme")));
 
-// Times say how long ago, and go on saying it.
+// Relative times are kept current.
 function span(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
@@ -100,7 +100,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 });
 document.addEventListener("htmx:afterSettle", tellTimes);
 
-// A part that draws itself anew takes nothing out of a person's hands: no open dialog, no focus, no place in a list.
+// A part that is drawn again keeps a person's state: an open dialog, the focus, the place in a list.
 const isInUse = (part) => part.matches("[data-live]") && part.querySelector("dialog[open]") !== null;
 const nameOf = (one) => one.getAttribute("href") ?? one.getAttribute("commandfor") ?? one.getAttribute("aria-label");
 let kept = null;
@@ -128,7 +128,7 @@ document.addEventListener("close", (event) => {  // what changed meanwhile is as
   if (event.target.closest("[data-live]")) document.body.dispatchEvent(new Event("muster:changed"));
 }, true);
 
-// On a phone a table's rows stand as lists, each cell beside its column's name.
+// On a phone a table's rows are lists, each cell next to its column's name.
 function labelCells(within) {
   for (const table of within.querySelectorAll(".table-wrap table:not(.jobs)")) {
     const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
@@ -153,7 +153,7 @@ if (lively.length) {
   addEventListener("pagehide", () => stream.close());
 }
 
-// A change that was done says so once.
+// The message of a change that was done is shown once.
 const here = new URL(location.href);
 if (here.searchParams.has("done")) {
   say(here.searchParams.get("done"));

@@ -21,7 +21,7 @@ function isAtEnd() {
   return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_PX;
 }
 
-// One piece: a new one where another rank speaks, else more of the last one's text.
+// One piece: a new one where another rank prints, else more of the last one's text.
 function add({ who, text }) {
   let piece = log.lastElementChild;
   if (!piece || who !== lastWho) {
@@ -116,7 +116,7 @@ if (log) {
   pause?.addEventListener("click", () => {
     isPaused = !isPaused;
     pause.setAttribute("aria-pressed", String(isPaused));
-    pause.textContent = isPaused ? "Go on" : "Pause";
+    pause.textContent = isPaused ? "Continue" : "Pause";
     if (!isPaused) {
       for (const piece of waiting) add(piece);
       waiting = [];

@@ -31,7 +31,7 @@ let stream = null;
 let hasBeenOpen = false;
 let fault = "";
 
-// ---- what comes over the wire
+// ---- data over the wire
 
 function decode(buffer) {
   const text = new TextDecoder();
@@ -106,7 +106,7 @@ function blocks() {
   return found;
 }
 
-// Room for the longest name and a sign of contact; where nodes are so many that none is named, nobody asks.
+// Room for the longest name and a sign of contact; 0 where nodes are so many that none is named.
 function labelPx() {
   if (fleet.nodes.length > NAMED_NODES) return 0;
   pen.font = nodeFont();
@@ -161,7 +161,7 @@ function layOut() {
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
-// ---- colour, always beside a shape, a number or a letter
+// ---- colour, always together with a shape, a number or a letter
 
 const nodeFont = () => `500 12px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
 

@@ -87,7 +87,7 @@ def join(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
         place = _Place.model_validate(record)
     except ValidationError as error:
         fault = error.errors()[0]
-        message = f"where the host is met cannot be read: {fault['loc'][0]}: {fault['msg']}"
+        message = f"the host's port for meetings cannot be read: {fault['loc'][0]}: {fault['msg']}"
         raise ValidationFailedError(message) from error
     node = unit.session.get_one(Node, node_id)
     loaded.attempt.pairwise = msgspec.to_builtins(
@@ -109,7 +109,7 @@ def take(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
         require_clean_document(record)
         met = msgspec.convert(record, Met)
     except (ValueError, msgspec.ValidationError) as error:
-        message = f"how a meeting went cannot be read: {error}"
+        message = f"the result of a meeting cannot be read: {error}"
         raise ValidationFailedError(message) from error
     said = Said(
         met.rate_bytes_per_s,

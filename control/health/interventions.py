@@ -210,7 +210,7 @@ def _due(unit: UnitOfWork, asked: _Asked) -> Remedy:
         accepted = ", ".join(RepairAction)
         raise ConflictError(
             f"no remedy is due for {asked.gpu.uuid}, which is {asked.gpu.standing}",
-            suggestion=f"Name what is done: {accepted}. Only what is QUARANTINED is repaired.",
+            suggestion=f"Name an action: {accepted}. Only a QUARANTINED GPU is repaired.",
         )
     return remedy
 

@@ -174,7 +174,7 @@ def _mark(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> None:
     close_for(unit, rows, ())
     for row in rows:
         row.judged_at, row.judge_after, row.judge_fault = unit.now, None, None
-        if row.kind == EventKind.COUNTER_RESET and row.gpu_uuid is not None:  # no fault: it stands in the GPU's history
+        if row.kind == EventKind.COUNTER_RESET and row.gpu_uuid is not None:  # no finding: only history
             detail = {"counters": row.text, "at": row.at.isoformat(), **row.values}
             unit.emit("gpu.counters_reset", "gpu", row.gpu_uuid, payload=detail)
 

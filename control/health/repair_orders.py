@@ -147,7 +147,7 @@ def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) 
     except ConflictError as conflict:
         return str(conflict)
     if row.cordon_id is None or unit.session.get_one(Cordon, row.cordon_id).released_at is not None:
-        return f"the cordon that keeps work off its host was released, and a {row.verb} is felt by all of it"
+        return f"the cordon that keeps work off its host was released, and a {row.verb} affects all of it"
     return None
 
 
@@ -239,7 +239,7 @@ def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
     found = around.holder(unit, Gpu.node_id == gpu.node_id)
     if found is not None:
         raise ConflictError(
-            f"{found.job_id} holds {found.gpu_uuid}, and a {verb} is felt by every GPU of its host",
+            f"{found.job_id} holds {found.gpu_uuid}, and a {verb} affects every GPU of its host",
             suggestion="Drain the node first: `muster node drain`.",
             job_id=found.job_id,
         )
@@ -248,7 +248,7 @@ def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
 def _require_no_burn_in(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
     found = around.burn_in(unit, around.running_on(gpu.node_id))
     if found is not None:
-        message = f"{found.id} runs on {found.gpu_uuid}, and a {verb} is felt by every GPU of its host"
+        message = f"{found.id} runs on {found.gpu_uuid}, and a {verb} affects every GPU of its host"
         raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=found.id)
 
 

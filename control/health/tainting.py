@@ -43,7 +43,7 @@ def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime],
     if not onsets:
         return 0
     since = {gpu: tainted_from(onset, policy) for gpu, onset in onsets.items()}
-    used = (  # a storm takes out hundreds at once, and most ran nothing: that is asked of all in one statement
+    used = (  # a storm takes out hundreds at once, and most ran nothing: one statement finds the ones that did
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .where(AllocationGpu.gpu_uuid.in_(since), IS_OR_WAS_TAKEN, _held_since(min(since.values())))

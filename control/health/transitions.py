@@ -90,7 +90,7 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
     waits = any(waits_to_be_heard(each, now_ms) for each in case.evidence)
     if waits or (not case.is_heard and case.standing in WAITS_TO_BE_HEARD):
         due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
-    if unproved(case, policy):  # whatever kept its burn-in from being ordered may be over
+    if unproved(case, policy):  # the reason why no burn-in was ordered may be over
         again_ms = now_ms + int(policy.burn_in.again_s * 1000)
         due_ms = min(due_ms or again_ms, again_ms)
     if is_held_back:

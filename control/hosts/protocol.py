@@ -154,7 +154,7 @@ def _answer(
     for item in request.held:
         life = lives.get(AttemptId(item.attempt_id))
         if life is None or life.fence != item.fence:
-            # Clean here as far as the server knows, or never ours: what still runs of it is stopped, then forgotten.
+            # Clean here as far as the server knows, or unknown to it: the host stops its programs, then forgets it.
             forget += [item.attempt_id] if item.phase == "clean" else []
             order = None if item.phase in {"exited", "clean"} else ("stale", 0)
         else:

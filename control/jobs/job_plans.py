@@ -187,7 +187,7 @@ def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, gr
     found = planned.answer(job, grace_s)
 
     def moment(at_ms: int | None) -> datetime | None:
-        # Of the plan's own time: others may have asked for it a moment before.
+        # The times count from the plan's own time: it may have been made for an earlier request.
         return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
     return replace(

@@ -40,7 +40,7 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
         message = f"{row.generation} is EXPIRED: its files were deleted"
         raise ConflictError(message, suggestion="Pin one that is COMMITTED, VERIFIED, GOOD or TAINTED.")
     if row.status is CheckpointStatus.WRITING:
-        message = f"{row.generation} is still being written, and may come to nothing"
+        message = f"{row.generation} is still being written, and may fail"
         raise ConflictError(message, suggestion="Pin it when it is COMMITTED.")
     if row.status is CheckpointStatus.REJECTED:
         message = f"{row.generation} is REJECTED: {row.reason or 'it is not as it was saved'}"

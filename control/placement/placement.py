@@ -72,6 +72,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
+    # Whether another attempt holds a GPU of a large gang was not read: the unique index refuses it (I1).
     lost = PlacementLostError("one of the GPUs is no longer admitted: held")
     unit.write_last(gang_rows.written(job, gang, unit.now), refusals={HELD_ONCE: lost})
     _tell(unit, job, gang, placement.swap)

@@ -25,7 +25,7 @@ from muster.domain.states import JobState
 
 MAX_QUEUE: Final = 10_000
 
-# A kind: what decides where a gang may go, and by the logarithm of its wall time whether it may pass another.
+# A kind: all that decides where a gang may be placed, and the logarithm of its wall time, by which it may backfill.
 _RANKED: Final = text(
     """
     WITH waiting AS (

@@ -29,7 +29,7 @@ def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int
         over = or_(OutboxMessage.sent_at < before_messages, OutboxMessage.dead_at < before_messages)
         hours = active_policy(unit.session).limits.idempotency_hours
         swept = {
-            # Only what has its position: an event that no consumer could have read yet is never dropped.
+            # Only events with a position: an event that no consumer could have read yet is never deleted.
             "events": _drop(unit, Event.id, (Event.at < before_events) & Event.position.is_not(None), batch),
             "outbox": _drop(unit, OutboxMessage.id, over, batch),
             "logs": _drop(

@@ -149,6 +149,7 @@ class Intake:
         with self._news:
             while not self._waiting and not self._is_stopping:
                 self._news.wait()
+            # Counted from the group's first report: a lone report waits no longer, and a full group does not wait.
             closes_at = time.monotonic() + self._limits.pause_s
             while self._num_rows < self._limits.group_rows and not self._is_stopping:
                 rest_s = closes_at - time.monotonic()
@@ -170,6 +171,7 @@ class Intake:
 
     def _take(self, group: list[_Waiting]) -> None:
         outcomes, has_signals = self._store(group)
+        # Before the answers: an agent may send its next report at once, which must not count as one too many.
         with self._news:
             self._per_node.subtract(one.incoming.node_id for one in group)
             self._per_node += Counter()
@@ -213,7 +215,7 @@ class Intake:
             return
         try:
             self._on_flushed(accepted)
-        except Exception:  # noqa: BLE001  # what judges must never stop what stores
+        except Exception:  # noqa: BLE001  # a failed hook must never stop storage
             _log.exception("telemetry_hook_failed", reports=len(accepted))
 
     def _store(self, group: list[_Waiting]) -> tuple[list[Outcome], bool]:
@@ -263,7 +265,7 @@ class Intake:
         try:
             connection.invalidate()
             connection.close()
-        except Exception as error:  # noqa: BLE001  # it is gone either way
+        except Exception as error:  # noqa: BLE001  # the connection is unusable in any case
             translation = translation_of(error)
             _log.warning("telemetry_connection_lost", fault=str(translation or error))
 

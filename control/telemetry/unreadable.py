@@ -61,7 +61,7 @@ class UnreadableReadings:
         )
         try:
             retrying(lambda: self._open(node_id, found))
-        except Exception:  # noqa: BLE001  # what tells must never stop what stores
+        except Exception:  # noqa: BLE001  # a failed report of an incident must never stop storage
             _log.exception("readings_set_aside_not_told", node_id=node_id)
             return
         still = {known: at_s for known, at_s in self._told_s.items() if now_s - at_s < TOLD_S}

@@ -129,7 +129,7 @@ class CheckpointWords:
             Checkpoint.status.in_(RESUMABLE),
             Checkpoint.committed_at >= at,
         )
-        if seen is not None:  # by the clocks of two hosts it may have been committed later all the same
+        if seen is not None:  # by the clocks of two hosts its commit may seem later
             later = later.where(tuple_(Checkpoint.step, Checkpoint.fence) > (seen.step, seen.fence))
         for row in self._unit.session.scalars(later).all():
             row.reason = _STALE

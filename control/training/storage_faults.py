@@ -138,7 +138,7 @@ def _is_refuted(loaded: LoadedAttempt, place: str) -> ColumnElement[bool]:
     is_here = StorageFault.node_id.in_([host.node_id for host in loaded.hosts])
     is_own = StorageFault.job_id == loaded.job.id
     is_there = StorageFault.place == place
-    not_rights = StorageFault.kind != "refused"  # that this job may write there says nothing of another's rights
+    not_rights = StorageFault.kind != "refused"  # a right of this job proves no right of another
     of_the_place = is_there & StorageFault.is_shared & StorageFault.kind.in_(_OF_THE_PLACE)
     return (is_here & (is_own | (is_there & not_rights))) | of_the_place
 

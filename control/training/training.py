@@ -155,5 +155,5 @@ class _Taker:
         self._progress.store()
         if self._progress.newest_step is not None:
             self._checkpoints.promote(self._progress.newest_step)
-        if self._wanted_nodes is not None:  # the newest word of the batch: a program that asks in a loop asks once
+        if self._wanted_nodes is not None:  # only the newest request of the batch counts: a program may ask in a loop
             resize_by_program(self._unit, self._loaded, self._wanted_nodes)

@@ -76,7 +76,7 @@ def test_a_gpu_is_cordoned_and_released_again(console: Browsing, fleet: SmallFle
     assert said.startswith("Cordoned")
     console.see("cable is being changed")
     act(console, "Release", reason="cable is in", within=":has(> header > #cordons-title)")
-    console.see("None. What may be placed here hangs on its standing alone.")
+    console.see("None. Placement here depends on its standing alone.")
 
 
 def test_the_way_back_of_a_gpu_that_is_out_is_ordered_and_seen(
@@ -133,7 +133,7 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
     fleet.end(job_id, LEFT)
     fleet.cancel(job_id)
     control_plane.tell_events()
-    console.see("Nobody")
+    console.see("No job")
     _, said = act(console, "Release", reason="firmware is in", within=":has(> header > #cordons-title)")
     assert said == "That cordon is released."
     console.see("None: work is placed here")
@@ -145,7 +145,7 @@ def test_a_maintenance_window_is_declared_for_later_and_ended(console: Browsing,
     assert "cordon" in would
     assert said.startswith("The window is declared")
     console.see("new optics")
-    console.see("what is found in it weighs nothing")
+    console.see("findings in it do not count")
     console.see("None: work is placed here")
     console.inspect("a window to come")
     act(console, "End", reason="the optics came late", within=":has(> header > #windows-title)")

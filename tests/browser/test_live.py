@@ -83,7 +83,7 @@ def test_a_log_follows_is_searched_and_waits_where_one_reads(browse: Browse, fle
     fleet.say(job_id, "step 3 loss 2.7\n")
     expect(said).to_have_text("paused; 1 more", timeout=PATIENCE_MS)
     expect(log).not_to_contain_text("step 3")
-    member.page.get_by_role("button", name="Go on").click()
+    member.page.get_by_role("button", name="Continue").click()
     expect(log).to_contain_text("step 3 loss 2.7")
     fleet.end(job_id, DONE)
     expect(said).to_have_text("the end of it", timeout=PATIENCE_MS)

@@ -20,7 +20,7 @@ PLACES = {
     "gpus?standing=QUARANTINED": "Show all",
     "nodes": "a100-1",
     "cohorts": "Tensor cores multiply",
-    "rack-pairs": "No host has told of another",
+    "rack-pairs": "No host has reported another",
     "find?q=h100": "h100-8",
 }
 EMPTY = {
@@ -30,7 +30,7 @@ EMPTY = {
     "reclaims?state=WITHDRAWN": "No reclaim is so",
     "incidents?state=closed": "No incident is so",
     "events?kind=nothing.": "No event is so",
-    "audit?actor=nobody": "No entry is so",
+    "audit?actor=nobody": "No such entry",
     "find?q=nothing-is-called-so": "Nothing is called so",
 }
 
@@ -94,7 +94,7 @@ def test_a_job_that_must_leave_says_by_when_and_for_whom(console: Browsing, flee
     console.inspect_in_each_look(f"/console/jobs/{fleet.victim}", ready=CHARTED)
     told = console.words()
     assert "must leave, because" in told
-    assert "What has not left by then is killed." in told
+    assert "Programs that still run then are killed." in told
     assert "incident-replay" in told
     console.open(f"/console/jobs/{fleet.beneficiary}")
     console.see("16 GPUs are being reclaimed for it")

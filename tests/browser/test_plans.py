@@ -47,9 +47,9 @@ def test_a_waiting_job_tells_what_binds_its_place_and_who_passes(console: Browsi
     console.inspect_in_each_look(f"/console/jobs/{gang}", "waits")
     why = console.page.locator("section:has(#waits-title)")
     expect(why.locator(".is-binding")).to_have_count(1)
-    expect(why).to_contain_text("Who is on its place")
+    expect(why).to_contain_text("Jobs on its place")
     expect(why.locator("li", has_text="short-check")).to_contain_text("came after it, runs there meanwhile")
-    expect(why).to_contain_text("What would let it start at once")
+    expect(why).to_contain_text("Changes that would let it start at once")
 
 
 def test_the_queue_is_looked_at(console: Browsing, gang: JobId) -> None:

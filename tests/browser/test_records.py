@@ -137,7 +137,7 @@ def test_a_person_is_made_signs_in_and_is_disabled(console: Browsing, browse: Br
     ada.page.fill("[name=name]", "Ada Example")
     ada.page.fill("[name=password]", password)
     ada.press("Enter")
-    ada.see("What went wrong, and what was done")
+    ada.see("Faults, and the actions on them")
     console.open("/console/access")
     _, said = act(console, "Disable", reason="left", within="tr:has-text('Ada Example')")
     assert said == "They sign in no more."

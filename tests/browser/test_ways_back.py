@@ -55,7 +55,7 @@ def test_a_repair_is_started_fails_is_started_again_and_is_done(console: Browsin
     fleet.tell(gpu)
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Start a repair")
-    kinds = dialog.get_by_label("What is done")
+    kinds = dialog.get_by_label("Action")
     assert [each.strip() for each in kinds.locator("option").all_inner_texts()]
     dialog.get_by_role("button", name="Cancel").click()
     would, said = act(console, "Start a repair", reason="ticket 4711")
@@ -78,7 +78,7 @@ def test_a_gpu_is_retired_by_its_name_and_reinstated(console: Browsing, fleet: S
     gpu = fleet.free_gpus()[-7]
     console.open(f"/console/gpus/{gpu}")
     _, said = act(console, "Retire", reason="end of its lease", typed=gpu)
-    assert said == "Retired: what ran on it is evacuated."
+    assert said == "Retired: its running job is evacuated."
     assert standing(fleet, gpu) is Standing.RETIRED
     console.inspect("retired")
     expect(console.page.locator("main").get_by_role("button", name="Retire", exact=True)).to_have_count(0)

@@ -17,7 +17,7 @@ def test_one_signs_in_and_reads_which_gpu_is_sick_and_why(
     stranger.page.fill("[name=name]", control_plane.person)
     stranger.page.fill("[name=password]", control_plane.password)
     stranger.page.get_by_role("button", name="Sign in").click()
-    stranger.see("What went wrong, and what was done")
+    stranger.see("Faults, and the actions on them")
     instead = stranger.page.locator("noscript p")
     expect(instead).to_contain_text("The map needs scripts")
     stranger.shot("fleet")
@@ -53,11 +53,11 @@ def test_a_change_is_previewed_on_a_page_of_its_own_and_done(browse: Browse, fle
     operator.see("Nothing is changed yet. It would leave:")
     operator.shot("preview")
     operator.page.get_by_role("link", name="Back").click()
-    operator.see("None. What may be placed here hangs on its standing alone.")
+    operator.see("None. Placement here depends on its standing alone.")
     ask(operator, "Cordon", reason="no scripts here").locator("button[value=do]").click()
     operator.see("no scripts here")
     ask(operator, "Release", reason="done").locator("button[value=do]").click()
-    operator.see("None. What may be placed here hangs on its standing alone.")
+    operator.see("None. Placement here depends on its standing alone.")
 
 
 def test_a_phone_has_its_places(browse: Browse, fleet: SmallFleet) -> None:

@@ -36,7 +36,7 @@ def test_a_page_says_of_each_attempt_what_ended_it_and_where_the_next_went_on(se
     page = seen.text(f"/console/jobs/{job.job_id}")
     assert "Attempt 2 runs on" in page
     assert re.search(r"Attempt 1 .*evacuated", page)
-    assert "it was taken off GPUs that went bad" in page
+    assert "it was taken off faulty GPUs" in page
     assert "XID 95" in page
     assert "the infrastructure: no restart of the job" in page
     assert "Resumed" in page
@@ -283,7 +283,7 @@ def test_cancelling_asks_for_a_reason_and_the_name_and_shows_first_what_it_would
     page = seen.get(f"/console/jobs/{job.job_id}", "tenant_member").text
     assert "Cancelled: its programs on" in words_of(page)
     assert f'action="{where}"' not in page, "it is not offered twice"
-    assert "Must be gone" in words_of(page)
+    assert "Must leave" in words_of(page)
 
 
 def test_a_held_job_is_released_from_its_page(seen: Console) -> None:

@@ -44,7 +44,7 @@ def test_a_waiting_jobs_page_tells_what_binds_who_is_before_it_and_from_when_on(
     page = seen.text(f"/console/jobs/{first}")
     assert "Why it waits" in page
     assert re.search(r"in_use binds .* in use, or being proved clean", page)
-    assert "Before it nobody" in page
+    assert "Before it no job" in page
     assert "Its place is free" in page
     assert "2 GPUs will be its own" in page
     assert re.search(r"canary-in-the-way : 2 GPUs", page)
@@ -106,7 +106,12 @@ def test_a_plan_that_reclaims_tells_from_whom_it_would_and_reclaims_nothing(seen
         unit.session.execute(update(Attempt).values(running_at=unit.now - timedelta(hours=2)))
     asked = "/console/plan?gpus_per_node=2&tier=reserved"
     page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
-    for told in ("GPUs would be reclaimed for it", "Who would give way", "2 GPUs after", "Its GPUs would be due"):
+    for told in (
+        "GPUs would be reclaimed for it",
+        "Jobs that would be reclaimed",
+        "2 GPUs after",
+        "Its GPUs would be due",
+    ):
         assert told in page
     assert "being reclaimed" not in page
     own = seen.text(asked, "tenant_member")
@@ -158,7 +163,7 @@ def test_what_no_job_can_be_is_said_beside_the_form(seen: Console, asked: str, t
     answer = seen.get(f"/console/plan?{asked}", "tenant_member")
     assert answer.status_code == 422
     assert told in seen.text(f"/console/plan?{asked}", "tenant_member")
-    assert "What is asked" in answer.text
+    assert "The question" in answer.text
 
 
 def test_all_that_cannot_be_read_is_said_at_once_and_kept_as_it_was_typed(seen: Console) -> None:

@@ -13,7 +13,7 @@ from tests.stored_signals import add_signal
 
 
 def test_the_worst_pair_of_racks_is_named_first_with_loss_and_round_trips(seen: Console) -> None:
-    assert "No host has told of another" in seen.text("/console/rack-pairs")
+    assert "No host has reported another" in seen.text("/console/rack-pairs")
     beta, gamma = enrol_host(seen.units, "beta", rack="r2"), enrol_host(seen.units, "gamma", rack="r3")
     told = {"window_s": 60.0, "sent": 1000.0, "round_trip_p50_us": 20.0, "round_trip_p99_us": 1_500.0}
     with seen.units.begin(system_principal("judge"), inventory.READ, quiet=True) as unit:

@@ -41,7 +41,7 @@ def judge_burn_ins_once(units: UnitOfWorkFactory, principal: Principal) -> int:
             retrying(lambda burn_in_id=burn_in_id: _judge(units, principal, burn_in_id))  # type: ignore[misc]  # bound at once
         except MusterError:
             raise
-        except Exception:  # noqa: BLE001  # one that cannot be judged must not stop the others
+        except Exception:  # noqa: BLE001  # a failure of one must not stop the others
             _log.exception("burn_in_not_judged", burn_in_id=burn_in_id)
     return len(due)
 

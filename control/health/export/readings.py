@@ -65,7 +65,7 @@ def event_of(row: StoredSignal) -> Heard:
     report = EventReport(
         event_id=row.signal_id,
         kind=row.kind,
-        source=row.source,  # type: ignore[arg-type]  # a column of text: what came in through this very type
+        source=row.source,  # type: ignore[arg-type]  # a column of text, written from this type
         at_ms=to_ms(row.at),
         gpu_uuid=row.gpu_uuid,
         code=row.code,

@@ -257,7 +257,7 @@ def test_what_the_whole_host_feels_waits_for_burn_ins_and_for_other_repairs_ther
     host = enrol(units, num_gpus=3)
     order(units, host.gpus[1])
     host.ask()
-    with pytest.raises(ConflictError, match="runs on GPU-alpha-1, and a reboot is felt by every GPU"):
+    with pytest.raises(ConflictError, match="runs on GPU-alpha-1, and a reboot affects every GPU"):
         ordered(host, RepairAction.REBOOT)
     ordered(host, RepairAction.RESET, host.gpus[2])
     with pytest.raises(ConflictError):
@@ -276,7 +276,7 @@ def test_what_the_whole_host_feels_is_refused_while_a_job_holds_another_of_its_g
         node_id = session.get_one(Gpu, used).node_id
         free = session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id, Gpu.uuid != used)).all()[0]
     host = Host(units, node_id, (free,))
-    with pytest.raises(ConflictError, match=f"{job} holds {used}, and a reboot is felt by every GPU of its host"):
+    with pytest.raises(ConflictError, match=f"{job} holds {used}, and a reboot affects every GPU of its host"):
         ordered(host, RepairAction.REBOOT)
     ordered(host, RepairAction.RESET)
     assert given_to(host).verb == "gpu_reset", "a reset is felt by its own GPU alone"

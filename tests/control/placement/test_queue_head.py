@@ -74,6 +74,12 @@ def test_the_oldest_of_each_kind_are_looked_at(stage: Stage, other: Callable[[St
     assert seen(stage) == [*many[:3], one]
 
 
+def test_the_head_is_as_the_module_draws_it(stage: Stage) -> None:
+    of_kind_a = submit(stage, 3)
+    of_kind_b = submit(stage, 2, shape=SMALL)
+    assert seen(stage) == [*of_kind_a[:2], *of_kind_b]
+
+
 def test_a_tenant_whose_jobs_are_all_of_different_kinds_hides_no_other(stage: Stage) -> None:
     many = [submit(stage, 1, wall_time_s=10.0**power)[0] for power in range(1, 7)]
     theirs = submit(stage, 2, by=stage.add_tenant("globex"))

@@ -213,6 +213,39 @@ def test_one_node_cannot_fill_the_queue(units: UnitOfWorkFactory, stored: Stored
     assert [type(answer) for answer in answers] == [AcceptedReport] * 3, "what waited is stored at the end"
 
 
+def test_groups_are_as_the_module_draws_them(
+    units: UnitOfWorkFactory, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three reports within the pause are one group; a report that arrives during its commit is in the next."""
+    groups: list[list[int]] = []
+    is_committing, may_commit = threading.Event(), threading.Event()
+    store = Intake._store
+
+    def held_up(self: Intake, group: list[Any]) -> Any:
+        groups.append([each.incoming.report.seq for each in group])
+        is_committing.set()
+        assert may_commit.wait(30)
+        return store(self, group)
+
+    monkeypatch.setattr(Intake, "_store", held_up)
+    drawn = Intake(units, limits=IntakeLimits(pause_s=0.3))
+    answers: list[object] = []
+
+    def submit(seq: int) -> None:
+        incoming = IncomingReport(stored.node_id, None, report(seq, stored.now_ms + seq), stored.now_ms)
+        drawn.submit(incoming, answers.append)
+
+    for seq in (1, 2, 3):
+        submit(seq)
+    assert is_committing.wait(30)
+    submit(4)
+    assert answers == [], "answered after the commit alone"
+    may_commit.set()
+    drawn.close()
+    assert groups == [[1, 2, 3], [4]]
+    assert [type(answer) for answer in answers] == [AcceptedReport] * 4
+
+
 def test_signals_wake_the_judge_and_wait_for_it(stored: Stored) -> None:
     stored.take(report(16, stored.now_ms, reading(GPU, power_w=1.0)))
     assert not stored.intake.wake.is_set()
