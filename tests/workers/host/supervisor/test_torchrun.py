@@ -1,4 +1,7 @@
-"""Under torchrun: one record and one log a rank, and a grace that torchrun does not cut short."""
+"""Under torchrun: one record and one log a rank, and a grace that torchrun does not cut short.
+
+Where a test is about ends, torchrun and ranks are forks of a warm interpreter. The others start them as jobs do.
+"""
 
 import importlib.util
 import os
@@ -9,6 +12,7 @@ import pytest
 
 from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
+from tests.warm_python import WarmPython
 from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.lock import is_locked
@@ -68,7 +72,9 @@ def test_ranks_have_their_own_logs_records_and_surroundings(attempt: Attempt, sc
     assert attempt.read("clean.json")["clean"]
 
 
-def test_each_rank_keeps_its_own_exit_code_or_signal_and_excerpt(attempt: Attempt, script: Path) -> None:
+def test_each_rank_keeps_its_own_exit_code_or_signal_and_excerpt(
+    attempt: Attempt, script: Path, warm_python: WarmPython
+) -> None:
     source = (
         "import os, sys, time\n"
         "while os.environ['RANK'] == '1' and not os.path.exists('up'): time.sleep(0.01)\n"
@@ -76,7 +82,7 @@ def test_each_rank_keeps_its_own_exit_code_or_signal_and_excerpt(attempt: Attemp
         "open('up', 'w').close()\n"
         "time.sleep(600)\n"
     )
-    start(attempt, script, source, grace_s=30.0)
+    start(attempt, script, source, python=str(warm_python.daemon), grace_s=30.0)
     record = attempt.ended(180)
     assert record["ranks"]["1"]["exit_code"] == 1
     assert record["ranks"]["1"]["error_excerpt"].endswith("ValueError: bad shape")
@@ -84,7 +90,9 @@ def test_each_rank_keeps_its_own_exit_code_or_signal_and_excerpt(attempt: Attemp
     assert record["ranks"]["0"]["ended_at_ms"] >= record["ranks"]["1"]["ended_at_ms"]
 
 
-def test_an_exception_that_torch_recorded_is_taken_from_there(attempt: Attempt, script: Path) -> None:
+def test_an_exception_that_torch_recorded_is_taken_from_there(
+    attempt: Attempt, script: Path, warm_python: WarmPython
+) -> None:
     source = (
         "from torch.distributed.elastic.multiprocessing.errors import record\n"
         "@record\n"
@@ -92,21 +100,25 @@ def test_an_exception_that_torch_recorded_is_taken_from_there(attempt: Attempt, 
         "try: main()\n"
         "except ValueError: print('x' * 100_000); raise SystemExit(5)\n"
     )
-    start(attempt, script, source, grace_s=1.0)
+    start(attempt, script, source, python=str(warm_python.daemon), grace_s=1.0)
     ranks = attempt.ended(180)["ranks"]
     assert any("ValueError: bad shape" in (rank["error_excerpt"] or "") for rank in ranks.values())
 
 
 @pytest.mark.parametrize("number", [9, 11])
-def test_a_signalled_rank_is_told_from_a_failed_one(attempt: Attempt, script: Path, number: int) -> None:
+def test_a_signalled_rank_is_told_from_a_failed_one(
+    attempt: Attempt, script: Path, warm_python: WarmPython, number: int
+) -> None:
     source = f"import os, time\nif os.environ['RANK'] == '0': os.kill(os.getpid(), {number})\ntime.sleep(600)\n"
-    start(attempt, script, source, grace_s=1.0)
+    start(attempt, script, source, python=str(warm_python.daemon), grace_s=1.0)
     assert attempt.ended(180)["ranks"]["0"]["signal"] == number
 
 
-def test_every_rank_checkpoints_in_its_grace_and_its_loader_lives(attempt: Attempt, script: Path) -> None:
+def test_every_rank_checkpoints_in_its_grace_and_its_loader_lives(
+    attempt: Attempt, script: Path, warm_python: WarmPython
+) -> None:
     """Rank 1 ends first, and not with 0: torchrun must neither end rank 0 early nor signal it twice."""
-    start(attempt, script, CHECKPOINTS_WITH_LOADER, grace_s=0.1)
+    start(attempt, script, CHECKPOINTS_WITH_LOADER, python=str(warm_python.daemon), grace_s=0.1)
     for rank in "01":
         attempt.wait_for_log("up", rank, 180)
     attempt.stop("reclaim", after_s=120)
