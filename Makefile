@@ -46,7 +46,7 @@ up: setup
 	@$(BIN)/muster up $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
+	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
 
 quick: setup
 	@$(BIN)/python -m tools.quick --base $(BASE) --budget $(BUDGET) $(ARGS)
