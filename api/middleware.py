@@ -1,4 +1,4 @@
-"""The outermost layer, plain ASGI: request ids, Host, body limits, figures, and the last catch of what went wrong."""
+"""The outermost layer, plain ASGI: request ids, Host, body limits, figures, and the last handler of failures."""
 
 import re
 import time
@@ -45,9 +45,10 @@ class _Tally:
 
 
 class Figures(Collector):
-    """Requests by route template, method and status: never by what a caller may choose.
+    """Counts of requests by route template, method and status: never by values that a caller may choose.
 
-    Noted in the loop's thread alone, so without the locks of the library's own counters, which cost more than counting.
+    They are counted in the loop's thread alone, so without the locks of the library's own counters, which cost more
+    than counting.
     """
 
     def __init__(self, templates: Mapping[Any, str]) -> None:
@@ -82,7 +83,10 @@ class Figures(Collector):
 
 
 class Edge:
-    """Wraps the whole application. ``templates``: each endpoint's path as it is declared, prefix included."""
+    """Middleware around the whole application.
+
+    ``templates``: each endpoint's path as it is declared, prefix included.
+    """
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class Edge:
 
 
 class _Exchange:
-    """One request and its answer: counts the body as it comes in, stamps the answer as it goes out."""
+    """One request and its answer: counts the body as it arrives, and adds headers to the answer as it leaves."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, limit: int, figures: Figures, request_id: str
@@ -191,9 +195,9 @@ class _Exchange:
 
 
 def _asked(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], str]:
-    """Every Host, every Content-Length, and the request's id: the caller's own where short and plain, else a fresh one.
+    """Return Hosts, Content-Lengths, and the request's id: the caller's own if short and plain, else a new one.
 
-    In one pass, since every request makes it.
+    They are found in one pass, since every request needs it.
     """
     hosts, lengths, request_id = [], [], None
     for name, value in headers:

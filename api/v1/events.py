@@ -38,7 +38,7 @@ def list_events(
     after: After = 0,
     limit: Limit = 50,
 ) -> documents.EventStretch:
-    """Events behind a position, in order; a tenant sees its own."""
+    """Return events after a position, in order; a tenant sees its own."""
     found = _page(dependencies_of(request), principal, after, limit)
     return stretch_of([event_view(event) for event in found], after)
 
@@ -52,7 +52,7 @@ def newest_events(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.EventPage:
-    """Newest first. A tenant sees its own; ``next_cursor`` is null on the last page."""
+    """Return events, the newest first; ``next_cursor`` is null on the last page. A tenant sees its own."""
     dependencies = dependencies_of(request)
     filters = {"kind": kind, "subject_id": subject_id, "who": principal.tenant_id}
     before = None
@@ -84,7 +84,10 @@ async def stream_events(
     after: After | None = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Server-sent events, ``id`` = position; ``Last-Event-ID`` or ``after`` resume, else it begins at the newest."""
+    """Stream server-sent events, ``id`` = position.
+
+    ``Last-Event-ID`` or ``after`` resume; without them the stream begins at the newest.
+    """
     dependencies = dependencies_of(request)
     after = position_in(last_event_id, after)
     if after is None:

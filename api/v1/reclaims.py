@@ -31,7 +31,7 @@ def list_reclaims(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.ReclaimPage:
-    """Newest first. A tenant sees its own side of its own; ``next_cursor`` is null on the last page."""
+    """Return reclaims, the newest first; ``next_cursor`` is null on the last page. A tenant sees its own side alone."""
     dependencies = dependencies_of(request)
     states = sorted(state or [])
     filters = {"states": states, "job_id": job_id, "who": principal.tenant_id}
@@ -63,7 +63,7 @@ def list_reclaims(
 def show_reclaim(
     reclaim_id: str, request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)]
 ) -> documents.Reclaim:
-    """One reclaim with its deadline, reason and outcome."""
+    """Return one reclaim with its deadline, reason and outcome."""
     found_id = ReclaimId(require_id("reclaim", reclaim_id))
     units = dependencies_of(request).units
     return reclaim_view(reading(units, principal, read.READ, lambda unit: read.get(unit, found_id)))

@@ -22,7 +22,7 @@ router = APIRouter()
 
 @router.get("/cohorts")
 def cohorts_page(request: Request, viewer: Annotated[Viewer, sees(Permission.GPU_READ)]) -> Response:
-    """All on one page: a fleet has tens of cohorts, and what drifted comes first."""
+    """Show all on one page: a fleet has tens of cohorts, and differing GPUs come first."""
 
     def read(unit: UnitOfWork) -> tuple[Sequence[Cohort], DriftReport]:
         return cohort_views.list_cohorts(unit), drift_report(unit)

@@ -15,7 +15,7 @@ from muster.domain.principals import Permission
 router = APIRouter()
 SHOWN: Final = 100
 HOURS: Final = 1
-"""Four rounds of probes."""
+"""Time in hours of the shown results: four rounds of probes."""
 
 
 @router.get("/rack-pairs")

@@ -34,7 +34,7 @@ def close_breaker(
     fields: Form,
     name: Annotated[str, Path(pattern=r"^[a-z_]{1,40}$")],
 ) -> Response:
-    """One scope of it: the rules may act there again."""
+    """Close one scope of the breaker: the rules may act there again."""
     reason, scope = reason_in(fields), fields.get("scope", "")
     return act(
         request,

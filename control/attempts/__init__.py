@@ -1,1 +1,1 @@
-"""The life of jobs and attempts: rows through the pure state machines, and what hosts are ordered to do."""
+"""Jobs and attempts: rows through the pure state machines, and the orders of hosts."""

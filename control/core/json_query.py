@@ -1,7 +1,7 @@
-"""Questions that PostgreSQL answers with one JSON document: one statement, one row, whatever there is to join.
+"""JSON queries, which PostgreSQL answers with one JSON document: one statement and one row for any number of joins.
 
-A question is asked within a unit of work, or in one breath with whose key asks (``control.tenants.keys.Caller``). Its
-rows are records (``db.pipeline.records``), which belong to no session.
+A query runs within a unit of work, or in one statement with the check of the caller's key
+(``control.tenants.keys.Caller``). Its rows are records (``db.pipeline.records``), which belong to no session.
 """
 
 from typing import Any, Final, Generic, TypeVar

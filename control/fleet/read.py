@@ -25,7 +25,7 @@ LEFT_OUT: Final = ".."
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The node that a GPU is in. ``repair_verbs``: what its agent may do, as it last told."""
+    """The node that a GPU is in. ``repair_verbs``: the verbs that its agent last reported it may do."""
 
     id: NodeId
     name: str

@@ -1,4 +1,4 @@
-"""Finding a GPU, a node or a job by its id, its name or a part of it."""
+"""Search of a GPU, a node or a job by its id, its name or a part of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Found:
 
 
 def find(unit: UnitOfWork, text: str, *, limit: int) -> Sequence[Found]:
-    """Whole ids alone where one fits; else jobs, nodes and GPUs whose name or id has ``text``, a few of each.
+    """Return the whole id alone where one fits; else jobs, nodes and GPUs with ``text`` in name or id, a few of each.
 
     A tenant finds its own jobs. Text of fewer than two characters finds nothing.
     """

@@ -62,7 +62,7 @@ class Responder:
 
 @dataclass(frozen=True, slots=True)
 class RackPairRow:
-    """``rack`` may be ``other_rack``; empty where a host's is not known. Round trips in µs, None where none came back.
+    """Results of two racks; they may be the same, and empty where a host's is not known. Round trips in µs, or None.
 
     ``worst_node``, ``worst_peer``: names of the two hosts with the greatest loss, and of equal pairs the slowest.
     """
@@ -81,7 +81,7 @@ class RackPairRow:
 def racks_of(
     session: Session, node_id: NodeId, *, told_since: datetime, heard_since: datetime
 ) -> Mapping[str, Sequence[NodeId]]:
-    """Hosts that answer probes and whose agents report, by rack. Simulated ones are among themselves."""
+    """Return hosts that answer probes and whose agents report, by rack. Simulated ones are among themselves."""
     limits = {"node_id": node_id, "told_since": told_since, "heard_since": heard_since}
     return {row.rack: row.nodes for row in session.execute(_RACKS, limits)}
 

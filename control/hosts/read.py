@@ -64,9 +64,9 @@ class FailingSaves(msgspec.Struct, frozen=True):
 class NodeView(msgspec.Struct, frozen=True):
     """The rows about one node.
 
-    ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: those in force on the node and its GPUs, the
+    ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: in force on the node and its GPUs, the
     newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: the number of
-    these GPUs. ``failing_saves``: those that stand (``control.incidents.storage_blame``), the newest failure first; at
+    these GPUs. ``failing_saves``: standing ones (``control.incidents.storage_blame``), the newest failure first; at
     most twenty.
     """
 

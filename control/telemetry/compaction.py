@@ -1,4 +1,4 @@
-"""Blocks become hourly chunks once their hour has settled; both in one transaction, so nothing is ever missing."""
+"""Compaction: blocks become hourly chunks once their hour has settled, in one transaction so nothing is missing."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,16 +24,16 @@ from muster.domain.times import to_ms, to_time
 
 COMPACT: Final = declare_action("telemetry.compact")
 SETTLED_AFTER: Final = timedelta(minutes=30)
-"""How long after its end an hour is left in blocks: late reports still come cheaply."""
+"""Time after its end for which an hour is left in blocks: late reports are cheap until then."""
 QUIET_FOR: Final = timedelta(minutes=10)
-"""An hour that a catch-up is filling is left alone; and so long, at least, is a repeated report known again."""
+"""Time without new blocks before an hour is compacted, and so the least time in which a repeated report is known."""
 BATCH: Final = 200
 _PRINCIPAL: Final = system_principal("telemetry")
 _log = structlog.get_logger(__name__)
 
 
 def compact_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
-    """Compact the oldest settled hour of each of at most ``batch`` nodes. Returns how many were."""
+    """Compact the oldest settled hour of each of at most ``batch`` nodes. Return how many were compacted."""
     now = units.clock()
     before = to_time(hour_of(to_ms(now - SETTLED_AFTER)))
     with units.read() as session:
