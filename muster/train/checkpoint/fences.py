@@ -1,4 +1,14 @@
-"""Fence of a checkpoint folder: ``FENCE`` holds the highest that has begun, and older attempts may not write."""
+"""Fence of a checkpoint folder: ``FENCE`` holds the highest that has begun, and older attempts may not write.
+
+Each attempt of a job has a higher fence than the one before. The older one may still run when the newer one begins,
+as on a host without network. The file stops it, without any message from the control plane::
+
+    begin 7   FENCE holds 7
+    begin 8   FENCE holds 8
+    begin 7   StaleFenceError
+    commit 7  StaleFenceError
+    commit 8  gen-8
+"""
 
 from __future__ import annotations
 

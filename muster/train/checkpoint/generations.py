@@ -1,8 +1,24 @@
 """Generations of a checkpoint on disk: named by step and fence, complete or absent, and verified before use.
 
-``<folder>/step-00000040/gen-4294967299/`` holds one file a rank and ``MANIFEST.json`` with the size and SHA-256 of
-each. It is written as ``.gen-….partial`` and renamed after all of it is on disk, so an incomplete one never has the
-name; its files are never written again. Nothing here unpickles anything.
+A generation is what one attempt saved at one step: one file a rank, and ``MANIFEST.json`` with the size and SHA-256
+of each. Its files are never written again. Nothing here unpickles anything.
+
+Two ranks save step 40 in the attempt with fence 7. After each call, ``<folder>/step-00000040`` holds::
+
+    prepare               .gen-7.partial
+    write_part of rank 0  .gen-7.partial/rank-00000.pt
+    write_part of rank 1  .gen-7.partial/rank-00000.pt  .gen-7.partial/rank-00001.pt
+    commit                gen-7/MANIFEST.json  gen-7/rank-00000.pt  gen-7/rank-00001.pt
+
+``commit`` acts in this order, as each step relies on those before it:
+
+1. Each rank's file must have the size that its rank reported. One that is missing was written to another file system.
+2. The manifest is written, and the partial folder is synced: from here on, its content survives a loss of power.
+3. The fence is locked and read. If an attempt with fence 8 has begun, fence 7 may not commit.
+4. The folder is renamed from ``.gen-7.partial`` to ``gen-7``. This is the commit: it happens whole or not at all.
+5. The folders above are synced, so that the name survives a loss of power before anyone learns of the generation.
+
+If the host stops before step 4, only ``.gen-7.partial`` remains: it is never listed, and the next attempt removes it.
 """
 
 from __future__ import annotations
@@ -127,6 +143,7 @@ def commit(folder: Path, about: Manifest) -> str:
     content = manifest.dump(about)
     write_durably(partial / MANIFEST, content)
     sync_folder(partial)
+    # Under the lock no newer attempt can begin between the check of the fence and the rename.
     with fences.holding(folder):
         highest = fences.highest_fence(folder)
         if highest > about.fence:
