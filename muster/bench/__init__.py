@@ -1,1 +1,4 @@
-"""What computes on GPUs for others: a process of its own, under any interpreter with torch, with torch alone."""
+"""Programs that compute on GPUs for others, each in a process of its own.
+
+They run under any interpreter with torch and import nothing else.
+"""

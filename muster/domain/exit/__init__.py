@@ -1,1 +1,1 @@
-"""From a host's exit record to the cause of an attempt's end."""
+"""Reading of a host's exit record: the cause of an attempt's end."""

@@ -1,1 +1,1 @@
-"""What a GPU and its place are: metrics, states, rails, levels."""
+"""Description of a GPU and its place: metrics, states, rails, levels."""
