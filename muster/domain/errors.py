@@ -50,7 +50,7 @@ class MalformedRequestError(MusterError):
 
 
 class InvalidCursorError(MusterError):
-    code, status, title = "invalid_cursor", 400, "The cursor is not one of ours for this query"
+    code, status, title = "invalid_cursor", 400, "The cursor was not issued for this query"
     advice = "Start again without `cursor`, and keep the filters unchanged while paging."
 
 
@@ -81,7 +81,7 @@ class MethodNotAllowedError(MusterError):
 
 class ConflictError(MusterError):
     code, status, title = "conflict", 409, "The object's state does not allow this"
-    advice = "Read the object again and decide anew."
+    advice = "Read the object again, and decide by its new state."
 
 
 class RequestInFlightError(MusterError):
@@ -125,7 +125,7 @@ class IdempotencyKeyReusedError(MusterError):
 
 
 class UpgradeRequiredError(MusterError):
-    code, status, title = "upgrade_required", 426, "This version of the protocol is not spoken here"
+    code, status, title = "upgrade_required", 426, "This version of the protocol is not supported"
     advice = "Install the version of the agent or worker that belongs to this control plane."
 
 

@@ -115,7 +115,7 @@ class ReclaimOutcome(StrEnum):
 
 
 class ExpectedFrom(StrEnum):
-    """Whence it is known what a waiting job is believed to take."""
+    """The source of a pending job's expected run time."""
 
     WALL_TIME = "wall_time"
     HISTORY = "history"
@@ -280,7 +280,7 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class IllegalTransitionError(AssertionError):
-    """I21: only listed edges happen. This is a bug of ours, never a user's fault."""
+    """I21: only listed edges happen. A violation is a bug of Muster, never a user's fault."""
 
 
 def require_edge(edges: Mapping[S, frozenset[S]], origin: S, target: S) -> None:

@@ -13,7 +13,7 @@ _ENV_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 STORED: Final = {"is_stored": True}
-"""The context in which a document is read that was accepted once: rules that came later are not asked of it."""
+"""The context for reading a document that was accepted before: rules that were added since do not apply to it."""
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -21,11 +21,11 @@ def is_stored(info: ValidationInfo) -> bool:
 
 
 class StrictModel(BaseModel):
-    """Unknown fields refused, no coercion between types, no NaN or infinity, immutable."""
+    """An immutable model that refuses unknown fields, coercion between types, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
     OTHER_KEYS: ClassVar[tuple[str, ...]] = ()
-    """Accepted beside its fields: other words for them, which a validator reads before the fields are."""
+    """Keys accepted in addition to the fields: a validator turns them into fields before the fields are read."""
 
 
 def _clean_text(text: str) -> str:

@@ -96,7 +96,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """The readings of one GPU at one time. ``from_dcgm``: the metrics that NVML does not tell, and DCGM did."""
+    """The readings of one GPU at one time. ``from_dcgm``: the metrics that came from DCGM, because NVML lacks them."""
 
     gpu_uuid: GpuUuid
     at_ms: int

@@ -1,4 +1,4 @@
-"""Incidents: the kinds of what wants a person, and which of them a rule closes."""
+"""Lists the kinds of incidents, which are conditions that need an operator, and which kinds a rule closes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -33,4 +33,4 @@ CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     "closes with that.",
     IncidentKind.SUSPECT_PROGRAM: "Release its job with `muster job release`: it closes with that.",
 }
-"""Kind → how one closes. Persons close the others."""
+"""Kind → how an incident of this kind closes. Operators close incidents of the other kinds."""

@@ -48,7 +48,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("remap_pending", "", "gauge", "1 while a remap waits for a reset"),
     Metric("remap_failure", "", "gauge", "1 once a remap has failed"),
     Metric("recovery_action", "", "gauge", "what the driver asks for: 0 none, 1 GPU reset, 2 reboot, 3 drain P2P, …"),
-    Metric("pcie_generation", "", "gauge", "PCIe generation in use; lower at rest is normal"),
+    Metric("pcie_generation", "", "gauge", "PCIe generation in use; lower while idle is normal"),
     Metric("pcie_width", "", "gauge", "PCIe lanes in use"),
     Metric("pcie_replays", "", "counter", "PCIe replays since the driver was loaded"),
     Metric("nvlink_active_links", "", "gauge", "NVLinks that are up"),

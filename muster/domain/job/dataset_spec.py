@@ -1,4 +1,4 @@
-"""A dataset that a job names: where it lies on its hosts, and how it is looked at before the job starts."""
+"""A dataset that a job names: its path on the hosts, and how it is checked before the job starts."""
 
 import json
 import re
@@ -24,9 +24,10 @@ class DatasetCheck(StrEnum):
 
 
 class Dataset(StrictModel):
-    """A folder or file on the hosts. ``manifest`` None: its own, where it has one (``muster data manifest`` writes it).
+    """A folder or file on the hosts.
 
-    Without a manifest its path has to be there, and no more is looked at.
+    ``manifest`` None: the dataset's own manifest, where it has one (``muster data manifest`` writes it). Without a
+    manifest, only the path is checked: it must exist.
     """
 
     name: Name

@@ -1,7 +1,7 @@
-"""Joules between two moments, from a counter that was read now and then. Pure; source: the counter's own definition.
+"""Computes the energy used between two moments, from the readings of a counter.
 
-NVML's total energy counter (``nvmlDeviceGetTotalEnergyConsumption``) counts from the load of the driver, which is why
-it may begin anew.
+NVML's total energy counter (``nvmlDeviceGetTotalEnergyConsumption``) counts from the load of the driver, so it starts
+again at 0 when the driver is reloaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 J_PER_KWH: Final = 3.6e6
 Point = tuple[int, float]
-"""(ms, joules so far)."""
+"""A reading: (ms, the joules counted until then)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class Metered:
 
 
 def metered(points: Sequence[Point], since_ms: int, until_ms: int) -> Metered | None:
-    """``points`` in the order of time, some of them outside the span: between two readings energy grows evenly.
+    """Return the energy between ``since_ms`` and ``until_ms``, or None where no two readings enclose a part of them.
 
-    None where fewer than two readings say anything of the span.
+    ``points`` are in the order of time, and some may be outside the span. Energy is taken to grow evenly between two
+    readings.
     """
     energy_j, covered_ms, is_partial = 0.0, 0.0, False
     for (began_ms, before), (ended_ms, after) in pairwise(points):

@@ -7,9 +7,11 @@ from muster.domain.policy.document import CheckpointIntervalPolicy
 from muster.domain.states import Cause
 
 FAILURES: Final = (Cause.GPU_FAULT, Cause.NODE_LOST, Cause.EVACUATED)
-"""How an attempt ends by the infrastructure's fault in the midst of its work. Notices leave time to save, a drain too;
-what never started lost nothing; a program's own fault says nothing of the GPUs, and a collective that timed out is as
-often the program's, which would have one tenant's deadlock make all others save too often."""
+"""The causes that count as a failure of the infrastructure during an attempt's work.
+
+Left out: notices and drains, which leave time to save; attempts that never started, which lost nothing; a program's own
+faults, which say nothing about the GPUs; and collectives that timed out, which are as often the program's fault: with
+them, one tenant's deadlock would make all other jobs save too often."""
 
 LOST_WORK: Final = (
     *FAILURES,
@@ -22,7 +24,7 @@ LOST_WORK: Final = (
     Cause.DIVERGED,
     Cause.CHECKPOINT_CORRUPT,
 )
-"""How an attempt ends without a word, whoever is to blame: what its job trained since the last checkpoint is lost."""
+"""The causes that end an attempt without notice, by any fault: the training since the last checkpoint is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,5 +7,5 @@ Three small machines, each ``step(state, event, now_ms, timers) → (state, comm
 * ``host`` — the launcher's view: what it claimed, started, must stop and may forget.
 
 The services persist the first two, the launcher the third, and the simulator runs all three. Times are whole
-milliseconds of the clock of whoever runs the machine (the server's wall clock; the host's boot-time clock).
+milliseconds of the clock of the process that runs the machine: the server's wall clock, or the host's boot-time clock.
 """
