@@ -1,4 +1,8 @@
-"""Alembic's entry. All migrations run in one transaction, behind a lock, so two processes may migrate at once."""
+"""Alembic's entry: each migration in its own transaction, all behind one lock, so two processes may migrate at once.
+
+A backfill after an ALTER keeps its table locked until its transaction ends. With one transaction for all revisions, an
+upgrade over several would hold the locks of the first until the last has filled its columns.
+"""
 
 from typing import Final
 
@@ -12,10 +16,16 @@ _LOCK_KEY: Final = 0x6D757374_6D696772  # "must", "migr"
 
 
 def _migrate(connection: Connection) -> None:
-    with connection.begin():
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
-        context.configure(connection=connection, target_metadata=Base.metadata)
-        context.run_migrations()
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
+    connection.commit()
+    try:
+        context.configure(connection=connection, target_metadata=Base.metadata, transaction_per_migration=True)
+        with context.begin_transaction():
+            context.run_migrations()
+    finally:
+        connection.rollback()
+        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
+        connection.commit()
 
 
 def _run() -> None:

@@ -39,7 +39,7 @@ def head() -> str:
 
 
 def upgrade(url: str | URL, revision: str = HEAD) -> None:
-    """Apply every migration up to ``revision``, all in one transaction. Raises ``UnavailableError``."""
+    """Apply every migration up to ``revision``, each in a transaction. Raise ``UnavailableError``."""
     _run(url, revision, is_upgrade=True)
 
 

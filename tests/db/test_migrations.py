@@ -63,3 +63,16 @@ def test_a_new_database_has_no_revision(empty_urls: list[str]) -> None:
 def test_a_database_that_does_not_answer_is_unavailable() -> None:
     with pytest.raises(UnavailableError):
         migrate.current("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+def test_each_migration_is_committed_by_itself(empty_urls: list[str]) -> None:
+    """A later revision that fails, or is slow, neither undoes nor holds locks of an earlier one."""
+    url = empty_urls[0]
+    first, second = "20261121_0400", "20261121_0401"
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE nodes (id text)"))  # the second revision cannot create its own
+    with pytest.raises(Exception, match="nodes"):
+        migrate.upgrade(url, second)
+    engine.dispose()
+    assert migrate.current(url) == first
