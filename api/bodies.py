@@ -35,7 +35,7 @@ async def raw_body(request: Request) -> bytes:
     if media_type != "application/json":
         raise UnsupportedMediaTypeError("the Content-Type must be application/json")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaTypeError("a Content-Encoding is not taken here")
+        raise UnsupportedMediaTypeError("a Content-Encoding is not accepted here")
     body = await request.body()
     request.state.raw_body = body
     return body

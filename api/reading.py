@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=200, description="how many items a page ho
 NodeNamed = Annotated[
     str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE, description="a node's id or its name")
 ]
-After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position behind which to begin")]
+After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position after which to begin")]
 
 
 def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]) -> T:

@@ -46,7 +46,8 @@ class BodyReader:
             raise UnsupportedMediaTypeError("the Content-Type must be application/json")
         if encoding.lower() not in {b"identity", b"gzip"}:
             raise UnsupportedMediaTypeError(
-                "this Content-Encoding is not taken", suggestion="Send JSON as it is, or with Content-Encoding: gzip."
+                "this Content-Encoding is not accepted",
+                suggestion="Send JSON as it is, or with Content-Encoding: gzip.",
             )
         self._inflater = zlib.decompressobj(_GZIP) if encoding.lower() == b"gzip" else None
         self._pieces: list[bytes] = []
@@ -74,7 +75,7 @@ class BodyReader:
                 "the body inflates to more than it may", limit_bytes=MAX_INFLATED_BYTES, limit_ratio=MAX_RATIO
             )
         if inflater.unused_data:
-            raise MalformedRequestError("something stands behind the end of the gzip body")
+            raise MalformedRequestError("the gzip body has data after its end")
 
     def _keep(self, piece: bytes) -> None:
         if piece:
@@ -103,7 +104,7 @@ def _described(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
 
 def _only(found: bytes | None, name: bytes, value: bytes) -> bytes:
     if found is not None:
-        raise MalformedRequestError(f"the header {name.decode()} stands there twice")
+        raise MalformedRequestError(f"the header {name.decode()} is given twice")
     return value
 
 

@@ -25,9 +25,9 @@ def list_audit(
     principal: Annotated[Principal, requires(Permission.AUDIT_READ)],
     actor: Annotated[Printable, Query(description="the actor's whole name")] = None,
     action: Annotated[
-        list[Action] | None, Query(max_length=20, description="such as job.cancel; several are any of them")
+        list[Action] | None, Query(max_length=20, description="such as job.cancel; with several, any of them")
     ] = None,
-    subject: Annotated[Printable, Query(description="the id of what was changed")] = None,
+    subject: Annotated[Printable, Query(description="the id of the changed subject")] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.AuditPage:

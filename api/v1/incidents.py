@@ -35,7 +35,7 @@ def list_incidents(
     state: Annotated[IncidentState | None, Query()] = None,
     kind: Annotated[list[IncidentKind] | None, Query(max_length=10)] = None,
     subject: Annotated[
-        str | None, Query(max_length=256, pattern=PRINTABLE, description="the id of what it is about")
+        str | None, Query(max_length=256, pattern=PRINTABLE, description="the id of its subject")
     ] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,

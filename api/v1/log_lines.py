@@ -25,7 +25,7 @@ def log_lines(
     job_id: str,
     request: Request,
     principal: Annotated[Principal, requires(Permission.LOG_READ)],
-    contains: Annotated[str, Query(min_length=1, max_length=500, description="the text as it stands in the line")],
+    contains: Annotated[str, Query(min_length=1, max_length=500, description="the exact text in the line")],
     stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
     attempt_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,

@@ -31,7 +31,7 @@ def list_nodes(
     contact: Annotated[list[Contact] | None, Query(max_length=3)] = None,
     name: Annotated[Named, Query(description="a part of its name")] = None,
     rack: Annotated[Named, Query(description="its rack's whole name")] = None,
-    cordoned: Annotated[bool | None, Query(description="only those with a cordon of their own, or without one")] = None,
+    cordoned: Annotated[bool | None, Query(description="only nodes with a cordon of their own, or without one")] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
 ) -> documents.NodePage:

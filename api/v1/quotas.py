@@ -32,10 +32,12 @@ class NewQuota(StrictModel):
     """
 
     guaranteed_gpus: Gpus = Field(
-        0, description="The tenant's jobs within it go first in their tier, and in a reclaimable tier it is taken back."
+        0, description="Jobs within it are first in their tier; in a reclaimable tier, lent GPUs are taken back for it."
     )
-    borrowable_gpus: Gpus | None = Field(None, description="So much more may be held; null: without a limit.")
-    ceiling_gpus: Gpus | None = Field(None, description="The most that may be held; null: without a limit.")
+    borrowable_gpus: Gpus | None = Field(
+        None, description="GPUs that may be held beyond the guarantee; null: without a limit."
+    )
+    ceiling_gpus: Gpus | None = Field(None, description="The most GPUs that may be held; null: without a limit.")
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 

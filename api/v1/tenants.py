@@ -30,7 +30,7 @@ class TenantPlace(StrictModel):
 
     parent_id: Text | None = Field(None, description="The department that it is a team of; null: of none.")
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = Field(
-        1.0, description="Of its share of what is not guaranteed, against those under the same tenant."
+        1.0, description="Weight of its share of the GPUs that are not guaranteed, among the tenants of one parent."
     )
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 

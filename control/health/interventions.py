@@ -230,7 +230,7 @@ def _decided(decide: Callable[[], T]) -> T:
         return decide()
     except RefusedMoveError as error:
         raise ConflictError(
-            str(error), suggestion="Read the GPU again: `muster gpu show` says what would help."
+            str(error), suggestion="Read the GPU again: `muster gpu show` lists what is possible."
         ) from error
 
 

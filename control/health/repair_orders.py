@@ -85,7 +85,7 @@ def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
         if verb in HOST_SCOPE or other.verb in HOST_SCOPE:
             raise ConflictError(
                 f"{other.id} ({other.verb}) of {other.gpu_uuid} is open on the same host",
-                suggestion="Wait until it has ended: `muster gpu show` says how far it is.",
+                suggestion="Wait until it has ended: `muster gpu show` has its progress.",
             )
 
 

@@ -90,7 +90,7 @@ def _require_no_drain(unit: UnitOfWork, node_id: NodeId) -> None:
     if cordon_id is not None:
         raise ConflictError(
             f"{node_id} is being drained already, by {cordon_id}",
-            suggestion="Read the node for the jobs that are left, or release that cordon first.",
+            suggestion="Check the node for jobs that are still there, or release that cordon first.",
             cordon_id=cordon_id,
         )
 

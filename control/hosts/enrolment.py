@@ -43,7 +43,7 @@ def enrol(
                 return enrol_host(unit, prefix, request, seen_address=address or "")
         except IntegrityError as error:
             message = "another host enrolled with the same name, GPU or key at the same moment"
-            raise ConflictError(message, suggestion="Send the request again: it then says which.") from error
+            raise ConflictError(message, suggestion="Send the request again: the answer then names it.") from error
 
     try:
         return EnrolAnswer(node_id=retrying(once))
@@ -117,7 +117,7 @@ def _require_free(unit: UnitOfWork, request: EnrolRequest) -> None:
     """Check that neither a GPU nor the key belongs to another node."""
     uuids = [claim.uuid for claim in request.gpus]
     if len(set(uuids)) != len(uuids) or len({claim.slot_index for claim in request.gpus}) != len(uuids):
-        raise ConflictError("a GPU, or a slot, stands twice in the inventory")
+        raise ConflictError("the inventory has a GPU or a slot twice")
     taken = unit.session.execute(
         select(Gpu.uuid, Node.name)
         .join(Node, Node.id == Gpu.node_id)

@@ -190,7 +190,7 @@ def _require_place(
         facts = replace(view.facts, is_held=view.facts.is_held and view.uuid not in own)
         refusal = refusal_of(facts, policy.tier(job.tier))
         if refusal is not None:
-            raise GrowthLostError(f"{view.uuid} would not come to {job.id}: {refusal}")
+            raise GrowthLostError(f"{view.uuid} cannot be held for {job.id}: {refusal}")
 
 
 def _lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:

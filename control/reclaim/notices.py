@@ -184,7 +184,7 @@ def _require_place(
     for view in views:
         refusal = refusal_of(replace(view.facts, is_held=view.uuid in staying), policy.tier(job.tier))
         if refusal is not None:
-            raise ReclaimLostError(f"{view.uuid} would not come to {job.id}: {refusal}")
+            raise ReclaimLostError(f"{view.uuid} cannot be held for {job.id}: {refusal}")
 
 
 def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[AttemptId]) -> set[GpuUuid]:

@@ -113,9 +113,9 @@ class Intake:
         one = _Waiting(incoming, deliver)
         with self._news:
             if self._is_stopping or len(self._waiting) >= self._limits.waiting_reports:
-                raise UnavailableError("more telemetry waits than can be stored just now", retry_after_s=2)
+                raise UnavailableError("more telemetry waits than can be stored now", retry_after_s=2)
             if self._per_node[incoming.node_id] >= self._limits.waiting_per_node:
-                raise RateLimitedError("this node has too many reports on the way", retry_after_s=1)
+                raise RateLimitedError("this node has too many reports in progress", retry_after_s=1)
             self._per_node[incoming.node_id] += 1
             was_empty = not self._waiting
             self._waiting.append(one)
