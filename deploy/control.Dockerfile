@@ -2,7 +2,7 @@
 #
 #   docker build --file deploy/control.Dockerfile --tag muster-control:0.1.0 .
 #
-# A site with package indexes of its own hands pip and npm their settings, which stay out of every layer:
+# A site with its own package indexes passes the settings of pip and npm as secrets, which enter no layer:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf --secret id=npm,src=$HOME/.npmrc …
 
 FROM python:3.11.14-slim-bookworm AS assets
@@ -42,8 +42,8 @@ FROM python:3.11.14-slim-bookworm
 LABEL org.opencontainers.image.title="muster-control" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
-# The user of every service: a number, so that an orchestrator sees that it is not root. The folders are where volumes
-# lie; a new volume takes their owner.
+# The user of every service: a number, so that an orchestrator sees that it is not root. Volumes are mounted on the
+# folders; a new volume takes their owner.
 RUN groupadd --gid 10001 muster && \
     useradd --uid 10001 --gid 10001 --no-create-home --home-dir /opt/muster --shell /usr/sbin/nologin muster && \
     install --directory --mode=0755 /opt/muster /run/muster && \

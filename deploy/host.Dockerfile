@@ -1,5 +1,5 @@
 # A GPU host in a container, for simulation: agent, host worker, and a CPU build of torch for the programs of jobs.
-# A real GPU host runs both under systemd instead (docs/install.md): a container's end is its programs' end.
+# A real GPU host runs both under systemd instead (docs/install.md): in a container, programs end with it.
 #
 #   docker build --file deploy/host.Dockerfile --tag muster-host:0.1.0 .
 

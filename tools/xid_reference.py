@@ -89,8 +89,8 @@ def _differences() -> Iterator[str]:
     others: dict[str, dict[str, Any]] = KNOWLEDGE["others"]
     yield "\n## Where others judge otherwise\n\n"
     yield (
-        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal; the tool's own word or"
-        " request follows. A row is here if a tool takes out or warns of a GPU that we do not, or leaves in service"
+        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal; its term or request"
+        " follows. A row is here if a tool takes out or warns of a GPU that we do not, or leaves in service"
         " one that we take out. Kubernetes' device plugin calls every XID fatal but six: it is shown, and adds a row"
         " only if it ignores an XID for which we take the GPU out."
         " Codes without a use are left out: gpud asks for a reboot at some twenty of them.\n\n"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What an operator does on the first day, by the same commands: a policy, a tenant with its key, a person for the
-# console, and a join token for each host that has not enrolled. A second run does what is still missing.
+# console, and a join token for each host that has not enrolled. A second run does only what is missing.
 #
 #   enrol.sh HOST:RACK…
 #
@@ -10,13 +10,13 @@ umask 077
 
 : "${KEYS:?}" "${STATES:?}" "${FAULTS:?}" "${POLICY:?}"
 
-once() { # FILE COMMAND…: a file by what the command says, unless it is there; whole or not at all
+once() { # FILE COMMAND…: writes the command's output to the file, unless it exists; whole or not at all
     file=$1
     shift
     [ -s "$file" ] || { "$@" >"$file.new" && mv "$file.new" "$file"; }
 }
 
-tenant_key() { # where one lives under that name, a run that was interrupted made it, and nobody has its token
+tenant_key() { # takes the second name if a key has the first: an interrupted run made it, and its token is lost
     for name in demo "demo-$(date -u +%s)"; do
         muster key create --name "$name" --role tenant_admin --tenant demo && return
         [ $? -eq 5 ] || return 1
@@ -28,7 +28,7 @@ tenant_key() { # where one lives under that name, a run that was interrupted mad
     muster policy activate "$POLICY" --reason 'simulated hosts: timers scaled, so that days pass in seconds'
 
 if [ ! -s "$KEYS/tenant.key" ]; then
-    muster tenant create demo || [ $? -eq 5 ] # 5: it is there, from a run that was interrupted
+    muster tenant create demo || [ $? -eq 5 ] # 5: it exists, from an interrupted run
     once "$KEYS/tenant.key" tenant_key
 fi
 once "$KEYS/console.password" muster person create operator --role operator

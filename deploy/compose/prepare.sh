@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes, once, what the services tell each other in secret, each into the folder of those who may read it. A second run
-# changes nothing, but for a certificate whose name is another now. No secret is in any service's environment.
+# Makes the secrets that the services share, each in the folder of the services that may read it. A second run changes
+# nothing, except that it renews a certificate made for another name. No secret is in any service's environment.
 set -eu
 umask 077
 
@@ -8,15 +8,15 @@ umask 077
 : "${DATABASE:?host:port of PostgreSQL}" "${BROKER:?host:port of Redis}" "${API:?host:port of the API, for hosts}"
 : "${CONTROL:?}" "${DATABASE_SECRET:?}" "${BROKER_SECRET:?}" "${HOSTS:?}" "${CHECKPOINTS:?}" "${STATE:?}"
 
-secret() { # a file with 32 bytes of chance in hexadecimal digits, kept where it is there
+secret() { # makes a file with 32 random bytes in hexadecimal digits, unless it exists
     [ -s "$1" ] || { openssl rand -hex 32 >"$1.new" && mv "$1.new" "$1"; }
 }
 
-replace() { # a file by what stands on standard input: whole or not at all
+replace() { # writes standard input to a file, whole or not at all
     cat >"$1.new" && mv "$1.new" "$1"
 }
 
-certificate() { # its own authority, for the API's name, the name inside, and this machine
+certificate() { # makes a self-signed one for the API's name, its name inside, and this machine
     case $API_NAME in
     *[!0-9.]*) named=DNS:$API_NAME ;;
     *) named=IP:$API_NAME ;;
@@ -37,7 +37,7 @@ secret "$HOSTS/broker.password"
 [ "$(cat "$CONTROL/tls.name" 2>/dev/null)" = "$API_NAME" ] || certificate
 replace "$HOSTS/ca.pem" <"$CONTROL/tls.pem"
 
-# Whoever has no password may ask whether the broker lives. Ours reach the keys that begin with muster: and no others.
+# Without a password a client may only ping the broker. Muster's users reach only the keys that begin with "muster:".
 replace "$BROKER_SECRET/users.acl" <<ACL
 user default on nopass resetkeys resetchannels -@all +ping
 user muster-control on >$(cat "$CONTROL/broker.password") resetkeys ~muster:* resetchannels +@all -@admin -@dangerous
