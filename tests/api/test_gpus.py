@@ -152,7 +152,7 @@ def test_a_repair_runs_its_course(api: Api) -> None:
     (repair,) = begun["repairs"]
     assert (repair["action"], repair["fault_group"], repair["outcome"]) == ("reboot", "bus", None)
     refused = act(api, "repair/finish", 409)
-    assert "still has what it is repaired for" in refused["detail"]
+    assert "still has the faults under repair" in refused["detail"]
     fault(api, kind="gpu_found")
     done = act(api, "repair/finish")
     assert (done["standing"], done["repairs"][0]["outcome"]) == ("UNPROVEN", "done")

@@ -95,7 +95,7 @@ def test_an_agent_that_is_to_end_waits_for_no_burn_in(interpreter: Callable[[str
     ("script", "words"),
     [
         ("echo hello", "cannot be read"),
-        ("head -c 2000000 /dev/zero | tr '\\0' a", "says what no burn-in says"),
+        ("head -c 2000000 /dev/zero | tr '\\0' a", "its output is longer than any burn-in's"),
         ("exit 0", "exit code 0"),
         ('echo \'{"gpu": "GPU-three"}\'', "exit code 0"),
     ],

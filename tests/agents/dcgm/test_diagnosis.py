@@ -105,7 +105,7 @@ def test_words_before_the_json_are_passed_over() -> None:
         ('{"a": 1}', "no object 'DCGM Diagnostic'"),
         ('{"DCGM Diagnostic": []}', "no object 'DCGM Diagnostic'"),
         ('{"DCGM Diagnostic": {}}', "no result of any test"),
-        ('{"DCGM Diagnostic": {"test_categories": 7}}', "test_categories: wanted is a list"),
+        ('{"DCGM Diagnostic": {"test_categories": 7}}', "test_categories: a list of objects is expected"),
         ('{"DCGM Diagnostic": {"test_categories": [{"tests": [{"results": []}]}]}}', "tests[0].name"),
         (json.dumps(document({"entity_id": 0})), "needs a status"),
         ('{"a":' * 100_000, "nested too deeply"),
