@@ -19,7 +19,7 @@ PLAN = ("job", "plan")
         ((*PLAN, "--slice", "rack=²"), "--slice", "NAME=NUMBER, such as rack=16"),
         ((*PLAN, "--layout", "tp=x"), "--layout", "'tp=x' is not NAME=NUMBER, such as tp=8"),
         ((*PLAN, "--layout", "zz=1"), "--layout", "pp, dp, fsdp and tp are"),
-        ((*PLAN, "--layout", "tp=2,tp=4"), "--layout", "tp stands twice"),
+        ((*PLAN, "--layout", "tp=2,tp=4"), "--layout", "tp appears twice"),
         ((*PLAN, "--tp-across-nodes"), "--tp-across-nodes", "--layout"),
         ((*PLAN, "--on-label", "zone"), "--on-label", "'zone' is not NAME=VALUE"),
         ((*PLAN, "--not-on-label", "=a"), "--not-on-label", "'=a' is not NAME=VALUE"),

@@ -91,7 +91,7 @@ def check(
 @changes(app, "activate", example="muster policy activate policy.yaml --reason 'longer notice for spot'")
 def activate(
     file: File,
-    reason: Annotated[str, typer.Option(help="Why; it stands with the version and in the audit.")],
+    reason: Annotated[str, typer.Option(help="Why; it is recorded with the version and in the audit.")],
     expected: Annotated[int | None, typer.Option(min=1, help="Only if this version is active now.")] = None,
     *,
     dry_run: DryRun = False,

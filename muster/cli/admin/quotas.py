@@ -31,7 +31,7 @@ COLUMNS: Final = (
 def set_quota(
     tenant: TenantName,
     tier: Annotated[str, typer.Argument(help="Such as on_demand.")],
-    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")],
+    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
     ceiling: Annotated[
         int | None,
         typer.Argument(min=0, help="The most GPUs. A lower limit than in use stops no job. Left out: no limit."),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def restored(
-    reason: Annotated[str, typer.Option(help="Which backup, and why; it stands in the audit.")],
+    reason: Annotated[str, typer.Option(help="Which backup, and why; it is recorded in the audit.")],
     *,
     as_json: AsJson = False,
     as_yaml: AsYaml = False,

@@ -42,7 +42,7 @@ def create(
 @changes(app, "place", example="muster tenant place vision --under research --weight 2 --reason 'their share'")
 def place(
     tenant: TenantName,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")],
+    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
     under: Annotated[str | None, typer.Option(help="The department that it is a team of. Left out: of none.")] = None,
     weight: Annotated[float, typer.Option(min=0.001, help="Of its share, among those under the same one.")] = 1.0,
     *,

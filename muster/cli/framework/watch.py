@@ -52,7 +52,7 @@ def _looked_again(look: Callable[[], Answer], last: Answer, screen: "_Display", 
         code, words, _ = exit_of(fault)
         if code not in {Exit.UNREACHABLE, Exit.SERVER_FAULT}:
             raise
-        screen.draw(last, shape, f"what stands here is old: {words}")
+        screen.draw(last, shape, f"what is shown is old: {words}")
         return last
 
 

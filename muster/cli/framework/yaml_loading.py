@@ -1,4 +1,4 @@
-"""YAML as people write it by hand: a key that stands twice in one mapping is an error, and the last does not win."""
+"""YAML that people write: a key that appears twice in one mapping is an error, and the last does not win."""
 
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ class _EachKeyOnce(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             if (key.tag, key.value) in seen:
-                raise ConstructorError(None, None, f"the key {key.value!r} stands twice: keep one", key.start_mark)
+                raise ConstructorError(None, None, f"the key {key.value!r} appears twice: keep one", key.start_mark)
             seen.add((key.tag, key.value))
         return node
 

@@ -42,7 +42,7 @@ def logs(
 def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ignore_case: bool, as_json: bool) -> int:
     """Search the logs. As for grep, the exit code is 0 if a line was found."""
     if not text:
-        raise CommandError("--search is empty", "Give the text as it stands in the line.", Exit.USAGE)
+        raise CommandError("--search is empty", "Give the text as it appears in the line.", Exit.USAGE)
     stream = None if rank is None else str(rank)
     has_found = False
     with open_client() as client:

@@ -11,7 +11,7 @@ from muster.cli.framework.output import Done, DryRun
 from muster.cli.framework.profile import open_client
 from muster.client.rest import RestClient
 
-Reason = Annotated[str | None, typer.Option(help="Why; it stands in the audit.")]
+Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the audit.")]
 Which = Annotated[
     str, typer.Argument(help="Its step, its generation (step-…/gen-…) or its id (ckpt_…).", show_default=False)
 ]

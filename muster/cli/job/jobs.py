@@ -21,7 +21,7 @@ from muster.domain.job.energy import energy_in_words
 from muster.domain.job.pace import PARTS, UNSEEN_EXCHANGE, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
-Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
+Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job's timeline.")]
 
 
 def _status_of(item: Document) -> str:

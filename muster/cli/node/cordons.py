@@ -31,7 +31,7 @@ def create(
 ) -> Done:
     """Cordon a node or GPU: no new job is placed there, and running jobs continue."""
     if (node is None) == (gpu is None):
-        raise CommandError("a cordon stands on one node or one GPU", "Give --node or --gpu.", Exit.INVALID)
+        raise CommandError("a cordon applies to one node or one GPU", "Give --node or --gpu.", Exit.INVALID)
     with open_client(as_operator=True) as client:
         body = _wanted(client, reason, node, gpu, for_)
         if dry_run:

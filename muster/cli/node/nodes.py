@@ -140,7 +140,7 @@ def maintenance(
 
         cordon = send(body, None) if dry_run else once(asked, body, send, what="the maintenance window")
     told = "" if lead is None else f", and jobs there are stopped {lead} before"
-    words = f"{cordon['id']} stands {'' if in_ is None else 'from ' + until(cordon['starts_at']) + ' '}"
+    words = f"{cordon['id']} applies {'' if in_ is None else 'from ' + until(cordon['starts_at']) + ' '}"
     return Done(cordon, f"{words}on {node}{told}; `muster cordon release` ends it")
 
 
@@ -178,7 +178,7 @@ def label(
     node: NodeName,
     labels: Annotated[list[str] | None, typer.Argument(help="NAME=VALUE, each set.")] = None,
     remove: Annotated[list[str] | None, typer.Option(help="The name of one that goes; may be repeated.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")] = "",
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -190,7 +190,7 @@ def label(
     if not (pairs or remove):
         raise unfit("LABELS", "name at least one NAME=VALUE to set, or --remove NAME")
     if not reason:
-        raise unfit("--reason", "say why; it stands in the audit")
+        raise unfit("--reason", "say why; it is recorded in the audit")
     body: Any = {"labels": {name: value for name, _, value in pairs}, "remove": remove or [], "reason": reason}
     with open_client(as_operator=True) as client:
         if dry_run:

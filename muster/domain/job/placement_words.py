@@ -23,7 +23,7 @@ def layout_of(words: str) -> dict[str, int]:
         if name not in DEGREES:
             raise ValueError(f"{name!r} is no degree of a layout: pp, dp, fsdp and tp are")
         if name in degrees:
-            raise ValueError(f"{name} stands twice")
+            raise ValueError(f"{name} appears twice")
         degrees[name] = number
     return degrees
 

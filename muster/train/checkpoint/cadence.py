@@ -166,5 +166,5 @@ def _mean(values: Sequence[float] | deque[float]) -> float:
 
 
 def _micros(seconds: float) -> int:
-    """Return whole microseconds, never 0 for a measured time: 0 stands for no measurement yet."""
+    """Return whole microseconds, never 0 for a measured time: 0 means no measurement yet."""
     return max(1, round(seconds * 1e6)) if seconds > 0 else 0

@@ -22,7 +22,7 @@ class UnfitSurroundingsError(RuntimeError):
 def join(around: Surroundings, ranks: Agreement) -> tuple[Store, Keyring | None]:
     """Return the store and keys of all ranks. ``around`` names a location.
 
-    All ranks encrypt under rank 0's first key, wherever it stands in their own files. Raises UnfitSurroundingsError, on
+    All ranks encrypt under rank 0's first key, wherever it is in their own files. Raises UnfitSurroundingsError, on
     every rank.
     """
     store, keyring, fault = _own(around)

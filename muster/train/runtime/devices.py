@@ -55,7 +55,7 @@ class Host:
 
 
 class Gpu:
-    """Device of a program whose GPU stream runs behind it: a mark is an event that the stream passes."""
+    """Device of a program whose GPU stream runs later than the program: a mark is an event in the stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,7 +1,7 @@
 """A rank's random numbers: Python's, torch's, its GPU's and numpy's. Each rank has its own, and gets its own back.
 
 If one rank's state is saved for all under one name, it is restored everywhere. Nothing fails, so nothing shows that all
-ranks continue with the same dropout. So the saved state is compared with the rank's own, its digest stands in the
+ranks continue with the same dropout. So the saved state is compared with the rank's own, its digest is stored in the
 manifest, and the loaded state is compared with that digest.
 """
 

@@ -57,7 +57,7 @@ def test_each_object_is_told_again_when_it_changes_and_ctrl_c_ends_it_well(tmp_p
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert [json.loads(line)["state"] for line in out.splitlines()] == ["QUEUED", "ACTIVE"]
-    assert "what stands here is old" in err
+    assert "what is shown is old" in err
     assert "Traceback" not in err
 
 

@@ -16,7 +16,7 @@ from muster.cli.framework.yaml_loading import load_yaml
     ],
 )
 def test_a_key_that_stands_twice_is_refused_with_its_line(text: str, line: int) -> None:
-    with pytest.raises(yaml.YAMLError, match=rf"the key '.+' stands twice: keep one\n.*line {line}, column"):
+    with pytest.raises(yaml.YAMLError, match=rf"the key '.+' appears twice: keep one\n.*line {line}, column"):
         load_yaml(text)
 
 
