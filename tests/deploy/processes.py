@@ -43,12 +43,13 @@ class Machine:
     """Everything of one run below ``folder``. Start it with ``running_services``.
 
     What stays is started as it is. What is run to its end (a one-shot, a health check, the CLI) finds the
-    ``muster`` of the folder ``programs``.
+    ``muster`` of the folder ``programs``. ``job_python``: the interpreter with torch, for the hosts' jobs.
     """
 
-    def __init__(self, folder: Path, variables: Mapping[str, str], programs: Path) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str], programs: Path, job_python: Path) -> None:
         self.folder = folder
         self._programs = programs
+        self._job_python = job_python
         self.document = read_compose(variables)
         self.services = services_of(self.document)
         self.ports = {port: str(free_port()) for port in _PORTS}
@@ -102,6 +103,7 @@ class Machine:
         given = {name: self.local(service, value) for name, value in service.environment.items()}
         if service.is_ours:
             given |= {"PATH": f"{BIN}:{os.defpath}", "PYTHONUNBUFFERED": "1", "ADDRESS": "127.0.0.1"}
+            given |= {"MUSTER_JOB_PYTHON": str(self._job_python)}
         for target in service.mounts:
             if target in _OWN_PATHS:
                 given[_OWN_PATHS[target]] = self.local(service, target)
@@ -211,9 +213,11 @@ def _addresses() -> list[tuple[str, str]]:
 
 
 @contextmanager
-def running_services(folder: Path, variables: Mapping[str, str], warm: WarmPython) -> Iterator[Machine]:
+def running_services(
+    folder: Path, variables: Mapping[str, str], warm: WarmPython, jobs: WarmPython
+) -> Iterator[Machine]:
     """Everything but what has a profile, in the order of its needs, each healthy before what needs it."""
-    machine = Machine(folder, variables, warm.command("muster"))
+    machine = Machine(folder, variables, warm.command("muster"), jobs.daemon)
     with ExitStack() as ending:
         ending.callback(machine.stop)
         for service in in_order(machine.services):

@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_gro
 
 
 @pytest.fixture(scope="module")
-def machine(warm_muster: WarmPython) -> Iterator[Machine]:
+def machine(warm_muster: WarmPython, warm_python: WarmPython) -> Iterator[Machine]:
     variables = {"MUSTER_API_NAME": "muster.example"}
-    with swept_folder() as folder, running_services(folder, variables, warm_muster) as running:
+    with swept_folder() as folder, running_services(folder, variables, warm_muster, warm_python) as running:
         yield running
 
 

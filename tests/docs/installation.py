@@ -17,6 +17,7 @@ from tests.docs.places import put_in
 from tests.docs.reader import Reader
 from tests.tcp_postgres import TcpPostgres
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
@@ -42,8 +43,9 @@ exec env "$@"
 class Installation:
     """``root`` stands for /. Start it with ``installation``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, job_python: Path) -> None:
         self.root = root
+        self._job_python = job_python
         self.ports = {port: str(free_port()) for port in ("5432", "6379", "8420")}
         self.places = {path: f"{root}{path}" for path in FOLDERS}
         self.places |= {"/etc/systemd/system": str(root / "systemd/units")}
@@ -57,7 +59,9 @@ class Installation:
                 Path(place).mkdir(parents=True, exist_ok=True)
         for name in ("run", "log"):
             (self.root / "systemd" / name).mkdir()
-        for release in (*RELEASES, "torch"):
+        (self.root / "opt/muster/torch/bin").mkdir(parents=True)
+        (self.root / "opt/muster/torch/bin/python").symlink_to(self._job_python)
+        for release in RELEASES:
             (self.root / "opt/muster" / release).mkdir()
             for part in ENVIRONMENT:
                 (self.root / "opt/muster" / release / part).symlink_to(BIN.parent / part)
@@ -128,8 +132,9 @@ class Installation:
 
 
 @contextmanager
-def installation(root: Path) -> Iterator[Installation]:
-    machine = Installation(root)
+def installation(root: Path, jobs: WarmPython) -> Iterator[Installation]:
+    """Hold the machine up. ``jobs`` stands for the interpreter that has torch."""
+    machine = Installation(root, jobs.daemon)
     database = machine.start_database()
     try:
         yield machine

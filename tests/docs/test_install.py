@@ -10,6 +10,7 @@ from tests.conftest import swept_folder
 from tests.docs.blocks import blocks_of, undecided
 from tests.docs.installation import RELEASES, ROOT, Installation, installation
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 PAGE = ROOT / "docs" / "install.md"
 BLOCKS = blocks_of(PAGE)
@@ -26,9 +27,9 @@ def test_the_release_is_the_one_that_the_page_installs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_page_holds_as_it_is_typed_and_so_does_what_it_promises_beside() -> None:
+def test_the_page_holds_as_it_is_typed_and_so_does_what_it_promises_beside(warm_python: WarmPython) -> None:
     """One test: several would be dealt out to several workers, and each would install everything anew."""
-    with swept_folder() as folder, installation(folder) as machine:
+    with swept_folder() as folder, installation(folder, warm_python) as machine:
         machine.reader().read(BLOCKS)
         the_job_outlived_the_restart_of_its_hosts_units(machine)
         muster_reaches_its_own_keys_of_the_broker_and_no_other(machine)
