@@ -113,7 +113,7 @@ def _start(
 def agent(
     server: Server, folder: Path, state_dir: Path | None = None, *, program: str = DAEMON, **more: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """``program``: what runs in it, simulated GPUs unless told otherwise."""
+    """``program``: the program in it, simulated GPUs by default."""
     with _start(server, folder, state_dir, program=program, **more) as process:
         try:
             yield process
@@ -129,7 +129,7 @@ def _break(folder: Path, *faults: Fault) -> None:
 
 
 def _num_kept(folder: Path, pattern: str, holding: bytes = b"") -> int:
-    """Whole records in the spool's files of that name, of those that hold that."""
+    """Return the whole records with that content in the spool's files of that name."""
     files = (folder / "state").glob(f"agent/spool/{pattern}")
     kept = (item for path in files for item in scan(path.read_bytes()) if isinstance(item, Found))
     return sum(holding in item.record.content for item in kept)
@@ -158,7 +158,7 @@ def test_a_driver_event_is_acknowledged_within_a_second_and_an_open_one_is_repea
     server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a"
-    server.answer = every(300.0)  # no sample comes between, beside which an event would be history
+    server.answer = every(300.0)  # no sample comes between, after which an event would be history
     with agent(server, folder):
         server.wait_for(_has_gpus)
         took_s = []

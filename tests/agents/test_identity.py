@@ -1,4 +1,4 @@
-"""The node's key is made once, private; the token is renewed at half its life and asked for anew when it is spurned."""
+"""The node's key is made once, private; a token is renewed at half its life, and again when it is refused."""
 
 import json
 import random
@@ -36,7 +36,7 @@ INVENTORY = HostInventory(
 
 @dataclass
 class Office:
-    """Gives a token to whoever asks, or the fault that it is told to."""
+    """Gives a token to each caller, or the fault that a test sets."""
 
     asked: list[TokenRequest] = field(default_factory=list)
     faults: list[Exception] = field(default_factory=list)

@@ -55,7 +55,7 @@ class AgentClock:
 
 @dataclass
 class Watched:
-    """The uplink's own sender; what it sent and what the server said to it."""
+    """The uplink's own sender; its reports and the server's answers."""
 
     client: TelemetryClient
     sent: list[tuple[Report, Outcome]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The agent's repairs: closed verbs by real programs, told once, and told too after a kill."""
+"""The agent's repairs: closed verbs by real programs, reported once, also after a kill."""
 
 import random
 import threading
@@ -116,7 +116,7 @@ def test_a_program_that_fails_or_is_not_there_fails_the_repair_with_its_words(tm
     told = carried_out(host_hands(tmp_path), "gpu_reset", tmp_path)
     assert told.words.startswith(f"nvidia-smi --gpu-reset -i {ONE} ended with 3: x")
     assert told.words.endswith("in use by another client")
-    assert len(told.words) < 800, "only the end of what it said"
+    assert len(told.words) < 800, "only the end of its output"
 
 
 def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Pat
     state = Path(f"/proc/{child}/stat")
 
     def has_ended() -> bool:
-        """Killed it is at once, gone a moment later: whoever adopted it has to reap it."""
+        """It is killed at once, and ends a moment later: its new parent has to reap it."""
         try:
             return state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] in {"Z", "X"}
         except FileNotFoundError:
@@ -141,7 +141,7 @@ def test_a_driver_reload_lets_go_of_the_driver_first_and_takes_it_up_again(tmp_p
 
     @contextmanager
     def released() -> Iterator[None]:
-        said.append("let go")
+        said.append("released")
         yield
         said.append((tmp_path / "steps").read_text(encoding="utf-8"))
 
@@ -150,7 +150,7 @@ def test_a_driver_reload_lets_go_of_the_driver_first_and_takes_it_up_again(tmp_p
     (tmp_path / "modules").write_text("".join(f"{each} 1 0 - Live 0x0\n" for each in (*modules, "ext4")))
     hands = HostHands(released, Commands(path=str(tmp_path / "bin")), tmp_path / "modules")
     assert carried_out(hands, "driver_reload", tmp_path).outcome == "done"
-    assert said == ["let go", "\n".join([f"-r {' '.join(modules)}", *reversed(modules), ""])]
+    assert said == ["released", "\n".join([f"-r {' '.join(modules)}", *reversed(modules), ""])]
 
 
 def test_a_driver_that_is_held_by_somebody_is_loaded_again_whole(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_repair_that_waits_for_its_fault_to_end_holds_up_no_other_gpus(tmp_pat
     assert [each.repair_id for each in Journal(tmp_path / "repair.json").read()] == ["rep_1"]
     again = worker(server, hands, tmp_path)
     again.turn(threading.Event())
-    assert server.reported == ["rep_1", "rep_2", "rep_1"], "the next life of the agent tells it first"
+    assert server.reported == ["rep_1", "rep_2", "rep_1"], "the agent's next process reports it first"
     assert Journal(tmp_path / "repair.json").read() == ()
 
 
@@ -260,7 +260,7 @@ def test_a_simulated_reset_mends_what_a_reset_mends_on_its_gpu_alone(tmp_path: P
     assert [(each.gpu, each.kind) for each in read_faults(faults)] == [(ONE, "slow"), (TWO, "xid"), (TWO, "xid")]
     assert carried_out(hands, "diagnosis", tmp_path).words == "simulated diagnosis: slow"
     assert carried_out(hands, "reboot", tmp_path).outcome == "done"
-    assert [each.kind for each in read_faults(faults)] == ["slow"], "a reboot mends every GPU, and finds a lost one"
+    assert [each.kind for each in read_faults(faults)] == ["slow"], "a reboot fixes every GPU, and finds a lost one"
 
 
 def test_a_simulated_gpu_that_is_lost_is_reached_by_a_reboot_alone(tmp_path: Path) -> None:

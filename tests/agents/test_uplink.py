@@ -148,7 +148,7 @@ def test_a_poison_report_is_set_aside_and_the_rest_goes_on(line: Line, tmp_path:
     for seq in range(1, 6):
         line.keep(sample(seq * 16, line.clock.wall_ms()))
     line.turn_until_idle()
-    assert line.seqs.count(48) == 1, "what is refused for good is not sent again"
+    assert line.seqs.count(48) == 1, "a permanently refused report is not sent again"
     assert line.spool.state().num_refused == 1
     (kept,) = (tmp_path / "refused").glob("*.json")
     assert "validation_failed" in msgspec.json.decode(kept.read_bytes())["reason"]
@@ -191,7 +191,7 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date(line: Line) -> None:
     line.clock.advance(206)
     line.answer = lambda _report: Answer(503, {}, {"Retry-After": "999999999"})
     line.uplink.turn()
-    assert line.uplink.turn() <= 601, "a word that would silence the host for good is not taken"
+    assert line.uplink.turn() <= 601, "an answer that would silence the host permanently is ignored"
 
 
 def test_retries_spread_up_to_the_cap_and_an_event_cuts_them_short(line: Line) -> None:

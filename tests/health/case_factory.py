@@ -36,7 +36,7 @@ def lost_sample(at_ms: int) -> GpuSample:
 
 
 def sample(at_ms: int = NOW_MS, **readings: float | None) -> GpuSample:
-    """A healthy idle GPU but for ``readings``."""
+    """A healthy idle GPU except for ``readings``."""
     assert set(readings) <= set(INDEX)
     merged: dict[str, float | None] = {**IDLE, **readings}
     return GpuSample(GPU, at_ms, tuple(merged[metric.name] for metric in METRICS))

@@ -1,4 +1,4 @@
-"""What the kernel logs of the host itself: which lines tell of a fault, how bad it is, and how often it is told."""
+"""Kernel log lines about the host itself: which state a fault, its severity, and how often it is reported."""
 
 import pytest
 

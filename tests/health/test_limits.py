@@ -126,7 +126,7 @@ def test_every_rule_over_states_and_rates_stands_in_the_table() -> None:
     over_events = {
         rule.name for rule in RULES if rule.tells in {Nature.STATE, Nature.RATE} and rule.reads != "evidence"
     }
-    assert over_events - tested == {"throttle_seconds"}, "whose faults are those of clock_events"
+    assert over_events - tested == {"throttle_seconds"}, "whose faults are clock_events' own"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lines of the network cards' driver: which tell of a fault, of which card, and how bad that is."""
+"""Lines of the network cards' driver: which state a fault, of which card, and its severity."""
 
 import pytest
 

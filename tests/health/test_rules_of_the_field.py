@@ -1,7 +1,7 @@
 """The table of the field's rules: each by its source's number and window, what it finds there, and that a little less
 finds nothing. ``tests.health.field`` holds it: the first column names the rule; the second, the detector's fault.
 
-Where a number hangs on a model, a register or a port, ``test_limits``, ``test_repeats`` and ``test_heat`` go through
+Where a number depends on a model, a register or a port, ``test_limits``, ``test_repeats`` and ``test_heat`` go through
 all of them; here each rule stands once. XIDs have tables of their own (``test_xid_rows``).
 """
 

@@ -1,4 +1,4 @@
-"""What is killed comes back, is said once, and stays away once the stack ends."""
+"""A killed process comes back, is reported once, and stays ended once the stack ends."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What is left when the process that started the servers is killed with no chance to clean up: nothing."""
+"""No process is left when the process that started the servers is killed without a chance to clean up."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ from local.broker import BrokerServer
 from local.postgres import PostgresServer
 from local.server_files import Owner, is_reachable
 
-# initdb wants a user with a name.
+# initdb needs a user with a name.
 STRANGER = Owner(uid=pwd.getpwnam("daemon").pw_uid, gid=pwd.getpwnam("daemon").pw_gid)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
 ROOT = Path(__file__).parent.parent.parent
@@ -70,7 +70,7 @@ def end(parent: subprocess.Popen[str]) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """A zombie is gone: in a container its new parent may reap nobody."""
+    """A zombie has ended: in a container its new parent may reap no children."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

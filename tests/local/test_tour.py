@@ -1,4 +1,4 @@
-"""How the tour speaks: what it expected and saw, which log to read, and what it promises."""
+"""Output of the tour: the expected and the seen result, the log to read, and the guaranteed times."""
 
 import io
 import threading
@@ -139,7 +139,7 @@ def test_the_tours_jobs_ask_for_one_rack_and_carry_its_label() -> None:
 def test_what_a_program_said_is_told_as_it_stands_whatever_brackets_it_has(tmp_path: Path) -> None:
     world, _ = world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)
     words = "rank 0: [/__w/pytorch/third_party/gloo/pair.cc:537] closed"
-    world.teller.held("its proof is told", words)
+    world.teller.held("its proof is shown", words)
     world.teller.not_held(NotHeldError("nothing", words, tmp_path))
     world.teller.summary()
     assert words in [check.seen for check in world.teller.checks]

@@ -37,7 +37,7 @@ def test_golden_values_are_those_of_plain_integers(kind: exact.Kind) -> None:
     weighted = [sum(value * weight for value, weight in zip(row, weights, strict=True)) for row in rows]
     golden = tuple(sum(weighted[start : start + 2]) for start in range(0, 16, 2))
     assert problem.golden == golden
-    assert len(set(golden)) > 1, "the sums tell something apart"
+    assert len(set(golden)) > 1, "the sums differ"
 
 
 def test_a_cpu_gives_every_golden_value_and_the_same_bits_each_time(device: program.Device) -> None:

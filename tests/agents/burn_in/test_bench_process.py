@@ -1,4 +1,4 @@
-"""The process that computes: what it says is heard, and however it ends, the agent goes on and says why."""
+"""The process that computes: its output is read, and however it ends, the agent continues and states the cause."""
 
 import stat
 import sys

@@ -50,7 +50,7 @@ class PlayedProbe:
 
     def check(self, _now_ms: int) -> tuple[GpuCheck, ...]:
         if self.is_away:
-            raise ProbeError("the driver is gone\x00")
+            raise ProbeError("the driver is away\x00")
         return tuple(checks.pop(0) if len(checks) > 1 else checks[0] for checks in self.readings.values())
 
     def inspect(self, _now_ms: int) -> tuple[GpuInspection, ...]:
@@ -188,7 +188,7 @@ def test_real_gpus_come_one_by_one_and_simulated_ones_together_at_the_simulation
         (PlayedProbe({ONE: [check(ONE)]}, is_mig=True), "MIG mode"),
         (PlayedProbe({ONE: [check(ONE, is_lost=True)]}), "does not answer"),
         (PlayedProbe({TWO: [check(TWO)]}), "no GPU of this host"),
-        (PlayedProbe({ONE: [check(ONE)]}, is_away=True), "the driver is gone"),
+        (PlayedProbe({ONE: [check(ONE)]}, is_away=True), "the driver is away"),
     ],
 )
 def test_what_cannot_be_burnt_in_is_not_touched_and_says_why(probe: PlayedProbe, words: str) -> None:

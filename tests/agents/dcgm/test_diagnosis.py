@@ -1,4 +1,4 @@
-"""What ``dcgmi diag -j`` wrote: each test on each entity, DCGM's numbers in words, and half a document refused."""
+"""Output of ``dcgmi diag -j``: each test on each entity, DCGM's numbers as text, and half a document refused."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A dcgm-exporter that answers as a test says, beside GPUs that NVML tells."""
+"""A dcgm-exporter that answers as a test requests, with GPUs that NVML reports."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ HEALTHY = "".join(scraped(uuid, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION=2, DCGM_FI_D
 
 @dataclass
 class Host:
-    """Two A100s, which have no recovery action by NVML, and an exporter beside."""
+    """Two A100s, which have no recovery action by NVML, and an exporter."""
 
     faults: Path
     server: RecordedServer
@@ -66,7 +66,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def test_dcgm_fills_what_nvml_does_not_tell_and_nothing_else(host: Host) -> None:
     for check in host.check():
         assert value_of(check.values, "recovery_action") == 2
-        assert value_of(check.values, "temperature_c") != 7, "NVML told it: its word stands"
+        assert value_of(check.values, "temperature_c") != 7, "NVML reports it, and has precedence"
         assert check.unsupported == {MARGIN}
         assert check.from_dcgm == {"recovery_action"}
         assert value_of(check.values, MARGIN) is None
@@ -79,7 +79,7 @@ def test_counters_that_both_tell_are_not_added(host: Host) -> None:
 
 
 def with_last_xid(host: Host, *codes: int) -> list[tuple[int | None, Source, GpuUuid | None]]:
-    """What one check after the other tells while the first GPU's gauge shows these codes."""
+    """Return the events of one check after the other while the first GPU's gauge shows these codes."""
     told = []
     for code in codes:
         text = HEALTHY + scraped(UUIDS[0], DCGM_FI_DEV_XID_ERRORS=code)

@@ -190,7 +190,7 @@ def test_replays_are_told_beside_the_fastest_link_of_their_window() -> None:
         look = GpuInspection(
             gpu_uuid=UUID, index=0, counters={"pcie_replays": replays}, beside={"pcie_generation": 1, "pcie_width": 16}
         )
-        *_, event = teller.tell([look], 0, now_s)  # the first ones tell a link under load
+        *_, event = teller.tell([look], 0, now_s)  # the first ones report a link under load
         return event.values["pcie_generation"], event.values["pcie_width"]
 
     teller.tell([GpuInspection(gpu_uuid=UUID, index=0, counters={"pcie_replays": 0})], 0, 0)

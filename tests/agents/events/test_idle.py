@@ -1,4 +1,4 @@
-"""What a GPU did while it was nobody's, told only where all samples of the window agree."""
+"""Activity of a GPU without a program, reported only where all samples of the window agree."""
 
 from agents.events.idle import UTILISATION, IdleWindows
 from agents.probes.interface import GpuCheck
@@ -28,7 +28,7 @@ def test_the_least_of_all_samples_is_told() -> None:
 
 def test_a_program_in_any_sample_may_have_done_it_all() -> None:
     assert told(check(), check(programs=1), check()) == {"ecc_enabled": 1.0}
-    assert told(check(), check(programs=None), check()) == {"ecc_enabled": 1.0}, "nobody knows"
+    assert told(check(), check(programs=None), check()) == {"ecc_enabled": 1.0}, "it is unknown"
     assert told(*[check()] * 3, sees_programs=False) == {"ecc_enabled": 1.0}
 
 

@@ -1,4 +1,4 @@
-"""When a state is told."""
+"""Times at which a state is reported."""
 
 from agents.events.states import TELL_AGAIN_S, Coarseness, StateTeller
 
@@ -27,7 +27,7 @@ def test_a_coarse_value_is_told_again_when_it_left_what_was_told_by_its_share() 
     teller = StateTeller({"free": Coarseness(share=0.1, floor=100)})
     assert teller.is_due({"free": 1_000}, 0)
     assert not teller.is_due({"free": 905}, 60)
-    assert teller.is_due({"free": 899}, 120), "compared with what was told, however slowly it went"
+    assert teller.is_due({"free": 899}, 120), "compared with the reported value, however slowly it changed"
     assert teller.is_due({"free": 5}, 180)
     assert not teller.is_due({"free": 14}, 240), "near zero a tenth of the floor"
     assert teller.is_due({"free": 16}, 300)

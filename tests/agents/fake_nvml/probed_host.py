@@ -64,7 +64,7 @@ class ProbedHost:
         return answer
 
     def take_change(self, timeout_s: float = 5.0) -> tuple[list[dict[str, Any]], bool]:
-        """The events of one wait, and whether the driver told of a change."""
+        """Return the events of one wait, and whether the driver reported a change."""
         return self.events(timeout_s), self.ask("take_change")
 
 

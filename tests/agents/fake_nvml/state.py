@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 class Group(IntFlag):
-    """Groups of functions that a GPU can be told not to support, or to fail at."""
+    """Groups of functions that a test makes a GPU not support, or fail at."""
 
     SERIAL = 1 << 0
     TEMPERATURE = 1 << 1

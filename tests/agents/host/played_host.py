@@ -1,4 +1,4 @@
-"""A host of files that a test writes, with the teller that looks at it when the test says so."""
+"""A host of files that a test writes, with the teller that checks it when the test asks."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ WALL_MS = 1_790_000_000_000
 
 
 class Host:
-    """One host that is looked at when a test says so; its wall clock may be stepped."""
+    """One host that is checked when a test asks; its wall clock may be stepped."""
 
     def __init__(self, root: Path) -> None:
         self.tree = HostTree(root)

@@ -1,4 +1,4 @@
-"""A host, on trees that a test writes: what is told, when, and what bad files do to it."""
+"""A host, on trees that a test writes: its events, their times, and the effect of bad files."""
 
 import os
 import threading
@@ -233,7 +233,7 @@ def test_no_file_whatever_is_in_it_stops_the_rest_or_makes_up_a_number(host: Hos
         EventKind.PORT_STATE: PORT_STATE,
         EventKind.PORT_RATES: PORT_RATES,
     }
-    assert of(EventKind.HOST_STATE, events), "the disk and the GPUs are told all the same"
+    assert of(EventKind.HOST_STATE, events), "the disk and the GPUs are reported nevertheless"
     for event in events:
         assert set(event.values) <= set(known[event.kind])
         assert all(0 <= value < 1e15 for value in event.values.values())

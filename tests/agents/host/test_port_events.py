@@ -1,4 +1,4 @@
-"""Ports of network cards: what is told of them, when, which are missed, and what a card that hangs holds up."""
+"""Ports of network cards: their events, which are missed, and what a card that hangs delays."""
 
 import os
 import threading
@@ -63,7 +63,7 @@ def test_a_port_that_the_host_enrolled_with_is_missed_by_name_until_it_is_back(h
     assert missing_in(told) == {"mlx5_0/1": 0, "mlx5_1/1": 1}
     (missed,) = (event for event in told if event.text == "mlx5_1/1")
     assert "state" not in missed.values, "what is not there has no state"
-    assert missing_in(host.minute()) == {}, "told once"
+    assert missing_in(host.minute()) == {}, "reported once"
     host.tree.infiniband(device="mlx5_1")
     assert missing_in(host.minute()) == {"mlx5_1/1": 0}
     (host.tree.root / "sys/class/infiniband/mlx5_1").rename(host.tree.root / "gone")

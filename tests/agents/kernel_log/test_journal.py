@@ -101,7 +101,7 @@ def fake(tmp_path: Path) -> FakeJournal:
 
 
 def told(journal: Journal, count: int) -> list[ProbeEvent]:
-    """So many events, and whatever came beside them."""
+    """Return so many events, and any that came with them."""
     found = list[ProbeEvent]()
     until = time.monotonic() + PATIENCE_S
     while len(found) < count:

@@ -211,7 +211,7 @@ def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> Non
 
     addresses = GpuAddresses(identify, clock_s=lambda: clock[0])
     assert addresses.at("0000:05:00") is None
-    assert addresses.at("0000:05:00") is None  # within the minute nobody is asked
+    assert addresses.at("0000:05:00") is None  # within the minute the driver is not asked
     clock[0] = 61
     assert addresses.at("0000:05:00.0") == GPU
     clock[0] = 200
@@ -236,7 +236,7 @@ def test_what_comes_while_we_read_is_dated_by_our_clock(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("priority", "words"),
     [
-        (12, "NVRM: Xid (PCI:0000:05:00): 95, by whoever may write into the log"),
+        (12, "NVRM: Xid (PCI:0000:05:00): 95, by a program that may write into the log"),
         (3, "oom-kill: task_memcg=/NVRM: Xid (PCI:0000:05:00): 95, x"),
         (3, "a[7]: NVRM: Xid (PCI:0000:05:00): 95, x"),
     ],
@@ -296,7 +296,7 @@ def test_a_turn_after_a_fault_reads_what_was_not_kept(kernel: Kernel, tmp_path: 
     kernel.log("NVRM: Xid (PCI:0000:05:00): 31, x")
     with pytest.raises(OSError, match="the disk is full"):
         reading.run(spooled, stop)
-    kernel.log("NVRM: Xid (PCI:0000:05:00): 31, x", sequence=1)  # the kernel tells all of its records to each reader
+    kernel.log("NVRM: Xid (PCI:0000:05:00): 31, x", sequence=1)  # the kernel gives all of its records to each reader
     kernel.log("NVRM: Xid (PCI:0000:05:00): 43, x")
     reading.run(spooled, stop)
     assert spooled.codes == [31, 43]

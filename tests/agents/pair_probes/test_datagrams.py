@@ -1,4 +1,4 @@
-"""Who has no key is not answered, and nobody is answered with more than it sent."""
+"""A sender without a key gets no answer, and no answer is longer than its question."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""The loop on real sockets, the control plane played: who is probed, what is told of it, and what is not."""
+"""The loop on real sockets, the control plane played: the probed peers, and which of them are reported."""
 
 import random
 import threading
@@ -143,7 +143,7 @@ def test_the_control_plane_away_loses_no_round_and_ends_the_probing_with_time() 
     alpha.server.is_away = False
     alpha.turn(after_s=2 * AWAY_S)
     (event,) = alpha.told
-    assert event.values["sent"] == 20, "what was probed while it was away is told too"
+    assert event.values["sent"] == 20, "probes of the time in which it was away are reported too"
     alpha.server.is_away = True
     alpha.turn(after_s=3 * ROUND_S)
     alpha.server.is_away = False
@@ -155,7 +155,7 @@ def test_the_control_plane_away_loses_no_round_and_ends_the_probing_with_time() 
 
 
 def test_an_address_that_is_not_this_hosts_is_said_and_no_peers_are_asked_for() -> None:
-    """192.0.2.1 is nobody's (RFC 5737)."""
+    """192.0.2.1 is no host (RFC 5737)."""
     alpha = Host(Played(address="192.0.2.1"))
     alpha.turn()
     assert alpha.worker.responder is None

@@ -1,4 +1,4 @@
-"""What the driver tells beside XIDs (memory, recovery action, MIG, power source): a reason to look, and no finding."""
+"""Events of the driver other than XIDs (memory, recovery action, MIG, power source): a reason to check, no finding."""
 
 from collections.abc import Iterator
 from pathlib import Path

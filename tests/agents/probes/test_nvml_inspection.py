@@ -74,7 +74,7 @@ STATES: Final = {
     "fabric_health_bits": 0x82,
     "fabric_clique": 7,
 }
-"""Of the GPU of ``test_states_come_in_their_units``, each in its unit, but for the fabric's own summary."""
+"""Of the GPU of ``test_states_come_in_their_units``, each in its unit, except for the fabric's own summary."""
 
 
 def test_states_come_in_their_units(hosts: Hosts) -> None:

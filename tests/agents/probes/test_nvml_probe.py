@@ -61,7 +61,7 @@ def test_a_driver_that_was_let_go_of_is_taken_up_again_with_its_events(hosts: Ho
     meanwhile = host.ask("release")
     assert [(found["gpu_uuid"], found["is_late"], found["is_lost"]) for found in meanwhile] == [
         (uuid, True, False) for uuid in before
-    ], "the sampler goes on: its GPUs are late, and the host is not silent"
+    ], "the sampler continues: its GPUs are late, and the host is not silent"
     assert {found["faults"]["gpu"] for found in meanwhile} == {"the agent has released the driver for a repair"}
     checks = host.check()
     assert [(found["gpu_uuid"], found["is_lost"], found["faults"]) for found in checks] == [
@@ -82,7 +82,7 @@ def test_a_gpu_that_was_lost_before_is_no_late_one_while_the_driver_is_let_go_of
     assert lost == {uuid_of(1), uuid_of(2)}
     meanwhile = {found["gpu_uuid"]: (found["is_lost"], found["is_late"]) for found in host.ask("release")}
     assert meanwhile == {uuid_of(0): (False, True), uuid_of(1): (True, False), uuid_of(2): (True, False)}
-    assert host.events(0.2) == [], "and is not lost once more afterwards"
+    assert host.events(0.2) == [], "and is not lost again afterwards"
 
 
 def test_the_inventory_tells_what_each_gpu_is(hosts: Hosts) -> None:

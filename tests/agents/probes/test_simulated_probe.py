@@ -1,4 +1,4 @@
-"""The simulated probe: repeatable readings, and faults that come and go by a file."""
+"""The simulated probe: repeatable readings, and faults that a file adds and removes."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""A scan's verdict is the server's: the same detectors at the policy's limits, over two looks; what waits decides
+"""A scan's verdict is the server's: the same detectors at the policy's limits, over two checks; what is pending decides
 nothing.
 """
 
@@ -104,7 +104,7 @@ def policy(**sections: Any) -> HealthPolicy:
 
 
 def test_a_healthy_host_that_has_just_booted_is_healthy() -> None:
-    """Of 288 healthy hosts 214 told this after a boot: links that train, a fabric that registers, their XIDs."""
+    """Of 288 healthy hosts 214 reported this after a boot: links that train, a fabric that registers, their XIDs."""
     probe = Played()
     probe.states = [{"nvlink_links_down": 4, "fabric_state": 2}]
     report = look(

@@ -46,7 +46,7 @@ def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_a
     assert agreed == {"H100": {"cuda_version": "12.8"}, "A100": {"vbios_version": "92.00"}, "L40": {}}
     silent: dict[str, Attribute] = {"model": "H100", "cuda_version": None}
     assert presumed(silent, agreed["H100"]) == {"model": "H100", "cuda_version": "12.8"}
-    assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own word comes first"
+    assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own report counts"
 
 
 def test_a_tier_may_ask_for_less_than_cohorts_are_told_apart_by() -> None:

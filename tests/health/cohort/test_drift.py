@@ -1,4 +1,4 @@
-"""Who differs from most GPUs of its model, in what, and how many that keeps out of a gang."""
+"""GPUs that differ from most of their model: in which attribute, and how many are kept out of a gang."""
 
 from health.cohort.cohorts import Attribute
 from health.cohort.drift import NODES_NAMED, Alike, drifts_of

@@ -1,4 +1,4 @@
-"""GPUs of one gang beside each other: who is apart, under which load, and from when on it is a finding."""
+"""GPUs of one gang compared: which is apart, under which load, and from when on it is a finding."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def seen(*rows: tuple[float, float, float, float], at_ms: int = NOW_MS, gangs: l
 
 
 def gang(*others: tuple[float, float, float, float], num_alike: int = 7) -> Round:
-    """``others`` first, beside GPUs that differ from each other by very little."""
+    """``others`` first, then GPUs that differ from each other by very little."""
     alike = [(LIKE[0] + 2 * number, LIKE[1] + 5 * number, LIKE[2] + number % 3, LIKE[3]) for number in range(num_alike)]
     return seen(*others, *alike)
 
@@ -122,7 +122,7 @@ def test_what_comes_and_goes_is_no_finding() -> None:
         memory, told = rounds(1, low if number % 2 else alike, memory, number)
         assert told == []
     memory, _ = rounds(10, alike, memory, 30)
-    assert memory == Memory(), "who is not apart any more is forgotten"
+    assert memory == Memory(), "a GPU that is no longer apart is forgotten"
 
 
 def test_in_another_gang_it_begins_anew() -> None:

@@ -1,4 +1,4 @@
-"""What an agent tells of a GPU, as texts that can be compared."""
+"""An agent's attributes of a GPU, as texts that can be compared."""
 
 from health.cohort.reported_attributes import attributes_told
 from muster.domain.evidence.state_readings import GPU_STATE, GPU_WORDS, HOST_READING_TEXTS, words_in, words_text

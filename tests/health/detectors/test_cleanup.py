@@ -1,4 +1,4 @@
-"""XID 45 alone, and beside the error that it cleans up after, whichever of the two is told first."""
+"""XID 45 alone, and with the error that it cleans up after, whichever of the two is reported first."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The same once more: what repetitions mean, just below each count and at it, and what does not count."""
+"""Repetitions: their findings, just below each count and at it, and what does not count."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

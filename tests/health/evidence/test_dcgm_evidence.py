@@ -1,4 +1,4 @@
-"""DCGM beside NVML and the kernel log: one fault is one evidence, though DCGM tells of it late and without words."""
+"""DCGM with NVML and the kernel log: one fault is one evidence, though DCGM reports it late and without text."""
 
 from functools import partial
 
@@ -15,11 +15,11 @@ from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, sample,
 
 LATE = 40 * SECOND
 WORDS = "NETIR_LINK_DOWN Nonfatal XC0 i0 Link 03 (0x02600011 0x00000000 0x0 0x0 0x0 0x0 0x0)"
-"""Of XID 149: a link that went down because the other end did, to be passed over."""
+"""Of XID 149: a link that went down because the other end did, to be ignored."""
 
 
 def found(*findings: Finding) -> list[Evidence]:
-    """The evidence that stands after these, in their order, each noted when it was told."""
+    """Return the evidence after these findings, in their order, each merged when it was reported."""
     known = Known()
     for finding in findings:
         ids = iter(EvidenceId(f"ev_{len(known)}_{number}") for number in range(9))
@@ -61,7 +61,7 @@ def test_two_xids_of_the_kernel_log_are_two_as_before() -> None:
 
 
 def test_the_kernel_logs_words_decide_over_dcgms_number() -> None:
-    """DCGM tells a link's XID without words, which alone would weigh."""
+    """DCGM reports a link's XID without text, which alone would weigh."""
     (evidence,) = found(xid(149, Source.KERNEL_LOG, NOW_MS, WORDS), xid(149, Source.DCGM, NOW_MS + LATE))
     assert evidence.sources == (Source.KERNEL_LOG, Source.DCGM)
     assert evidence.severity < Severity.CONDEMNING

@@ -121,7 +121,7 @@ def test_what_comes_after_a_persons_dismissal_is_new() -> None:
     ("code", "gap_s", "most_a_line"), [(31, 6, 8), (31, 60, 400), (13, 60, 300), (63, 6, 40), (43, 200, 8)]
 )
 def test_a_replay_of_3000_lines_about_one_gpu_looks_at_little_for_each(code: int, gap_s: int, most_a_line: int) -> None:
-    """By what is looked at, not by the clock: a rule that looks back a day sees at most what lies in a day."""
+    """By the evidence that is read, not by the clock: a rule of a day reads at most the evidence of a day."""
     world, looked_at = Replay(DEFAULT_POLICY.health), list[int]()
     for number in range(3000):
         text = _IN_TPC.format(number % 7) if code == 13 else ""

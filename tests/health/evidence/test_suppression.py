@@ -1,4 +1,4 @@
-"""What is kept and weighs nothing: rules in shadow, boots, maintenance, and what waits to last or for its words."""
+"""Evidence that weighs nothing: rules in shadow, boots, maintenance, and evidence that is pending."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -92,7 +92,7 @@ def test_other_xids_weigh_from_the_first_second() -> None:
 
 
 def test_a_boot_storm_of_healthy_nodes_quarantines_none_and_suspects_none() -> None:
-    """NVSentinel issue 1701: 214 of 288 healthy nodes told of links that trained."""
+    """NVSentinel issue 1701: 214 of 288 healthy nodes reported links that trained."""
     moved = []
     for node in range(288):
         uuid, node_id = GpuUuid(f"GPU-{node}"), NodeId(f"node_{node}")

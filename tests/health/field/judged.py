@@ -1,4 +1,4 @@
-"""What is told in a situation of the field's rules, judged and noted as the judge does it, by the policy given."""
+"""Signals of a situation of the field's rules, judged and merged as by the judge, under the given policy."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Rule:
 def noted(
     findings: Iterable[Finding], policy: HealthPolicy, elsewhere: Collection[Evidence] = ()
 ) -> dict[str, Evidence]:
-    """What is left once all were noted, each as it happened: with what their repetition means.
+    """Return the evidence once all findings were merged as they happened, repetitions included.
 
     ``elsewhere``: evidence of the node's other GPUs.
     """
@@ -85,7 +85,7 @@ def port_rates(window_s: float = 60.0, **values: float) -> Judged:
 
 
 def xids(code: int, gap_ms: int, times: int, text: str = "", *, beside: bool = False) -> Judged:
-    """``beside``: another GPU of the node tells it too."""
+    """``beside``: another GPU of the node reports it too."""
     one = signal(code=code, text=text, source=Source.KERNEL_LOG)
     again = [replace(one, signal_id=f"{at}", at_ms=NOW_MS + at * gap_ms) for at in range(times)]
     return told(*again, elsewhere=[replace(one, signal_id="beside", gpu_uuid=GpuUuid("GPU-beside"))] * beside)

@@ -1,4 +1,4 @@
-"""ECC, remapped rows, retired pages, the InfoROM, and the GPU that is gone."""
+"""ECC, remapped rows, retired pages, the InfoROM, and the lost GPU."""
 
 from tests.health.case_factory import DAY, NOW_MS, SECOND, lost_sample, sample
 from tests.health.field.judged import CONDEMNING, DEGRADED, WARNING, Rule, rates, retired, rise, sampled, state

@@ -1,4 +1,4 @@
-"""What comes again within a window: the correlation rules of NVSentinel's analyzer and NVIDIA's catalogue."""
+"""Repetitions within a window: the correlation rules of NVSentinel's analyzer and NVIDIA's catalogue."""
 
 from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, SECOND, signal
 from tests.health.field.judged import (

@@ -1,4 +1,4 @@
-"""What is told of a GPU when it changes and each hour."""
+"""States of a GPU that are reported when they change and each hour."""
 
 from muster.domain.evidence.findings import Severity
 from muster.domain.evidence.state_readings import words_text

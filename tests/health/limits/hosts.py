@@ -1,4 +1,4 @@
-"""What is told of a host, and what rose there."""
+"""A host's states, and rises of its counters."""
 
 from muster.domain.evidence.findings import Severity
 from tests.health.limits.limit import HOST, HOST_RATES, MINUTE, Limit

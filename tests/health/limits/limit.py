@@ -1,4 +1,4 @@
-"""One rule over states and rates at its own limit, and how a situation of it is told."""
+"""One rule over states and rates at its own limit, and the events of such a situation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

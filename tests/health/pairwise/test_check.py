@@ -1,4 +1,4 @@
-"""The pairwise check decides from groups' results alone: nobody is accused wrongly, and one bad host is found soon."""
+"""The pairwise check decides from groups' results alone: no host is accused wrongly, and one bad host is found soon."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,7 @@ def test_a_silent_host_is_asked_again_and_then_named_and_its_partner_is_not() ->
     assert len(found.cleared) == 6
     assert len(rounds) == 2
     again = next(group.hosts for group in rounds[1] if "gpu-02" in group.hosts)
-    assert again[1] == "gpu-02", "the group's store is with one that was heard"
+    assert again[1] == "gpu-02", "the group's store is with one that answered"
 
 
 def test_a_host_that_was_not_heard_once_is_cleared_when_it_answers() -> None:
@@ -182,7 +182,7 @@ def test_whatever_fails_no_good_host_is_accused_and_no_bad_one_cleared(
 def test_with_rounds_enough_every_bad_host_is_named_where_two_are_good(
     gang: tuple[list[Host], frozenset[Host]],
 ) -> None:
-    """Two that pass together are the proof against all others; with fewer, every host is said to be undecided."""
+    """Two that pass together are the proof against all others; with fewer, every host is undecided."""
     hosts, bad = gang
     found, _ = check(hosts, failing(*bad), ENDLESS)
     num_good = len(hosts) - len(bad)
@@ -206,7 +206,7 @@ def test_one_bad_host_of_any_number_is_named_within_four_rounds(number: int, dat
 
 @dataclass(frozen=True, slots=True)
 class Racks:
-    """Hosts in racks, neighbours beside each other; ``between``: bandwidth between racks beside that inside one.
+    """Hosts in racks, neighbours next to each other; ``between``: bandwidth between racks relative to that inside one.
 
     ``speeds``: of the hosts that are not at full speed; 0.0: dead.
     """

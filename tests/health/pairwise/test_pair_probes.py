@@ -1,4 +1,4 @@
-"""Who probes whom: few at a time, nobody itself, and in time every rack from every rack."""
+"""Peers of each host: few at a time, never itself, and in time every rack from every rack."""
 
 from collections import Counter
 

@@ -11,7 +11,7 @@ from muster.domain.states import Standing
 from tests.health.case_factory import as_fault, case, condemning
 
 WITHOUT_A_PART = {54, 142}
-"""Auxiliary power, and a video encoder: nothing else goes by the same remedy."""
+"""Auxiliary power, and a video encoder: nothing else has the same remedy."""
 
 
 def group_of(code: int) -> str:

@@ -1,4 +1,4 @@
-"""Who decides what a fault asks for: NVML, then XID 154, then the catalogue; a milder word only where it is safe."""
+"""Precedence about a fault: NVML, then XID 154, then the catalogue; a milder request only where it is safe."""
 
 from dataclasses import replace
 from itertools import count

@@ -46,7 +46,7 @@ DRAINED = (94,)
 SPENT = (165,)
 REPLACED = (64,)
 NOTHING = tuple(sorted(set(range(1, 174)) - {*R, *B, *H, *DRAINED, *SPENT, *REPLACED}))
-"""Classes I, A and M, 154 that says nothing, NVLink's 144 to 150 without their words, and codes that nobody uses."""
+"""Classes I, A and M, 154 without an action, NVLink's 144 to 150 without their text, and unused codes."""
 
 
 def told(*findings: Finding) -> tuple[Evidence, ...]:

@@ -1,4 +1,4 @@
-"""What would bring a GPU back: the sets that are told do it by the production rules, and no smaller one does."""
+"""Conditions that return a GPU: the shown sets do it by the production rules, and no smaller one does."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -177,7 +177,7 @@ def test_what_is_left_out_changes_no_way_back(standing: Standing, found: list[Ev
         assert after(left, done, NOW_MS, POLICY).facts == after(whole, done, NOW_MS, POLICY).facts
 
 
-# What is told, against every set there is.
+# The shown sets, against every set there is.
 
 
 @st.composite
@@ -214,7 +214,7 @@ def situations(draw: st.DrawFn) -> Situation:
 def every_condition(situation: Situation) -> list[Condition]:
     """All that can be done about it but to wait; ``test_counterfactual`` names them without the code under test."""
     found = [Condition(kind, "") for kind in (Kind.BURN_IN, Kind.REPAIR, Kind.REINSTATEMENT, Kind.CONTACT, Kind.MIG)]
-    # Nobody dismisses twice.
+    # No evidence is dismissed twice.
     found += [
         Condition(Kind.DISMISSAL, "", subject_id=each.id) for each in situation.gpu.evidence if not each.is_dismissed
     ]

@@ -1,4 +1,4 @@
-"""What shows under load alone is answered by a burn-in, by the same load without it, or by nobody's rest."""
+"""A fault that shows under load alone is answered by a burn-in or by the same load without it, never by idling."""
 
 from collections.abc import Iterator
 from dataclasses import replace

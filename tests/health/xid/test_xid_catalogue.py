@@ -1,4 +1,4 @@
-"""The XID catalogue: its rows, what an unknown code means, and who has the last word on what to do."""
+"""The XID catalogue: its rows, the meaning of an unknown code, and the precedence of sources."""
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_nvml_has_the_last_word_then_xid_154_then_the_catalogue() -> None:
         ("0x2 (Node Reboot Required)", Action.REBOOT_NODE),
         ("0x3 (Drain P2P)", Action.DRAIN_P2P),
         ("0x4 (Drain and Reset)", Action.DRAIN_AND_RESET),
-        ("0x2 (worded anew)", Action.REBOOT_NODE),
+        ("0x2 (other text)", Action.REBOOT_NODE),
         ("0x9 (Something New)", Action.MONITOR),
         ("(Something New)", Action.MONITOR),
     ],

@@ -27,7 +27,7 @@ MODELS: Final = {"A": "A100", "H": "H100", "B": "B100", "G": "GB200"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is expected of one code; ``since``: None where no XID 154 comes beside it."""
+    """What is expected of one code; ``since``: None where no XID 154 accompanies it."""
 
     nvidia: XidClass | None
     xid_class: XidClass
