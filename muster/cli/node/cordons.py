@@ -39,7 +39,7 @@ def create(
         asked = ["cordon", reason, body.get("node_id"), body.get("gpu_uuid"), for_]
         cordon = once(asked, body, lambda body, key: client.create_cordon(body, idempotency_key=key), what="the cordon")
     place_words = cordon["node_id"] or cordon["gpu_uuid"]
-    return Done(cordon, f"{cordon['id']} stands on {place_words}; `muster cordon release` ends it")
+    return Done(cordon, f"{cordon['id']} applies to {place_words}; `muster cordon release` ends it")
 
 
 def _wanted(client: "RestClient", reason: str, node: str | None, gpu: str | None, for_: str | None) -> NewCordon:
