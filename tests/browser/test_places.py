@@ -24,14 +24,14 @@ PLACES = {
     "find?q=h100": "h100-8",
 }
 EMPTY = {
-    "jobs?name=nothing-is-called-so": "No job is so",
-    "gpus?model=none": "No GPU is so",
-    "nodes?name=none": "No node is so",
-    "reclaims?state=WITHDRAWN": "No reclaim is so",
-    "incidents?state=closed": "No incident is so",
-    "events?kind=nothing.": "No event is so",
+    "jobs?name=nothing-is-called-so": "No such job",
+    "gpus?model=none": "No such GPU",
+    "nodes?name=none": "No such node",
+    "reclaims?state=WITHDRAWN": "No such reclaim",
+    "incidents?state=closed": "No such incident",
+    "events?kind=nothing.": "No such event",
     "audit?actor=nobody": "No such entry",
-    "find?q=nothing-is-called-so": "Nothing is called so",
+    "find?q=nothing-is-called-so": "Nothing was found",
 }
 
 

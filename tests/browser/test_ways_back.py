@@ -96,7 +96,7 @@ def test_a_breaker_that_holds_quarantines_back_is_closed_with_a_reason_and_they_
     assert standing(fleet, gpu) is Standing.HEALTHY
     control_plane.tell_events()
     console.open(f"/console/gpus/{gpu}")
-    console.see("If the circuit breaker lets it.")
+    console.see("If the circuit breaker admits it.")
     console.shot("proposed")
     console.open("/console/incidents")
     console.see("breaker")

@@ -124,7 +124,7 @@ def test_the_list_says_where_a_job_runs_and_filters_by_state_tier_and_name(seen:
         found = seen.text(f"/console/jobs?{query}")
         assert is_there in found, query
         assert is_not not in found, query
-    assert "No job is so" in seen.text("/console/jobs?state=FAILED")
+    assert "No such job" in seen.text("/console/jobs?state=FAILED")
 
 
 def test_a_state_that_no_job_has_is_refused_by_name(seen: Console) -> None:
