@@ -119,9 +119,15 @@ class ListedJob:
 def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[Question[list[JobRecord]], dict[str, Any]]:
     """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
 
-    The query runs with the key of its caller. It takes no ``tier`` and no ``name_part``, which no route of the API has.
+    The query runs with the key of its caller.
     """
-    given: dict[str, Any] = {"states": wanted.states, "tenant_id": wanted.tenant_id, "name": wanted.name}
+    given: dict[str, Any] = {
+        "states": wanted.states,
+        "tier": wanted.tier,
+        "name": wanted.name,
+        "name_part": wanted.name_part,
+        "tenant_id": wanted.tenant_id,
+    }
     if wanted.before is not None:
         given |= dict(zip(("before_at", "before_id"), wanted.before, strict=True))
     given = {name: value for name, value in given.items() if value}
@@ -130,8 +136,10 @@ def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[Question[list[JobReco
 
 _CONDITIONS: Final = {
     "states": "j.state = ANY(%(states)s)",
-    "tenant_id": "j.tenant_id = %(tenant_id)s",
+    "tier": "j.tier = %(tier)s",
     "name": "j.name = %(name)s",
+    "name_part": "strpos(lower(j.name), lower(%(name_part)s)) > 0",
+    "tenant_id": "j.tenant_id = %(tenant_id)s",
     "before_at": "(j.created_at, j.id) < (%(before_at)s, %(before_id)s)",
 }
 

@@ -51,6 +51,10 @@ def test_a_key_and_a_page_list_the_same_jobs(stage: Stage) -> None:
     filters = [
         JobFilter(),
         JobFilter(name="a"),
+        JobFilter(name_part="B"),
+        JobFilter(name_part="%"),
+        JobFilter(tier="on_demand"),
+        JobFilter(tier="spot"),
         JobFilter(states=[JobState.QUEUED]),
         JobFilter(states=[JobState.CANCELLED]),
         JobFilter(tenant_id=stage.fleet.tenant_id),
