@@ -32,7 +32,7 @@ PLAN = ("job", "plan")
         ((*SUBMIT, "--dataset", "x", "a.py"), "--dataset", "NAME=/PATH[,manifest=/PATH]"),
         ((*SUBMIT, "--env", "x", "a.py"), "--env", "'x' is not KEY=VALUE"),
         ((*SUBMIT, "--image", "i", "--mount", "x", "a.py"), "--mount", "'x' is not /SOURCE[:/TARGET][:rw]"),
-        ((*SUBMIT, "--user", "1:1", "a.py"), "--user", "say --image too"),
+        ((*SUBMIT, "--user", "1:1", "a.py"), "--user", "give --image too"),
         (("node", "label", "h1", "site"), "LABELS", "'site' is not NAME=VALUE, such as site=ams"),
         (("node", "label", "h1", "site=ams"), "--reason", "say why"),
         (("burnin", "run", "GPU-1", "--reason", "fan", "--timeout", "x"), "--timeout", "write 30s, 10m, 2h or 1d"),

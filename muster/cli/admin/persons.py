@@ -58,7 +58,7 @@ def disable(person: PersonName, *, dry_run: DryRun = False) -> Done:
     """Disable a person: they cannot sign in any more, and every session ends."""
     with open_client(as_operator=True) as client:
         found = client.disable_person(person_named(client, person), dry_run=dry_run)
-    return Done(found, f"{found['name']} signs in no more")
+    return Done(found, f"{found['name']} can no longer sign in")
 
 
 def _with_password(made: Document, *, dry_run: bool) -> Done:

@@ -35,10 +35,10 @@ def list_events(
 ) -> int:
     """List the events that this key sees, the oldest first; in a local stack also events of GPUs and hosts."""
     if as_json and as_yaml:
-        raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
+        raise CommandError("--json and --yaml cannot be used together", "Leave out one of them.", Exit.USAGE)
 
     if last is not None and after:
-        raise CommandError("--after and --last are two beginnings", "Leave out one of them.", Exit.USAGE)
+        raise CommandError("--after and --last cannot be used together", "Leave out one of them.", Exit.USAGE)
 
     def is_wanted(event: Document) -> bool:
         return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}

@@ -35,7 +35,7 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.as_json and self.as_yaml:
-            raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
+            raise CommandError("--json and --yaml cannot be used together", "Leave out one of them.", Exit.USAGE)
 
 
 class Answer(Protocol):

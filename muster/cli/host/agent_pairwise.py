@@ -125,9 +125,11 @@ def join(
     try:
         ended = attend(attendance, lambda line: typer.echo(f"{own_name}: {line}", err=True))
     except LeadGoneError as fault:
-        raise CommandError(str(fault), "Is `muster agent pairwise lead` there?", Exit.UNREACHABLE) from fault
+        raise CommandError(
+            str(fault), "Check that `muster agent pairwise lead` runs at that address.", Exit.UNREACHABLE
+        ) from fault
     if ended.outcome == "refused":
-        raise CommandError(f"the lead does not let this host in: {ended.why}", code=Exit.DENIED)
+        raise CommandError(f"the lead refused this host: {ended.why}", code=Exit.DENIED)
     say(f"{own_name}: {ended.outcome}" + (f": {ended.why}" if ended.why else ""))
     return Exit.OK if ended.outcome == "cleared" else Exit.FAILED
 
@@ -158,7 +160,9 @@ def _hosts_of(text: str) -> tuple[str, ...]:
     if twice:
         raise CommandError(f"--hosts: {', '.join(twice)} is named twice", "Name each host once.", Exit.USAGE)
     if len(names) < 2:
-        raise CommandError("--hosts: a check takes two hosts at least", "Three or more show which is bad.", Exit.USAGE)
+        raise CommandError(
+            "--hosts: a check needs at least two hosts", "With three or more, the check finds the bad one.", Exit.USAGE
+        )
     return names
 
 

@@ -86,7 +86,7 @@ def _lead(asked: bool | None, soak: float | None, seed: int, *, is_whole: bool, 
 
         return run_tour
     if must_exit:
-        raise CommandError("--exit ends with the tour, and there is none here", "Leave out --exit.", Exit.USAGE)
+        raise CommandError("--exit needs the tour, which does not run here", "Leave out --exit.", Exit.USAGE)
     return None
 
 

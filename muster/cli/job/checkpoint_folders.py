@@ -145,7 +145,7 @@ def _rate_of(text: str) -> float:
     rate = bytes_of(text, "--rate") or 0
     if rate <= 0:
         raise CommandError(
-            f"--rate {text}: nothing would ever be read", "Name bytes a second, such as 50MB.", Exit.USAGE
+            f"--rate {text}: nothing could be read at that rate", "Name bytes a second, such as 50MB.", Exit.USAGE
         )
     return float(rate)
 
@@ -228,7 +228,7 @@ def _store(location: str) -> Store:
         advice = "Install it in muster's environment: pip install 'boto3>=1.40,<2'."
         raise CommandError(f"{location} needs boto3, which is not installed here", advice, Exit.USAGE) from fault
     except OSError as fault:
-        raise CommandError(f"{location} cannot be asked: {fault}", code=Exit.DENIED) from fault
+        raise CommandError(f"{location} cannot be read: {fault}", code=Exit.DENIED) from fault
 
 
 def _read_back(there: _There, generation: Generation, pace: Callable[[int], None] | None = None) -> Document:

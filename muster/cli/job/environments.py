@@ -27,7 +27,7 @@ def environment_of(
     if image is None:
         if engine is not None or mounts or user is not None:
             given = "--engine" if engine is not None else "--mount" if mounts else "--user"
-            raise unfit(given, "it is of a container: say --image too")
+            raise unfit(given, "it is an option of containers: give --image too")
         return said
     container: dict[str, Any] = {"image": image, "mounts": [_mount_of(words) for words in mounts or []]}
     if engine is not None:

@@ -46,7 +46,7 @@ def place_of(
     with value_of("--not-on-label"):
         labels["forbidden"] = labels_of(not_on_labels or [])
     if layout is None and tp_across_nodes:
-        raise unfit("--tp-across-nodes", "it needs a --layout, which is missing")
+        raise unfit("--tp-across-nodes", "it needs a --layout: give one too")
     said = {
         "topology": {name: value for name, value in topology.items() if value},
         "node_labels": {name: value for name, value in labels.items() if value},

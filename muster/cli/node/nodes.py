@@ -220,7 +220,7 @@ def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document
             time.sleep(LOOK_S)
             node = client.node(node["id"])
     if node["drain"] is None:
-        raise CommandError(f"{node['name']} is drained no more", "Its cordon was released.", Exit.CONFLICT)
+        raise CommandError(f"{node['name']} is no longer drained", "Its cordon was released.", Exit.CONFLICT)
     return node
 
 

@@ -9,7 +9,7 @@ from muster.cli.framework.exits import CommandError, Exit
 def require_folder(folder: Path | None) -> None:
     """Raise CommandError if the path exists and is no folder. It is called before a trace is played."""
     if folder is not None and folder.exists() and not folder.is_dir():
-        raise CommandError(f"--plots {folder} is no folder", "Name one, or one that is to be made.", Exit.USAGE)
+        raise CommandError(f"--plots {folder} is no folder", "Name a folder that exists, or a new one.", Exit.USAGE)
 
 
 def write_charts(folder: Path, charts: Mapping[str, str]) -> None:

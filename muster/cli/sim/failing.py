@@ -28,7 +28,7 @@ def failures_asked(
     if per_1000_node_days == 0:
         without = sorted(told.keys() - {"--restart"})
         if without:
-            raise CommandError(f"{without[0]} says nothing where nothing fails", "Name --failures too.", Exit.USAGE)
+            raise CommandError(f"{without[0]} has no effect without failures", "Name --failures too.", Exit.USAGE)
         saves = Checkpoints(
             every_s=NO_FAILURES.checkpoints.every_s,
             stall_s=0.0,

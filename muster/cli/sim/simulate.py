@@ -92,7 +92,9 @@ def simulate(
         scenarios.tell(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
     if trace is None or nodes is None:
-        raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
+        raise CommandError(
+            "neither a trace nor a scenario is given", "Give --trace and --nodes, or --scenario.", Exit.USAGE
+        )
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
     require_folder(plots)

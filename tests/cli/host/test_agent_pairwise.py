@@ -88,7 +88,7 @@ def test_no_lead_is_said(muster: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        pytest.param(("lead", "--hosts", "a"), "--hosts: a check takes two hosts at least", id="one host"),
+        pytest.param(("lead", "--hosts", "a"), "--hosts: a check needs at least two hosts", id="one host"),
         pytest.param(("lead", "--hosts", "a,b,a"), "--hosts: a is named twice", id="twice"),
         pytest.param(("lead", "--hosts", "a,b c"), "--hosts: 'b c' is no host's name", id="no name"),
         pytest.param(("lead", "--hosts", "a,b", "--run", "x"), "--run 'x': must be 4 to 64", id="short run"),

@@ -165,8 +165,8 @@ def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_pat
         (["--failures", "1", "--checkpoint-stall", "-1"], "--checkpoint-stall"),
         (["--failures", "1", "--restart", "inf"], "--restart"),
         (["--failures", "1", "--repair", "x"], "--repair"),
-        (["--checkpoint-every", "60"], "--checkpoint-every says nothing where nothing fails"),
-        (["--failures", "0", "--repair", "60"], "--repair says nothing where nothing fails"),
+        (["--checkpoint-every", "60"], "--checkpoint-every has no effect without failures"),
+        (["--failures", "0", "--repair", "60"], "--repair has no effect without failures"),
     ],
 )
 def test_what_is_no_rate_of_failures_and_no_cost_of_them_is_said(tmp_path: Path, words: list[str], said: str) -> None:

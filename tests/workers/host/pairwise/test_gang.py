@@ -69,5 +69,5 @@ def test_strangers_are_not_let_in_and_leave_with_the_reason(tmp_path: Path) -> N
         ends: dict[str, tuple[int, str]] = {}
         outcome = asyncio.run(Lead(check_of(hosts, slow_fraction=NO_SPEED), hear).run(("127.0.0.1", 0), ready))
     assert outcome.is_good, gang.said
-    assert ends["gpu-01"] == (4, "error: the lead does not let this host in: it names another run")
-    assert ends["gpu-07"] == (4, "error: the lead does not let this host in: it is none of gpu-00, gpu-01")
+    assert ends["gpu-01"] == (4, "error: the lead refused this host: it names another run")
+    assert ends["gpu-07"] == (4, "error: the lead refused this host: it is none of gpu-00, gpu-01")
