@@ -55,7 +55,7 @@ durations: setup
 	@$(BIN)/python -m tools.test_durations
 
 second-look: setup
-	@$(BIN)/python -m tools.second_look
+	@$(BIN)/python -m tools.second_check
 
 mutants: setup
 	@nice -n 10 $(BIN)/python -m tools.mutants $(ARGS)

@@ -40,7 +40,7 @@ from agents.kernel_log.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReadin
 from agents.observer import Clocks, Observer
 from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import Probe
-from agents.repairs.hands import Hands
+from agents.repairs.actions import Hands
 from agents.repairs.journal import Journal
 from agents.repairs.server import HttpRepairServer
 from agents.repairs.worker import RepairWorker
@@ -107,7 +107,7 @@ def run(
             diag = None if dcgm_level is None else DcgmDiag(dcgm_level)
             bench = Bench(str(settings.job_python or sys.executable))
             measuring = Measuring(probe, bench, wall_ms=clocks.wall_ms, diag=diag)
-            beside = _beside(settings, probe, client, measuring, hands, folder, boot_id, chance)
+            beside = _background_loops(settings, probe, client, measuring, hands, folder, boot_id, chance)
             port = settings.pair_probe_port
             _observe(probe, spool, client, boot_id, clocks, chance, stop, beside, reading=reading, host=host, port=port)
             client.close()
@@ -117,7 +117,7 @@ def run(
     _log.info("agent_ended", num_reports_kept=spool.state().num_reports)
 
 
-def _beside(
+def _background_loops(
     settings: Settings,
     probe: Probe,
     client: TelemetryClient,
@@ -125,11 +125,11 @@ def _beside(
     hands: Hands | None,
     folder: Path,
     boot_id: str,
-    chance: random.Random,
+    rng: random.Random,
 ) -> Sequence[Loop]:
     """Return the loops that use the host's GPUs in addition to observation, one at a time."""
     turn_taking = threading.Lock()
-    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, chance, turn_taking)
+    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, rng, turn_taking)
     if hands is None:
         return [Loop("burn_in", burn_ins.run)]
     repairs = RepairWorker(
@@ -139,7 +139,7 @@ def _beside(
         Journal(folder / REPAIR_FILE),
         boot_id,
         allowed=settings.repair_verbs,
-        chance=chance,
+        rng=rng,
         turn_taking=turn_taking,
     )
     return [Loop("burn_in", burn_ins.run), Loop("repair", repairs.run)]
@@ -173,9 +173,9 @@ def _observe(
     client: TelemetryClient,
     boot_id: str,
     clocks: Clocks,
-    chance: random.Random,
+    rng: random.Random,
     stop: threading.Event,
-    beside: Sequence[Loop],
+    background: Sequence[Loop],
     *,
     reading: LogReading | None,
     host: _Host,
@@ -187,7 +187,7 @@ def _observe(
         boot_id,
         monotonic_ms=clocks.boottime_ms,
         wall_ms=clocks.wall_ms,
-        chance=chance,
+        rng=rng,
     )
     observer = Observer(probe, spool, boot_id, clocks=clocks, wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent))
     uplink.on_interval = observer.set_interval
@@ -196,32 +196,32 @@ def _observe(
         probe,
         client,
         clocks=clocks,
-        chance=chance,
+        rng=rng,
         places=host.places,
         expected_gpus=host.expected_gpus,
     )
     loops = [
-        Loop("sampler", lambda ending: keep_sampling(observer, ending, chance)),
+        Loop("sampler", lambda ending: keep_sampling(observer, ending, rng)),
         Loop("watcher", lambda ending: keep_watching(observer, ending)),
         Loop("inspector", lambda ending: inspector.run(observer.has_sampled, ending)),
         Loop("uplink", uplink.run),
-        *beside,
+        *background,
     ]
     if reading is not None:
         loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending)))
     if port is not None:
         server = HttpPairProbeServer(client.post)
-        pairs = PairProbeWorker(server, port, boot_id, clocks=clocks, chance=chance, keep=observer.keep)
+        pairs = PairProbeWorker(server, port, boot_id, clocks=clocks, rng=rng, keep=observer.keep)
         loops.append(Loop("pair_probes", pairs.run))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
     run_loops(loops, stop)
 
 
-def keep_sampling(observer: Observer, stop: threading.Event, chance: random.Random) -> None:
+def keep_sampling(observer: Observer, stop: threading.Event, rng: random.Random) -> None:
     """Sample on the interval with jitter, so that a fleet started at once does not report at once."""
     while not stop.is_set():
         observer.sample()
-        stop.wait(observer.interval_s * chance.uniform(1 - JITTER, 1 + JITTER))
+        stop.wait(observer.interval_s * rng.uniform(1 - JITTER, 1 + JITTER))
 
 
 def keep_watching(observer: Observer, stop: threading.Event) -> None:
@@ -238,7 +238,7 @@ def _client(
     boot_id: str,
     joining: Joining,
     clocks: Clocks,
-    chance: random.Random,
+    rng: random.Random,
     stop: threading.Event,
     host_root: Path | None,
 ) -> TelemetryClient | None:
@@ -261,10 +261,10 @@ def _client(
         boot_id,
         monotonic_ms=clocks.boottime_ms,
         wall_ms=clocks.wall_ms,
-        chance=chance,
+        rng=rng,
         token_file=folder / TOKEN_FILE,
     )
-    return TelemetryClient(api_url, token=keeper.token, spurn=keeper.spurn, ca_file=settings.api_ca_file)
+    return TelemetryClient(api_url, token=keeper.token, invalidate=keeper.invalidate, ca_file=settings.api_ca_file)
 
 
 def _read_key(path: Path) -> str:

@@ -15,10 +15,10 @@ from agents.probes.interface import Probe, ProbeError, ProbeEvent
 from agents.telemetry_client import TelemetryClient
 
 WINDOW_S: Final = 60.0
-LOOK_S: Final = 10.0
+INSPECT_S: Final = 10.0
 """How often ports are checked: one that is down for 25 s is detected."""
 JITTER: Final = 0.1
-_FIRST_LOOK_S: Final = 0.5
+_FIRST_INSPECTION_S: Final = 0.5
 
 
 class Inspector:
@@ -32,7 +32,7 @@ class Inspector:
         *,
         clocks: Clocks,
         keep: Callable[[tuple[ProbeEvent, ...]], object],
-        chance: random.Random,
+        rng: random.Random,
         window_s: float = WINDOW_S,
     ) -> None:
         self._probe = probe
@@ -40,17 +40,17 @@ class Inspector:
         self._host = host
         self._clocks = clocks
         self._keep = keep
-        self._chance = chance
+        self._rng = rng
         self._window_s = window_s
         self._next_s = 0.0
 
     def run(self, has_sampled: threading.Event, stop: threading.Event) -> None:
         """Run after the first sample: by then the links' counters and the present GPUs are known."""
-        while not stop.is_set() and not has_sampled.wait(_FIRST_LOOK_S):
+        while not stop.is_set() and not has_sampled.wait(_FIRST_INSPECTION_S):
             pass
         while not stop.is_set():
             self.turn()
-            stop.wait(min(LOOK_S, self._window_s) * self._jitter())
+            stop.wait(min(INSPECT_S, self._window_s) * self._jitter())
 
     def hurry(self) -> None:
         """Let the next turn inspect everything, whenever the last inspection was."""
@@ -59,11 +59,11 @@ class Inspector:
     def turn(self) -> None:
         """Check the ports, and all else where it is due."""
         at_ms, now_s = self._clocks.wall_ms(), self._clocks.boottime_ms() / 1000
-        events = self._host.look_at_ports(at_ms, now_s)
+        events = self._host.check_ports(at_ms, now_s)
         if now_s >= self._next_s:
             self._next_s = now_s + self._window_s * self._jitter()
             inspected = self._inspected()
-            events += self._host.tell(at_ms, now_s, self._gpus.differing()) + inspected
+            events += self._host.report(at_ms, now_s, self._gpus.differing()) + inspected
         self._keep(events)
 
     def _inspected(self) -> tuple[ProbeEvent, ...]:
@@ -73,10 +73,10 @@ class Inspector:
             inspections = self._probe.inspect(at_ms)
         except ProbeError:
             return ()
-        return self._gpus.tell(inspections, at_ms, self._clocks.boottime_ms() / 1000)
+        return self._gpus.report(inspections, at_ms, self._clocks.boottime_ms() / 1000)
 
     def _jitter(self) -> float:
-        return self._chance.uniform(1 - JITTER, 1 + JITTER)
+        return self._rng.uniform(1 - JITTER, 1 + JITTER)
 
 
 def inspector_of(
@@ -85,7 +85,7 @@ def inspector_of(
     client: TelemetryClient,
     *,
     clocks: Clocks,
-    chance: random.Random,
+    rng: random.Random,
     places: HostPlaces | None,
     expected_gpus: int | None,
 ) -> Inspector:
@@ -99,6 +99,6 @@ def inspector_of(
         return {name: float(number) for name, number in found.items() if number is not None}
 
     host = HostTeller(naming, places, server_clock=client.server_clock, gpus=counts)
-    inspector = Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, chance=chance)
+    inspector = Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, rng=rng)
     observer.on_change = inspector.hurry
     return inspector

@@ -66,19 +66,22 @@ Outcome = Accepted | Refused | Later
 
 
 class TelemetryClient:
-    """Client. ``token`` gives the present credential; ``spurn`` is called with one that the server does not accept."""
+    """Client.
+
+    ``token`` gives the present credential; ``invalidate`` is called with one that the server does not accept.
+    """
 
     def __init__(
         self,
         api_url: str,
         *,
         token: Callable[[], str],
-        spurn: Callable[[str], None] = lambda _token: None,
+        invalidate: Callable[[str], None] = lambda _token: None,
         ca_file: Path | None = None,
     ) -> None:
         self._http = open_http(api_url, "", ca_file=ca_file, keep_alive_s=KEEP_ALIVE_S)
         self._token = token
-        self._spurn = spurn
+        self._invalidate = invalidate
         self._nameless_until_s = 0.0
         self.server_clock = ServerClock()
         """The offset of this host's clock from the server's, by each answer's date."""
@@ -128,7 +131,7 @@ class TelemetryClient:
         answer = self._http.post(path, content=content, headers=named)
         self.server_clock.saw(answer.headers.get("date", ""), asked_ms, host_facts.wall_ms())
         if answer.status_code == 401:
-            self._spurn(token)
+            self._invalidate(token)
         return answer
 
 

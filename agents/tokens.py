@@ -50,7 +50,7 @@ class TokenKeeper:
         *,
         monotonic_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        chance: random.Random,
+        rng: random.Random,
         token_file: Path | None = None,
     ) -> None:
         self._identity = identity
@@ -58,7 +58,7 @@ class TokenKeeper:
         self._boot_id = boot_id
         self._monotonic_ms = monotonic_ms
         self._wall_ms = wall_ms
-        self._chance = chance
+        self._rng = rng
         self._token_file = token_file
         self._instance = secrets.token_urlsafe(16)
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class TokenKeeper:
                 raise self._fault or NoTokenError("no token yet")
             return self._token
 
-    def spurn(self, token: str) -> None:
+    def invalidate(self, token: str) -> None:
         """Drop a token that the server does not accept: another is requested before the next use."""
         with self._lock:
             if token == self._token:
@@ -92,7 +92,7 @@ class TokenKeeper:
 
     def _renew(self, now_ms: int) -> None:
         try:
-            answer = self._asked_twice()
+            answer = self._query_twice()
         except UnreachableError as fault:
             self._note_fault(NoTokenError(str(fault)), now_ms, RETRY_MS)
             return
@@ -104,16 +104,16 @@ class TokenKeeper:
         self._fault = None
         self._token = answer.token
         self._expires_ms = now_ms + round(answer.expires_in_s * 1000)
-        self._renew_ms = now_ms + round(answer.renew_after_s * 1000 * self._chance.uniform(0.9, 1.0))
+        self._renew_ms = now_ms + round(answer.renew_after_s * 1000 * self._rng.uniform(0.9, 1.0))
         self._write(answer.token)
 
     def _note_fault(self, fault: NoTokenError, now_ms: int, retry_ms: int) -> None:
         if self._fault is None or str(self._fault) != str(fault):
             _log.error("no_token", node_id=self._identity.node_id, fault=str(fault))
         self._fault = fault
-        self._next_try_ms = now_ms + round(retry_ms * self._chance.uniform(0.5, 1.0))
+        self._next_try_ms = now_ms + round(retry_ms * self._rng.uniform(0.5, 1.0))
 
-    def _asked_twice(self) -> TokenAnswer:
+    def _query_twice(self) -> TokenAnswer:
         """Request a token, and again where the host's clock is wrong: the server states its own time then."""
         try:
             return self._ask(self._identity.node_id, self._signed())

@@ -19,7 +19,7 @@ from agents.spool.spool import Spool
 from agents.telemetry_client import Accepted, Later, Outcome, Refused
 from muster.wire.telemetry import Report
 
-LOOK_UP_S: Final = 1.0
+POLL_S: Final = 1.0
 """How often an idle uplink checks whether it has to stop."""
 FAILURES_TO_SET_ASIDE: Final = 5
 _log = structlog.get_logger(__name__)
@@ -74,7 +74,7 @@ class Uplink:
         config: UplinkConfig | None = None,
         monotonic_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._spool = spool
         self._sender = sender
@@ -82,13 +82,13 @@ class Uplink:
         self._config = config or UplinkConfig()
         self._monotonic_ms = monotonic_ms
         self._wall_ms = wall_ms
-        self._chance = chance
+        self._rng = rng
         self.on_interval: Callable[[float], None] = lambda _seconds: None
         """Called with the interval of samples that the server requests."""
         self._live_seq = spool.newest_seq(boot_id)
         self._num_tries = 0
         self._not_before_ms = 0
-        self._is_told_to_wait = False
+        self._has_to_wait = False
         self._tried_ms = -(1 << 40)
         self._history_not_before_ms = 0
         self._has_urgent = False
@@ -105,7 +105,7 @@ class Uplink:
         while not stop.is_set():
             pause_s = self.turn()
             if pause_s > 0:
-                self._news.wait(min(pause_s, LOOK_UP_S))
+                self._news.wait(min(pause_s, POLL_S))
                 self._news.clear()
 
     def turn(self) -> float:
@@ -117,7 +117,7 @@ class Uplink:
         parcel = self._next(now_ms)
         if parcel is None:
             waits_ms = self._history_not_before_ms - now_ms
-            return waits_ms / 1000 if waits_ms > 0 and self._has_history() else LOOK_UP_S
+            return waits_ms / 1000 if waits_ms > 0 and self._has_history() else POLL_S
         self._tried_ms = now_ms
         outcome = self._sender.send(parcel.content)
         self._take(parcel, outcome)
@@ -126,7 +126,7 @@ class Uplink:
         return 0.0
 
     def _cut_pause_short(self, now_ms: int) -> None:
-        is_told_to_wait = self._is_told_to_wait and now_ms < self._not_before_ms
+        is_told_to_wait = self._has_to_wait and now_ms < self._not_before_ms
         if not self._has_urgent or is_told_to_wait:
             return
         if now_ms - self._tried_ms >= self._config.event_retry_ms or self._num_tries == 0:
@@ -199,7 +199,7 @@ class Uplink:
         """End the pause: the server answered, whatever the answer."""
         self._num_tries = 0
         self._not_before_ms = 0
-        self._is_told_to_wait = False
+        self._has_to_wait = False
         if not parcel.is_history:
             self._live_seq = max(self._live_seq, parcel.identity[1])
 
@@ -211,7 +211,7 @@ class Uplink:
             _log.warning("report_waits", seq=parcel.identity[1], why=outcome.why, retry_after_s=outcome.retry_after_s)
         wait_ms = self._retry_ms(is_for_long=outcome.is_for_long)
         asked_ms = 0 if outcome.retry_after_s is None else round(outcome.retry_after_s * 1000)
-        self._is_told_to_wait = asked_ms > 0
+        self._has_to_wait = asked_ms > 0
         # The fleet gets the same number of seconds: the jitter is added to it.
         self._not_before_ms = self._monotonic_ms() + asked_ms + wait_ms
         self._num_tries += 1
@@ -224,8 +224,8 @@ class Uplink:
     def _retry_ms(self, *, is_for_long: bool) -> int:
         cap_ms = self._config.retry_cap_ms
         if is_for_long:
-            return round(self._chance.uniform(cap_ms / 2, cap_ms))
-        return round(self._chance.uniform(0, min(cap_ms, self._config.retry_base_ms << min(self._num_tries, 16))))
+            return round(self._rng.uniform(cap_ms / 2, cap_ms))
+        return round(self._rng.uniform(0, min(cap_ms, self._config.retry_base_ms << min(self._num_tries, 16))))
 
     def _pace_history(self, took_ms: int) -> None:
         share = self._config.history_share

@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from api.authentication import caller_of
 from api.permissions import declaring
 from api.refusals import refusing
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from control.tenants.keys import Answered, Caller
 from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.principals import Permission, Principal
@@ -25,7 +25,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class AuthorizedQuery:
     """A caller with a token, for a route that needs ``permission``, which is checked together with the query.
 
     None: any valid key suffices. All data of such a route passes through here, and none is returned without that
@@ -36,7 +36,7 @@ class Asker:
     caller: Caller
     permission: Permission | None
 
-    def ask(self, question: Question[T], parameters: Mapping[str, Any]) -> Answered[T]:
+    def ask(self, question: JsonQuery[T], parameters: Mapping[str, Any]) -> Answered[T]:
         """Return the answer. Raises ``UnauthenticatedError`` and ``ForbiddenError`` as ``requires`` does."""
         if self.permission is None:
             raise TypeError("a question needs a permission")
@@ -53,13 +53,13 @@ class Asker:
         return principal
 
 
-def asks(permission: Permission | None) -> Any:
-    """Return a route's dependency that gives an ``Asker``. It waits for nothing, so it costs no thread."""
+def authorize_query(permission: Permission | None) -> Any:
+    """Return a route's dependency that gives an ``AuthorizedQuery``. It waits for nothing, so it costs no thread."""
     declared = "signed in" if permission is None else str(permission)
     refused = (ForbiddenError,) if permission is not None else ()
 
-    async def check(request: Request) -> Asker:
-        asker = request.state.asker = Asker(request, caller_of(request), permission)
+    async def check(request: Request) -> AuthorizedQuery:
+        asker = request.state.asker = AuthorizedQuery(request, caller_of(request), permission)
         return asker
 
     return Depends(refusing(declaring(check, declared), UnauthenticatedError, *refused, UnavailableError))

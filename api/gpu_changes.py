@@ -44,7 +44,7 @@ class GpuChange:
         return self.change.run(self.principal, action, do, render)
 
 
-def _asked(
+def _requested(
     uuid: str,
     principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
     _body: Annotated[bytes, Depends(raw_body)],
@@ -55,4 +55,4 @@ def _asked(
     return GpuChange(change, principal, require_gpu_uuid(uuid), version_in(if_match, is_required=False))
 
 
-ChangingGpu = Annotated[GpuChange, Depends(_asked)]
+ChangingGpu = Annotated[GpuChange, Depends(_requested)]

@@ -8,7 +8,7 @@ from control.fleet.types import OverrideRecord, RepairRecord
 from control.health.breakers import BreakerView, Scope
 from control.health.gpu_details import GpuDetail, WeighedEvidence
 from health.remedy.remedy import Remedy
-from health.standing.counterfactual import WayBack
+from health.standing.counterfactual import RecoveryPath
 from health.standing.gpu_case import Move
 from health.standing.what_if import Condition
 from muster import documents
@@ -127,23 +127,23 @@ def _scope_view(scope: Scope) -> documents.BreakerScope:
 
 
 def _proposed_view(move: Move) -> documents.Proposed:
-    return {"to_standing": move.to_standing, "cause": move.reason, "words": move.words}
+    return {"to_standing": move.to_standing, "cause": move.reason, "words": move.text}
 
 
 def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:
     return {
         "action": remedy.action,
-        "asked_by": remedy.asked_by,
+        "asked_by": remedy.requested_by,
         "by": remedy.by,
         "verb": remedy.verb,
-        "who": remedy.who,
+        "who": remedy.actor,
         "why": remedy.why,
         "fault_group": remedy.fault_group,
         "evidence_ids": list(remedy.evidence_ids),
         "attempt": remedy.num_tried + 1,
         "attempts_max": attempts_max,
         "then": list(remedy.then),
-        "words": remedy.words,
+        "words": remedy.text,
     }
 
 
@@ -156,7 +156,7 @@ def _admission_view(admission: TierAdmission) -> documents.Admission:
     }
 
 
-def _way_view(way: WayBack) -> documents.WayBack:
+def _way_view(way: RecoveryPath) -> documents.WayBack:
     return {
         "conditions": [_condition_view(each) for each in way.conditions],
         "at": None if way.at_ms is None else time_of(to_time(way.at_ms)),
@@ -166,7 +166,7 @@ def _way_view(way: WayBack) -> documents.WayBack:
 def _condition_view(condition: Condition) -> documents.Condition:
     return {
         "kind": condition.kind,
-        "words": condition.words,
+        "words": condition.text,
         "at": None if condition.at_ms is None else time_of(to_time(condition.at_ms)),
         "subject_id": condition.subject_id,
     }

@@ -13,11 +13,11 @@ from control.jobs.job_plans import JobPlan
 from control.jobs.log_search import LogLine
 from control.jobs.read import AttemptView
 from control.jobs.training_views import TrainingRankRecord, TrainingStepRecord
-from control.placement.wait_verdicts import binding_of, reasons_of
+from control.placement.wait_records import binding_of, reasons_of
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.job.energy import J_PER_KWH
-from muster.domain.job.plan_words import Mood, reason_words
+from muster.domain.job.plan_texts import Tense, reason_text
 from muster.domain.principals import Principal
 from muster.domain.states import PlanOutcome
 from scheduler.model import Reason
@@ -101,9 +101,11 @@ def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
 
     return {
         "outcome": plan.outcome.value,
-        "why": None if plan.verdict is None else plan.verdict.told(plan.mood),
+        "why": None if plan.verdict is None else plan.verdict.in_tense(plan.tense),
         "binding": None if plan.verdict is None else plan.verdict.binding.value,
-        "reasons": [] if plan.verdict is None else [_reason_view(reason, plan.mood) for reason in plan.verdict.reasons],
+        "reasons": []
+        if plan.verdict is None
+        else [_reason_view(reason, plan.tense) for reason in plan.verdict.reasons],
         "starts_at": time_of(plan.starts_at),
         "earliest_at": time_of(plan.earliest_at),
         "latest_at": time_of(plan.latest_at),
@@ -160,10 +162,10 @@ def _rails_view(alignment: Alignment | None) -> documents.PlannedRails | None:
     return None if found is None else {"rails": list(found.rails), "num_hosts": found.num_hosts}
 
 
-def _reason_view(reason: Reason, mood: Mood = Mood.DONE) -> documents.WaitingReason:
+def _reason_view(reason: Reason, tense: Tense = Tense.DONE) -> documents.WaitingReason:
     return {
         "token": reason.token.value,
-        "text": reason_words(reason.token, mood),
+        "text": reason_text(reason.token, tense),
         "num_gpus": reason.num_gpus,
         "num_hosts": reason.num_hosts,
     }
@@ -210,7 +212,7 @@ def attempt_energy_view(each: AttemptEnergy) -> documents.AttemptEnergy:
         "energy_j": each.energy_j,
         "energy_kwh": _kwh(each.energy_j),
         "gpu_seconds": each.gpu_seconds,
-        "held_gpu_seconds": each.held_gpu_seconds,
+        "held_gpu_seconds": each.assigned_gpu_seconds,
         "is_simulated": each.is_simulated,
         "tokens_per_j": each.tokens_per_j,
         "steps": each.num_steps,

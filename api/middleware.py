@@ -108,7 +108,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        hosts, lengths, request_id = _asked(scope["headers"])
+        hosts, lengths, request_id = _requested(scope["headers"])
         exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures, request_id)
         try:
             if hosts != self._host_seen:
@@ -194,7 +194,7 @@ class _Exchange:
         await response(self._scope, self._receive, self.send)
 
 
-def _asked(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], str]:
+def _requested(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], str]:
     """Return Hosts, Content-Lengths, and the request's id: the caller's own if short and plain, else a new one.
 
     They are found in one pass, since every request needs it.

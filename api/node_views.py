@@ -22,7 +22,7 @@ def node_view(found: ListedNode) -> documents.Node:
         "last_heartbeat_at": time_of(node.last_heartbeat_at),
         "address": node.address,
         "num_gpus": node.num_gpus,
-        "num_held_gpus": found.num_held,
+        "num_held_gpus": found.num_assigned,
         "standings": dict(sorted(found.standings.items())),
         "num_cordons": found.num_cordons,
         "is_simulated": node.is_simulated,

@@ -50,7 +50,7 @@ def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
         dependant = getattr(route, "dependant", None)
         if not isinstance(dependant, Dependant):
             continue
-        kinds: set[Kind] = {*_ALWAYS, *_said(dependant), *_read_off(dependant)}
+        kinds: set[Kind] = {*_ALWAYS, *_stated_kinds(dependant), *_read_off(dependant)}
         for method in route.methods or ():
             found[method, route.path or ""] = sorted({kind.status for kind in kinds})
     return found
@@ -76,10 +76,10 @@ def response_name(status: int) -> str:
     return "".join(word.capitalize() for word in HTTPStatus(status).phrase.replace("-", " ").split())
 
 
-def _said(dependant: Dependant) -> Iterator[Kind]:
+def _stated_kinds(dependant: Dependant) -> Iterator[Kind]:
     yield from getattr(dependant.call, _REFUSES, ())
     for inner in dependant.dependencies:
-        yield from _said(inner)
+        yield from _stated_kinds(inner)
 
 
 def _read_off(dependant: Dependant) -> Iterator[Kind]:

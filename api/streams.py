@@ -15,7 +15,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.errors import UnavailableError
 
 HEARTBEAT_S: Final = 15.0
-LOOK_ANYWAY_S: Final = 1.0
+POLL_ANYWAY_S: Final = 1.0
 MEDIA_TYPE: Final = "text/event-stream"
 _log = structlog.get_logger(__name__)
 
@@ -69,11 +69,11 @@ class Broadcast:
             try:
                 with self._units.listen("muster_sequenced") as wakeups:
                     while not self._stop.is_set():
-                        if wakeups.wait(LOOK_ANYWAY_S):
+                        if wakeups.wait(POLL_ANYWAY_S):
                             self._wake()
             except UnavailableError as error:
                 _log.warning("listener_pauses", fault=error.detail)
-                self._stop.wait(LOOK_ANYWAY_S)
+                self._stop.wait(POLL_ANYWAY_S)
 
     def _wake(self) -> None:
         loop = self._loop

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from pydantic import BaseModel
 
 from muster.domain.errors import FieldFault, MalformedRequestError, ValidationFailedError
-from muster.domain.validating import validated
+from muster.domain.validation import validated
 
 MAX_INTEGER: Final = 2**63 - 1
 _MAX_DIGITS: Final = 20

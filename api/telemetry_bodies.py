@@ -146,7 +146,7 @@ def _read_strictly(body: bytes) -> Report:
         raise MalformedRequestError(f"the body is not JSON: {_printable(str(error))}") from None
     except RecursionError:
         raise MalformedRequestError("the body is nested too deep") from None
-    _require_spoken(report.protocol, report.schema)
+    _require_supported(report.protocol, report.schema)
     if _ESCAPED_CONTROL in body:
         _require_clean(report)
     return report
@@ -164,11 +164,11 @@ def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         versions = _Versions()
     if isinstance(versions.protocol, int) and isinstance(versions.schema, int):
-        _require_spoken(versions.protocol, versions.schema)
+        _require_supported(versions.protocol, versions.schema)
     raise _invalid(_printable(detail))
 
 
-def _require_spoken(protocol: int, schema: int) -> None:
+def _require_supported(protocol: int, schema: int) -> None:
     if protocol != TELEMETRY_PROTOCOL or schema != SCHEMA:
         raise UpgradeRequiredError(
             f"protocol {protocol:.6g} with schema {schema:.6g} is not supported; "

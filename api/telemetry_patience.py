@@ -29,7 +29,7 @@ class BodyPatience:
         loop = task.get_loop()
         self._until_s[task] = loop.time() + self._patience_s
         if self._timer is None:
-            self._timer = loop.call_later(self._patience_s, self._look, loop)
+            self._timer = loop.call_later(self._patience_s, self._check, loop)
         return self
 
     def __exit__(
@@ -46,11 +46,11 @@ class BodyPatience:
         if task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise MalformedRequestError(f"the body did not come within {self._patience_s:.0f} s") from None
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, now_s = None, loop.time()
         for task, until_s in list(self._until_s.items()):
             if until_s > now_s:
-                self._timer = loop.call_at(until_s, self._look, loop)
+                self._timer = loop.call_at(until_s, self._check, loop)
                 return
             del self._until_s[task]
             self._overdue.add(task)

@@ -59,7 +59,7 @@ def quota_view(found: QuotaFound) -> documents.Quota:
         "guaranteed_gpus": row.guaranteed_gpus,
         "borrowable_gpus": row.borrowable_gpus,
         "ceiling_gpus": row.ceiling_gpus,
-        "held_gpus": found.held_gpus,
+        "held_gpus": found.assigned_gpus,
         "updated_at": time_of(row.updated_at),
     }
 

@@ -39,7 +39,7 @@ def _measure(name: str) -> None:
     pace = measuring.Pace()
     figures = measuring.measured(name, measuring.FULL, pace)
     show(figures)
-    _say_how_fast(pace.samples_ms)
+    _print_latency(pace.samples_ms)
     print(f"written to {runs.write(name, figures, pace.samples_ms, runs.RESULTS).name}")
 
 
@@ -54,7 +54,7 @@ def _try(name: str) -> None:
         smoke.require_written(written)
 
 
-def _say_how_fast(samples_ms: Sequence[float]) -> None:
+def _print_latency(samples_ms: Sequence[float]) -> None:
     calibration = runs.run_of(samples_ms)["calibration"]
     print(
         f"This machine takes {calibration['slowness']} × the reference machine's CPU time "

@@ -17,9 +17,9 @@ from benchmarks.placement import HELD, LEVELS, NOW_MS, fleet_views, running_gang
 from benchmarks.sizes import Sizes
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.explain.answer import answer
+from scheduler.explain.advice import answer
 from scheduler.fleet.topology import FleetState
-from scheduler.forecast.eta import Outlook
+from scheduler.forecast.start_range import StartForecast
 from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
 from scheduler.planner import plan_on
 
@@ -47,16 +47,16 @@ SIZES: Final = Sizes(
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Query:
     """Query about the last pending job. ``state``: as the plan left it, which took ``plan_ms`` of CPU."""
 
     state: FleetState
-    asked: Question
+    question: Question
     decided: Plan
     plan_ms: float
 
-    def ask(self, outlook: Outlook | None = None) -> None:
-        found = answer(self.state, self.asked, self.decided, self.asked.queue[-1], GRACE_S, outlook)
+    def ask(self, forecast: StartForecast | None = None) -> None:
+        found = answer(self.state, self.question, self.decided, self.question.queue[-1], GRACE_S, forecast)
         if not found.verdict.reasons or found.starts is None:
             message = f"the answer about a pending job has no reasons or no start: {found}"
             raise AssertionError(message)
@@ -67,40 +67,40 @@ def measure(size: Size) -> Groups:
     full = [replace(view, facts=HELD) for view in views]
     gangs = replace(running_gangs(views), may_grow=False)
     idle = Workload(NOW_MS, may_grow=False)
-    alone = _asking(views, _large(0), idle)
+    alone = _query(views, _large(0), idle)
     first = spread_of(alone.ask, size.first_times)
     yield [
         Figure("answer behind 0 jobs, p50", first.p50, "ms", 2.0, peers={"p99": first.p99}, basis=Basis.CPU),
         _further("behind 0 jobs", alone, size),
     ]
-    yield _figures(f"behind {size.ahead:,} jobs", _asking(views, _large(size.ahead), idle), size)
+    yield _figures(f"behind {size.ahead:,} jobs", _query(views, _large(size.ahead), idle), size)
     name = f"behind {size.ahead:,} jobs and {len(gangs.running):,} gangs"
-    yield _figures(name, _asking(full, _mixed(size.ahead), gangs), size)
+    yield _figures(name, _query(full, _mixed(size.ahead), gangs), size)
 
 
-def _figures(name: str, asking: Asking, size: Size) -> list[Figure]:
-    first = spread_of(asking.ask, size.first_times)
-    over = first.p50 / asking.plan_ms
-    peers = {"p50 ms": first.p50, "p99 ms": first.p99, "plan ms": asking.plan_ms}
+def _figures(name: str, query: Query, size: Size) -> list[Figure]:
+    first = spread_of(query.ask, size.first_times)
+    over = first.p50 / query.plan_ms
+    peers = {"p50 ms": first.p50, "p99 ms": first.p99, "plan ms": query.plan_ms}
     return [
         Figure(f"answer {name}, over their plan", over, "×", OF_PLAN, peers=peers, basis=Basis.RATIO),
-        _further(name, asking, size),
+        _further(name, query, size),
     ]
 
 
-def _further(name: str, asking: Asking, size: Size) -> Figure:
-    outlook = Outlook(asking.state, asking.asked, asking.decided)
-    further = spread_of(partial(asking.ask, outlook), size.further_times)
+def _further(name: str, query: Query, size: Size) -> Figure:
+    outlook = StartForecast(query.state, query.question, query.decided)
+    further = spread_of(partial(query.ask, outlook), size.further_times)
     full_name = f"answer {name}, a further one of the plan, p50"
     return Figure(full_name, further.p50, "ms", 2.0, peers={"p99": further.p99}, basis=Basis.CPU)
 
 
-def _asking(views: list[GpuView], queue: list[WaitingJob], workload: Workload) -> Asking:
+def _query(views: list[GpuView], queue: list[WaitingJob], workload: Workload) -> Query:
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     started_ns = time.process_time_ns()
     decided = plan_on(state, queue, DEFAULT_POLICY, workload)
     plan_ms = (time.process_time_ns() - started_ns) / 1e6
-    return Asking(state, Question(DEFAULT_POLICY, views, queue, workload), decided, plan_ms)
+    return Query(state, Question(DEFAULT_POLICY, views, queue, workload), decided, plan_ms)
 
 
 def _large(num_ahead: int) -> list[WaitingJob]:

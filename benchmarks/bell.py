@@ -12,22 +12,22 @@ from typing import Final
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from local.broker import BrokerServer
-from workers.host.wake_socket import Doorbell
+from workers.host.wake_socket import WakeupSocket
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
-from workers.wakeup.sender import Ringer
+from workers.wakeup.sender import WakeupSender
 
 NODE: Final = "node_bench"
 STARTS_WITHIN_S: Final = 60.0
 QUIET_S: Final = 0.5
-RING_TIMEOUT_S: Final = 5.0
+WAKEUP_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    rings: int
+    wakeups: int
 
 
-SIZES: Final = Sizes(full=Size(rings=200), smallest=Size(rings=5))
+SIZES: Final = Sizes(full=Size(wakeups=200), smallest=Size(wakeups=5))
 
 
 def measure(size: Size) -> Groups:
@@ -37,10 +37,10 @@ def measure(size: Size) -> Groups:
         folder.chmod(0o711)
         broker = BrokerServer(folder / "broker")
         broker.start()
-        doorbell = Doorbell(folder / "bell.sock")
+        doorbell = WakeupSocket(folder / "bell.sock")
         listener = _listener(doorbell, broker.url)
         try:
-            times_ms = _ring(broker.url, doorbell, listener, size.rings)
+            times_ms = _wake(broker.url, doorbell, listener, size.wakeups)
         finally:
             listener.terminate()
             listener.wait(10)
@@ -52,26 +52,28 @@ def measure(size: Size) -> Groups:
     yield [Figure(name, statistics.median(ordered), "ms", 5.0, peers=peers, basis=Basis.BUSY)]
 
 
-def _listener(doorbell: Doorbell, broker_url: str) -> "subprocess.Popen[bytes]":
-    command = ListenerArguments(NODE, doorbell.path, os.getpid()).command()
+def _listener(wakeup_socket: WakeupSocket, broker_url: str) -> "subprocess.Popen[bytes]":
+    command = ListenerArguments(NODE, wakeup_socket.path, os.getpid()).command()
     return subprocess.Popen(command, env={**os.environ, BROKER_VARIABLE: broker_url})  # noqa: S603  # our own module
 
 
-def _ring(broker_url: str, doorbell: Doorbell, listener: "subprocess.Popen[bytes]", rings: int) -> list[float]:
-    ringer = Ringer(broker_url)
+def _wake(
+    broker_url: str, wakeup_socket: WakeupSocket, listener: "subprocess.Popen[bytes]", wakeups: int
+) -> list[float]:
+    ringer = WakeupSender(broker_url)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
-    while not doorbell.wait(1.0):
+    while not wakeup_socket.wait(1.0):
         if listener.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError(f"the wake-up listener does not answer: exit code {listener.returncode}")
-        ringer.ring(NODE, "att_warm")
-    while doorbell.wait(QUIET_S):
+        ringer.wake(NODE, "att_warm")
+    while wakeup_socket.wait(QUIET_S):
         pass
     times_ms = []
-    for number in range(rings):
+    for number in range(wakeups):
         started = time.perf_counter()
-        ringer.ring(NODE, f"att_{number}")
-        if not doorbell.wait(RING_TIMEOUT_S):
-            raise RuntimeError(f"wake-up {number + 1} did not arrive within {RING_TIMEOUT_S:.0f} s")
+        ringer.wake(NODE, f"att_{number}")
+        if not wakeup_socket.wait(WAKEUP_TIMEOUT_S):
+            raise RuntimeError(f"wake-up {number + 1} did not arrive within {WAKEUP_TIMEOUT_S:.0f} s")
         times_ms.append((time.perf_counter() - started) * 1000)
     ringer.close()
     return times_ms

@@ -21,8 +21,8 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, place
-from control.placement.waiting import waiting_jobs
 from control.policy.policies import active_policy
 from local.postgres import PostgresServer
 from muster.db import migrate

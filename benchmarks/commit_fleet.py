@@ -50,10 +50,10 @@ def submit(units: UnitOfWorkFactory, tenant_id: TenantId, num_jobs: int, shape: 
     return ids
 
 
-def _gpu(slot: int, chance: random.Random) -> GpuInventory:
+def _gpu(slot: int, rng: random.Random) -> GpuInventory:
     """Return a GPU under a UUID as long and as scattered as NVIDIA's."""
     return GpuInventory(
-        uuid=GpuUuid(f"GPU-{UUID(int=chance.getrandbits(128))}"),
+        uuid=GpuUuid(f"GPU-{UUID(int=rng.getrandbits(128))}"),
         slot_index=slot,
         model="H100",
         memory_bytes=80 << 30,

@@ -251,16 +251,16 @@ class _Traffic:
             found[kind] = found.get(kind, 0) + weight
         return found
 
-    def _head(self, told: dict[str, Any]) -> None:
-        self._kinds[told["requestId"]] = told["type"]
-        self._add(told["requestId"], int(told["response"]["encodedDataLength"]))
+    def _head(self, event: dict[str, Any]) -> None:
+        self._kinds[event["requestId"]] = event["type"]
+        self._add(event["requestId"], int(event["response"]["encodedDataLength"]))
 
-    def _data(self, told: dict[str, Any]) -> None:
-        self._add(told["requestId"], int(told["encodedDataLength"]))
+    def _data(self, event: dict[str, Any]) -> None:
+        self._add(event["requestId"], int(event["encodedDataLength"]))
 
-    def _end(self, told: dict[str, Any]) -> None:
-        so_far = self._weights.get(told["requestId"], 0)
-        self._weights[told["requestId"]] = max(so_far, int(told["encodedDataLength"]))
+    def _end(self, event: dict[str, Any]) -> None:
+        so_far = self._weights.get(event["requestId"], 0)
+        self._weights[event["requestId"]] = max(so_far, int(event["encodedDataLength"]))
 
     def _add(self, request_id: str, weight: int) -> None:
         self._weights[request_id] = self._weights.get(request_id, 0) + weight

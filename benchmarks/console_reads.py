@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from benchmarks.console_stage import Stage, analyse, asking, cost_ms, costs_ms, stage, wait_for
+from benchmarks.console_stage import Stage, analyse, cost_ms, costs_ms, request, stage, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from muster.domain.job.spec import JobSpec
@@ -92,8 +92,8 @@ def _reads(ours: Stage, size: Size) -> list[Figure]:
         httpx.Client(base_url=f"http://127.0.0.1:{port}") as theirs,
         httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client,
     ):
-        asked = {path: (ours.pid, asking(client, path.format(job=f"job_{'1'.zfill(26)}"))) for path in READS}
-        rounds = costs_ms({EMPTY: (pid, asking(theirs, "/")), **asked}, rounds=size.rounds, times=size.times)
+        asked = {path: (ours.pid, request(client, path.format(job=f"job_{'1'.zfill(26)}"))) for path in READS}
+        rounds = costs_ms({EMPTY: (pid, request(theirs, "/")), **asked}, rounds=size.rounds, times=size.times)
     return [_read_figure(path, rounds) for path in READS]
 
 
@@ -129,7 +129,7 @@ def _costs(ours: Stage, times: int) -> dict[str, float]:
     """Return the CPU ms of API and PostgreSQL a request."""
     pids = (ours.pid, ours.postgres.pid)
     with httpx.Client(base_url=ours.url, headers={**ours.by_key, **ours.by_cookie}, timeout=600) as client:
-        return {path: cost_ms(pids, asking(client, path), times=times) for path in LISTS}
+        return {path: cost_ms(pids, request(client, path), times=times) for path in LISTS}
 
 
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:

@@ -166,7 +166,9 @@ def clock_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | _PER_PROCESS)
 
 
-def costs_ms(asked: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int, times: int) -> list[dict[str, float]]:
+def costs_ms(
+    requests: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int, times: int
+) -> list[dict[str, float]]:
     """Return the CPU ms of each process for each call that belongs to it, in each round.
 
     A round makes each call in turn, ``times`` in a row, so that disturbances of the machine affect all alike.
@@ -174,7 +176,7 @@ def costs_ms(asked: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int
     found = []
     for _ in range(rounds):
         costs = {}
-        for name, (pid, ask) in asked.items():
+        for name, (pid, ask) in requests.items():
             ask()
             before = clock_s(pid)
             for _ in range(times):
@@ -196,7 +198,7 @@ def cost_ms(pids: tuple[int, ...], ask: Callable[[], None], *, times: int, windo
     return min(found)
 
 
-def asking(client: httpx.Client, path: str) -> Callable[[], None]:
+def request(client: httpx.Client, path: str) -> Callable[[], None]:
     """Return a function that sends one GET on a connection that stays open; anything but 200 ends the benchmark."""
 
     def ask() -> None:

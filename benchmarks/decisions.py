@@ -19,7 +19,7 @@ from benchmarks.sizes import Sizes
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.explain import explain
-from scheduler.explain.funnel import funnel
+from scheduler.explain.exclusions import funnel
 from scheduler.fleet.topology import Flags, FleetState
 from scheduler.holds.outcomes import Refused
 from scheduler.model import GpuView, WaitingJob
@@ -50,7 +50,7 @@ CONSTRAINED: dict[str, Callable[[Request], Request]] = {
         lambda request: replace(request, expected_s=DAY_S, rule=PlacementRule(labels=IN_ZONE_A))
     ),
     "weak hosts, a label, slices and closings": (
-        lambda request: replace(request, expected_s=DAY_S, rule=SLICED, closing_ms=WOULD_RUN_TO_MS)
+        lambda request: replace(request, expected_s=DAY_S, rule=SLICED, maintenance_start_ms=WOULD_RUN_TO_MS)
     ),
 }
 """Further constraints of a request, by their name in the figures."""
@@ -129,11 +129,11 @@ def decide(state: FleetState, request: Request) -> None:
     state.give(chosen.gpus)
 
 
-def _refuse(state: FleetState, request: Request, nobody: Flags) -> None:
+def _refuse(state: FleetState, request: Request, none: Flags) -> None:
     if place(state, request) is not None:
         message = f"the fleet of the benchmark has a place for {request}"
         raise AssertionError(message)
-    explain.no_room(state, request, Refused(), DEFAULT_POLICY, funnel(state, request, nobody))
+    explain.no_room(state, request, Refused(), DEFAULT_POLICY, funnel(state, request, none))
 
 
 def _one_waiting() -> WaitingJob:
@@ -198,7 +198,7 @@ def _constrained_figures(views: list[GpuView], size: Size) -> Groups:
             *_decision_figures(f"in a block, {name}", block),
             _growth_figure(f"decision, {name}: {size.fleet} over 1,000 GPUs", rack, in_small),
         ]
-    even = replace(IN_BLOCK, preferred=None, rule=EVEN, expected_s=DAY_S, closing_ms=WOULD_RUN_TO_MS)
+    even = replace(IN_BLOCK, preferred=None, rule=EVEN, expected_s=DAY_S, maintenance_start_ms=WOULD_RUN_TO_MS)
     spread = spread_of(partial(decide, state, even), times)
     yield _decision_figures("in a block, weak hosts, a label, balance and closings", spread)
 

@@ -80,7 +80,7 @@ def measure(size: Size) -> Groups:
     for name, mix in MIXES.items():
         by_rule = {rule: [_fill(mix, seed, rule, size.nodes) for seed in size.seeds] for rule in PLACERS}
         figures = []
-        for what, told in TOLD.items():
+        for what, told in FIGURES.items():
             values = {rule: mean(told(filled) for filled in found) for rule, found in by_rule.items()}
             ours = values.pop("ours")
             bar = values["best fit"] - NOISE if what == "GPUs given out" else None
@@ -112,7 +112,7 @@ def _fill(mix: Mapping[Shape, int], seed: int, rule: str, num_nodes: int) -> Fil
     return Filled(100 * (1 - int(state.is_free.sum()) / num_gpus), *(100 * share for share in told))
 
 
-def _fleet(chance: random.Random, num_nodes: int) -> FleetState:
+def _fleet(rng: random.Random, num_nodes: int) -> FleetState:
     """Return one cohort; all GPUs of a host out of service are taken."""
     views = [
         GpuView(
@@ -127,13 +127,13 @@ def _fleet(chance: random.Random, num_nodes: int) -> FleetState:
         for slot in range(GPUS_PER_NODE)
     ]
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
-    out = np.array(sorted(chance.sample(range(num_nodes), int(OUT_OF_SERVICE * num_nodes))), dtype=np.int64)
+    out = np.array(sorted(rng.sample(range(num_nodes), int(OUT_OF_SERVICE * num_nodes))), dtype=np.int64)
     state.take(state.layout.gpus_of_cells(out))
     return state
 
 
 def _attempt(shape: Shape) -> RunningAttempt:
-    return RunningAttempt(AttemptId("any"), JobId("any"), TenantId("any"), TIER, (), 0, asked=shape)
+    return RunningAttempt(AttemptId("any"), JobId("any"), TenantId("any"), TIER, (), 0, requested=shape)
 
 
 def _request(shape: Shape) -> Request:
@@ -159,13 +159,13 @@ def _emptiest(state: FleetState, request: Request, _: random.Random) -> Chosen |
     return _placed_in(state, request, lambda homes: int(homes.argmax()), lambda left: np.argsort(-left, kind="stable"))
 
 
-def _any(state: FleetState, request: Request, chance: random.Random) -> Chosen | None:
+def _any(state: FleetState, request: Request, rng: random.Random) -> Chosen | None:
     """Place on random hosts of a random domain."""
 
     def draw(homes: Ints) -> int:
-        return chance.choice((homes >= request.nodes).nonzero()[0].tolist())
+        return rng.choice((homes >= request.nodes).nonzero()[0].tolist())
 
-    return _placed_in(state, request, draw, lambda left: np.array(chance.sample(range(len(left)), len(left))))
+    return _placed_in(state, request, draw, lambda left: np.array(rng.sample(range(len(left)), len(left))))
 
 
 def _placed_in(
@@ -187,7 +187,7 @@ PLACERS: Mapping[str, Placer] = {
     "emptiest": _emptiest,
     "any": _any,
 }
-TOLD: Mapping[str, Callable[[Filled], float]] = {
+FIGURES: Mapping[str, Callable[[Filled], float]] = {
     "GPUs given out": lambda filled: filled.allocated,
     "racks open to gangs at 70 %": lambda filled: filled.open_racks,
     "requests that fit at 95 %": lambda filled: filled.fits,

@@ -27,7 +27,7 @@ CHECKPOINTS: Final = "MUSTER_CHECKPOINT_DIR"
 SAVE_EVERY: Final = 4
 WARM_SAVES: Final = 1
 """Number of uncounted saves: the first one touches memory, which ours has allocated before, in the background."""
-_COMMIT_TRIES, _LOOK_S = 12_000, 0.05
+_COMMIT_TRIES, _POLL_S = 12_000, 0.05
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Seen:
     """
 
     gpu: str | None
-    told_step_s: list[float]
+    reported_step_s: list[float]
     untold_step_s: list[float]
     stalls_s: list[float]
     plain_saves_s: list[float]
@@ -91,13 +91,15 @@ class Bench:
         shape = (plan.samples, plan.shape.context + 1)
         self._tokens = torch.randint(VOCABULARY, shape, device=self._device)
 
-    def step_s(self, *, is_told: bool) -> float:
+    def step_s(self, *, is_reported: bool) -> float:
         """Return the seconds a step of one round, without its first ones.
 
-        ``is_told``: each step, and the parts of its time, is reported to the supervisor.
+        ``is_reported``: each step, and the parts of its time, is reported to the supervisor.
         """
         warm = warm_steps(self._plan)
-        ended = [each for _, each in self._trained(self._plan.steps + warm, is_told=is_told, checkpoint_every=0)]
+        ended = [
+            each for _, each in self._trained(self._plan.steps + warm, is_reported=is_reported, checkpoint_every=0)
+        ]
         return (ended[-1] - ended[warm - 1]) / self._plan.steps
 
     def stalls_s(self, folder: Path) -> list[float]:
@@ -107,7 +109,7 @@ class Bench:
         took: dict[int, float] = {}
         before = None
         total = SAVE_EVERY * (num_saves + 1)
-        for step, ended in self._trained(total, is_told=True, checkpoint_every=SAVE_EVERY):
+        for step, ended in self._trained(total, is_reported=True, checkpoint_every=SAVE_EVERY):
             if before is not None:
                 took[step] = ended - before
             _wait_for_commit(folder, step - step % SAVE_EVERY)
@@ -146,10 +148,10 @@ class Bench:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _trained(self, total: int, *, is_told: bool, checkpoint_every: int) -> Iterator[tuple[int, float]]:
+    def _trained(self, total: int, *, is_reported: bool, checkpoint_every: int) -> Iterator[tuple[int, float]]:
         """Yield each step, and when the executing side had finished it."""
         path = os.environ[SOCKET]
-        os.environ[SOCKET] = path if is_told else ""
+        os.environ[SOCKET] = path if is_reported else ""
         run = train.start(
             self.model,
             self._optimizer,
@@ -158,7 +160,7 @@ class Bench:
             keep=1,
             deterministic=self._plan.is_deterministic,
             work=self._work,
-            is_timed=is_told,
+            is_timed=is_reported,
         )
         os.environ[SOCKET] = path
         for step in run.steps(total):
@@ -193,7 +195,7 @@ def _wait_for_commit(folder: Path, step: int) -> None:
     for _ in range(_COMMIT_TRIES):
         if any(folder.glob(f"step-{step:08d}/gen-*/{MANIFEST}")):
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise RuntimeError(f"the checkpoint of step {step} was not committed")
 
 
@@ -202,8 +204,8 @@ def main(folder: Path, plan: Plan) -> None:
     bench = Bench(plan)
     told, untold = [], []
     for _ in range(plan.rounds):
-        told.append(bench.step_s(is_told=True))
-        untold.append(bench.step_s(is_told=False))
+        told.append(bench.step_s(is_reported=True))
+        untold.append(bench.step_s(is_reported=False))
     stalls, plain = [], []
     if plan.num_saves:
         plain = bench.plain_saves_s(folder / "plain")

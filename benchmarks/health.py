@@ -17,8 +17,8 @@ from benchmarks import health_agent, judgement
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from health.detectors.registry import judge_signal
-from health.evidence.index import Known, that_may_weigh
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex, that_may_weigh
+from health.evidence.merge import Place, merge
 from health.replay.replay import Replay
 from health.standing.gpu_case import GpuCase
 from health.standing.standing import decide
@@ -87,13 +87,13 @@ def _events_per_s(num_events: int) -> Figure:
     another.
     """
     events = list(map(_event, range(num_events)))
-    known: dict[GpuUuid | None, Known] = {}
+    known: dict[GpuUuid | None, EvidenceIndex] = {}
     numbers, moves = count(), 0
     before = time.process_time_ns()
     for event in events:
-        mine = known.setdefault(event.gpu_uuid, Known())
+        mine = known.setdefault(event.gpu_uuid, EvidenceIndex())
         for finding in judge_signal(event, _POLICY):
-            for _ in note(finding, Place(mine), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
+            for _ in merge(finding, Place(mine), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
                 pass
         if event.gpu_uuid is not None:
             case = GpuCase(event.gpu_uuid, Standing.HEALTHY, 0, that_may_weigh(mine, _POLICY))

@@ -43,12 +43,12 @@ class Size:
     interval_s: float
     settle_s: float
     watched_s: float
-    has_slow_looks: bool
+    has_slow_checks: bool
 
 
 SIZES: Final = Sizes(
-    full=Size(interval_s=10.0, settle_s=15.0, watched_s=150.0, has_slow_looks=True),
-    smallest=Size(interval_s=1.0, settle_s=0.0, watched_s=2.0, has_slow_looks=False),
+    full=Size(interval_s=10.0, settle_s=15.0, watched_s=150.0, has_slow_checks=True),
+    smallest=Size(interval_s=1.0, settle_s=0.0, watched_s=2.0, has_slow_checks=False),
 )
 
 
@@ -67,7 +67,7 @@ def measure(size: Size) -> Groups:
             time.sleep(size.settle_s)
             millicores, peak_mib = _watch(process, state, size.watched_s)
             reports, sent_bytes, told = server.num_reports, server.num_bytes, dict(server.kinds)
-    if size.has_slow_looks and not (told.get("gpu_state") and told.get("gpu_rates")):
+    if size.has_slow_checks and not (told.get("gpu_state") and told.get("gpu_rates")):
         raise RuntimeError(f"the slow looks were not in what was measured: {told}")
     per_minute = 60 / (size.settle_s + size.watched_s)
     sent = {"reports/min": reports * per_minute, **{kind: float(count) for kind, count in told.items()}}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 NVSENTINEL_S: Final = 600.0
 """Time for 1,500 nodes at the 2.5 nodes a second of its own scale test (750 nodes cordoned in 303.7 s)."""
 GIVE_UP_S: Final = 600.0
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 """Interval of the queries that count decided GPUs."""
 
 _DECIDED = text("""
@@ -73,11 +73,11 @@ SIZES: Final = Sizes(full=Size(int(os.environ.get("MUSTER_STORM_NODES", "12500")
 
 
 def measure(size: Size) -> Groups:
-    yield _measured(size, gpus_told=1)
-    yield _measured(size, gpus_told=GPUS_A_NODE)
+    yield _measured(size, reported_gpus=1)
+    yield _measured(size, reported_gpus=GPUS_A_NODE)
 
 
-def _measured(size: Size, gpus_told: int) -> list[Figure]:
+def _measured(size: Size, reported_gpus: int) -> list[Figure]:
     """Measure on a database of its own: the GPUs that one storm took out count for the breaker of the next."""
     with tempfile.TemporaryDirectory(prefix="muster-storm-") as name:
         folder = Path(name)
@@ -90,19 +90,19 @@ def _measured(size: Size, gpus_told: int) -> list[Figure]:
             units = UnitOfWorkFactory(engine)
             bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark")
             enrol(engine, size.nodes * GPUS_A_NODE)
-            figures = _storm(engine, units, size, gpus_told)
+            figures = _storm(engine, units, size, reported_gpus)
             engine.dispose()
         finally:
             postgres.stop()
     return figures
 
 
-def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, gpus_told: int) -> list[Figure]:
-    """Run one storm. ``gpus_told``: of each host. Raises AssertionError if a faulty GPU was not decided."""
+def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, reported_gpus: int) -> list[Figure]:
+    """Run one storm. ``reported_gpus``: of each host. Raises AssertionError if a faulty GPU was not decided."""
     hosts = [number * 8 for number in range(size.faulty)]
-    faulty = [(f"node_{host:026d}", f"GPU-{host:05d}-{slot}") for host in hosts for slot in range(gpus_told)]
-    of_each = "" if gpus_told == 1 else f" by all {gpus_told} GPUs"
-    telling = _Telling(units, faulty, gpus_told)
+    faulty = [(f"node_{host:026d}", f"GPU-{host:05d}-{slot}") for host in hosts for slot in range(reported_gpus)]
+    of_each = "" if reported_gpus == 1 else f" by all {reported_gpus} GPUs"
+    telling = _Reporter(units, faulty, reported_gpus)
     with _judging(engine.url.render_as_string(hide_password=False)):
         decided_s = _until_decided(engine, units, faulty, telling)
     stored_s = sorted(telling.end())
@@ -165,31 +165,31 @@ def _judge(url: str, is_ready: "Event", is_over: "Event") -> None:
 
 
 def _until_decided(
-    engine: Engine, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], telling: "_Telling"
+    engine: Engine, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], reporter: "_Reporter"
 ) -> list[float]:
     """Return when each was decided, in seconds since the reports. Admission is checked once between the last report and
     that.
     """
     decided_s: list[float] = []
     is_asked = False
-    began_s = telling.begin()
+    began_s = reporter.begin()
     while len(decided_s) < len(faulty) and time.monotonic() - began_s < GIVE_UP_S:
-        if telling.is_over.is_set() and not is_asked:
+        if reporter.is_over.is_set() and not is_asked:
             _require_kept_out(units, faulty)
             is_asked = True
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         with engine.connect() as connection:
             judged = int(connection.execute(_JUDGED).scalar_one())
         decided_s += [time.monotonic() - began_s] * (judged - len(decided_s))
     return decided_s
 
 
-class _Telling:
+class _Reporter:
     """Reports with XID 79 of each faulty GPU, one report a host, all given to the intake at once."""
 
-    def __init__(self, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], gpus_told: int) -> None:
+    def __init__(self, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], reported_gpus: int) -> None:
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
-        of_hosts = [tuple(faulty[at : at + gpus_told]) for at in range(0, len(faulty), gpus_told)]
+        of_hosts = [tuple(faulty[at : at + reported_gpus]) for at in range(0, len(faulty), reported_gpus)]
         self._incoming = [
             IncomingReport(NodeId(told[0][0]), None, _report([uuid for _, uuid in told], now_ms), now_ms)
             for told in of_hosts

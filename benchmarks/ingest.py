@@ -91,9 +91,9 @@ class Sender:
     seq: int = 0
     acknowledged: list[int] = field(default_factory=list)
 
-    def request(self, chance: random.Random) -> bytes:
+    def request(self, rng: random.Random) -> bytes:
         self.seq += 16
-        gpus = tuple(GpuReport(uuid=f"GPU-{self.name}-{n}", values=_values(chance)) for n in range(GPUS))
+        gpus = tuple(GpuReport(uuid=f"GPU-{self.name}-{n}", values=_values(rng)) for n in range(GPUS))
         node = NodeReport(cpu_percent=12.5, memory_used_mib=70_000.0, num_gpus=GPUS, agent_version="1")
         at_ms = time.time_ns() // 1_000_000
         report = Report(
@@ -113,16 +113,16 @@ class Sender:
         return head.encode() + body
 
 
-def _values(chance: random.Random) -> list[float | None]:
+def _values(rng: random.Random) -> list[float | None]:
     """Return values of a healthy GPU: a value that would be a fault stays 0, heat is normal, all others change."""
     return [
         0.0
         if metric.name in _FAULTS
-        else round(chance.uniform(40, 80), 2)
+        else round(rng.uniform(40, 80), 2)
         if metric.name in _HEAT
-        else round(chance.uniform(0, 900), 2)
+        else round(rng.uniform(0, 900), 2)
         if metric.kind == "gauge"
-        else float(chance.randrange(10_000))
+        else float(rng.randrange(10_000))
         for metric in METRICS
     ]
 

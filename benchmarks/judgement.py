@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks import judgement_whole as whole
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from health.detectors.past import is_quiet, look_of, watched_in
+from health.detectors.past import is_quiet, past_check_of, watched_in
 from health.detectors.registry import GpuMemory, judge_sample
 from muster.domain.evidence.findings import GpuSample
 from muster.domain.gpu.metrics import METRICS
@@ -51,10 +51,10 @@ def _microseconds_per_sample(readings: dict[str, float], size: Size) -> float:
     return (time.process_time_ns() - before) / (size.rounds * size.gpus) / 1000
 
 
-def _microseconds_per_quick_look(size: Size) -> float:
+def _microseconds_per_quick_check(size: Size) -> float:
     rounds = [_samples(number, {}, size) for number in range(size.rounds)]
     watched = watched_in(rounds[0][0].values)
-    look = look_of(DEFAULT_POLICY.health)
+    look = past_check_of(DEFAULT_POLICY.health)
     before = time.process_time_ns()
     quiet = sum(is_quiet(watched, sample.values, look) for samples in rounds for sample in samples)
     if quiet != size.rounds * size.gpus:
@@ -65,7 +65,7 @@ def _microseconds_per_quick_look(size: Size) -> float:
 def measure(size: Size) -> Groups:
     healthy_us = _microseconds_per_sample({}, size)
     ill_us = _microseconds_per_sample({"clock_event_reasons": 0x48, "remap_pending": 1.0}, size)
-    beside = {"of an ill GPU µs": ill_us, "quick look µs": _microseconds_per_quick_look(size)}
+    beside = {"of an ill GPU µs": ill_us, "quick look µs": _microseconds_per_quick_check(size)}
     yield [_figure("the rules over samples alone", healthy_us, beside)]
     whole_us, parts = whole.microseconds_per_interval(size.fleet_gpus)
     yield [_figure("all rules, with events, peers, repetitions", whole_us, parts)]

@@ -15,8 +15,8 @@ import numpy as np
 
 from health.cohort import peers
 from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
-from health.evidence.index import Known
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex
+from health.evidence.merge import Place, merge
 from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
@@ -122,8 +122,8 @@ class Events(Work):
         self.events = [
             event for minute in range(NUM_MINUTES) for event in self._of_a_minute(START_MS + minute * MINUTE_MS)
         ]
-        self.known: dict[str, Known] = {}
-        self.num_noted = 0
+        self.known: dict[str, EvidenceIndex] = {}
+        self.num_merged = 0
 
     def _of_a_minute(self, at_ms: int) -> Iterator[GpuSignal]:
         for index in range(self.num_gpus):
@@ -156,13 +156,13 @@ class Events(Work):
         numbers = count()
         for event in self.events:
             closings_of(event, _POLICY)
-            place = self.known.setdefault(event.gpu_uuid or event.node_id, Known())
+            place = self.known.setdefault(event.gpu_uuid or event.node_id, EvidenceIndex())
             for finding in judge_signal(event, _POLICY):
-                for _ in note(finding, Place(place), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
-                    self.num_noted += 1
+                for _ in merge(finding, Place(place), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
+                    self.num_merged += 1
 
     def check(self) -> None:
-        if not self.num_noted:
+        if not self.num_merged:
             raise AssertionError("no event was found to be anything: nothing was judged")
 
 

@@ -44,7 +44,7 @@ RECLAIMS = {
     ),
 }
 FREE = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
-HELD = replace(FREE, is_held=True)
+HELD = replace(FREE, is_assigned=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ def measure(size: Size) -> Groups:
         yield [_cycle_figure(views, rule, size)]
 
 
-def fleet_views(chance: random.Random, num_nodes: int) -> list[GpuView]:
+def fleet_views(rng: random.Random, num_nodes: int) -> list[GpuView]:
     views = []
     for node in range(num_nodes):
-        num_held = chance.choice([0, 0, 0, 8, 8, 3])
+        num_held = rng.choice([0, 0, 0, 8, 8, 3])
         path = (f"pod-{node // NODES_PER_POD:03}", f"rack-{node // NODES_PER_RACK:04}")
         cohort = "b200" if node // NODES_PER_POD % 3 == 0 else "h100"
         for slot in range(GPUS_PER_NODE):

@@ -31,8 +31,8 @@ DAY_S: Final = 86_400
 _LONGEST_S: Final = 864_000.0
 
 
-def _steady(chance: Random, _: float) -> float:
-    return chance.expovariate(1 / 300)
+def _steady(rng: Random, _: float) -> float:
+    return rng.expovariate(1 / 300)
 
 
 LAWS_OF_OTHERS: Final[Mapping[str, Law]] = {
@@ -102,7 +102,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Load:
     """Result on a trace. ``mean`` and ``big``: our wait ÷ the bar's, 1 if both are none. ``late``: jobs a week after
     FIFO's.
     """
@@ -183,11 +183,11 @@ SIZES: Final = Sizes(
 
 def measure(size: Size) -> Groups:
     for name, traces in size.groups.items():
-        yield [_figure(f"Generated, {name}", [held(trace, BIG_GPUS) for trace in traces])]
-    yield [_figure("Parts of Philly", [held(part, GPUS_PER_NODE) for part in size.parts_of_philly])]
+        yield [_figure(f"Generated, {name}", [load(trace, BIG_GPUS) for trace in traces])]
+    yield [_figure("Parts of Philly", [load(part, GPUS_PER_NODE) for part in size.parts_of_philly])]
 
 
-def _figure(name: str, found: list[Held]) -> Figure:
+def _figure(name: str, found: list[Load]) -> Figure:
     return Figure(
         f"{name}: traces that hold",
         float(sum(one.holds for one in found)),
@@ -207,7 +207,7 @@ def _figure(name: str, found: list[Held]) -> Figure:
     )
 
 
-def held(trace: Trace | Weeks, big_gpus: int) -> Held:
+def load(trace: Trace | Weeks, big_gpus: int) -> Load:
     jobs = trace.jobs
     estimates = estimates_of(jobs, error=ESTIMATE_ERROR, seed=SEED)
     started = {
@@ -219,7 +219,7 @@ def held(trace: Trace | Weeks, big_gpus: int) -> Held:
         rule: sum(wait for job, wait in zip(jobs, own, strict=True) if job.gpus >= big_gpus)
         for rule, own in waits.items()
     }
-    return Held(
+    return Load(
         mean=_ratio(sum(waits[OURS]), min(sum(waits[rule]) for rule in OTHERS)),
         big=_ratio(big[OURS], big["easy"]),
         late=sum(ours - fifo > STARVED_AFTER_S for ours, fifo in zip(started[OURS], started["fifo"], strict=True)),

@@ -177,9 +177,9 @@ def _lines(client: RestClient, job_id: str, size: Size, *, attempt: int) -> list
     return [line for line in "".join(each["text"] for each in pieces).splitlines() if line.startswith("step ")]
 
 
-def _awaited(look: Callable[[], list[str]], is_so: Callable[[list[str]], bool]) -> list[str]:
+def _awaited(read: Callable[[], list[str]], is_so: Callable[[list[str]], bool]) -> list[str]:
     deadline = time.monotonic() + PATIENCE_S
-    while not is_so(found := look()):
+    while not is_so(found := read()):
         if time.monotonic() > deadline:
             message = f"not so after {PATIENCE_S:.0f} s: {found[-3:]}"
             raise TimeoutError(message)

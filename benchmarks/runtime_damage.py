@@ -59,38 +59,38 @@ def measure(size: Size) -> Groups:
 # --- damage
 
 
-def _flip(place: Path, _: Path, chance: random.Random) -> None:
-    path = _any_file(place, chance)
+def _flip(place: Path, _: Path, rng: random.Random) -> None:
+    path = _any_file(place, rng)
     content = bytearray(path.read_bytes())
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
-def _truncate(place: Path, _: Path, chance: random.Random) -> None:
-    path = _any_file(place, chance)
+def _truncate(place: Path, _: Path, rng: random.Random) -> None:
+    path = _any_file(place, rng)
     with path.open("r+b") as file:
-        file.truncate(chance.randrange(path.stat().st_size))
+        file.truncate(rng.randrange(path.stat().st_size))
 
 
-def _tear(place: Path, other: Path, chance: random.Random) -> None:
+def _tear(place: Path, other: Path, rng: random.Random) -> None:
     """Overwrite it from its beginning by a later save of the same names, and not to its end."""
-    path = _any_file(place, chance)
+    path = _any_file(place, rng)
     before, later = path.read_bytes(), (other / path.name).read_bytes()
-    cut = chance.randrange(1, len(later))
+    cut = rng.randrange(1, len(later))
     torn = later[:cut] + before[cut:]
     path.write_bytes(torn if torn not in (before, later) else torn[:-1])
 
 
-def _lose(place: Path, _: Path, chance: random.Random) -> None:
-    _any_file(place, chance).unlink()
+def _lose(place: Path, _: Path, rng: random.Random) -> None:
+    _any_file(place, rng).unlink()
 
 
 KINDS: Final[dict[str, Damage]] = {"flipped bit": _flip, "truncated": _truncate, "torn": _tear, "missing": _lose}
 
 
-def _any_file(place: Path, chance: random.Random) -> Path:
+def _any_file(place: Path, rng: random.Random) -> Path:
     """Return a file that holds values: the other files name them."""
-    return chance.choice(sorted(path for path in place.iterdir() if path.suffix in {".pt", ".distcp"}))
+    return rng.choice(sorted(path for path in place.iterdir() if path.suffix in {".pt", ".distcp"}))
 
 
 def _refused(

@@ -99,7 +99,7 @@ class Stage:
             folder = Path(name)
             seen = self._seen(folder, plan)
             words = list(_words(folder))
-        self._require_heard(words, plan)
+        self._require_received(words, plan)
         return [*self._pace(seen, words, plan), *self._overhead(seen, plan), *self._stall(seen, plan)]
 
     def _seen(self, folder: Path, plan: Plan) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class Stage:
         paths = [folder / f"seen-{rank}.json" for rank in range(self.num_ranks)]
         return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
-    def _require_heard(self, words: list[dict[str, Any]], plan: Plan) -> None:
+    def _require_received(self, words: list[dict[str, Any]], plan: Plan) -> None:
         """Require that all reports arrived, else the figure is not the cost of reporting."""
         heard = sum(word["type"] == "step" for word in words)
         told = self.num_ranks * plan.rounds * (plan.steps + warm_steps(plan))

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         policy=policy_of_file(policy, Exit.USAGE),
         policy_name="the benchmark",
     )
-    return run_stack(plan, lead=LEADS[led], exit_when_held=True)
+    return run_stack(plan, lead=LEADS[led], exit_when_steps_hold=True)
 
 
 def command_of(led: str, state_dir: Path, port: int) -> list[str]:

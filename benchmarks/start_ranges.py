@@ -15,7 +15,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.forecast.history import predicted_s
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
-from simulator.traces.starts import Told, starts_told
+from simulator.traces.starts import Start, starts_reported
 
 NUM_NODES, GPUS_PER_NODE, SEED = 24, 8, 1
 LONGEST_WALL = 3.0
@@ -37,9 +37,9 @@ SIZES: Final = Sizes(full=Size(tuple(LAWS), jobs=150), smallest=Size(("bursts",)
 
 
 def measure(size: Size) -> Groups:
-    found = {f"{law}, {share:.0%} say": _told(law, size.jobs, share) for law in size.laws for share in SHARES}
+    found = {f"{law}, {share:.0%} say": _starts(law, size.jobs, share) for law in size.laws for share in SHARES}
     found |= {
-        f"{law}, 50% say, the past of the others is known": _told(law, size.jobs, 0.5, has_past=True)
+        f"{law}, 50% say, the past of the others is known": _starts(law, size.jobs, 0.5, has_past=True)
         for law in size.laws
     }
     everyone = [one for told in found.values() for one in told]
@@ -48,7 +48,7 @@ def measure(size: Size) -> Groups:
     yield [Figure(name, _covered(everyone), "", 0.7, "higher", peers, basis=Basis.COUNT)]
 
 
-def _told(law: str, num_jobs: int, share: float, *, has_past: bool = False) -> list[Told]:
+def _starts(law: str, num_jobs: int, share: float, *, has_past: bool = False) -> list[Start]:
     jobs = generated(
         LAWS[law], num_jobs=num_jobs, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE, load=1.0, seed=SEED
     )
@@ -58,14 +58,14 @@ def _told(law: str, num_jobs: int, share: float, *, has_past: bool = False) -> l
     ]
     is_known = [has_past and wall is None for wall in walls]
     past = [_predicted_s(job, chance) if known else None for job, known in zip(jobs, is_known, strict=True)]
-    return starts_told(jobs, walls, past, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
+    return starts_reported(jobs, walls, past, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
 
 
-def _predicted_s(job: TraceJob, chance: Random) -> float | None:
+def _predicted_s(job: TraceJob, rng: Random) -> float | None:
     """Return the expected time; the job's own run is one of as many more, drawn alike."""
-    typical_s = job.duration_s / chance.lognormvariate(0, SPREAD)
-    return predicted_s([typical_s * chance.lognormvariate(0, SPREAD) for _ in range(NUM_RUNS)], DEFAULT_POLICY)
+    typical_s = job.duration_s / rng.lognormvariate(0, SPREAD)
+    return predicted_s([typical_s * rng.lognormvariate(0, SPREAD) for _ in range(NUM_RUNS)], DEFAULT_POLICY)
 
 
-def _covered(told: list[Told]) -> float:
-    return sum(one.is_covered for one in told) / len(told)
+def _covered(starts: list[Start]) -> float:
+    return sum(one.is_covered for one in starts) / len(starts)

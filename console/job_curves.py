@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from console.job_life import is_spoilt
+from console.job_bar import is_spoilt
 from control.attempts.types import JobRecord
 from control.checkpoints.types import CheckpointRecord
 from control.jobs.training_views import Curve, TrainingRankRecord, TrainingStepRecord
@@ -95,7 +95,7 @@ def _of_ranks(ranks: Sequence[TrainingRankRecord]) -> list[dict[str, Any]]:
 
 def _of_pace(paces: Sequence[TrainingStepRecord]) -> list[dict[str, Any]]:
     """Return the charts of rank 0 and its newest attempt: the parts of a step, and its other reported values."""
-    parts = [(part, _told(paces, f"{part}_s")) for part in PARTS]
+    parts = [(part, _curve(paces, f"{part}_s")) for part in PARTS]
     charts: list[dict[str, Any]] = [
         {
             "title": "Where a step's time goes",
@@ -106,12 +106,12 @@ def _of_pace(paces: Sequence[TrainingStepRecord]) -> list[dict[str, Any]]:
         }
     ]
     for title, unit, name in REPORTED_CURVES:
-        lines = [{"name": title.lower(), "points": _told(paces, name)}]
+        lines = [{"name": title.lower(), "points": _curve(paces, name)}]
         charts.append({"title": title, "unit": unit, "x": "step", "lines": lines, "marks": []})
     return charts
 
 
-def _told(paces: Sequence[TrainingStepRecord], name: str) -> list[list[float]]:
+def _curve(paces: Sequence[TrainingStepRecord], name: str) -> list[list[float]]:
     return [[row.step, row.pace[name]] for row in paces if row.pace is not None and row.pace.get(name) is not None]
 
 

@@ -32,7 +32,7 @@ MAX_CELLS: Final = 350
 UNWATCHED_S: Final = 20.0
 """How long a map without viewers is kept current: between a page and its stream, between two pages."""
 REMEMBERED: Final = 60
-ANEW: Final = b"event: anew\ndata: {}\n\n"
+AGAIN: Final = b"event: anew\ndata: {}\n\n"
 _MAGIC: Final = b"MAP1"
 
 
@@ -58,7 +58,7 @@ def delta(before: FleetMap, after: FleetMap) -> tuple[bytes, FleetMap]:
     The event is empty where there is no change.
     """
     if before.layout != after.layout:
-        return ANEW, after
+        return AGAIN, after
     changed = changed_cells(before, after, MAX_CELLS)
     nodes = [
         [number, new.contact, int(new.is_cordoned)]
@@ -100,7 +100,7 @@ class _Watched:
             return None
         return [event for number, event in self.recent if number > int(serial)]
 
-    def tell(self, event: bytes) -> None:
+    def report(self, event: bytes) -> None:
         self.serial += 1
         numbered = f"id: {self.mark}\n".encode() + event
         self.recent.append((self.serial, numbered))
@@ -108,7 +108,7 @@ class _Watched:
             if queue.full():  # too slow to follow: it has to start again
                 while not queue.empty():
                     queue.get_nowait()
-                queue.put_nowait(ANEW)
+                queue.put_nowait(AGAIN)
             else:
                 queue.put_nowait(numbered)
 
@@ -133,7 +133,7 @@ class LiveMaps:
         watched.listeners.add(queue)
         pulse = Pulse(asyncio.get_running_loop().time)
         try:
-            yield b"".join([ANEW] if missed is None else [b": go on\n\n", *missed])
+            yield b"".join([AGAIN] if missed is None else [b": go on\n\n", *missed])
             while True:
                 with contextlib.suppress(TimeoutError):
                     yield await asyncio.wait_for(queue.get(), 5.0)
@@ -167,5 +167,5 @@ class LiveMaps:
             event, watched.fleet = delta(watched.fleet, fresh)
             pause_s = max(TICK_S, (loop.time() - began_s) / READ_SHARE)
             if event:
-                watched.tell(event)
+                watched.report(event)
         del self._watched[key]

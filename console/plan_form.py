@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from api.strict_json import read_model
 from api.v1.jobs import JobQuestion
 from muster.domain.errors import FieldFault, ValidationFailedError
-from muster.domain.job.placement_words import MOST_DIGITS, labels_of, layout_of, slices_of
+from muster.domain.job.placement_options import MOST_DIGITS, labels_of, layout_of, slices_of
 from muster.domain.policy.quantities import MOST_S
 
 MAX_DEPTH: Final = 8
@@ -23,7 +23,7 @@ Typed = Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00]*$")]
 Read = TypeVar("Read")
 
 
-class Asked(BaseModel):
+class PlanForm(BaseModel):
     """Fields as typed. ``slices`` are words, and labels lines of ``on_labels`` and ``not_on_labels``."""
 
     nodes: Typed = ""
@@ -87,13 +87,13 @@ class Fault:
     words: str
 
 
-def question_of(asked: Mapping[str, str]) -> JobQuestion:
+def question_of(fields: Mapping[str, str]) -> JobQuestion:
     """Return the question. Raises ``ValidationFailedError``: fields cannot be read, or no job is like that."""
     faults: list[FieldFault] = []
 
     def read(name: str, reader: Callable[[str], Read]) -> Read | None:
         try:
-            return reader(asked[name]) if asked[name] else None
+            return reader(fields[name]) if fields[name] else None
         except ValueError as fault:
             faults.append(FieldFault(_PLACES[name].pointer, "unreadable", str(fault)))
             return None
@@ -101,42 +101,42 @@ def question_of(asked: Mapping[str, str]) -> JobQuestion:
     sizes = (*sorted(SIZE_FIELDS), "min_nodes", "max_nodes")
     minutes = read("wall_minutes", _number)
     document = {
-        "name": asked["name"],
-        "tenant_id": asked["tenant"],
-        "tier": asked["tier"],
+        "name": fields["name"],
+        "tenant_id": fields["tenant"],
+        "tier": fields["tier"],
         "wall_time_s": None if minutes is None else minutes * MINUTE_S,
-        "shape": _said({name: read(name, _whole) for name in sizes}),
-        "topology": _said(
+        "shape": _filled({name: read(name, _whole) for name in sizes}),
+        "topology": _filled(
             {
-                "required": asked["within"],
-                "preferred": asked["near"],
-                "balance": asked["balance"],
+                "required": fields["within"],
+                "preferred": fields["near"],
+                "balance": fields["balance"],
                 "slices": read("slices", lambda text: slices_of(_words(text))),
             }
         ),
-        "node_labels": _said(
+        "node_labels": _filled(
             {
                 "required": read("on_labels", lambda text: labels_of(_lines(text))),
                 "forbidden": read("not_on_labels", lambda text: labels_of(_lines(text))),
             }
         ),
-        "layout": _layout(asked, read("layout", layout_of), faults),
+        "layout": _layout(fields, read("layout", layout_of), faults),
     }
     if faults:
         raise ValidationFailedError("the form cannot be read", faults=tuple(faults))
-    return read_model(json.dumps(_said(document)).encode(), JobQuestion, max_depth=MAX_DEPTH)
+    return read_model(json.dumps(_filled(document)).encode(), JobQuestion, max_depth=MAX_DEPTH)
 
 
-def _layout(asked: Mapping[str, str], degrees: dict[str, int] | None, faults: list[FieldFault]) -> dict[str, Any]:
-    if not asked["tp_across_nodes"]:
+def _layout(fields: Mapping[str, str], degrees: dict[str, int] | None, faults: list[FieldFault]) -> dict[str, Any]:
+    if not fields["tp_across_nodes"]:
         return degrees or {}
-    if not asked["layout"]:
+    if not fields["layout"]:
         fault = "it is part of a layout, which is missing"
         faults.append(FieldFault(_PLACES["tp_across_nodes"].pointer, "without_layout", fault))
     return {**(degrees or {}), "allow_tp_across_nodes": True}
 
 
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without empty ones; a 0 is kept."""
     return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
 
@@ -168,10 +168,10 @@ def _number(text: str) -> float:
 
 
 def faults_of(fault: ValidationFailedError) -> Sequence[Fault]:
-    return [_told(each) for each in fault.faults]
+    return [_field_fault(each) for each in fault.faults]
 
 
-def _told(fault: FieldFault) -> Fault:
+def _field_fault(fault: FieldFault) -> Fault:
     """Return the fault under the label of its field; fields that it quotes are named by their labels."""
     name = next((name for name, place in _PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
 
@@ -188,25 +188,25 @@ def _is_of(pointer: str, of: str) -> bool:
     return pointer == of or pointer.startswith(f"{of}/")
 
 
-def options_of(asked: Mapping[str, str]) -> list[tuple[str, str | bool]]:
+def options_of(fields: Mapping[str, str]) -> list[tuple[str, str | bool]]:
     """Return the options of ``muster job plan`` for the same question. True: an option without a value."""
-    minutes = asked["wall_minutes"]
+    minutes = fields["wall_minutes"]
     return [
-        ("--nodes", asked["nodes"]),
-        ("--gpus", asked["gpus_per_node"]),
-        ("--total-gpus", asked["gpus"]),
-        ("--min-nodes", asked["min_nodes"]),
-        ("--max-nodes", asked["max_nodes"]),
-        ("--tier", asked["tier"]),
-        ("--within", asked["within"]),
-        ("--near", asked["near"]),
-        *(("--slice", word) for word in _words(asked["slices"])),
-        ("--balance", asked["balance"]),
-        ("--layout", "".join(asked["layout"].split())),
-        ("--tp-across-nodes", bool(asked["tp_across_nodes"])),
-        *(("--on-label", line) for line in _lines(asked["on_labels"])),
-        *(("--not-on-label", line) for line in _lines(asked["not_on_labels"])),
+        ("--nodes", fields["nodes"]),
+        ("--gpus", fields["gpus_per_node"]),
+        ("--total-gpus", fields["gpus"]),
+        ("--min-nodes", fields["min_nodes"]),
+        ("--max-nodes", fields["max_nodes"]),
+        ("--tier", fields["tier"]),
+        ("--within", fields["within"]),
+        ("--near", fields["near"]),
+        *(("--slice", word) for word in _words(fields["slices"])),
+        ("--balance", fields["balance"]),
+        ("--layout", "".join(fields["layout"].split())),
+        ("--tp-across-nodes", bool(fields["tp_across_nodes"])),
+        *(("--on-label", line) for line in _lines(fields["on_labels"])),
+        *(("--not-on-label", line) for line in _lines(fields["not_on_labels"])),
         ("--wall-time", f"{minutes}m" if minutes else ""),
-        ("--name", asked["name"]),
-        ("--tenant", asked["tenant"]),
+        ("--name", fields["name"]),
+        ("--tenant", fields["tenant"]),
     ]

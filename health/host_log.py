@@ -36,7 +36,7 @@ HOST_LINE_BEGINNINGS: Final = (
 )
 """Beginnings of such lines: most of the log fails this one check."""
 MAX_TEXT: Final = 500
-TOLD_EVERY_S: Final = 60.0
+REPORT_EVERY_S: Final = 60.0
 """Least time between two reports of one kind at one place: a broken disk writes a line for each request."""
 _PLACES_MAX: Final = 256
 _PCI: Final = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
@@ -51,7 +51,7 @@ class HostFaultKind:
 
     name: str
     pattern: re.Pattern[str]
-    words: str
+    text: str
     is_grave: bool = False
 
 
@@ -64,8 +64,8 @@ class HostFault:
     text: str
 
 
-def _kind(name: str, pattern: str, words: str, *, is_grave: bool = False) -> HostFaultKind:
-    return HostFaultKind(name, re.compile(pattern, re.ASCII), words, is_grave)
+def _kind(name: str, pattern: str, text: str, *, is_grave: bool = False) -> HostFaultKind:
+    return HostFaultKind(name, re.compile(pattern, re.ASCII), text, is_grave)
 
 
 HOST_LINE_KINDS: Final = (
@@ -130,22 +130,22 @@ def read_host(line: str) -> HostFault | None:
 
 @dataclass(slots=True)
 class HostLogReader:
-    """Reader of lines that returns faults, at most one of a kind and place each ``TOLD_EVERY_S``.
+    """Reader of lines that returns faults, at most one of a kind and place each ``REPORT_EVERY_S``.
 
     The time is the kernel's clock.
     """
 
-    _told_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    _reported_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def read(self, line: str, since_boot_s: float) -> HostFault | None:
         fault = read_host(line)
         if fault is None:
             return None
         key = fault.kind.name, fault.place
-        told_s = self._told_s.get(key)
-        if told_s is not None and 0 <= since_boot_s - told_s < TOLD_EVERY_S:
+        told_s = self._reported_s.get(key)
+        if told_s is not None and 0 <= since_boot_s - told_s < REPORT_EVERY_S:
             return None
-        if told_s is None and len(self._told_s) >= _PLACES_MAX:
-            self._told_s.clear()
-        self._told_s[key] = since_boot_s
+        if told_s is None and len(self._reported_s) >= _PLACES_MAX:
+            self._reported_s.clear()
+        self._reported_s[key] = since_boot_s
         return fault

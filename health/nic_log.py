@@ -35,7 +35,7 @@ class NicFaultKind:
 
     name: str
     pattern: re.Pattern[str]
-    words: str
+    text: str
     is_fatal: bool = False
 
 
@@ -48,8 +48,8 @@ class NicFault:
     text: str
 
 
-def _kind(name: str, pattern: str, words: str, *, is_fatal: bool = False) -> NicFaultKind:
-    return NicFaultKind(name, re.compile(pattern, re.IGNORECASE), words, is_fatal)
+def _kind(name: str, pattern: str, text: str, *, is_fatal: bool = False) -> NicFaultKind:
+    return NicFaultKind(name, re.compile(pattern, re.IGNORECASE), text, is_fatal)
 
 
 NIC_LINE_KINDS: Final = (

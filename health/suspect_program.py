@@ -8,12 +8,12 @@ from typing import Final
 from muster.domain.ids import AttemptId, GpuUuid
 from muster.domain.policy.document import SuspicionPolicy
 
-LOOKS_BACK: Final = 16
+LOOKBACK: Final = 16
 """Attempts that are compared with one another, the newest ones: sets are chosen out of them by trial."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailedAttempt:
     """The end of one attempt of a job: each GPU-side symptom with the GPUs that showed it."""
 
     attempt_id: AttemptId
@@ -34,7 +34,7 @@ class Suspicion:
         return tuple(sorted({uuid for each in self.gpu_sets for uuid in each}))
 
 
-def suspicion_of(troubles: Iterable[Trouble], policy: SuspicionPolicy, now_ms: int) -> Suspicion | None:
+def suspicion_of(troubles: Iterable[FailedAttempt], policy: SuspicionPolicy, now_ms: int) -> Suspicion | None:
     """Return the first symptom, by name, that occurred on ``disjoint_sets`` disjoint sets of GPUs within the window.
 
     One broken GPU explains a symptom that recurs on it; only the program explains the same symptom on disjoint sets.
@@ -42,7 +42,7 @@ def suspicion_of(troubles: Iterable[Trouble], policy: SuspicionPolicy, now_ms: i
     since_ms = now_ms - int(policy.window_s * 1000)
     recent = sorted((each for each in troubles if each.ended_ms >= since_ms), key=lambda each: each.ended_ms)
     for symptom in sorted({name for each in recent for name in each.symptoms}):
-        shown = [each for each in recent if each.symptoms.get(symptom)][-LOOKS_BACK:]
+        shown = [each for each in recent if each.symptoms.get(symptom)][-LOOKBACK:]
         for chosen in combinations(shown, policy.disjoint_sets):
             if _are_disjoint([each.symptoms[symptom] for each in chosen]):
                 gpu_sets = tuple(tuple(sorted(each.symptoms[symptom])) for each in chosen)

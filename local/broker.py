@@ -43,7 +43,7 @@ class BrokerServer:
 
     def __init__(self, data_dir: Path, *, log_path: Path | None = None) -> None:
         self._data_dir = data_dir
-        self._asked_log_path = log_path
+        self._requested_log_path = log_path
         self._process: ServerProcess | None = None
         self._lock: TextIO | None = None
         self._socket: Path | None = None
@@ -61,7 +61,7 @@ class BrokerServer:
             binary = reachable_broker(find_broker(), home.owner)
             self._version = binary.version
             self._socket = home.socket_directory(_SOCKET_NAME) / _SOCKET_NAME
-            self.log_path = (self._asked_log_path or home.path / "broker.log").absolute()
+            self.log_path = (self._requested_log_path or home.path / "broker.log").absolute()
             self._process = self._launch(home, str(binary.path))
         except BaseException:
             self.stop()

@@ -59,7 +59,7 @@ class PostgresServer:
 
     def __init__(self, data_dir: Path, *, log_path: Path | None = None, durable: bool = True) -> None:
         self._data_dir = data_dir
-        self._asked_log_path = log_path
+        self._requested_log_path = log_path
         self._durable = durable
         self._process: ServerProcess | None = None
         self._lock: TextIO | None = None
@@ -84,7 +84,7 @@ class PostgresServer:
                 cluster.make(binaries)
             self._version = binaries.version
             self._socket_dir = home.socket_directory(_SOCKET_NAME)
-            self.log_path = (self._asked_log_path or home.path / "postgres.log").absolute()
+            self.log_path = (self._requested_log_path or home.path / "postgres.log").absolute()
             command = [str(binaries.postgres), "-D", str(cluster.path), *self._settings(self._socket_dir)]
             self._process = self._launch(cluster, command)
             self._create_if_missing(DEFAULT_DATABASE)

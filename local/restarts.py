@@ -20,12 +20,12 @@ class Server(Protocol):
 
 
 class Keeper:
-    """A check a few times a second, in a thread of its own, until closed. ``say`` gets a sentence for each end."""
+    """A check a few times a second, in a thread of its own, until closed. ``report`` gets a sentence for each end."""
 
-    def __init__(self, servers: dict[str, Server], children: Sequence[Child], say: Callable[[str], None]) -> None:
+    def __init__(self, servers: dict[str, Server], children: Sequence[Child], report: Callable[[str], None]) -> None:
         self._servers = servers
         self._children = tuple(children)
-        self._say = say
+        self._report = report
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper")
 
@@ -42,21 +42,21 @@ class Keeper:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
+    def check(self) -> None:
         for name, server in self._servers.items():
             if not server.is_running() and not self._ending.is_set():
-                self._say(f"{name} ended; starting it again")
+                self._report(f"{name} ended; starting it again")
                 self._start(name, server)
         for child in self._children:
             if not self._ending.is_set() and (news := child.keep()):
-                self._say(news)
+                self._report(news)
 
     def _start(self, name: str, server: Server) -> None:
         try:
             server.start()
         except (EmbeddedServerError, OSError) as fault:
-            self._say(f"{name} does not start: {fault}")
+            self._report(f"{name} does not start: {fault}")
 
     def _run(self) -> None:
         while not self._ending.wait(KEEP_S):
-            self.look()
+            self.check()

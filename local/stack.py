@@ -43,11 +43,11 @@ class StackError(Exception):
     """The stack cannot start, or did not become ready, with the reason and what to do."""
 
 
-def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_held: bool) -> int:
+def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_steps_hold: bool) -> int:
     """Start everything, print its addresses, call ``lead``, and keep the stack until a signal.
 
-    With ``exit_when_held`` it ends when ``lead`` has ended. Returns the exit code: 0, or 1 where it was to end with
-    ``lead`` and that did not hold.
+    With ``exit_when_steps_hold`` it ends when ``lead`` has ended. Returns the exit code: 0, or 1 where it was to end
+    with ``lead`` and that did not hold.
 
     Raises:
         StackError: another stack works in the state folder, or a process did not become ready.
@@ -60,9 +60,9 @@ def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_held: bool) -> in
         started = time.monotonic()
         _lock(plan.state_dir, ending)
         stack = _start(plan, console, ending, stop)
-        _say_ready(console, stack, time.monotonic() - started)
+        _report_ready(console, stack, time.monotonic() - started)
         has_held = lead is None or lead(console, stack, stop)
-        if exit_when_held:
+        if exit_when_steps_hold:
             return 0 if has_held else 1
         stop.wait()
         console.print("stopping …")
@@ -231,7 +231,7 @@ def _write_profile(stack: LocalStack) -> None:
     write_durably(stack.plan.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
 
 
-def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:
+def _report_ready(console: Console, stack: LocalStack, took_s: float) -> None:
     hosts = ", ".join(f"{host.name} ({_gpu_words(host)})" for host in stack.plan.hosts)
     console.print(f"\n[bold green]Muster is up[/] after {took_s:.1f} s")
     console.print(f"  API            {stack.api_url}  (documents at /v1/docs)")

@@ -11,7 +11,7 @@ _ALPHABET: Final = b"0123456789abcdefghjkmnpqrstvwxyz"
 _LETTER_OF: Final = _ALPHABET * 8
 """Byte → letter: each of the 32 for as many bytes, so that five bits of a byte's chance are a letter's."""
 _STAMP_LETTERS: Final = 10
-_CHANCE_LETTERS: Final = 16
+_RANDOM_LETTERS: Final = 16
 _CHANCES_AT_ONCE: Final = 256
 _spare: Final[list[str]] = []
 os.register_at_fork(after_in_child=_spare.clear)
@@ -19,7 +19,7 @@ os.register_at_fork(after_in_child=_spare.clear)
 
 def new_id(noun: str, *, now_ms: int | None = None) -> str:
     """Return a new id of ``noun`` (a key of ``muster.domain.ids.PREFIXES``), sortable by time of creation."""
-    return f"{PREFIXES[noun]}_{_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms)}{_chance()}"
+    return f"{PREFIXES[noun]}_{_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms)}{_random_letters()}"
 
 
 @lru_cache(maxsize=8)
@@ -29,11 +29,11 @@ def _stamp(moment_ms: int) -> str:
     return bytes(_ALPHABET[(moment_ms >> shift) & 31] for shift in shifts).decode()
 
 
-def _chance() -> str:
+def _random_letters() -> str:
     """80 bits, asked of the system for many ids at once: each request has one, and asking costs more than the rest."""
     try:
         return _spare.pop()
     except IndexError:
-        drawn = os.urandom(_CHANCE_LETTERS * _CHANCES_AT_ONCE).translate(_LETTER_OF).decode()
-        _spare.extend(drawn[at : at + _CHANCE_LETTERS] for at in range(_CHANCE_LETTERS, len(drawn), _CHANCE_LETTERS))
-        return drawn[:_CHANCE_LETTERS]
+        drawn = os.urandom(_RANDOM_LETTERS * _CHANCES_AT_ONCE).translate(_LETTER_OF).decode()
+        _spare.extend(drawn[at : at + _RANDOM_LETTERS] for at in range(_RANDOM_LETTERS, len(drawn), _RANDOM_LETTERS))
+        return drawn[:_RANDOM_LETTERS]

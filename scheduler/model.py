@@ -7,7 +7,7 @@ from typing import Final
 
 from health.standing.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job.plan_words import Mood
+from muster.domain.job.plan_texts import Tense
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import Policy
 from scheduler.quota.tenancy import Tenancy
@@ -48,7 +48,7 @@ class WaitingJob:
     ``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
     ``min_nodes``, ``max_nodes``: the range of an elastic job around the ``nodes`` that it requests; None: that number
     alone. ``expected_s``: its wall time, None if it states none; an attempt runs no longer. ``predicted_s``: for a job
-    without a wall time, the run time of others of its ``name`` and shape; it may run longer. ``passed_gpu_s``:
+    without a wall time, the run time of others of its ``name`` and shape; it may run longer. ``overtaken_gpu_s``:
     GPU-seconds of later jobs of its tier that ran while it was pending (overtaken work). ``interrupted_ms``: when a
     fault or maintenance ended its last attempt; None if something else did.
     """
@@ -67,14 +67,14 @@ class WaitingJob:
     min_nodes: int | None = None
     max_nodes: int | None = None
     expected_s: float | None = None
-    passed_gpu_s: float = 0.0
+    overtaken_gpu_s: float = 0.0
     rule: PlacementRule = ANYWHERE
     interrupted_ms: int | None = None
     predicted_s: float | None = None
     name: str = ""
 
     @property
-    def believed_s(self) -> float | None:
+    def expected_run_s(self) -> float | None:
         """The wall time, else the predicted run time; None if neither is known."""
         return self.predicted_s if self.expected_s is None else self.expected_s
 
@@ -128,8 +128,8 @@ class RunningAttempt:
 
     ``saved_ms`` is when its newest durable checkpoint was made. ``ends_ms`` is the latest time at which it ends for
     certain: its wall time, or the deadline of a stop request (then ``is_stopping``). ``predicted_ms`` is when others
-    like it would end, if it states no wall time: holds use it, and no attempt is stopped by it. ``asked``: the shape
-    that its job requested; None if unknown.
+    like it would end, if it states no wall time: holds use it, and no attempt is stopped by it. ``requested``: the
+    shape that its job requested; None if unknown.
     """
 
     attempt_id: AttemptId
@@ -143,26 +143,26 @@ class RunningAttempt:
     is_stopping: bool = False
     elastic: ElasticGang | None = None
     predicted_ms: int | None = None
-    asked: Shape | None = None
+    requested: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StandingReclaim:
     """A reclaim that was committed and whose beneficiary is still pending, whether or not its victim has ended by now.
 
-    ``held`` are the GPUs on which the beneficiary will run; no other job may take them. ``keeps``: the GPUs with which
+    ``hold`` are the GPUs on which the beneficiary will run; no other job may take them. ``keeps``: the GPUs with which
     an elastic victim continues; it gives only the others.
     """
 
     victim: AttemptId
     beneficiary: JobId
     deadline_ms: int
-    held: tuple[GpuUuid, ...]
+    hold: tuple[GpuUuid, ...]
     keeps: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OwnHold:
+class ResumeHold:
     """GPUs kept for one job: it changes its size, or it was interrupted.
 
     They are its own and the GPUs that it grows by; for an interrupted job, the GPUs that it had. No other job takes
@@ -190,11 +190,12 @@ class Workload:
     """Running attempts, holds, quotas and planned work, in addition to the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant had in the reclaim window. ``tenancy``: the tree of tenants, with quotas
-    (I6) and past usage. ``closings``: the time from which planned work needs a node without jobs. ``reopenings``: the
-    time at which the work is over, if nothing else keeps the node cordoned; start forecasts use it. ``cleaning``: GPUs
-    whose attempt has ended, and that are being proved clean. ``may_grow``: at least one attempt may grow, by size and
-    dwell. ``others_wait``: jobs outside the queue wait for their own GPUs; then no job gets more than it requests.
-    Without a workload the planner does not reclaim, lets no attempt grow, and knows no quotas.
+    (I6) and past usage. ``maintenance_starts``: the time from which planned work needs a node without jobs.
+    ``maintenance_ends``: the time at which the work is over, if nothing else keeps the node cordoned; start
+    forecasts use it. ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``: at
+    least one attempt may grow, by size and dwell. ``others_wait``: jobs outside the queue wait for their own GPUs;
+    then no job gets more than it requests. Without a workload the planner does not reclaim, lets no attempt grow,
+    and knows no quotas.
     """
 
     now_ms: int
@@ -203,12 +204,12 @@ class Workload:
     losses: tuple[ReclaimLoss, ...] = ()
     peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
     tenancy: Tenancy = field(default_factory=Tenancy)
-    holds: tuple[OwnHold, ...] = ()
+    holds: tuple[ResumeHold, ...] = ()
     cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True
     others_wait: bool = False
-    closings: Mapping[NodeId, int] = field(default_factory=dict)
-    reopenings: Mapping[NodeId, int] = field(default_factory=dict)
+    maintenance_starts: Mapping[NodeId, int] = field(default_factory=dict)
+    maintenance_ends: Mapping[NodeId, int] = field(default_factory=dict)
     failures_per_gpu_hour: float = 0.0
 
 
@@ -266,16 +267,16 @@ class Reason:
 class Verdict:
     """The reason why a job is pending: as text, as the token that binds, and all reasons in their order.
 
-    ``why_asked``: the text for a plan that is only asked for; None: the same text.
+    ``why_conditional``: the text for a plan that is only asked for; None: the same text.
     """
 
     why: str
     binding: WaitReason
     reasons: tuple[Reason, ...] = ()
-    why_asked: str | None = None
+    why_conditional: str | None = None
 
-    def told(self, mood: Mood) -> str:
-        return self.why if mood is Mood.DONE or self.why_asked is None else self.why_asked
+    def in_tense(self, tense: Tense) -> str:
+        return self.why if tense is Tense.DONE or self.why_conditional is None else self.why_conditional
 
 
 class Turn(IntEnum):
@@ -301,12 +302,12 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Hold:
     """A backfill hold: ``gpus`` on which a pending job will start at about ``until_ms``.
 
     ``num_free`` of them are idle until then. ``num_before``: how many earlier jobs have places on some of them until
     then. ``is_by_reclaim``: not all of them become free by themselves by then; the others may be reclaimed.
-    ``num_worked_on``: on how many of its hosts planned work ends by then, whether it has begun or not.
+    ``num_running``: on how many of its hosts planned work ends by then, whether it has begun or not.
     """
 
     job_id: JobId
@@ -315,7 +316,7 @@ class Held:
     until_ms: int
     num_before: int = 0
     is_by_reclaim: bool = False
-    num_worked_on: int = 0
+    num_running: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,7 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """A reclaim of ``gpus`` from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
+    """A reclaim of ``gpus`` from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``hold``.
 
     ``cost_gpu_s``: GPU-seconds that the victim loses: since its newest durable checkpoint, and to start again.
     ``keeps``: whole hosts, in rank order, with which an elastic victim's job continues; empty: it gives all that it
@@ -339,7 +340,7 @@ class Reclaim:
     beneficiary: JobId
     notice_s: float
     gpus: tuple[GpuUuid, ...]
-    held: tuple[GpuUuid, ...]
+    hold: tuple[GpuUuid, ...]
     cost_gpu_s: float
     runner_up: RunnerUp | None = None
     keeps: tuple[GpuUuid, ...] = ()
@@ -380,7 +381,7 @@ class Plan:
     withdrawals: tuple[Withdrawal, ...] = ()
     lapses: tuple[Lapse, ...] = ()
     growths: tuple[Growth, ...] = ()
-    holds: tuple[Held, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,12 @@ from muster.domain.policy.document import Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from scheduler.explain import explain
 from scheduler.fleet.fragmentation import mix_of
-from scheduler.fleet.maintenance_start import closing_of
+from scheduler.fleet.maintenance_start import maintenance_start_of
 from scheduler.fleet.topology import FleetState
 from scheduler.holds.backfill import EasyBackfill
 from scheduler.holds.conservative import ConservativeBackfill
-from scheduler.holds.places import HeldPlaces
-from scheduler.holds.reclaim_holds import Promises
+from scheduler.holds.places import Holds
+from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.holds.spares import Spares
 from scheduler.model import (
     GpuView,
@@ -56,8 +56,8 @@ from scheduler.model import (
 )
 from scheduler.queue.fair_share import FairShares, in_turns
 from scheduler.queue.order import in_order, is_passed_enough
-from scheduler.queue.pending_jobs import Unplaced, comes_to, funnel_beside
-from scheduler.queue.report import Waiters
+from scheduler.queue.pending_jobs import PendingJobs, comes_to, funnel_alongside
+from scheduler.queue.report import QueueReport
 from scheduler.quota.gate import QuotaGate
 from scheduler.quota.tenancy import Holdings, Tenancy
 from scheduler.reclaim.reclaim import Reclaimer
@@ -118,7 +118,7 @@ class _Cycle:
     ) -> None:
         self.state, self.policy, self.workload, self.ordered = state, policy, workload, ordered
         self.reclaimer: Reclaimer | None = None
-        self.backfill: HeldPlaces | None = None
+        self.backfill: Holds | None = None
         self.spares: Spares | None = None
         self.holdings = Holdings(Tenancy() if workload is None else workload.tenancy)
         if workload is not None:
@@ -127,22 +127,22 @@ class _Cycle:
         self.shares = FairShares(state, policy, running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
-        beside = partial(funnel_beside, state, self.reclaimer)
-        self.waiters = Waiters(self.shares, self._is_passed_enough, beside, self.backfill)
-        self.unplaced = Unplaced(
-            state, policy, workload, self.holdings, self.placing, self.waiters, self.reclaimer, self.backfill
+        beside = partial(funnel_alongside, state, self.reclaimer)
+        self.queue_report = QueueReport(self.shares, self._is_passed_enough, beside, self.backfill)
+        self.pending = PendingJobs(
+            state, policy, workload, self.holdings, self.placing, self.queue_report, self.reclaimer, self.backfill
         )
         self.growths: list[Growth] = []
 
     def run(self) -> None:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
-            self.waiters.is_on(job, turn)
+            self.queue_report.is_on(job, turn)
             with nullcontext() if self.spares is None else self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
-                self.waiters.tell(job, verdict)
+                self.queue_report.report(job, verdict)
         # No job gets more than it requests while a pending one could use the GPUs.
-        if self.unplaced.has_hopeful or (self.workload is not None and self.workload.others_wait):
+        if self.pending.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self.quota.close()
         self.placing.enlarge()
@@ -151,33 +151,33 @@ class _Cycle:
 
     def _begin(self, workload: Workload) -> None:
         """Take over the state before the cycle: planned work, holds, standing reclaims, and the tenants' GPUs."""
-        self.state.close(workload.closings)
+        self.state.close(workload.maintenance_starts)
         self.state.expect(mix_of(self.policy.placement.fragmentation, workload.running, self.ordered))
         self.reclaimer = Reclaimer(self.state, self.policy, workload)
         self.backfill = self._rule(self.reclaimer, workload)
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
-        self._keep_own(self.reclaimer.promises, workload)
+        self._keep_own(self.reclaimer.holds, workload)
         # After all holds: a spare is a whole host that is free or lent, and held for no job.
         given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
         firm = (job.job_id for job in self.ordered if job.tier not in given_back)
-        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
+        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.holds.holds_of(firm))
         for attempt in workload.running:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:
-            if job.job_id in self.reclaimer.promises:
+            if job.job_id in self.reclaimer.holds:
                 comes_to(self.holdings, self.reclaimer, job, job.fewest_gpus)
 
-    def _keep_own(self, promises: Promises, workload: Workload) -> None:
+    def _keep_own(self, holds: ReclaimHolds, workload: Workload) -> None:
         waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
         running = {attempt.job_id for attempt in workload.running} if workload.holds else set()
         for own in workload.holds:
-            promises.hold_own(own)
+            holds.hold_own(own)
             if own.job_id in waiting:
                 comes_to(self.holdings, self.reclaimer, waiting[own.job_id], len(own.gpus))
             elif own.job_id not in running:
                 self.holdings.keep(own.tenant_id, own.tier, len(own.gpus))
 
-    def _rule(self, reclaimer: Reclaimer, workload: Workload) -> HeldPlaces:
+    def _rule(self, reclaimer: Reclaimer, workload: Workload) -> Holds:
         if self.policy.queue.backfill == CONSERVATIVE:
             return ConservativeBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
         return EasyBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
@@ -186,24 +186,24 @@ class _Cycle:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
 
     def plan(self) -> Plan:
-        placements, waiting = tuple(self.placing.placements), tuple(self.waiters.waiting)
+        placements, waiting = tuple(self.placing.placements), tuple(self.queue_report.waiting)
         if self.reclaimer is None:
             return Plan(placements, waiting)
-        promises = self.reclaimer.promises
+        promises = self.reclaimer.holds
         reclaims = tuple(self._reclaims())
         lapses = tuple(promises.lapses)
         withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
-        return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.waiters.holds))
+        return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.queue_report.holds))
 
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """Place the job and return None, or return why it is pending."""
-        promises = None if self.reclaimer is None else self.reclaimer.promises
+        promises = None if self.reclaimer is None else self.reclaimer.holds
         if promises is not None and job.job_id in promises:
             return self._tried_by_itself(promises, job)
         own = None if promises is None else promises.lift_own(job.job_id)
         if promises is None or own is None:
             return self._tried(job)
-        self.placing.there_is_more()  # its own hold is free to it now
+        self.placing.on_capacity_added()  # its own hold is free to it now
         comes_to(self.holdings, self.reclaimer, job, -len(own.gpus))
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
@@ -214,11 +214,11 @@ class _Cycle:
             promises.lapses.append(Lapse(job.job_id, "it cannot continue now with the GPUs that were held for it"))
         return verdict
 
-    def _tried_by_itself(self, promises: Promises, job: WaitingJob) -> Verdict | None:
+    def _tried_by_itself(self, holds: ReclaimHolds, job: WaitingJob) -> Verdict | None:
         """Try the beneficiary of a reclaim: the quota kept for it is open to it, and does not count against it."""
         self.holdings.keep(job.tenant_id, job.tier, -job.fewest_gpus)
         verdict = self._tried(job)
-        if job.job_id in promises:
+        if job.job_id in holds:
             self.holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
         return verdict
 
@@ -229,26 +229,28 @@ class _Cycle:
         within = nodes_of(job, limit)
         over_quota = self.quota.refusal(job, limit)
         if limit is not None and over_quota is not None:
-            if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
-                self.unplaced.withdraw(self.reclaimer, job, "its tenant has reached its quota")
-            return self.unplaced.later(job, self._request(job), limit) or over_quota
+            if self.reclaimer is not None and job.job_id in self.reclaimer.holds:
+                self.pending.withdraw(self.reclaimer, job, "its tenant has reached its quota")
+            return self.pending.later(job, self._request(job), limit) or over_quota
         request = self._request(job)
         unforgiving = request.sized(min(job.nodes, within))
-        request = self.placing.forgiving(unforgiving) if job.avoid_nodes else unforgiving
-        if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
-            return self.unplaced.promised(self.reclaimer, job, request)
-        awaited = self.unplaced.swap_or_wait(job, unforgiving)
+        request = self.placing.exempting(unforgiving) if job.avoid_nodes else unforgiving
+        if self.reclaimer is not None and job.job_id in self.reclaimer.holds:
+            return self.pending.hold_of_others(self.reclaimer, job, request)
+        awaited = self.pending.swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited
         if self.placing.start(job, request):
-            self.waiters.move(() if self.backfill is None else self.backfill.moved())
+            self.queue_report.move(() if self.backfill is None else self.backfill.moved())
             return None
-        return self.unplaced.verdict(job, request)
+        return self.pending.verdict(job, request)
 
     def _request(self, job: WaitingJob) -> Request:
-        closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
+        closing_ms = (
+            None if self.workload is None else maintenance_start_of(self.state, job, self.policy, self.workload.now_ms)
+        )
         is_reclaimable = self.policy.tier(job.tier).notice_s is not None
-        request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
+        request = request_of(job, is_reclaimable=is_reclaimable, maintenance_start_ms=closing_ms)
         may_use_spares = self.spares is not None and self.spares.may_use(job)
         return replace(request, may_use_spares=True) if may_use_spares else request
 

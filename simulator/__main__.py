@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from simulator.world.kernel import told
+from simulator.world.kernel import text_of
 from simulator.world.planted import BUGS, PLANTED_BUGS, SEEDS_TO_FIND, first_history_that_finds
 from simulator.world.wiring import TRUE_WIRING, Wiring
 from simulator.world.world import History, World, run_seed
@@ -25,11 +25,11 @@ class _Planned(World):
     is_planned = True
 
 
-class _ByChance(World):
+class _RandomWorld(World):
     is_planned = False
 
 
-_WORLDS = {"mixed": World, "planner": _Planned, "chance": _ByChance}
+_WORLDS = {"mixed": World, "planner": _Planned, "chance": _RandomWorld}
 
 
 def _arguments() -> argparse.Namespace:
@@ -60,12 +60,12 @@ def _histories(
         yield from pool.imap(run, seeds, chunksize=_CHUNK)
 
 
-def _tell(seed: int, wiring: Wiring, bug: str | None, world_type: type[World]) -> int:
+def _report(seed: int, wiring: Wiring, bug: str | None, world_type: type[World]) -> int:
     class Teller(world_type):  # type: ignore[valid-type, misc]  # one of three, by the command line
         """The same world; each event is printed before it happens."""
 
         def run(self) -> None:
-            self.kernel.listener = lambda entry: sys.stdout.write(told(entry) + "\n")
+            self.kernel.listener = lambda entry: sys.stdout.write(text_of(entry) + "\n")
             super().run()
 
     history = run_seed(seed, wiring, bug, world_type=Teller)
@@ -121,7 +121,7 @@ def main() -> int:
     world_type = _WORLDS[arguments.scheduler]
     if arguments.trace is not None:
         seed = arguments.first if arguments.trace < 0 else arguments.trace
-        return _tell(seed, wiring, arguments.bug, world_type)
+        return _report(seed, wiring, arguments.bug, world_type)
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     return _sweep(seeds, wiring, arguments.bug, arguments.jobs, world_type)
 

@@ -83,7 +83,7 @@ class HostCase:
         self.boot_id = "boot-1"
         self._file: LedgerFile | None = None
         self.launcher = self.restart()
-        self.launcher.turn(rung=False)  # the first heartbeat makes the host one that may be given work
+        self.launcher.turn(woken=False)  # the first heartbeat makes the host one that may be given work
 
     def restart(self) -> Launcher:
         self.close()
@@ -117,7 +117,7 @@ class HostCase:
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert time.monotonic() < deadline, "did not come about in time"
-            self.launcher.turn(rung=True)
+            self.launcher.turn(woken=True)
             self.relay.drain_all()
             time.sleep(0.05)  # a turn takes CPU time that the programs need
 

@@ -14,9 +14,9 @@ from muster.wire.host import (
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
-    HeldAttempt,
+    HostAttempt,
     HostReport,
-    LookReport,
+    PreflightReport,
     ReportAnswer,
     ReportBatch,
 )
@@ -40,12 +40,12 @@ class PlayedHost:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
     def beat(
-        self, *held: HeldAttempt, knows: tuple[str, ...] = (), looks: tuple[LookReport, ...] = ()
+        self, *assigned: HostAttempt, knows: tuple[str, ...] = (), checks: tuple[PreflightReport, ...] = ()
     ) -> HeartbeatAnswer:
         """It ``knows`` of no look before a placement, unless the test says so, and is asked for none."""
         self.seq += 1
         request = HeartbeatRequest(
-            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held, knows=knows, looks=looks
+            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=assigned, knows=knows, looks=checks
         )
         with self.units.begin(self.principal, protocol.HEARTBEAT, quiet=True) as unit:
             return protocol.heartbeat(unit, request)
@@ -57,9 +57,11 @@ class PlayedHost:
             return protocol.claim(unit, AttemptId(attempt_id), request)
 
     def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
-        return self.say(attempt_id, fence, *kinds, record=record).accepted
+        return self.send_report(attempt_id, fence, *kinds, record=record).accepted
 
-    def say(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> ReportAnswer:
+    def send_report(
+        self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None
+    ) -> ReportAnswer:
         """``record`` goes with what is said of readiness, of a meeting and of an exit, and of a proof said alone."""
         told = {"ready", "met", "exited"} if len(kinds) > 1 else {"ready", "met", "exited", "cleaned"}
         records = {kind: record or {} if kind in told else {} for kind in kinds}
@@ -72,15 +74,15 @@ class PlayedHost:
                 unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
             )
 
-    def say_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
+    def report_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
         """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""
         generation = f"step-{step:08d}/gen-{fence}"
         said = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified", "at_unix_ms": at_ms}
-        answer = self.say_words(attempt_id, fence, said, at_ms=at_ms, offset=offset)
+        answer = self.report_words(attempt_id, fence, said, at_ms=at_ms, offset=offset)
         assert answer.taken == 1
         return answer.offset
 
-    def say_words(
+    def report_words(
         self, attempt_id: str, fence: int, *messages: dict[str, object], at_ms: int, offset: int = 0, rank: int = 0
     ) -> TrainAnswer:
         """What a rank said, as lines from byte ``offset`` of its host's file on."""

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     method: str
     path: str
     headers: dict[str, str]
@@ -28,19 +28,21 @@ class Answer:
 @dataclass
 class RecordedServer:
     url: str
-    asked: list[Asked] = field(default_factory=list)
+    requested: list[Requested] = field(default_factory=list)
 
 
 @contextmanager
-def serving(answer: Callable[[Asked, int], Answer]) -> Iterator[RecordedServer]:
+def serving(answer: Callable[[Requested, int], Answer]) -> Iterator[RecordedServer]:
     """``answer`` gets each request and how many came before it."""
 
     class Handler(BaseHTTPRequestHandler):
         def _take(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked = Asked(self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, body)
-            recorded.asked.append(asked)
-            said = answer(asked, len(recorded.asked) - 1)
+            asked = Requested(
+                self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, body
+            )
+            recorded.requested.append(asked)
+            said = answer(asked, len(recorded.requested) - 1)
             content = json.dumps(said.document).encode() if said.raw is None else said.raw
             self.send_response(said.status)
             for name, value in {"Content-Type": "application/json", **said.headers}.items():

@@ -13,7 +13,7 @@ from tests.patient import PATIENT
 QUESTION = select(Tenant.id.label("asked_here_alone")).where(Tenant.name == "compiled-once")
 
 
-def asked(engine: Engine) -> tuple[list[TenantId], CacheStats]:
+def requested(engine: Engine) -> tuple[list[TenantId], CacheStats]:
     """Its answers, and whether the question was compiled for it."""
     stats: list[CacheStats] = []
     event.listen(engine, "before_cursor_execute", lambda *told: stats.append(told[4].cache_hit))
@@ -22,7 +22,7 @@ def asked(engine: Engine) -> tuple[list[TenantId], CacheStats]:
     return answers, stats[-1]
 
 
-def test_each_asks_its_own_database_in_words_compiled_once(
+def test_each_requests_its_own_database_in_words_compiled_once(
     postgres_server: PostgresServer, databases: Databases
 ) -> None:
     with databases.lent() as one, databases.lent() as other:
@@ -31,7 +31,7 @@ def test_each_asks_its_own_database_in_words_compiled_once(
             connection.execute(
                 text("INSERT INTO tenants (id, name, created_at) VALUES ('ten_1', 'compiled-once', now())")
             )
-        answers = [asked(engine) for engine in (first, second)]
+        answers = [requested(engine) for engine in (first, second)]
         first.dispose()
         second.dispose()
     assert answers == [(["ten_1"], CacheStats.CACHE_MISS), ([], CacheStats.CACHE_HIT)]

@@ -95,7 +95,7 @@ def places(connection: Connection) -> list[tuple[str, str]]:
     return [(place, tenant) for place, tenant in connection.execute("SELECT ctid::text, id FROM tenants")]
 
 
-def test_who_kept_a_connection_has_lost_it_and_finds_no_such_database(lending: Lending) -> None:
+def test_what_kept_a_connection_has_lost_it_and_finds_no_such_database(lending: Lending) -> None:
     with lending.databases.lent() as name:
         kept = psycopg.connect(lending.server.dsn(name))
     with pytest.raises(psycopg.OperationalError):

@@ -7,7 +7,7 @@ import pytest
 from muster.settings import SECRET_KEY_BYTES, SettingsError, load_settings, make_secret_key_file
 
 
-def test_every_fault_is_said_at_once_by_its_name() -> None:
+def test_every_fault_is_stated_at_once_by_its_name() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"MUSTER_API_PORT": "70000", "MUSTER_LOG_LEVEL": "loud", "MUSTER_TYPO": "1"})
     said = str(caught.value)
@@ -22,7 +22,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert (settings.api_port, settings.log_level) == (9001, "debug")
 
 
-def test_proxies_are_networks_and_nobody_is_one_by_himself() -> None:
+def test_proxies_are_networks_and_none_is_one_by_himself() -> None:
     assert load_settings({}).api_trusted_proxies == ()
     named = load_settings({"MUSTER_API_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16"})
     assert named.api_trusted_proxies == ("10.0.0.5/32", "10.1.0.0/16")

@@ -18,7 +18,7 @@ def ran(warm: WarmPython, code: str, *arguments: str, **variables: str) -> subpr
     return subprocess.run(command, env={"PATH": os.environ["PATH"], **variables}, capture_output=True, text=True)  # noqa: PLW1510  # the code is what is asked
 
 
-def test_it_has_its_arguments_surroundings_and_streams(warm_python: WarmPython) -> None:
+def test_it_has_its_arguments_environment_and_streams(warm_python: WarmPython) -> None:
     code = "import os, sys; print(sys.argv, os.environ['WORD'], os.getcwd()); print('wrong', file=sys.stderr)"
     ended = ran(warm_python, code, "a", "b c", WORD="said")
     assert ended.stdout == f"['-c', 'a', 'b c'] said {Path.cwd()}\n"
@@ -31,7 +31,7 @@ def test_others_see_its_own_environment(warm_python: WarmPython) -> None:
     assert "'WORD=more'" in ran(warm_python, code, WORD="more").stdout
 
 
-def test_it_has_torch_before_it_is_asked(warm_python: WarmPython) -> None:
+def test_it_has_torch_before_it_is_queried(warm_python: WarmPython) -> None:
     assert ran(warm_python, "import sys; print('torch' in sys.modules)").stdout == "True\n"
 
 
@@ -41,7 +41,7 @@ def test_it_runs_a_module_as_the_main_one(warm_python: WarmPython) -> None:
     assert shown.stdout.startswith("    January 2026"), shown.stderr
 
 
-def test_it_makes_files_with_the_rights_that_its_caller_says(warm_python: WarmPython, tmp_path: Path) -> None:
+def test_it_makes_files_with_the_rights_that_its_caller_states(warm_python: WarmPython, tmp_path: Path) -> None:
     for mask, mode in (("077", 0o600), ("022", 0o644)):
         command = f'umask {mask}; exec {warm_python.path} -c \'open("{tmp_path}/{mask}", "w").close()\''
         subprocess.run(["/bin/sh", "-c", command], check=True)
@@ -86,7 +86,7 @@ def test_it_runs_a_script_with_its_arguments_its_own_folder_and_streams_that_kee
     assert ended.stdout == "__main__ ['-x'] found\n", ended.stderr
 
 
-def test_a_daemon_hears_a_signal_itself(warm_python: WarmPython, tmp_path: Path) -> None:
+def test_a_daemon_receives_a_signal_itself(warm_python: WarmPython, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import signal, sys, time\nsignal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))\nprint('ready', flush=True)\n"

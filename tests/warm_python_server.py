@@ -103,7 +103,7 @@ class Forks:
             if pid == 0:
                 run(json.loads(content), descriptors)
             self.by_client[client] = pid
-            self._tell(client, pid)
+            self._report(client, pid)
         for number in descriptors:
             os.close(number)
 
@@ -113,9 +113,9 @@ class Forks:
             if ended:
                 del self.by_client[client]
                 with client:
-                    self._tell(client, os.waitstatus_to_exitcode(status))
+                    self._report(client, os.waitstatus_to_exitcode(status))
 
-    def _tell(self, client: socket.socket, number: int) -> None:
+    def _report(self, client: socket.socket, number: int) -> None:
         with contextlib.suppress(OSError):  # it was killed, and its fork is for that
             client.send(str(number).encode())
 

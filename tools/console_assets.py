@@ -99,7 +99,7 @@ class AssetFolders:
 
 
 def set_up_assets(
-    folders: AssetFolders, python: str, variables: Mapping[str, str], requirement: str, *, is_asked: bool
+    folders: AssetFolders, python: str, variables: Mapping[str, str], requirement: str, *, is_requested: bool
 ) -> str | None:
     """Bring the served files to what the lock names; return a message, or None if nothing was done.
 
@@ -109,7 +109,7 @@ def set_up_assets(
     wanted = digest(folders)
     if is_current(folders, wanted):
         return None
-    if not is_asked and folders.refusal.exists() and folders.refusal.read_text() == wanted:
+    if not is_requested and folders.refusal.exists() and folders.refusal.read_text() == wanted:
         return _without("could not be fetched the last time")
     try:
         install(folders, npm_command(folders, python, variables, requirement), variables)
@@ -186,9 +186,9 @@ def install(folders: AssetFolders, npm: list[str], variables: Mapping[str, str])
         raise AssetsError(f"npm reported: {reason(ended.stderr)}")
 
 
-def reason(told: str) -> str:
+def reason(stated: str) -> str:
     """Return the line of npm's error that names it: earlier lines are codes, later ones name its log."""
-    lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in told.splitlines()]
+    lines = [line.removeprefix("npm error").removeprefix("npm ERR!").strip() for line in stated.splitlines()]
     words = [line for line in lines if line and not line.startswith(("code ", "errno ", "syscall ", "npm warn"))]
     return words[0][:200] if words else "nothing"
 

@@ -60,11 +60,11 @@ def written() -> str:
     return "".join((HEAD, *(part for tells, words in SECTIONS.items() for part in _section(tells, words))))
 
 
-def _section(tells: Nature, words: str) -> Iterator[str]:
+def _section(nature: Nature, words: str) -> Iterator[str]:
     yield f"\n## {words}\n\n| detector | version | finds | source | at worst | reads | in the policy |\n"
     yield "|---|---|---|---|---|---|---|\n"
     for rule in RULES:
-        if rule.tells is tells:
+        if rule.nature is nature:
             yield f"| {' | '.join(_cells(rule))} |\n"
 
 
@@ -73,7 +73,7 @@ def _cells(rule: Rule) -> tuple[str, ...]:
     return (
         f"`{rule.name}`",
         str(rule.version),
-        rule.about.words,
+        rule.about.text,
         rule.about.source,
         rule.about.worst.name.lower(),
         rule.reads,

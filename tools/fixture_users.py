@@ -93,10 +93,10 @@ def _is_conftest(path: str) -> bool:
     return PurePosixPath(path).name == CONFTEST
 
 
-def _above(path: PurePosixPath, held: Mapping[str, Conftest]) -> Iterator[str]:
+def _above(path: PurePosixPath, contents: Mapping[str, Conftest]) -> Iterator[str]:
     for folder in path.parents:
         name = (folder / CONFTEST).as_posix()
-        if name in held:
+        if name in contents:
             yield name
 
 

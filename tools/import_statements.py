@@ -176,7 +176,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         """Read the branch that only type checkers see as such."""
-        if not _asks_for_typing(node.test):
+        if not _is_type_checking(node.test):
             self.generic_visit(node)
             return
         before, self._kind = self._kind, Kind.TYPING
@@ -225,7 +225,7 @@ class _Reader(ast.NodeVisitor):
         self.found.append(Statement(module, None, 0, self._kind, line, bound))
 
 
-def _asks_for_typing(test: ast.expr) -> bool:
+def _is_type_checking(test: ast.expr) -> bool:
     return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
         isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
     )

@@ -153,9 +153,9 @@ def _of_input(pair: _Pair, before: Schema, after: Schema, at: str, depth: int = 
             yield from _of_input(pair, items, successor, at, depth + 1)
 
 
-def _of_kinds(promised: set[str], given: set[str], at: str, *, is_answer: bool) -> Iterator[tuple[str, str]]:
+def _of_kinds(documented: set[str], given: set[str], at: str, *, is_answer: bool) -> Iterator[tuple[str, str]]:
     """Yield a break if ``given`` exceeds the types of the old document; without any there, every type is allowed."""
-    if promised and (beyond := given - promised):
+    if documented and (beyond := given - documented):
         kinds = ", ".join(sorted(beyond))
         yield at, f"may be {kinds} now" if is_answer else f"may no longer be {kinds}"
 

@@ -38,11 +38,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Plan of a run. ``asked``: arguments of pytest in the order of the run; ``seconds``: expected, of one
+    """Plan of a run. ``requested``: arguments of pytest in the order of the run; ``seconds``: expected, of one
     processor.
     """
 
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
     files: int
     tests: int
     seconds: float

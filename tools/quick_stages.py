@@ -106,7 +106,7 @@ class TriedTests:
 
 def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> TriedTests:
     """Run the tests of a plan in its order; from the deadline on none begins, and what still runs is interrupted."""
-    if not plan.asked:
+    if not plan.requested:
         return TriedTests(Ended("tests", Outcome.PASSED, "the change reaches none"), ())
     with tempfile.TemporaryDirectory() as notes:
         environment = {**os.environ, "QUICK_DEADLINE": repr(deadline), "QUICK_NOTES": notes}
@@ -115,11 +115,11 @@ def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> Tried
             _pytest_command(plan, workers), cwd=root, env=environment, start_new_session=True
         ) as process:
             code, is_cut = _wait(process, deadline)
-        unstarted = _noted(Path(notes), "unstarted")
-        failed = sorted(set(_noted(Path(notes), "failed")))
-        ended = {*_noted(Path(notes), "ended"), *(name.partition("::")[0] for name in unstarted)}
+        unstarted = _notes_of(Path(notes), "unstarted")
+        failed = sorted(set(_notes_of(Path(notes), "failed")))
+        ended = {*_notes_of(Path(notes), "ended"), *(name.partition("::")[0] for name in unstarted)}
     if is_cut:
-        unended = [path for path in plan.asked if path.partition("::")[0] not in ended]
+        unended = [path for path in plan.requested if path.partition("::")[0] not in ended]
         words = "the time was over before all had run"
         if failed:
             ended_words = f"{words}; failed: {', '.join(failed)}"
@@ -132,7 +132,7 @@ def run_tests(root: Path, plan: Plan, *, workers: int, deadline: float) -> Tried
     return TriedTests(Ended("tests", outcome, words), tuple(unstarted))
 
 
-def _noted(notes: Path, what: str) -> list[str]:
+def _notes_of(notes: Path, what: str) -> list[str]:
     return [line for path in sorted(notes.glob(f"*.{what}")) for line in path.read_text("utf-8").splitlines()]
 
 
@@ -140,9 +140,9 @@ def _pytest_command(plan: Plan, workers: int) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "tools.quick_deadline"]
     command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     for left_out in plan.left_out:
-        if left_out.test is not None and left_out.node_id not in plan.asked:
+        if left_out.test is not None and left_out.node_id not in plan.requested:
             command += ["--deselect", left_out.node_id]
-    return [*command, *plan.asked]
+    return [*command, *plan.requested]
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:

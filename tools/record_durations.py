@@ -55,7 +55,7 @@ class RunRecorder:
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
         self._began = time.monotonic()
-        self._asks_for_all = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
+        self._runs_all = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
             config.option.keyword or config.option.markexpr or config.option.lf or config.option.deselect
         )
         self._workers: Any = getattr(config.option, "numprocesses", None) or 1
@@ -70,14 +70,14 @@ class RunRecorder:
         run = {
             "revision": _git(self._root, "rev-parse", "HEAD"),
             "is_changed": bool(_git(self._root, "status", "--porcelain")),
-            "asks_for_all": self._asks_for_all,
+            "asks_for_all": self._runs_all,
             "wall_s": round(time.monotonic() - self._began, 1),
             "exit_status": int(exitstatus),
             "tests": dict(sorted(self._ends.items())),
             "workers": self._workers,
             "processors": os.cpu_count(),
         }
-        record = RUN if self._asks_for_all else PARTIAL_RUN
+        record = RUN if self._runs_all else PARTIAL_RUN
         (self._root / record).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
 
 

@@ -64,13 +64,13 @@ class Stamp:
     torch_choice: str
     torch_outcome: str
 
-    def satisfies(self, packages: str, asked_torch: str | None) -> bool:
+    def satisfies(self, packages: str, requested_torch: str | None) -> bool:
         """Return whether the environment is as requested. An explicit TORCH=auto tries again what failed or was
         declined.
         """
-        if self.packages != packages or asked_torch not in {None, self.torch_choice}:
+        if self.packages != packages or requested_torch not in {None, self.torch_choice}:
             return False
-        return asked_torch != "auto" or self.torch_outcome == "installed"
+        return requested_torch != "auto" or self.torch_outcome == "installed"
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(self.__dict__) + "\n")
@@ -155,7 +155,7 @@ def install_with_uv(environment: Environment) -> bool:
     command += ["--constraint", CONSTRAINTS, "--build-constraint", CONSTRAINTS, *requirements(environment.root)]
     ended = subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False)
     if ended.returncode != 0:
-        say("uv could not install the packages; trying with pip")
+        print_line("uv could not install the packages; trying with pip")
     return ended.returncode == 0
 
 
@@ -217,54 +217,54 @@ def install_torch(environment: Environment, choice: str) -> str:
             report = Path(folder) / "report.json"
             command = [*pip, "--dry-run", "--report", str(report), requirement]
             if subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False).returncode != 0:
-                say(f"{requirement} is not available here; everything but training workloads works without it")
+                print_line(f"{requirement} is not available here; everything but training workloads works without it")
                 return "unavailable"
             plan = read_plan(json.loads(report.read_text()))
         if plan.is_cuda:
-            say(refusal(plan))
+            print_line(refusal(plan))
             return "declined"
     failure = f"make setup: pip could not install {requirement}; run `TORCH=skip make setup` to do without it."
     run([*pip, "--no-compile", requirement], failure=failure, cwd=environment.root)
-    install_beside_torch(environment, pip)
+    install_without_torch(environment, pip)
     compile_bytecode(environment)
     return "installed"
 
 
-def install_beside_torch(environment: Environment, pip: list[str]) -> None:
+def install_without_torch(environment: Environment, pip: list[str]) -> None:
     """Install Hugging Face's models, which one reference program trains and its tests need; all else works without
     them.
     """
     wanted: list[str] = project_table(environment.root)["project"]["optional-dependencies"]["huggingface"]
     command = [*pip, "--no-compile", *wanted]
     if subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False).returncode != 0:
-        say(f"{wanted[0]} is not available here; everything but examples/finetune_hf.py works without it")
+        print_line(f"{wanted[0]} is not available here; everything but examples/finetune_hf.py works without it")
 
 
-def set_up(environment: Environment, asked_torch: str | None) -> None:
+def set_up(environment: Environment, requested_torch: str | None) -> None:
     """Bring the environment to what is requested; `asked_torch` None keeps the choice of the last set-up."""
     before = Stamp.read(environment.stamp_path)
     packages = packages_digest(environment.root)
-    choice = asked_torch or (before.torch_choice if before else "auto")
-    if before and before.satisfies(packages, asked_torch):
+    choice = requested_torch or (before.torch_choice if before else "auto")
+    if before and before.satisfies(packages, requested_torch):
         return
     started = time.monotonic()
     if before is None or not environment.is_runnable():
-        say(f"creating .venv with Python {sys.version.split()[0]}")
+        print_line(f"creating .venv with Python {sys.version.split()[0]}")
         before = None
         create(environment)
     environment.stamp_path.unlink(missing_ok=True)
     if before is None or before.packages != packages:
-        say("installing the locked packages")
+        print_line("installing the locked packages")
         if not install_with_uv(environment):
             install_with_pip(environment)
         remove_unlocked(environment)
-    say(f"torch: {choice}")
+    print_line(f"torch: {choice}")
     outcome = install_torch(environment, choice)
     Stamp(packages, choice, outcome).write(environment.stamp_path)
-    say(f"the environment is ready after {time.monotonic() - started:.0f} s (torch: {outcome})")
+    print_line(f"the environment is ready after {time.monotonic() - started:.0f} s (torch: {outcome})")
 
 
-def set_up_console(environment: Environment, *, is_asked: bool) -> None:
+def set_up_console(environment: Environment, *, is_requested: bool) -> None:
     """Fetch the console's scripts and fonts by npm; without access to its registry everything else works all
     the same.
     """
@@ -273,13 +273,13 @@ def set_up_console(environment: Environment, *, is_asked: bool) -> None:
         environment.python,
         clean_variables(),
         only_requirement(environment.root, "npm"),
-        is_asked=is_asked,
+        is_requested=is_requested,
     )
     if told is not None:
-        say(told)
+        print_line(told)
 
 
-def say(message: str) -> None:
+def print_line(message: str) -> None:
     sys.stdout.write(f"make setup: {message}\n")
     sys.stdout.flush()
 
@@ -289,7 +289,7 @@ def main() -> int:
     asked_assets = os.environ.get("ASSETS") or None
     for name, given, choices in (("TORCH", asked, TORCH_CHOICES), ("ASSETS", asked_assets, ASSETS_CHOICES)):
         if given is not None and given not in choices:
-            say(f"{name}={given} is not a choice; give {' or '.join(choices)}.")
+            print_line(f"{name}={given} is not a choice; give {' or '.join(choices)}.")
             return 2
     environment = Environment(root=ROOT, home=ROOT / ".venv")
     try:
@@ -297,7 +297,7 @@ def main() -> int:
             # Two set-ups at once would write into the same environment; the second waits and finds it done.
             fcntl.flock(lock, fcntl.LOCK_EX)
             set_up(environment, asked)
-            set_up_console(environment, is_asked=asked_assets is not None)
+            set_up_console(environment, is_requested=asked_assets is not None)
         set_up_hooks(ROOT)
     except (SetupError, OSError) as error:
         sys.stderr.write(f"{error}\n")

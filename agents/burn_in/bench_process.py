@@ -22,7 +22,7 @@ from muster.domain.ids import GpuUuid
 
 LINE_BYTES_MAX: Final = 1 << 20
 ERROR_BYTES: Final = 4096
-LOOK_UP_S: Final = 0.25
+POLL_S: Final = 0.25
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench; from agents.burn_in.bench import entry;"
@@ -127,7 +127,7 @@ def _read_lines(
                     return "the agent was asked to end"
                 if time.monotonic() >= until:
                     return f"it did not end within {deadline_s:g} s"
-                for key, _ in selector.select(LOOK_UP_S):
+                for key, _ in selector.select(POLL_S):
                     is_lines = key.fileobj is process.stdout
                     if not _feed(key.fd, buffer if is_lines else said):
                         selector.unregister(key.fileobj)
@@ -157,13 +157,13 @@ def _cut_lines(buffer: bytearray, take: Callable[[Measured], None]) -> None:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     try:
-        process.wait(LOOK_UP_S)
+        process.wait(POLL_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def _end_in_words(code: int, said: bytes) -> str:
-    last = said.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
+def _end_in_words(code: int, reported: bytes) -> str:
+    last = reported.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
     ended = f"its process ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
     return f"{ended}: {last}" if last else ended

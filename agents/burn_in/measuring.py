@@ -102,7 +102,7 @@ class Measuring:
             return
         for found in measured:
             uuid = GpuUuid(found.gpu)
-            take(uuid, _told(found, batch[uuid], after.get(uuid), diagnosed.get(uuid)))
+            take(uuid, _result(found, batch[uuid], after.get(uuid), diagnosed.get(uuid)))
 
     def _diagnosed(self, gpu: GpuIdentity, left_s: float, stop: threading.Event) -> Diagnosed | str | None:
         if self.diag is None:
@@ -116,7 +116,9 @@ class Measuring:
         return {check.gpu_uuid: check for check in self.probe.check(self.wall_ms())}
 
 
-def _told(found: Measured, before: _Before, after: GpuCheck | None, diagnosed: Diagnosed | str | None) -> Figures | str:
+def _result(
+    found: Measured, before: _Before, after: GpuCheck | None, diagnosed: Diagnosed | str | None
+) -> Figures | str:
     if found.fault is not None:
         return _printable(found.fault)
     if isinstance(diagnosed, str):

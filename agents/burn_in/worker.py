@@ -31,19 +31,19 @@ class BurnInWorker:
         server: BurnInServer,
         measuring: Measuring,
         boot_id: str,
-        chance: random.Random,
+        rng: random.Random,
         turn_taking: "threading.Lock | None" = None,
     ) -> None:
         self._server = server
         self._measuring = measuring
         self._boot_id = boot_id
-        self._chance = chance
+        self._rng = rng
         self._max_orders: int | None = None
         self._turn_taking = turn_taking or threading.Lock()
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
+            stop.wait(self.turn(stop) * self._rng.uniform(1 - JITTER, 1 + JITTER))
 
     def turn(self, stop: threading.Event) -> float:
         """Ask once and run the orders, while no repair is in progress. Return the seconds until the next request."""
@@ -118,5 +118,5 @@ class BurnInWorker:
             if num_tries == 0:
                 _log.warning("burn_in_report_waits", burn_in_id=order.burn_in_id, why=why)
             cap_s = min(RETRY_CAP_S, RETRY_BASE_S * 2 ** min(num_tries, 10))
-            stop.wait(self._chance.uniform(0, cap_s))
+            stop.wait(self._rng.uniform(0, cap_s))
             num_tries += 1

@@ -19,7 +19,7 @@ from agents.ending import end_with_group
 
 COMMAND: Final = "dcgmi"
 OUTPUT_BYTES_MAX: Final = 8 << 20
-LOOK_UP_S: Final = 0.25
+POLL_S: Final = 0.25
 _NOT_THE_GPU: Final = frozenset({"configuration"})
 """DCGM's advice where the host is set up wrongly: no GPU fails for it."""
 _ERROR_CHARACTERS: Final = 300
@@ -109,7 +109,7 @@ def _wait(process: "subprocess.Popen[bytes]", out: Path, deadline_s: float, stop
     until = time.monotonic() + deadline_s
     try:
         while process.poll() is None:
-            if stop.wait(LOOK_UP_S):
+            if stop.wait(POLL_S):
                 return "the agent was asked to end"
             if time.monotonic() >= until:
                 return f"it did not end within {deadline_s:g} s"

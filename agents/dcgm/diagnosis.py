@@ -168,12 +168,12 @@ def _result(
     )
 
 
-def _warnings(told: object) -> Iterator[Warned]:
+def _warnings(reported: object) -> Iterator[Warned]:
     """Yield the warnings.
 
     They are a list of objects in DCGM 4, of objects or texts in 3, where one text may stand for the list.
     """
-    for each in told if isinstance(told, list) else [told]:
+    for each in reported if isinstance(reported, list) else [reported]:
         if isinstance(each, str) and each.strip():
             yield Warned(each.strip())
         elif isinstance(each, dict):

@@ -114,7 +114,7 @@ class ProbeWithDcgm:
         return self._probe.inspect(now_ms)
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        return (*self._probe.events(timeout_s), *self._told())
+        return (*self._probe.events(timeout_s), *self._new_events())
 
     def take_change(self) -> bool:
         return self._probe.take_change()
@@ -126,7 +126,7 @@ class ProbeWithDcgm:
         self._exporter.close()
         self._probe.close()
 
-    def _told(self) -> Iterator[ProbeEvent]:
+    def _new_events(self) -> Iterator[ProbeEvent]:
         while True:
             try:
                 yield self._events.get_nowait()

@@ -86,7 +86,7 @@ class PcieLinks:
 
 
 def _of_link() -> RiseTeller:
-    return RiseTeller(beside=_NO_FAULT_OF_A_WINDOW)
+    return RiseTeller(alongside=_NO_FAULT_OF_A_WINDOW)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class _OfGpu:
 class GpuTeller:
     """Events of GPUs.
 
-    ``tell`` runs in one thread; ``saw`` may get checks in another. ``sees_programs``: see ``IdleWindows``.
+    ``report`` runs in one thread; ``saw`` may get checks in another. ``sees_programs``: see ``IdleWindows``.
     """
 
     def __init__(self, naming: Naming, *, sees_programs: bool = True) -> None:
@@ -114,7 +114,7 @@ class GpuTeller:
         self.pcie.saw(told)
         self._idle.saw(told)
 
-    def tell(self, inspections: Iterable[GpuInspection], at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
+    def report(self, inspections: Iterable[GpuInspection], at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """Return the events of inspections. ``at_ms`` since 1970, ``now_s`` by a clock that only grows."""
         return tuple(event for found in inspections for event in self._of(found, at_ms, now_s))
 
@@ -133,9 +133,9 @@ class GpuTeller:
             uuid, text = found.gpu_uuid, words_text(found.words)
             yield self._naming.event(EventKind.GPU_STATE, Source.NVML, at_ms, state, gpu_uuid=uuid, text=text)
         rise = known.rises.rise(found.counters, now_s)
-        best = {**found.beside, **self.pcie.take_best(found.gpu_uuid)}
+        best = {**found.alongside, **self.pcie.take_best(found.gpu_uuid)}
         if rise is not None:
-            yield self._rose(found, rise, at_ms, _told_beside(rise, best))
+            yield self._rose(found, rise, at_ms, _reported_alongside(rise, best))
         for link, counts in sorted(found.link_counters.items()):
             of_link = known.links[link]
             rise = of_link.rise(counts, now_s)
@@ -154,8 +154,8 @@ class GpuTeller:
                 EventKind.COUNTER_RESET, Source.NVML, at_ms, values, gpu_uuid=found.gpu_uuid, text=names
             )
 
-    def _rose(self, found: GpuInspection, rise: Rise, at_ms: int, beside: dict[str, float]) -> ProbeEvent:
-        values = {"window_s": rise.window_s, **rise.by, **beside}
+    def _rose(self, found: GpuInspection, rise: Rise, at_ms: int, alongside: dict[str, float]) -> ProbeEvent:
+        values = {"window_s": rise.window_s, **rise.by, **alongside}
         return self._naming.event(EventKind.GPU_RATES, Source.NVML, at_ms, values, gpu_uuid=found.gpu_uuid)
 
 
@@ -166,10 +166,10 @@ def state_of(found: GpuInspection, pcie: PcieLinks) -> dict[str, float]:
     return {**pcie.loaded(found.gpu_uuid), **found.state}
 
 
-def _told_beside(rise: Rise, beside: dict[str, float]) -> dict[str, float]:
+def _reported_alongside(rise: Rise, alongside: dict[str, float]) -> dict[str, float]:
     """Return the link on which PCIe errors were counted, and the total of ECC errors."""
     wanted: set[str] = set()
     if any(name in rise.by for name in _PCIE):
         wanted |= {"pcie_generation", "pcie_width"}
     wanted |= {f"{name}_total" for name in _CORRECTED_ECC if name in rise.by}
-    return {name: value for name, value in beside.items() if name in wanted}
+    return {name: value for name, value in alongside.items() if name in wanted}

@@ -13,7 +13,7 @@ class Naming:
     """Names of one agent process. ``session`` distinguishes it from others."""
 
     session: str
-    _num_told: int = 0
+    _num_reported: int = 0
 
     def event(
         self,
@@ -27,8 +27,8 @@ class Naming:
         subject: str = "",
     ) -> ProbeEvent:
         """Return an event. ``subject``: what it is about where that is no GPU and the text does not name it."""
-        self._num_told += 1
-        origin = f"told:{self.session}:{kind}:{gpu_uuid or subject or text or 'host'}:{self._num_told}"
+        self._num_reported += 1
+        origin = f"told:{self.session}:{kind}:{gpu_uuid or subject or text or 'host'}:{self._num_reported}"
         return ProbeEvent(
             origin=origin, kind=kind, source=source, at_ms=at_ms, gpu_uuid=gpu_uuid, text=text, values=values
         )

@@ -21,10 +21,10 @@ class Rise:
 class RiseTeller:
     """Counts of one subject as last read, each with its time.
 
-    ``beside``: counters whose rise makes no window a bad one.
+    ``alongside``: counters whose rise makes no window a bad one.
     """
 
-    beside: frozenset[str] = frozenset()
+    alongside: frozenset[str] = frozenset()
     _last: dict[str, tuple[float, float]] = field(default_factory=dict)
     fell: frozenset[str] = frozenset()
     """Counters that were lower at the newest reading than at the one before: reset, and no rise."""
@@ -51,5 +51,5 @@ class RiseTeller:
         has_begun = bool(self._last)
         self._last |= {name: (count, now_s) for name, count in counts.items()}
         if has_begun:
-            self._windows.append(bool(by.keys() - self.beside))
+            self._windows.append(bool(by.keys() - self.alongside))
         return Rise(by, round(window_s, 3)) if by else None

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from muster.domain.policy.quantities import STATES_TOLD_S
+from muster.domain.policy.quantities import STATE_REPORT_S
 
-TELL_AGAIN_S: Final = STATES_TOLD_S
+REPORT_AGAIN_S: Final = STATE_REPORT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Coarseness:
     share: float = 0.0
     floor: float = 0.0
 
-    def is_news(self, told: float, now: float) -> bool:
-        return abs(now - told) > self.share * max(abs(told), self.floor)
+    def is_news(self, reported: float, now: float) -> bool:
+        return abs(now - reported) > self.share * max(abs(reported), self.floor)
 
 
 EXACT: Final = Coarseness()
@@ -33,9 +33,9 @@ class StateTeller:
     """State of one subject. ``coarseness``: name → the least difference that counts; others are exact."""
 
     coarseness: Mapping[str, Coarseness] = field(default_factory=dict)
-    _told: dict[str, float] = field(default_factory=dict)
-    _told_words: dict[str, str] = field(default_factory=dict)
-    _told_s: float | None = None
+    _reported: dict[str, float] = field(default_factory=dict)
+    _reported_texts: dict[str, str] = field(default_factory=dict)
+    _reported_s: float | None = None
 
     def is_due(self, state: Mapping[str, float], now_s: float, words: Mapping[str, str] = _NO_WORDS) -> bool:
         """Return whether to report the state now, with its texts; then it counts as reported. ``now_s`` only grows.
@@ -44,16 +44,16 @@ class StateTeller:
         """
         if not state:
             return False
-        is_news = self._has_news(state) or any(self._told_words.get(name) != word for name, word in words.items())
-        if self._told_s is not None and now_s - self._told_s < TELL_AGAIN_S and not is_news:
+        is_news = self._has_news(state) or any(self._reported_texts.get(name) != word for name, word in words.items())
+        if self._reported_s is not None and now_s - self._reported_s < REPORT_AGAIN_S and not is_news:
             return False
-        self._told |= state
-        self._told_words |= words
-        self._told_s = now_s
+        self._reported |= state
+        self._reported_texts |= words
+        self._reported_s = now_s
         return True
 
     def _has_news(self, state: Mapping[str, float]) -> bool:
         return any(
-            name not in self._told or self.coarseness.get(name, EXACT).is_news(self._told[name], value)
+            name not in self._reported or self.coarseness.get(name, EXACT).is_news(self._reported[name], value)
             for name, value in state.items()
         )

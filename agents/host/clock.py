@@ -25,13 +25,13 @@ class ServerClock:
         self._lock = Lock()
         self._bounds: deque[tuple[int, int]] = deque(maxlen=KEPT)
 
-    def saw(self, date: str, asked_ms: int, answered_ms: int) -> None:
+    def saw(self, date: str, sent_ms: int, answered_ms: int) -> None:
         """Add the bounds of one answer. ``date``: its header. The times are the host's own, since 1970."""
         server_ms = _milliseconds_of(date)
-        if server_ms is None or answered_ms < asked_ms:
+        if server_ms is None or answered_ms < sent_ms:
             return
         with self._lock:
-            self._bounds.append((asked_ms - server_ms - _DATE_AGE_MS, answered_ms - server_ms))
+            self._bounds.append((sent_ms - server_ms - _DATE_AGE_MS, answered_ms - server_ms))
             if self._least() > self._most():  # one of the clocks was set: only the newest answer counts
                 newest = self._bounds[-1]
                 self._bounds.clear()
@@ -58,7 +58,7 @@ class ClockSteps:
         self._difference_ms: int | None = None
         self.count = 0
 
-    def look(self, wall_ms: int, boottime_ms: int) -> None:
+    def check(self, wall_ms: int, boottime_ms: int) -> None:
         difference_ms, before = wall_ms - boottime_ms, self._difference_ms
         self._difference_ms = difference_ms
         if before is not None and abs(difference_ms - before) > STEP_MS:

@@ -95,17 +95,17 @@ class HostTeller:
         self._enrolled = frozenset[str]() if places is None else places.enrolled_ports
         self._missing = frozenset[str]()
 
-    def look_at_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
+    def check_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """Return the states of ports, which may change and change back within a window.
 
         ``now_s`` is the boot's clock.
         """
         if self._places is None:
             return ()
-        self._steps.look(at_ms, round(now_s * 1000))
+        self._steps.check(at_ms, round(now_s * 1000))
         return tuple(self._port_states(at_ms, now_s))
 
-    def tell(
+    def report(
         self, at_ms: int, now_s: float, differing: Mapping[str, float] = NOTHING_DIFFERS
     ) -> tuple[ProbeEvent, ...]:
         """Return events of the host's state and of rises. ``differing``: of its GPUs, reported with its state."""

@@ -72,7 +72,7 @@ class Journal:
         self._kept = self._newest
         self._kept_s = clock_s()
         self._journalctl = Journalctl(place, boot_id, cursor=lambda: self._newest, clock_s=clock_s)
-        self._journalctl.on_refused = self._begin_anew
+        self._journalctl.on_refused = self._begin_again
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +107,7 @@ class Journal:
         else:
             self._kept = self._newest
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Read all of this boot again; its events have the same ids as before."""
         self._newest = None
 
@@ -119,7 +119,7 @@ class Journal:
             return
         if not isinstance(entry, dict) or not self._is_of_this_boot(entry):
             return
-        self._journalctl.has_told = True
+        self._journalctl.has_reported = True
         cursor = entry.get("__CURSOR")
         if isinstance(cursor, str) and cursor:
             self._newest = cursor

@@ -67,8 +67,8 @@ class Journalctl:
         self._pause_s = PAUSE_MIN_S
         self._not_before_s = 0.0
         self._complaint = ""
-        self._said = ""
-        self.has_told = False
+        self._last_fault = ""
+        self.has_reported = False
         """A line that could be read, since it was started last."""
         self.on_refused: Callable[[], None] = lambda: None
         """Called when it does not accept the cursor."""
@@ -104,7 +104,7 @@ class Journalctl:
         for end in (child.stdout, child.stderr):
             if end is not None:
                 os.set_blocking(end.fileno(), False)
-        self.has_told, self._complaint = False, ""
+        self.has_reported, self._complaint = False, ""
         return child
 
     def _running(self, timeout_s: float) -> subprocess.Popen[bytes] | None:
@@ -139,16 +139,16 @@ class Journalctl:
         self._child = None
         self._pieces.drop_unfinished()
         words = " ".join(filter(None, (self._complaint, _end(child))))[-_WORDS_MAX:]
-        if self.has_told:
+        if self.has_reported:
             self._pause_s = PAUSE_MIN_S
         elif child.returncode != 0 and "cursor" in words:
             self.on_refused()
         self._postpone(words or f"ended with code {child.returncode}")
 
     def _postpone(self, why: str) -> None:
-        say = _log.debug if why == self._said else _log.warning
+        say = _log.debug if why == self._last_fault else _log.warning
         say("kernel_journal_ended", why=why, again_in_s=self._pause_s)
-        self._said = why
+        self._last_fault = why
         self._not_before_s = self._clock_s() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
@@ -160,15 +160,15 @@ class Journalctl:
                 poll.register(pipe.fileno(), select.POLLIN)
         told = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
         if child.stderr is not None and child.stderr.fileno() in told:
-            self._hear(child.stderr.fileno())
+            self._receive(child.stderr.fileno())
         return child.stdout is not None and child.stdout.fileno() in told
 
-    def _hear(self, descriptor: int) -> None:
+    def _receive(self, descriptor: int) -> None:
         try:
             words = " ".join(os.read(descriptor, 64 << 10).decode("utf-8", "replace").split())[:_WORDS_MAX]
         except BlockingIOError:
             return
-        if words and words not in {self._complaint, self._said}:
+        if words and words not in {self._complaint, self._last_fault}:
             _log.warning("kernel_journal_says", words=words)
         self._complaint = words or self._complaint
 

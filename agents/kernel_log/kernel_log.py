@@ -73,19 +73,19 @@ class GpuAddresses:
     identify: Callable[[], HostInventory]
     clock_s: Callable[[], float] = monotonic_s
     _known: dict[str, GpuUuid] = field(default_factory=dict)
-    _asked_s: float | None = None
+    _read_s: float | None = None
 
     def at(self, pci: str) -> GpuUuid | None:
         """Return the GPU, None where the driver names none; the driver is asked again at most once a minute."""
         place = pci.partition(".")[0]
         now_s = self.clock_s()
-        is_due = self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S
+        is_due = self._read_s is None or now_s - self._read_s >= _ASK_AGAIN_S
         if place not in self._known and is_due:
             self.ask()
         return self._known.get(place)
 
     def ask(self) -> None:
-        self._asked_s = self.clock_s()
+        self._read_s = self.clock_s()
         try:
             inventory = self.identify()
         except ProbeError as error:

@@ -66,9 +66,9 @@ def probe(
             asked_ns[number] = clock_ns()
             _send(line, question)
             into.sent += 1
-            _hear(line, key, nonce, asked_ns, into, clock_ns() + int(spacing_s * 1e9), clock_ns)
+            _receive(line, key, nonce, asked_ns, into, clock_ns() + int(spacing_s * 1e9), clock_ns)
         if asked_ns:
-            _hear(line, key, nonce, asked_ns, into, clock_ns() + int(wait_s * 1e9), clock_ns, is_last=True)
+            _receive(line, key, nonce, asked_ns, into, clock_ns() + int(wait_s * 1e9), clock_ns, is_last=True)
 
 
 def _send(line: socket.socket, question: bytes) -> None:
@@ -79,11 +79,11 @@ def _send(line: socket.socket, question: bytes) -> None:
         return
 
 
-def _hear(
+def _receive(
     line: socket.socket,
     key: bytes,
     nonce: bytes,
-    asked_ns: dict[int, int],
+    sent_ns: dict[int, int],
     into: Measured,
     until_ns: int,
     clock_ns: Callable[[], int],
@@ -91,7 +91,7 @@ def _hear(
     is_last: bool = False,
 ) -> None:
     """Note answers until then; after the last question no longer than until all have arrived."""
-    while (rest_ns := until_ns - clock_ns()) > 0 and (asked_ns or not is_last):
+    while (rest_ns := until_ns - clock_ns()) > 0 and (sent_ns or not is_last):
         ready, _, _ = select.select([line], [], [], rest_ns / 1e9)
         if not ready:
             return
@@ -103,6 +103,6 @@ def _hear(
         found = opened(content, (key,), ANSWER)
         if found is None or found[0].nonce != nonce:
             continue
-        began_ns = asked_ns.pop(found[0].number, None)
+        began_ns = sent_ns.pop(found[0].number, None)
         if began_ns is not None:
             into.round_trips_us.append((came_ns - began_ns) / 1000)

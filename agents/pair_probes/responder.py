@@ -12,12 +12,12 @@ from agents.pair_probes.datagrams import ANSWER, NUM_BYTES, QUESTION, Datagram, 
 QUESTIONS_PER_S: Final = 500.0
 """Limit of signed questions. Peers send two hundred a minute; questions beyond the limit get no answer."""
 QUESTIONS_AT_ONCE: Final = 1_000.0
-LOOKS_PER_S: Final = 4_000.0
+CHECKS_PER_S: Final = 4_000.0
 """Limit of datagrams of the right size and beginning, signed or not: about a twentieth of a core. A smaller flood of
 forgeries loses no peer's question, which would be reported as the network's loss.
 """
-LOOKS_AT_ONCE: Final = 8_000.0
-_LOOK_UP_S: Final = 0.5
+CHECKS_AT_ONCE: Final = 8_000.0
+_POLL_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -52,13 +52,13 @@ class Responder:
         except OSError:
             self._socket.close()
             raise
-        self._socket.settimeout(_LOOK_UP_S)
+        self._socket.settimeout(_POLL_S)
         self.address = address
         self.port: int = self._socket.getsockname()[1]
         self.keys: tuple[bytes, ...] = ()
         """Keys that may sign questions; exchanged as the control plane requests."""
         self._allowance = allowance or Allowance()
-        self._looks = Allowance(LOOKS_PER_S, LOOKS_AT_ONCE)
+        self._checks = Allowance(CHECKS_PER_S, CHECKS_AT_ONCE)
         self._is_closed = False
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Responder:
             try:
                 self.turn()
             except OSError:  # the network is away, or the socket was closed
-                stop.wait(_LOOK_UP_S)
+                stop.wait(_POLL_S)
 
     def turn(self) -> None:
         """Wait a moment for a datagram, and answer it if it is a question."""
@@ -79,7 +79,7 @@ class Responder:
             content, asker = self._socket.recvfrom(NUM_BYTES + 1)
         except (TimeoutError, ConnectionError):
             return
-        if not is_shaped(content) or not self._looks.take():
+        if not is_shaped(content) or not self._checks.take():
             return
         found = opened(content, self.keys, QUESTION)
         if found is None or not self._allowance.take():

@@ -63,7 +63,7 @@ class PairProbeWorker:
     port: int
     boot_id: str
     clocks: Clocks
-    chance: random.Random
+    rng: random.Random
     keep: Callable[[tuple[ProbeEvent, ...]], object]
     session: str = field(default_factory=lambda: secrets.token_hex(16))
     responder: Responder | None = None
@@ -72,7 +72,7 @@ class PairProbeWorker:
     _probed: list[_Probed] = field(default_factory=list)
     _ask_at_s: float = 0.0
     _given_s: float = 0.0
-    _faults_said: set[str] = field(default_factory=set)
+    _faults_logged: set[str] = field(default_factory=set)
     _answering: threading.Thread | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -99,19 +99,19 @@ class PairProbeWorker:
     def _ask(self, stop: threading.Event) -> None:
         try:
             if self.responder is None:
-                self._answer_at(self._asked(with_port=False), stop)
-            answer = self._asked(with_port=self.responder is not None)
+                self._answer_at(self._poll(with_port=False), stop)
+            answer = self._poll(with_port=self.responder is not None)
             if self.responder is not None and self.responder.address != answer.address:
                 self._move(answer, stop)
-                answer = self._asked(with_port=self.responder is not None)
+                answer = self._poll(with_port=self.responder is not None)
         except (UnreachableError, Problem) as fault:
-            self._say("pair_probes_not_asked", str(fault))
+            self._log_once("pair_probes_not_asked", str(fault))
             self._ask_at_s = self._now_s() + AWAY_S * self._jitter()
             return
-        self._tell(answer)
+        self._notify(answer)
         self._take(answer)
 
-    def _asked(self, *, with_port: bool) -> PairProbeAnswer:
+    def _poll(self, *, with_port: bool) -> PairProbeAnswer:
         """Return the answer to a request; with a port it names the probed peers, whose report waits for this answer."""
         whom = [each.peer for each in self._probed] if with_port else []
         request = PairProbeAsk(
@@ -130,7 +130,7 @@ class PairProbeWorker:
             advice = (
                 "pair_probe_port must be free, and the node's address one of this host's (`muster node list --wide`)"
             )
-            self._say("pair_probes_not_answered", f"{answer.address}:{self.port}: {error.strerror}", advice)
+            self._log_once("pair_probes_not_answered", f"{answer.address}:{self.port}: {error.strerror}", advice)
             return
         self.responder = responder
         responder.keys = _keys(answer)
@@ -156,17 +156,17 @@ class PairProbeWorker:
         self._every_s = max(answer.burst_every_s, BURST_EVERY_S_MIN)
         self._given_s = now_s
         # A little after the round has begun, and no two hosts of a fleet at once.
-        self._ask_at_s = now_s + max(answer.ask_again_s, ASK_S_MIN) + self.chance.uniform(0, self._every_s)
-        self._faults_said.clear()
+        self._ask_at_s = now_s + max(answer.ask_again_s, ASK_S_MIN) + self.rng.uniform(0, self._every_s)
+        self._faults_logged.clear()
 
     def _probe(self, each: _Probed) -> None:
         peer = each.peer
         try:
             probe(peer.address, peer.port, bytes.fromhex(peer.key), each.measured, count=self._burst)
         except (OSError, ValueError) as error:
-            self._say("pair_probe_not_sent", f"{peer.address}:{peer.port}: {error}")
+            self._log_once("pair_probe_not_sent", f"{peer.address}:{peer.port}: {error}")
 
-    def _tell(self, answer: PairProbeAnswer) -> None:
+    def _notify(self, answer: PairProbeAnswer) -> None:
         at_ms, now_s = self.clocks.wall_ms(), self._now_s()
         naming = Naming(f"{self.session}:{int(now_s * 1000)}")
         events = tuple(
@@ -176,17 +176,17 @@ class PairProbeWorker:
         )
         self.keep(events)
 
-    def _say(self, event: str, fault: str, suggestion: str = "") -> None:
+    def _log_once(self, event: str, fault: str, suggestion: str = "") -> None:
         """Log a fault once, until a request is answered again."""
-        if event not in self._faults_said:
-            self._faults_said.add(event)
+        if event not in self._faults_logged:
+            self._faults_logged.add(event)
             _log.warning(event, fault=fault, **({"suggestion": suggestion} if suggestion else {}))
 
     def _now_s(self) -> float:
         return self.clocks.boottime_ms() / 1000
 
     def _jitter(self) -> float:
-        return self.chance.uniform(1 - JITTER, 1 + JITTER)
+        return self.rng.uniform(1 - JITTER, 1 + JITTER)
 
 
 def _keys(answer: PairProbeAnswer) -> tuple[bytes, ...]:

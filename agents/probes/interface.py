@@ -107,7 +107,7 @@ class GpuInspection:
     """One slow inspection of one GPU: values that seldom change, and its counters so far.
 
     ``state``: by the names of ``state_readings.GPU_STATE``, ``words``: of ``GPU_WORDS``. ``counters`` and, of each
-    link, ``link_counters``: by the names of ``GPU_RATES``. ``beside``: reported with a rise and no rise itself. Lost
+    link, ``link_counters``: by the names of ``GPU_RATES``. ``alongside``: reported with a rise and no rise itself. Lost
     and late as in ``GpuCheck``; a missing value is unknown, and ``unsupported`` and ``faults`` state which and why.
     """
 
@@ -117,7 +117,7 @@ class GpuInspection:
     words: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
     link_counters: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    beside: Mapping[str, float] = field(default_factory=dict)
+    alongside: Mapping[str, float] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()
     faults: Mapping[str, str] = field(default_factory=dict)
     is_lost: bool = False

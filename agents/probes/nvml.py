@@ -99,7 +99,7 @@ class NvmlProbe:
             count = self._devices.count()
             if count != self._devices.num_listed or self._devices.nameless:
                 self._devices.refresh(count)
-            self._tell(self._presence.counted(count, now_ms))
+            self._report(self._presence.counted(count, now_ms))
             answers = self._driver.each(
                 {
                     uuid: partial(poll, self._nvml, device.handle, device.links)
@@ -226,7 +226,7 @@ class NvmlProbe:
             identity = replace(before, index=device.index, faults={**before.faults, WHOLE_GPU: str(answer)})
         else:
             identity = answer
-        unheard = self._devices.unheard.get(device.uuid)
+        unheard = self._devices.unreachable.get(device.uuid)
         if unheard is None:
             return identity
         if getattr(unheard, "value", None) in nvml_library.UNSUPPORTED_CODES:
@@ -236,9 +236,9 @@ class NvmlProbe:
     def _notice(self, found: GpuCheck) -> None:
         if not found.is_late:
             text = found.faults.get(WHOLE_GPU, "")
-            self._tell(self._presence.saw(found.gpu_uuid, found.at_ms, is_lost=found.is_lost, text=text))
+            self._report(self._presence.saw(found.gpu_uuid, found.at_ms, is_lost=found.is_lost, text=text))
 
-    def _tell(self, event: ProbeEvent | None) -> None:
+    def _report(self, event: ProbeEvent | None) -> None:
         if event is not None:
             self._events.put(event)
 
@@ -282,7 +282,7 @@ def _inspection_of(uuid: GpuUuid, index: int, answer: Inspected | BaseException)
         words=answer.words,
         counters=answer.counters,
         link_counters=answer.link_counters,
-        beside=answer.beside,
+        alongside=answer.alongside,
         unsupported=answer.unsupported,
         faults=answer.faults,
     )

@@ -44,7 +44,7 @@ _COUNTER_FIELDS: Final = {
     "c2c_back_to_back_replays": (C2C_BACK_TO_BACK_REPLAYS, 1.0),
 }
 """Counter → NVML field, and how many of the field's unit make one of our own unit."""
-BESIDE: Final = frozenset({"pcie_generation", "pcie_width", "ecc_corrected_sram_total", "ecc_corrected_dram_total"})
+ALONGSIDE: Final = frozenset({"pcie_generation", "pcie_width", "ecc_corrected_sram_total", "ecc_corrected_dram_total"})
 """Values that are reported with a rise, and no rises themselves."""
 _OF_LINKS: Final = {"nvlink_crc_errors": "crc_errors", "nvlink_replays": "replays", "nvlink_recoveries": "recoveries"}
 """Metric of a check → name of a link's counter."""

@@ -35,7 +35,7 @@ class DeviceList:
         self.slots: dict[GpuUuid, int] = {}
         """UUID → last slot, of every GPU ever listed: one that vanished is still known."""
         self.nameless: tuple[NamelessGpu, ...] = ()
-        self.unheard: dict[GpuUuid, BaseException] = {}
+        self.unreachable: dict[GpuUuid, BaseException] = {}
         self.num_listed = 0
 
     def count(self) -> int:
@@ -80,7 +80,7 @@ class DeviceList:
             {uuid: partial(self._listen, uuid, device.handle) for uuid, device in devices.items()}
         )
         for uuid in devices:
-            self.unheard.pop(uuid, None)
+            self.unreachable.pop(uuid, None)
             answer = answers[uuid]
             if isinstance(answer, BaseException):
-                self.unheard[uuid] = answer
+                self.unreachable[uuid] = answer

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from agents.probes.interface import ProbeEvent
-from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, words_of
+from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, text_of
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.evidence.state_readings import SINCE_BOOT_S
 from muster.domain.ids import GpuUuid
@@ -35,7 +35,7 @@ CHANGES: Final[Mapping[str, int]] = {
     "recovery action": 0x8000,
 }
 """nvmlEventType… of rare events. P-states, clocks and single corrected errors occur all the time under load."""
-_HEARD: Final = XID_EVENT | sum(CHANGES.values())
+_RECEIVED: Final = XID_EVENT | sum(CHANGES.values())
 WAIT_MS: Final = 500
 """How long one wait takes at most: the time that ``close`` may need."""
 PAUSE_AFTER_ERROR_S: Final = 1.0
@@ -83,7 +83,7 @@ class EventWatcher:
             raise self._nvml.NVMLError(NOT_SUPPORTED)
         self._uuids[_address(handle)] = uuid
         try:
-            self._nvml.nvmlDeviceRegisterEvents(handle, told & _HEARD, self._event_set)
+            self._nvml.nvmlDeviceRegisterEvents(handle, told & _RECEIVED, self._event_set)
         except self._nvml.NVMLError:  # a driver may list more events than it allows to register
             self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._event_set)
 
@@ -98,7 +98,7 @@ class EventWatcher:
         try:
             self._nvml.nvmlEventSetFree(self._event_set)
         except self._nvml.NVMLError as error:
-            log.info("event_set_not_freed", words=words_of(error))  # the driver was unloaded, and the set with it
+            log.info("event_set_not_freed", words=text_of(error))  # the driver was unloaded, and the set with it
         return True
 
     def _watch(self) -> None:
@@ -119,7 +119,7 @@ class EventWatcher:
         if error.value == TIMEOUT:
             return
         if is_new:
-            log.warning("xid_wait_failed", words=words_of(error))
+            log.warning("xid_wait_failed", words=text_of(error))
         self._stop.wait(PAUSE_AFTER_ERROR_S)
 
     def _note_change(self, data: Any) -> None:
@@ -148,7 +148,7 @@ class EventWatcher:
         try:
             return GpuUuid(self._nvml.nvmlDeviceGetUUID(handle)), ""
         except self._nvml.NVMLError as error:
-            return None, f" of a GPU whose UUID cannot be read: {words_of(error)}"
+            return None, f" of a GPU whose UUID cannot be read: {text_of(error)}"
 
 
 def _address(handle: Any) -> int:

@@ -54,14 +54,14 @@ def read_idle(sheet: Sheet, handle: Any, memory: GpmMemory) -> None:
         if not _is_idle(sheet.nvml, handle):
             memory.drop(sheet.nvml)
             return
-        told = _told(sheet, "window", partial(_window, sheet.nvml, handle, memory))
+        told = _metric(sheet, "window", partial(_window, sheet.nvml, handle, memory))
         for name, numbers in GPM_METRICS.items() if told else ():
             sheet.take_one(name, partial(_sum, sheet.nvml, [told[number] for number in numbers]))
     finally:
         _TURN.release()
 
 
-def _told(sheet: Sheet, name: str, read: Callable[[], Any]) -> Any:
+def _metric(sheet: Sheet, name: str, read: Callable[[], Any]) -> Any:
     """Return the result of ``read``, or None: then the sheet has the reason for all our names. Raises GpuLostError."""
     asked = Sheet(sheet.nvml)
     asked.take_one(name, read)
@@ -72,7 +72,7 @@ def _told(sheet: Sheet, name: str, read: Callable[[], Any]) -> Any:
 
 def _supports(sheet: Sheet, handle: Any, memory: GpmMemory) -> bool:
     if memory.is_supported is None:
-        told = _told(sheet, "support", lambda: sheet.nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+        told = _metric(sheet, "support", lambda: sheet.nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         memory.is_supported = None if told is None else bool(told)
     if memory.is_supported is False:
         sheet.unsupported.update(GPM_METRICS)

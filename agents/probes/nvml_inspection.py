@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from agents.probes.nvml_counters import BESIDE, read_counters, read_link_counters
+from agents.probes.nvml_counters import ALONGSIDE, read_counters, read_link_counters
 from agents.probes.nvml_gpm import GpmMemory, read_idle
 from agents.probes.nvml_links import LinkMemory
 from agents.probes.nvml_sheet import Sheet
 from agents.probes.nvml_states import InforomMemory, read_states
-from agents.probes.nvml_words import read_words
+from agents.probes.nvml_texts import read_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Inspected:
     words: dict[str, str]
     counters: dict[str, float]
     link_counters: dict[int, dict[str, float]]
-    beside: dict[str, float]
+    alongside: dict[str, float]
     unsupported: frozenset[str]
     faults: dict[str, str]
 
@@ -36,9 +36,9 @@ def inspect(
     return Inspected(
         state=_numbers(states.values),
         words={**read_words(nvml, handle), **links.words_of_down()},
-        counters=_numbers({name: value for name, value in counts.values.items() if name not in BESIDE}),
+        counters=_numbers({name: value for name, value in counts.values.items() if name not in ALONGSIDE}),
         link_counters=of_links.values.get("link_counters", {}),
-        beside=_numbers({name: value for name, value in counts.values.items() if name in BESIDE}),
+        alongside=_numbers({name: value for name, value in counts.values.items() if name in ALONGSIDE}),
         unsupported=frozenset(states.unsupported | counts.unsupported | of_links.unsupported),
         faults={**states.faults, **counts.faults, **of_links.faults},
     )

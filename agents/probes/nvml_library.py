@@ -58,6 +58,6 @@ def _unknown(error: Any) -> ProbeError:
     return ProbeError(f"NVML did not start: {error} (code {error.value})", "Read the kernel log (`dmesg`).")
 
 
-def words_of(error: Any) -> str:
+def text_of(error: Any) -> str:
     """Return an NVML error as the driver's message, with its code."""
     return f"{error} (NVML {error.value})"

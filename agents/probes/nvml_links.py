@@ -31,7 +31,7 @@ _LINK_FIELDS: Final = {
 
 NOTHING: Final = 255
 """NVML_NVLINK_DEVICE_TYPE_UNKNOWN, at the other end of a link."""
-_ENDS_TOLD: Final = 5
+_ENDS_REPORTED: Final = 5
 _ENDS: Final = {0: "gpu", 1: "cpu", 2: "switch"}
 """NVML_NVLINK_DEVICE_TYPE_*."""
 
@@ -51,7 +51,7 @@ class LinkMemory:
 
     def words_of_down(self) -> dict[str, str]:
         """Return the first few links down for a cable's ticket, by the names of ``state_readings.GPU_WORDS``."""
-        told = [f"{link}/{self.ends.get(link, 'unknown').replace(' ', '/')}" for link in self.down[:_ENDS_TOLD]]
+        told = [f"{link}/{self.ends.get(link, 'unknown').replace(' ', '/')}" for link in self.down[:_ENDS_REPORTED]]
         return {"nvlink_ends_down": "+".join(told)} if told else {}
 
     def total(self, metric: str) -> float | None:

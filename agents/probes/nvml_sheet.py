@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.probes.nvml_library import GPU_IS_LOST, UNSUPPORTED_CODES, words_of
+from agents.probes.nvml_library import GPU_IS_LOST, UNSUPPORTED_CODES, text_of
 
 
 class GpuLostError(Exception):
@@ -35,8 +35,8 @@ class Sheet:
 
     def _put_error(self, names: Sequence[str], error: Any) -> None:
         if error.value == GPU_IS_LOST:
-            raise GpuLostError(words_of(error)) from None
+            raise GpuLostError(text_of(error)) from None
         if error.value in UNSUPPORTED_CODES:
             self.unsupported.update(names)
         else:
-            self.faults.update(dict.fromkeys(names, words_of(error)))
+            self.faults.update(dict.fromkeys(names, text_of(error)))

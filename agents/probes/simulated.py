@@ -30,10 +30,10 @@ from agents.probes.simulated_inspection import simulated_inspection
 from agents.probes.simulated_rates import simulated_rates
 from agents.probes.simulated_readings import (
     Load,
-    chance,
     healthy_readings,
     is_lost_by,
     load_at,
+    share_of,
     with_faults,
 )
 from muster.domain.evidence.findings import EventKind, Source
@@ -100,7 +100,7 @@ class SimulatedProbe:
         self._presence.start(uuids, len(uuids))
         self._latest_ms = 0
         self._next_due_ms = math.inf
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._pending: list[ProbeEvent] = []
         self._energy = {uuid: _Energy() for uuid in uuids}
 
@@ -159,7 +159,7 @@ class SimulatedProbe:
         if any(is_lost_by(fault) for fault in faults):
             raise ProbeError(f"{gpu_uuid} is lost (simulated)")
         kinds = {fault.kind for fault in faults}
-        rates = simulated_rates(self._profile, chance(self._seed, gpu_uuid, "rates"), is_slow="slow" in kinds)
+        rates = simulated_rates(self._profile, share_of(self._seed, gpu_uuid, "rates"), is_slow="slow" in kinds)
         return ComputeDevice("cpu", is_wrong="wrong_result" in kinds, rates=rates)
 
     def close(self) -> None:
@@ -192,9 +192,9 @@ class SimulatedProbe:
         """Queue new events; forget faults that were cleared."""
         standing = {fault.key: fault for of_gpu in faults.values() for fault in of_gpu}
         for key, fault in standing.items():
-            if key not in self._told and fault.kind == "xid":
+            if key not in self._reported and fault.kind == "xid":
                 self._pending.extend(self._xid_events(fault, now_ms))
-        self._told = set(standing)
+        self._reported = set(standing)
         for uuid, of_gpu in faults.items():
             is_lost = any(is_lost_by(fault) for fault in of_gpu)
             change = self._presence.saw(uuid, now_ms, is_lost=is_lost)
@@ -229,7 +229,7 @@ class SimulatedProbe:
             return replace(found, is_lost=True, faults={WHOLE_GPU: "GPU is lost (simulated)"})
         if any(fault.kind == "late" for fault in faults):
             return replace(found, is_late=True, faults={WHOLE_GPU: "no answer within the deadline (simulated)"})
-        noise = chance(self._seed, uuid, "noise", now_ms // 1000)
+        noise = share_of(self._seed, uuid, "noise", now_ms // 1000)
         readings = with_faults(self._profile, healthy_readings(self._profile, self._load(uuid, now_ms), noise), faults)
         readings["energy_j"] = self._energy[uuid].grow(readings["power_w"], now_ms)
         unsupported = self._profile.unsupported

@@ -51,7 +51,7 @@ def simulated_inspection(
             link: {name: _count(standing, name, link, now_ms) for name in LINK_COUNTERS}
             for link in range(profile.num_nvlinks)
         },
-        beside={
+        alongside={
             "pcie_generation": profile.pcie_generation,
             "pcie_width": 16,
             "ecc_corrected_sram_total": _count(standing, "ecc_corrected_sram", None, now_ms),

@@ -18,13 +18,13 @@ SPREAD: Final = 0.01
 SLOW: Final = 0.6
 
 
-def simulated_rates(profile: HardwareProfile, chance: float, *, is_slow: bool = False) -> dict[str, float]:
+def simulated_rates(profile: HardwareProfile, seed_share: float, *, is_slow: bool = False) -> dict[str, float]:
     """Return the rates.
 
-    ``chance``, −1 to 1: this board's place among its kind. A copy within the GPU reads and writes.
+    ``seed_share``, −1 to 1: this board's place among its kind. A copy within the GPU reads and writes.
     """
     sheet = SHEET[profile.key]
-    share = (1 + SPREAD * chance) * (SLOW if is_slow else 1)
+    share = (1 + SPREAD * seed_share) * (SLOW if is_slow else 1)
     rates = {
         "gemm_fp32_sustained_tflops": GEMM_FP32_SHARE * sheet["gemm_fp32"],
         "gemm_bf16_sustained_tflops": GEMM_BF16_SHARE * sheet["gemm_bf16"],

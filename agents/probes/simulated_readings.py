@@ -32,14 +32,14 @@ class Load:
     warmth: float
 
 
-def chance(seed: int, *words: object) -> float:
+def share_of(seed: int, *words: object) -> float:
     """Return a number from −1 to 1, the same for the same words."""
     digest = hashlib.blake2b(repr((seed, *words)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / (1 << 63) - 1
 
 
 def load_at(seed: int, uuid: str, now_ms: int) -> Load:
-    phase_s = (chance(seed, uuid, "phase") + 1) / 2 * PERIOD_S
+    phase_s = (share_of(seed, uuid, "phase") + 1) / 2 * PERIOD_S
     position_s = (now_ms / 1000 + phase_s) % PERIOD_S
     return Load(_trapezoid(position_s, POWER_RAMP_S), _trapezoid(position_s, HEAT_RAMP_S))
 

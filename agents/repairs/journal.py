@@ -61,14 +61,14 @@ class Journal:
     def forget(self, repair_id: str) -> None:
         self._replace(tuple(each for each in self.read() if each.repair_id != repair_id))
 
-    def _replace(self, held: tuple[Given, ...]) -> None:
-        if not held:
+    def _replace(self, stored: tuple[Given, ...]) -> None:
+        if not stored:
             self._path.unlink(missing_ok=True)
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_name(self._path.name + ".new")
         with new.open("wb") as file:
-            file.write(msgspec.json.encode(held))
+            file.write(msgspec.json.encode(stored))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)

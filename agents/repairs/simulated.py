@@ -9,10 +9,10 @@ from typing import Final
 from agents.probes.faults import Fault, FaultFileError, Kind, clear_those, read_faults
 from agents.probes.interface import GpuIdentity
 from agents.probes.simulated_readings import is_lost_by
-from agents.repairs.hands import HandsError
+from agents.repairs.actions import HandsError
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
 
-MENDED: Final[frozenset[Kind]] = frozenset(
+REPAIRED: Final[frozenset[Kind]] = frozenset(
     {"xid", "late", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "clock_event", "nvlink_down"}
 )
 """Faults that a reset fixes: a hot or slow GPU, wrong results and used-up spare rows stay."""
@@ -45,11 +45,11 @@ class SimulatedHands:
         if verb is not RepairVerb.REBOOT and any(is_lost_by(each) for each in self._faults(gpu)):
             raise HandsError(f"{gpu.uuid} is lost: no {_REPAIR_SIGNS[verb]} reaches it (simulated)")
 
-        def is_mended(fault: Fault) -> bool:
+        def is_repaired(fault: Fault) -> bool:
             is_there = is_lost_by(fault) and verb is RepairVerb.REBOOT
-            return fault.gpu in whose and (is_there or (fault.kind in MENDED and not is_lost_by(fault)))
+            return fault.gpu in whose and (is_there or (fault.kind in REPAIRED and not is_lost_by(fault)))
 
-        num_cleared = 0 if self.faults_path is None else clear_those(self.faults_path, is_mended)
+        num_cleared = 0 if self.faults_path is None else clear_those(self.faults_path, is_repaired)
         return f"simulated {_REPAIR_SIGNS[verb]}: {num_cleared} simulated faults were removed"
 
     def _diagnose(self, gpu: GpuIdentity) -> str:

@@ -11,7 +11,7 @@ import structlog
 
 from agents import host_facts
 from agents.probes.interface import GpuIdentity, Probe, ProbeError
-from agents.repairs.hands import Hands, HandsError
+from agents.repairs.actions import Hands, HandsError
 from agents.repairs.journal import Given, Journal
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
@@ -53,7 +53,7 @@ class RepairWorker:
         boot_id: str,
         *,
         allowed: Collection[RepairVerb],
-        chance: random.Random,
+        rng: random.Random,
         turn_taking: "threading.Lock | None" = None,
         wall_ms: Callable[[], int] = host_facts.wall_ms,
         now_s: Callable[[], float] = time.monotonic,
@@ -64,7 +64,7 @@ class RepairWorker:
         self._journal = journal
         self._boot_id = boot_id
         self._allowed = frozenset(allowed)
-        self._chance = chance
+        self._rng = rng
         self._turn_taking = turn_taking or threading.Lock()
         self._wall_ms = wall_ms
         self._now_s = now_s
@@ -72,7 +72,7 @@ class RepairWorker:
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
+            stop.wait(self.turn(stop) * self._rng.uniform(1 - JITTER, 1 + JITTER))
 
     def turn(self, stop: threading.Event) -> float:
         """Report an ended order, else ask for one and do it. Return the seconds until the next turn."""
@@ -96,9 +96,9 @@ class RepairWorker:
         """Return the seconds until the report is due; 0 or less: now."""
         return self._report_at_s.get(given.repair_id, 0.0) - self._now_s()
 
-    def _ask(self, held: tuple[Given, ...], stop: threading.Event) -> float:
-        """Ask for an order and do it. ``held``: orders that have ended and wait for their report."""
-        waiting = tuple(each.repair_id for each in held)
+    def _ask(self, stored: tuple[Given, ...], stop: threading.Event) -> float:
+        """Ask for an order and do it. ``stored``: orders that have ended and wait for their report."""
+        waiting = tuple(each.repair_id for each in stored)
         verbs = tuple(sorted(self._allowed))
         asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting, verbs=verbs)
         answer = self._server.ask(asked)

@@ -74,7 +74,7 @@ def _slow_document(gpu: ScannedGpu) -> dict[str, Any] | None:
     return {
         "values": dict(gpu.slow),
         "words": dict(gpu.inspection.words),
-        "counters": {**gpu.inspection.counters, **gpu.inspection.beside},
+        "counters": {**gpu.inspection.counters, **gpu.inspection.alongside},
         "links": {str(link): dict(counts) for link, counts in gpu.inspection.link_counters.items()},
         "unsupported": sorted(gpu.inspection.unsupported),
         "faults": dict(gpu.inspection.faults),

@@ -47,7 +47,7 @@ def not_judged(
             "its limit is of a minute and the scan was shorter, so only rises over that limit are found:"
             f" --listen {WINDOW_S:.0f}"
         )
-        rates = {rule.name for rule in RULES if rule.tells is Nature.RATE}
+        rates = {rule.name for rule in RULES if rule.nature is Nature.RATE}
         found |= dict.fromkeys(rates - _BY_ITSELF - found.keys(), why)
     if not any("pcie_loaded_width" in state for state in states):
         found[pcie_link.NAME] = f"a PCIe link is judged under load, by {LOADED_CHECKS} samples in a row"

@@ -99,16 +99,16 @@ class ScanReport:
 class _Moment(NamedTuple):
     """A time.
 
-    ``at_ms`` since 1970. ``told_s``: the tellers' time; the second check is at least a minute after the first.
+    ``at_ms`` since 1970. ``report_s``: the tellers' time; the second check is at least a minute after the first.
     """
 
     at_ms: int
     now_s: float
-    told_s: float
+    report_s: float
 
 
 @dataclass(slots=True)
-class _Looks:
+class _Watched:
     """Results so far."""
 
     checks: list[GpuCheck] = field(default_factory=list)
@@ -133,18 +133,18 @@ def scan(
     reported.
     """
     inventory = probe.identify()
-    looks, gpus = _Looks(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
+    looks, gpus = _Watched(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
     began_s = time.monotonic()
     first = _Moment(now_ms, began_s, 0.0)
-    _look(probe, gpus, looks, first)
+    _check(probe, gpus, looks, first)
     num_found = sum(1 for check in looks.checks if not check.is_lost)
     host = None if host_of is None else host_of(num_found)
-    looks.events += _told_by(host, first, gpus.differing())
+    looks.events += _reported_by(host, first, gpus.differing())
     looks.events += _totals(looks.inspections.values(), now_ms)
     if listen_s > 0:
         last = _listen(probe, gpus, looks, first, listen_s)
-        _look(probe, gpus, looks, last)
-        looks.events += _told_by(host, last, gpus.differing())
+        _check(probe, gpus, looks, last)
+        looks.events += _reported_by(host, last, gpus.differing())
     else:
         last = first
     looks.events += probe.events(0)
@@ -161,44 +161,44 @@ def scan_without_driver(
     policy: HealthPolicy = DEFAULT_POLICY.health,
 ) -> ScanReport:
     """Return the report of a host without an answering driver: its kernel log, ports, disks, pressure."""
-    nothing, looks = HostInventory(), _Looks()
+    nothing, looks = HostInventory(), _Watched()
     began_s = time.monotonic()
     first = last = _Moment(now_ms, began_s, 0.0)
     host = host_of(None)
-    looks.events += _told_by(host, first)
+    looks.events += _reported_by(host, first)
     if listen_s > 0:
         time.sleep(listen_s)
         last = _after(first)
-        looks.events += _told_by(host, last)
+        looks.events += _reported_by(host, last)
     found = _report(nothing, looks, GpuTeller(Naming("scan")), logged(nothing), host, first, last, policy)
     return replace(found, no_driver=fault)
 
 
-def _look(probe: Probe, gpus: GpuTeller, looks: _Looks, moment: _Moment) -> None:
-    _sample(probe, gpus, looks, moment.at_ms)
+def _check(probe: Probe, gpus: GpuTeller, watched: _Watched, moment: _Moment) -> None:
+    _sample(probe, gpus, watched, moment.at_ms)
     inspections = probe.inspect(moment.at_ms)
-    looks.inspections |= {found.gpu_uuid: found for found in inspections}
-    looks.events += gpus.tell(inspections, moment.at_ms, moment.told_s)
+    watched.inspections |= {found.gpu_uuid: found for found in inspections}
+    watched.events += gpus.report(inspections, moment.at_ms, moment.report_s)
 
 
-def _sample(probe: Probe, gpus: GpuTeller, looks: _Looks, at_ms: int) -> None:
+def _sample(probe: Probe, gpus: GpuTeller, watched: _Watched, at_ms: int) -> None:
     checks = probe.check(at_ms)
     gpus.saw(checks)
-    looks.checks += checks
-    looks.num_samples += 1
+    watched.checks += checks
+    watched.num_samples += 1
 
 
-def _listen(probe: Probe, gpus: GpuTeller, looks: _Looks, first: _Moment, listen_s: float) -> _Moment:
+def _listen(probe: Probe, gpus: GpuTeller, watched: _Watched, first: _Moment, listen_s: float) -> _Moment:
     """Listen until the last check is due. A probe that cannot wait for events is not asked in a spin."""
     every_s = min(_SLOWEST_SAMPLE_S, max(SAMPLE_S, listen_s / _SAMPLES))
     until_s, next_s = first.now_s + listen_s, first.now_s + every_s
     while (now_s := time.monotonic()) < until_s:
         if now_s >= next_s:
-            _sample(probe, gpus, looks, _after(first).at_ms)
+            _sample(probe, gpus, watched, _after(first).at_ms)
             next_s += every_s
         wait_s = max(0.0, min(next_s, until_s) - time.monotonic())
         heard = probe.events(wait_s)
-        looks.events += heard
+        watched.events += heard
         if not heard and time.monotonic() - now_s < wait_s / 2:
             time.sleep(min(_EARLY_PAUSE_S, wait_s))
     return _after(first)
@@ -210,20 +210,20 @@ def _after(first: _Moment) -> _Moment:
     return _Moment(first.at_ms + int(passed_s * 1000), now_s, max(WINDOW_S, passed_s))
 
 
-def _told_by(
+def _reported_by(
     host: HostTeller | None, moment: _Moment, differing: Mapping[str, float] = NOTHING_DIFFERS
 ) -> tuple[ProbeEvent, ...]:
     """Return the host's events. ``differing``: how many GPUs differ from most of their model."""
     if host is None:
         return ()
-    return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s, differing))
+    return (*host.check_ports(moment.at_ms, moment.now_s), *host.report(moment.at_ms, moment.report_s, differing))
 
 
 def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeEvent]:
     """Yield the totals of a board's life: an agent reports them as they rise, a scan whenever there are any."""
     naming = Naming("totals")
     for found in inspections:
-        totals = {name: total for name, total in found.beside.items() if name.endswith("_total") and total > 0}
+        totals = {name: total for name, total in found.alongside.items() if name.endswith("_total") and total > 0}
         if totals:
             values = {"window_s": WINDOW_S, **totals}
             yield naming.event(EventKind.GPU_RATES, Source.NVML, at_ms, values, gpu_uuid=found.gpu_uuid)
@@ -231,7 +231,7 @@ def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeE
 
 def _report(
     inventory: HostInventory,
-    looks: _Looks,
+    watched: _Watched,
     gpus: GpuTeller,
     logged: Iterable[ProbeEvent] | None,
     host: HostTeller | None,
@@ -239,27 +239,27 @@ def _report(
     last: _Moment,
     policy: HealthPolicy,
 ) -> ScanReport:
-    events = (*looks.events, *(logged or ()))
+    events = (*watched.events, *(logged or ()))
     identities = {identity.uuid: identity for identity in inventory.gpus}
     models = {uuid: each.model for uuid, each in identities.items() if each.model is not None}
-    seen = Seen(tuple(looks.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
+    seen = Seen(tuple(watched.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
     found = verdict(seen, policy)
-    newest = {check.gpu_uuid: check for check in looks.checks}
-    states = {uuid: state_of(each, gpus.pcie) for uuid, each in looks.inspections.items()}
+    newest = {check.gpu_uuid: check for check in watched.checks}
+    states = {uuid: state_of(each, gpus.pcie) for uuid, each in watched.inspections.items()}
     scanned = tuple(
         ScannedGpu(
             check=check,
             identity=identities.get(uuid),
             xids=_codes_of(uuid, events),
             findings=tuple(each for each in found if each.gpu_uuid == uuid),
-            inspection=looks.inspections.get(uuid),
+            inspection=watched.inspections.get(uuid),
             slow=states.get(uuid, {}),
         )
         for uuid, check in newest.items()
     )
     of_host = None if host is None else _scanned_host(events, tuple(each for each in found if each.gpu_uuid is None))
     listened_s = round(last.now_s - first.now_s, 3)
-    left_out = not_judged(policy, looks.num_samples, listened_s, states.values(), is_log_read=logged is not None)
+    left_out = not_judged(policy, watched.num_samples, listened_s, states.values(), is_log_read=logged is not None)
     return ScanReport(inventory, scanned, first.at_ms, listened_s, of_host, left_out)
 
 

@@ -20,7 +20,7 @@ from health.replay.replay import Replay
 from health.replay.stream import Passed, Placed, Sampled
 from health.xid.recovery import Action
 from muster.domain.evidence.findings import EventKind, Evidence, GpuSample, GpuSignal, Severity, Source, Suppression
-from muster.domain.evidence.repairs import AskedBy
+from muster.domain.evidence.repairs import RequestedBy
 from muster.domain.evidence.state_readings import with_driver
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.ids import GpuUuid, NodeId
@@ -92,7 +92,7 @@ def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
     found = [
         _finding(each, known, seen)
         for each in known
-        if each.severity >= Severity.WARNING and _is_told(each, seen.ended_ms)
+        if each.severity >= Severity.WARNING and _is_reported(each, seen.ended_ms)
     ]
     found += _without_answer(seen)
     return tuple(sorted(found, key=lambda each: (not each.is_fault, -each.severity, each.onset_ms, each.fault_key)))
@@ -131,7 +131,7 @@ def _as_loaded(uuid: GpuUuid, at_ms: int) -> GpuSample:
     return GpuSample(uuid, at_ms - 1, tuple(values))
 
 
-def _is_told(evidence: Evidence, now_ms: int) -> bool:
+def _is_reported(evidence: Evidence, now_ms: int) -> bool:
     """Return whether to report it.
 
     Evidence is left out if the kernel log's text replaced it, if it ended while pending, or if it decayed.
@@ -160,7 +160,7 @@ def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanF
         onset_ms=evidence.onset_ms,
         summary=f"{evidence.summary}{since}",
         sources=evidence.sources,
-        action=None if word is None or word[1] is AskedBy.RULE else word[0],
+        action=None if word is None or word[1] is RequestedBy.RULE else word[0],
         waits=waits,
     )
 

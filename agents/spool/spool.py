@@ -94,7 +94,7 @@ class Spool:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             holder = _open_lock(self._folder / "lock")
         except OSError as error:
-            self._say_fault(error)
+            self._report_fault(error)
             return None
         try:
             fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +109,7 @@ class Spool:
         try:
             loaded = load(self._folder, self._entries, self._gaps)
         except OSError as error:
-            self._say_fault(error)
+            self._report_fault(error)
             return
         self._segments.extend(loaded.segments)
         self._next_number = loaded.next_number
@@ -134,7 +134,7 @@ class Spool:
             entry = self._write(record)
             self._clear_fault()
         except OSError as error:
-            self._say_fault(error)
+            self._report_fault(error)
             may_sacrifice = record.priority == "events" and error.errno in _NO_SPACE
             entry = (self._write_after_sacrifice(record) if may_sacrifice else None) or _in_memory(record)
         self._entries.add(entry)
@@ -192,7 +192,7 @@ class Spool:
                 try:
                     segment.sync()
                 except OSError as error:
-                    self._say_fault(error)
+                    self._report_fault(error)
 
     # --- outgoing reports
 
@@ -274,7 +274,7 @@ class Spool:
                 os.close(self._holder)
                 self._holder = None
 
-    def _say_fault(self, error: OSError) -> None:
+    def _report_fault(self, error: OSError) -> None:
         words = os.strerror(error.errno) if error.errno else str(error)
         if words != self._fault:
             _log.error("spool_cannot_write", folder=str(self._folder), fault=words, then="reports wait in memory")

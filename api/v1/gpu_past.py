@@ -18,7 +18,7 @@ from control.health import gpu_details
 from control.health.burn_ins import comparing
 from control.health.burn_ins.comparing import ComparedBurnIn, ComparedRate
 from control.health.burn_ins.read import READ as READ_BURN_INS
-from muster.documents import gpu_past as documents
+from muster.documents import gpu_history as documents
 from muster.domain.ids import AllocationId
 from muster.domain.principals import Permission, Principal
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from api.authorized_query import Asker, answer, asks
+from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
@@ -32,13 +32,13 @@ Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 
 
-class Asked(StrictModel):
+class ReasonedChange(StrictModel):
     """The reason of a change, which is shown with the GPU later."""
 
     reason: Reason
 
 
-class NewRepair(Asked):
+class NewRepair(ReasonedChange):
     """A repair. ``action``: its action; null: the remedy that is due, as `GET /v1/gpus/{uuid}/health` names it.
 
     ``fault_group``: its purpose; by the GPU's evidence where none is named. Attempts count by it. ``by``: a person, who
@@ -50,24 +50,26 @@ class NewRepair(Asked):
     by: Annotated[RepairBy, Field(strict=False)] = RepairBy.PERSON
 
 
-Why = Annotated[Asked, json_body(Asked)]
+Why = Annotated[ReasonedChange, json_body(ReasonedChange)]
 
 
 @router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
-def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
+def show_gpu(uuid: str, authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.GPU_READ)]) -> Response:
     """Return one GPU: score, evidence, admission, conditions of its return, cordons, holder, repairs, moves."""
-    answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
+    answered = authorized_query.ask(GPU, gpu_details.query_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)
     return answer(gpu_detail_view(found), etag_of(found.gpu.version))
 
 
 @router.get("/gpus/{uuid}/health", response_model=documents.GpuHealth)
-def show_gpu_health(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
+def show_gpu_health(
+    uuid: str, authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.GPU_READ)]
+) -> Response:
     """Return why it has its standing: score with the points of each evidence, admission to tiers, due remedy, moves.
 
     For a tier that does not admit it, the answer has the reasons and the conditions of its return.
     """
-    answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
+    answered = authorized_query.ask(GPU, gpu_details.query_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)
     return answer(gpu_health_view(found))
 
@@ -99,20 +101,22 @@ def list_evidence(
     )
 
 
-@changes.post("/evidence/{evidence_id}/dismiss", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+@changes.post(
+    "/evidence/{evidence_id}/dismiss", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange)
+)
 def dismiss_evidence(evidence_id: str, gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """Take evidence out of the judgement; a quarantine that stood on it alone ends. Twice is the same as once."""
     found_id = EvidenceId(require_id("evidence", evidence_id))
     return gpu.run(interventions.DISMISS, partial(interventions.dismiss, evidence_id=found_id, reason=asked.reason))
 
 
-@changes.post("/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+@changes.post("/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
 def retire_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """Take it out of service, from any standing; its running attempt is evacuated."""
     return gpu.run(interventions.RETIRE, partial(interventions.retire, reason=asked.reason))
 
 
-@changes.post("/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+@changes.post("/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
 def reinstate_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """Return a retired GPU to UNPROVEN: its burn-in follows."""
     return gpu.run(interventions.REINSTATE, partial(interventions.reinstate, reason=asked.reason))
@@ -131,13 +135,13 @@ def start_repair(gpu: ChangingGpu, asked: Annotated[NewRepair, json_body(NewRepa
     return gpu.run(interventions.START_REPAIR, begin)
 
 
-@changes.post("/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+@changes.post("/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
 def finish_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """End a repair that is done: the GPU is UNPROVEN, and its burn-in follows."""
     return gpu.run(interventions.END_REPAIR, partial(interventions.finish_repair, reason=asked.reason))
 
 
-@changes.post("/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+@changes.post("/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
 def fail_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """End a repair that failed: back to QUARANTINED."""
     return gpu.run(interventions.END_REPAIR, partial(interventions.fail_repair, reason=asked.reason))

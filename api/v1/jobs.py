@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from api.authorized_query import Asker, answer, asks
+from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
@@ -36,7 +36,7 @@ from muster.domain.states import JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["jobs"])
-LOOK_AT_LOGS_S: Final = 0.25
+POLL_LOGS_S: Final = 0.25
 FOLLOW_PAGE: Final = 100
 
 
@@ -130,7 +130,7 @@ def explain_job(
 @router.get("/jobs", response_model=documents.JobPage)
 def list_jobs(
     request: Request,
-    asker: Annotated[Asker, asks(Permission.JOB_READ)],
+    authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.JOB_READ)],
     state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
     tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     name: Annotated[Name | None, Query()] = None,
@@ -143,12 +143,12 @@ def list_jobs(
     filters = {"states": states, "tenant_id": tenant_id, "name": name}
     before = None
     if cursor is not None:
-        of_whom = {**filters, "who": asker.principal().tenant_id}
+        of_whom = {**filters, "who": authorized_query.principal().tenant_id}
         moment, job_id = read_cursor(secret_key, of_whom, cursor, length=2)
         before = (datetime.fromisoformat(moment), JobId(job_id))
     owner = None if tenant_id is None else TenantId(tenant_id)
     wanted = JobFilter(states=states, tenant_id=owner, name=name, before=before)
-    answered = asker.ask(*newest_jobs(wanted, limit=limit + 1))
+    answered = authorized_query.ask(*newest_jobs(wanted, limit=limit + 1))
     of_whom = {**filters, "who": answered.principal.tenant_id}
     page = page_of(
         answered.found or [],
@@ -164,11 +164,11 @@ def list_jobs(
 )
 def show_job(
     job_id: str,
-    asker: Annotated[Asker, asks(Permission.JOB_READ)],
+    authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.JOB_READ)],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return the job with every attempt, its hosts, GPUs, cause and proof."""
-    answered = asker.ask(JOB, {"job_id": id_in("job", job_id)})
+    answered = authorized_query.ask(JOB, {"job_id": id_in("job", job_id)})
     found = read.seen_by(answered.principal, answered.found)
     # The attempts and their hosts' parts change on their own: they are part of what the tag stands for.
     moved, moments = (
@@ -313,4 +313,4 @@ class _Follower:
                 return
             if pulse.is_due():
                 yield COMMENT
-            await asyncio.sleep(LOOK_AT_LOGS_S)
+            await asyncio.sleep(POLL_LOGS_S)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime, Field
 
-from api.authorized_query import Asker, answer, asks
+from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
@@ -91,9 +91,9 @@ def revoke_key(
 
 
 @router.get("/whoami", response_model=documents.Whoami)
-def whoami(asker: Annotated[Asker, asks(None)]) -> Response:
+def whoami(authorized_query: Annotated[AuthorizedQuery, authorize_query(None)]) -> Response:
     """Return the principal of this key, and its permissions."""
-    principal = asker.principal()
+    principal = authorized_query.principal()
     found: documents.Whoami = {
         "name": principal.name,
         "role": principal.role,

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.authorized_query import Asker, answer, asks
+from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
@@ -55,7 +55,9 @@ def list_nodes(
 
 
 @router.get("/nodes/{node_id}", response_model=documents.NodeDetail)
-def show_node(node_id: str, asker: Annotated[Asker, asks(Permission.NODE_READ)]) -> Response:
+def show_node(
+    node_id: str, authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.NODE_READ)]
+) -> Response:
     """Return one node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs on its GPUs."""
-    found = nodes.detail_from(asker.ask(NODE, {"node": node_in(node_id)}).found)
+    found = nodes.detail_from(authorized_query.ask(NODE, {"node": node_in(node_id)}).found)
     return answer(node_detail_view(found), etag_of(found.node.version))

@@ -22,7 +22,7 @@ from muster.domain.policy.differences import Difference
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.domain.validating import validated
+from muster.domain.validation import validated
 
 router = APIRouter(tags=["policy"])
 Reader = Annotated[Principal, requires(Permission.POLICY_READ)]

@@ -13,12 +13,12 @@ from api.streams import sse
 from console.live_map import LiveMaps, encoded
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
-from control.fleet.fault_timeline import READ, stories
+from control.fleet.fault_timeline import READ, fault_timelines
 from control.fleet.fleet_map import FleetMap, fleet_map, gpu_at
 from muster.domain.principals import Permission
 
 router = APIRouter()
-STORIES: Final = 6
+TIMELINES: Final = 6
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 
 
@@ -26,7 +26,7 @@ JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 def fleet_page(request: Request, viewer: JobReader) -> Response:
     dependencies = dependencies_of(request)
     fleet = fleet_map(dependencies.units, viewer.principal)
-    told = reading(dependencies.units, viewer.principal, READ, lambda unit: stories(unit, limit=STORIES))
+    told = reading(dependencies.units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=TIMELINES))
     template = "parts/stories.html" if is_fragment(request) else "fleet.html"
     return pages_of(request).page(request, template, viewer, place="fleet", **_context(fleet), stories=told)
 

@@ -17,12 +17,12 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import span
 from control.core.unit_of_work import UnitOfWork
-from control.fleet.fault_timeline import READ, Story, stories
+from control.fleet.fault_timeline import READ, FaultTimeline, fault_timelines
 from control.fleet.gpu_admission import by_ways
 from control.fleet.gpu_jobs import PastHolder, past_holders
 from control.fleet.node_names import names_of
 from control.fleet.read import GpuFilter, ListedGpu, list_gpus
-from control.fleet.tenant_gpus import ATTEMPTS_SHOWN, own_gpu
+from control.fleet.tenant_gpus import ATTEMPTS_SHOWN, tenant_gpu
 from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
 from control.telemetry.history import History, history_of
@@ -36,7 +36,7 @@ from muster.domain.states import Standing
 router = APIRouter()
 A_PAGE: Final = 100
 CHARTED: Final = ("temperature_c", "power_w", "utilisation_percent", "sm_clock_mhz")
-SAID: Final = (
+REPORTED: Final = (
     ("temperature_c", "Temperature"),
     ("memory_temperature_c", "Memory temperature"),
     ("power_w", "Power"),
@@ -108,8 +108,8 @@ class _Shown:
     """Everything on an operator's page of one GPU, read in one transaction."""
 
     detail: GpuDetail
-    told: Sequence[Story]
-    stays: Sequence[PastHolder]
+    timelines: Sequence[FaultTimeline]
+    assignments: Sequence[PastHolder]
     burn_ins: Sequence[ComparedBurnIn]
     latest: Latest | None
 
@@ -119,8 +119,8 @@ def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_REA
     """Show a GPU in full to operators; to a tenant only what concerns its jobs."""
     units, named = dependencies_of(request).units, GpuUuid(uuid)
     if not viewer.may(Permission.GPU_READ):
-        own = reading(units, viewer.principal, READ, lambda unit: own_gpu(unit, named))
-        told = reading(units, viewer.principal, READ, lambda unit: stories(unit, limit=5, gpu_uuid=named))
+        own = reading(units, viewer.principal, READ, lambda unit: tenant_gpu(unit, named))
+        told = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=5, gpu_uuid=named))
         return pages_of(request).page(request, "own_gpu.html", viewer, place="fleet", own=own, stories=told)
     shown = reading(units, viewer.principal, READ, lambda unit: _read(unit, named))
     return pages_of(request).page(
@@ -130,8 +130,8 @@ def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_REA
         place="fleet",
         gpu=shown.detail.gpu,
         detail=shown.detail,
-        stories=shown.told,
-        stays=shown.stays,
+        stories=shown.timelines,
+        stays=shown.assignments,
         burn_ins=shown.burn_ins,
         readings=_readings(shown.latest),
         segments=_segments(shown.detail),
@@ -145,7 +145,7 @@ def _read(unit: UnitOfWork, uuid: GpuUuid) -> _Shown:
     detail = detail_of(unit, uuid)
     return _Shown(
         detail,
-        stories(unit, limit=3, gpu_uuid=uuid),
+        fault_timelines(unit, limit=3, gpu_uuid=uuid),
         past_holders(unit, uuid, limit=ATTEMPTS_SHOWN),
         compare(unit, uuid, limit=5).burn_ins,
         _latest(unit, uuid),
@@ -162,7 +162,7 @@ def _latest(unit: UnitOfWork, uuid: GpuUuid) -> Latest | None:
 def _readings(latest: Latest | None) -> list[tuple[str, str]]:
     if latest is None:
         return []
-    return [(label, _with_unit(name, latest.values.get(name))) for name, label in SAID]
+    return [(label, _with_unit(name, latest.values.get(name))) for name, label in REPORTED]
 
 
 def _with_unit(name: str, value: float | None) -> str:

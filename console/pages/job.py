@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading, require_id
-from console import job_words, plan_words
+from console import job_texts, plan_texts
+from console.job_bar import is_spoilt, life_of
 from console.job_curves import charts_of
-from console.job_life import is_spoilt, life_of
 from console.job_place import place_words
-from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, said, searched, value_of
-from console.plan_words import PlanShown
+from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, searched, shown_chunk, value_of
+from console.plan_texts import PlanShown
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
@@ -31,7 +31,7 @@ from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, detail_of, event
 from control.jobs.job_logs import LogChunkRecord, LogStream, last_chunks, streams_of
 from control.jobs.job_placement import Placement, placement_of
 from control.jobs.training_views import TrainingRankRecord
-from control.placement.held_places import occupants_of
+from control.placement.hold_occupants import occupants_of
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.job.pace import UNSEEN_EXCHANGE, pace_of
@@ -114,8 +114,8 @@ def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None
 
     def read(unit: UnitOfWork) -> PlanShown:
         plan = job_plans.explain_job(unit, job.id)
-        there = occupants_of(unit, plan_words.place_of(plan))
-        return plan_words.shown(viewer, plan, since=job.created_at, occupants=there)
+        there = occupants_of(unit, plan_texts.place_of(plan))
+        return plan_texts.shown(viewer, plan, since=job.created_at, occupants=there)
 
     try:
         return reading(dependencies_of(request).units, viewer.principal, job_plans.EXPLAIN, read)
@@ -130,7 +130,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "job": job,
         "spec": spec,
         "detail": detail,
-        "why": job_words.why(detail),
+        "why": job_texts.why(detail),
         "asked_of_place": list(place_words(spec)),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
@@ -142,11 +142,11 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
         "events": shown.events,
         "streams": shown.streams,
-        "log": joined(said(chunk, shown.streams) for chunk in shown.log),
+        "log": joined(shown_chunk(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,
         "search": shown.search,
         "value_of": value_of,
-        "words": job_words,
+        "words": job_texts,
         "unseen_exchange": UNSEEN_EXCHANGE,
         "tones": TONES,
         "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),

@@ -25,7 +25,7 @@ from muster.domain.principals import Permission, Principal
 
 router = APIRouter()
 LAST_BYTES: Final = 48 << 10
-LOOK_S: Final = 0.5
+LOG_POLL_S: Final = 0.5
 LINES_SHOWN: Final = 200
 STRETCHES: Final = 4
 """Number of stretches of a log that one page searches, each some MiB."""
@@ -54,31 +54,31 @@ def value_of(attempt_id: str = "", node_id: str = "", stream: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ShownChunk:
     """One piece as a page shows it, under the name of its attempt, rank and host."""
 
     position: int
-    who: str
+    source: str
     text: str
 
 
-def said(chunk: LogChunkRecord, streams: Sequence[LogStream]) -> Said:
-    return Said(chunk.position, _who(chunk, streams), _readable(chunk.content))
+def shown_chunk(chunk: LogChunkRecord, streams: Sequence[LogStream]) -> ShownChunk:
+    return ShownChunk(chunk.position, _source(chunk, streams), _readable(chunk.content))
 
 
-def _who(printed: LogChunkRecord | LogLine, streams: Sequence[LogStream]) -> str:
+def _source(printed: LogChunkRecord | LogLine, streams: Sequence[LogStream]) -> str:
     known = {(one.attempt_id, one.node_id): one for one in streams}
     one = known.get((printed.attempt_id, printed.node_id))
     what = printed.stream if printed.stream == "launcher" else f"rank {printed.stream}"
     return what if one is None else f"{what} on {one.node_name}, attempt {one.number}"
 
 
-def joined(pieces: Iterable[Said]) -> list[Said]:
+def joined(pieces: Iterable[ShownChunk]) -> list[ShownChunk]:
     """Join pieces of one rank without another's between them."""
-    found: list[Said] = []
+    found: list[ShownChunk] = []
     for piece in pieces:
-        if found and found[-1].who == piece.who:
-            found[-1] = Said(piece.position, piece.who, found[-1].text + piece.text)
+        if found and found[-1].source == piece.source:
+            found[-1] = ShownChunk(piece.position, piece.source, found[-1].text + piece.text)
         else:
             found.append(piece)
     return found
@@ -92,11 +92,11 @@ def _readable(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Result of a search through all of the logs. ``onward``: where to continue, as the page's address has it."""
+    """Result of a search through all of the logs. ``next_step``: where to continue, as the page's address has it."""
 
-    pieces: Sequence[Said]
+    pieces: Sequence[ShownChunk]
     num_lines: int
-    onward: str | None
+    next_step: str | None
 
 
 def searched(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, text: str, begin: str) -> Search:
@@ -113,7 +113,7 @@ def searched(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, text: str, begi
         if place is None or len(found) == LINES_SHOWN:
             break
     streams = streams_of(unit, job_id, wanted)
-    pieces = (Said(line.line.offset, _who(line, streams), _readable(line.line.text) + "\n") for line in found)
+    pieces = (ShownChunk(line.line.offset, _source(line, streams), _readable(line.line.text) + "\n") for line in found)
     return Search(joined(pieces), len(found), None if place is None else "/".join(map(str, place)))
 
 
@@ -151,17 +151,17 @@ class _Follower:
         self._job_id = job_id
         self._wanted = wanted
 
-    def page(self, after: int) -> tuple[list[Said], bool]:
+    def page(self, after: int) -> tuple[list[ShownChunk], bool]:
         """Return new pieces, and whether no more will come.
 
         The end is read first, so that everything before it is read.
         """
 
-        def read(unit: UnitOfWork) -> tuple[list[Said], bool]:
+        def read(unit: UnitOfWork) -> tuple[list[ShownChunk], bool]:
             over = end_of(unit, self._job_id) is not None
             found = chunks_after(unit, self._job_id, self._wanted, after=after)
             streams = streams_of(unit, self._job_id, self._wanted) if found else ()
-            return [said(chunk, streams) for chunk in found], over and not found
+            return [shown_chunk(chunk, streams) for chunk in found], over and not found
 
         return reading(self._units, self._principal, jobs.READ, read)
 
@@ -171,7 +171,7 @@ class _Follower:
             found, over = await run_in_threadpool(self.page, after)
             for one in found:
                 after = one.position
-                yield frame({"who": one.who, "text": one.text}, event="log", position=after)
+                yield frame({"who": one.source, "text": one.text}, event="log", position=after)
             if over:
                 yield frame({}, event="end")
                 return
@@ -180,7 +180,7 @@ class _Follower:
                 continue
             if pulse.is_due():
                 yield COMMENT
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LOG_POLL_S)
 
 
 @router.get("/jobs/{job_id}/logs.txt")

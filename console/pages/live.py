@@ -72,8 +72,8 @@ async def _frames(
         await broadcast.wait(WAIT_S)
 
 
-def _changed(position: int, told: Sequence[EventRecord]) -> bytes:
-    data = json.dumps({"kinds": sorted({event.kind for event in told})}, separators=(",", ":"))
+def _changed(position: int, reported: Sequence[EventRecord]) -> bytes:
+    data = json.dumps({"kinds": sorted({event.kind for event in reported})}, separators=(",", ":"))
     return f"event: changed\nid: {position}\ndata: {data}\n\n".encode()
 
 

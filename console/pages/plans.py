@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from api.v1.jobs import JobQuestion
-from console import plan_form, plan_words
+from console import plan_form, plan_texts
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
@@ -40,7 +40,7 @@ def queue_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_R
         viewer,
         place="jobs",
         found=found,
-        words=plan_words,
+        words=plan_texts,
         shows_tenant=viewer.principal.sees_all_tenants,
     )
 
@@ -49,7 +49,7 @@ def queue_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_R
 def plan_page(
     request: Request,
     viewer: Annotated[Viewer, sees(Permission.JOB_SUBMIT)],
-    typed: Annotated[plan_form.Asked, Query()],
+    typed: Annotated[plan_form.PlanForm, Query()],
 ) -> Response:
     """Show a form; with a size in it, though empty, also its answer. Nothing is stored."""
     asked = {name: value.strip() for name, value in typed.model_dump().items()}
@@ -76,7 +76,7 @@ def plan_page(
         faults=faults,
         faulty={each.field for each in faults},
         is_unfolded=any(asked[name] for name in plan_form.FOLDED),
-        plan=None if found is None else plan_words.shown(viewer, found, since=None),
+        plan=None if found is None else plan_texts.shown(viewer, found, since=None),
         shows_hosts=principal.sees_all_tenants,
     )
 

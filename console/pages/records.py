@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console import job_words
+from console import job_texts
 from console.actions import act, reason_in
 from console.forms import Form
 from console.paging import page_of, place_in
@@ -153,7 +153,7 @@ def events_page(
         page=page,
         kind=filters["kind"],
         subject=filters["subject"],
-        said_by=job_words.said_by,
+        said_by=job_texts.reported_by,
     )
 
 

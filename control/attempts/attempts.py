@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.attempts import resume_holds, suspects
-from control.attempts.mapping import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job
+from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
 from control.checkpoints import checkpoints
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
@@ -24,13 +24,13 @@ from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
-from muster.domain.lifecycle.model import AttemptLife, Timers
+from muster.domain.lifecycle.model import AttemptLifecycle, Timers
 from muster.domain.policy.document import Policy
 from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState, StopReason
 from muster.domain.times import to_ms
 from muster.identity import new_id
 
-RING_TOPIC: Final = "ring"
+WAKEUP_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
 UNCLEAN: Final = "unclean"
 """Reason code of a cordon: programs of an ended attempt may still run on the node."""
@@ -84,14 +84,14 @@ def step_attempt(
 ) -> tuple[attempts.Command, ...]:
     """Apply one event to a locked attempt, with all its consequences: job, allocation, wake-ups, events."""
     timers = Timers.of(policy)
-    before = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
+    before = attempt_lifecycle(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
     if after != before:
         store_attempt(unit, loaded.attempt, loaded.hosts, after)
         _lift_unclean(unit, loaded, before)
     for command in commands:
-        if isinstance(command, attempts.Ring):
-            ring(unit, command.node_id, loaded.attempt.id)
+        if isinstance(command, attempts.Wake):
+            wake(unit, command.node_id, loaded.attempt.id)
         elif isinstance(command, attempts.Ended):
             _end_attempt(unit, loaded, command, policy)
     if after != before and after.state is AttemptState.ENDED:
@@ -106,7 +106,7 @@ def step_attempt(
 def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended, policy: Policy) -> None:
     job = loaded.job
     suspicion = suspects.suspicion_about(unit, job, policy)
-    words = None if suspicion is None else suspects.words_of(suspicion)
+    words = None if suspicion is None else suspects.text_of(suspicion)
     cause = ended.verdict.cause
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
@@ -128,7 +128,7 @@ def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:
     """Apply one event to a locked job; a cancel also stops its live attempt."""
     timers = Timers.of(policy)
-    after, commands = jobs.step(job_life(job), event, to_ms(unit.now), timers)
+    after, commands = jobs.step(job_lifecycle(job), event, to_ms(unit.now), timers)
     store_job(unit, job, after)
     unit.wake(SCHEDULER_CHANNEL)
     for _ in commands:
@@ -144,7 +144,7 @@ def stop_attempt(
     policy: Policy,
     *,
     grace: timedelta | None = None,
-    asked_by: str | None = None,
+    requested_by: str | None = None,
     detail: str = "",
 ) -> None:
     """Ask a locked attempt to stop: the request is a row of its own, with the deadline that the attempt was given."""
@@ -159,7 +159,7 @@ def stop_attempt(
             tenant_id=loaded.attempt.tenant_id,
             reason=reason,
             deadline_at=deadline,
-            requested_by=asked_by or unit.principal.name,
+            requested_by=requested_by or unit.principal.name,
             detail=detail,
             created_at=unit.now,
         )
@@ -171,12 +171,12 @@ def stop_attempt(
         tenant_id=loaded.attempt.tenant_id,
         payload={"job_id": loaded.job.id, "reason": reason, "deadline_at": deadline.isoformat()},
     )
-    step_attempt(unit, loaded, attempts.StopAsked(reason, to_ms(deadline)), policy)
+    step_attempt(unit, loaded, attempts.StopRequested(reason, to_ms(deadline)), policy)
 
 
-def ring(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId) -> None:
+def wake(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId) -> None:
     """Wake a host about an attempt. The wake-up carries nothing: the heartbeat's answer carries the order."""
-    unit.enqueue(RING_TOPIC, node_id, {"attempt_id": attempt_id})
+    unit.enqueue(WAKEUP_TOPIC, node_id, {"attempt_id": attempt_id})
     unit.wake(OUTBOX_CHANNEL)
 
 
@@ -232,7 +232,7 @@ def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why
     cordons.stand(unit, UNCLEAN, f"{place}: {why}", node_id=node_id)
 
 
-def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLife) -> None:
+def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLifecycle) -> None:
     """Lift the cordon of a host that is proved clean after all, unless another attempt there is not yet.
 
     The proof is the host's report or its reboot.

@@ -7,8 +7,8 @@ from control.core.unit_of_work import UnitOfWork
 from health.pairwise.start import CheckState
 from muster.db.models import Attempt, AttemptHost, Job, Node
 from muster.domain.job.spec import JobSpec
-from muster.domain.lifecycle.contact import Hearing
-from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife, StopRequest, Timers, Verdict
+from muster.domain.lifecycle.contact import LastContact
+from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, JobLifecycle, StopRequest, Timers, Verdict
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState
 from muster.domain.times import to_ms, to_time
 
@@ -28,15 +28,15 @@ def spec_of(job: Job) -> JobSpec:
     return known
 
 
-def hearing_of(node: Node) -> Hearing | None:
+def last_contact_of(node: Node) -> LastContact | None:
     if node.boot_id is None or node.last_heartbeat_at is None:
         return None
-    return Hearing(node.boot_id, to_ms(node.last_heartbeat_at), node.heartbeat_seq, tuple(node.past_boot_ids))
+    return LastContact(node.boot_id, to_ms(node.last_heartbeat_at), node.heartbeat_seq, tuple(node.past_boot_ids))
 
 
-def job_life(job: Job) -> JobLife:
+def job_lifecycle(job: Job) -> JobLifecycle:
     restart = spec_of(job).restart
-    return JobLife(
+    return JobLifecycle(
         job_id=job.id,
         state=job.state,
         max_restarts=restart.max_restarts,
@@ -45,12 +45,14 @@ def job_life(job: Job) -> JobLife:
         max_oom_doublings=restart.gpu_oom_doublings,
         oom_doublings=job.oom_doublings,
         next_try_ms=None if job.next_try_at is None else to_ms(job.next_try_at),
-        is_cancel_asked=job.cancel_requested_at is not None,
+        is_cancel_requested=job.cancel_requested_at is not None,
         reason=job.state_reason,
     )
 
 
-def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, timers: Timers) -> AttemptLife:
+def attempt_lifecycle(
+    attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, timers: Timers
+) -> AttemptLifecycle:
     stop = None
     if attempt.stop_reason is not None:
         stop = StopRequest(attempt.stop_reason, to_ms(attempt.stop_deadline_at))
@@ -62,7 +64,7 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
             attempt.ending_is_cascade,
             is_reported=attempt.ending_is_reported,
         )
-    return AttemptLife(
+    return AttemptLifecycle(
         attempt_id=attempt.id,
         job_id=attempt.job_id,
         fence=attempt.fence,
@@ -77,7 +79,7 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
         stop=stop,
         ending=ending,
         go_ms=None if attempt.go_at is None else to_ms(attempt.go_at),
-        awaits_meetings=attempt.pairwise is not None and attempt.pairwise["state"] not in _MET,
+        awaits_pairwise=attempt.pairwise is not None and attempt.pairwise["state"] not in _MET,
     )
 
 
@@ -92,7 +94,7 @@ def _host_part(host: AttemptHost) -> HostPart:
         state=host.state,
         boot_id=host.boot_id,
         nonce=host.nonce,
-        rung_ms=to_ms(host.rung_at),
+        woken_ms=to_ms(host.rung_at),
         claimed_ms=to_ms(host.claimed_at),
         omitted_ms=None if host.omitted_at is None else to_ms(host.omitted_at),
         is_past_lease=host.is_past_lease,
@@ -102,7 +104,7 @@ def _host_part(host: AttemptHost) -> HostPart:
     )
 
 
-def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
+def store_job(unit: UnitOfWork, job: Job, after: JobLifecycle) -> None:
     """Store the decision of the job's machine, with its event when the state changed."""
     origin = job.state
     job.state_reason = after.reason
@@ -110,7 +112,7 @@ def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
     job.launch_failures = after.launch_failures
     job.oom_doublings = after.oom_doublings
     job.next_try_at = None if after.next_try_ms is None else to_time(after.next_try_ms)
-    if after.is_cancel_asked and job.cancel_requested_at is None:
+    if after.is_cancel_requested and job.cancel_requested_at is None:
         job.cancel_requested_at = unit.now
     job.updated_at = unit.now
     if after.state is origin:
@@ -131,7 +133,7 @@ def emit_job(unit: UnitOfWork, job: Job, origin: JobState | None) -> None:
     )
 
 
-def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], after: AttemptLife) -> None:
+def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], after: AttemptLifecycle) -> None:
     """Store the decision of the attempt's machine, with its event when the state changed."""
     origin = attempt.state
     attempt.resume_state = after.resume_state
@@ -191,8 +193,8 @@ def _store_part(unit: UnitOfWork, host: AttemptHost, part: HostPart) -> None:
     host.omitted_at = None if part.omitted_ms is None else to_time(part.omitted_ms)
     host.is_past_lease, host.awaits_go, host.is_at_fault = part.is_past_lease, part.awaits_go, part.is_at_fault
     host.ready_at = None if part.ready_ms is None else to_time(part.ready_ms)
-    if part.rung_ms > to_ms(host.rung_at):
-        host.rung_at, host.ring_count = to_time(part.rung_ms), host.ring_count + 1
+    if part.woken_ms > to_ms(host.rung_at):
+        host.rung_at, host.ring_count = to_time(part.woken_ms), host.ring_count + 1
     if part.claimed_ms != to_ms(host.claimed_at):  # a grant that is given again renews the lease on both ends
         host.boot_id, host.nonce, host.claimed_at = part.boot_id, part.nonce, to_time(part.claimed_ms)
     if part.state is host.state:

@@ -46,12 +46,12 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
     )
 
 
-def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy: Policy) -> Order:
+def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: int, policy: Policy) -> Order:
     """Return the order of a preflight, before the job has any GPU: its first host's alone, and never started."""
     spec = spec_of(job)
     return msgspec.structs.replace(
         _order_of_program(unit, job, policy),
-        attempt_id=look_id,
+        attempt_id=preflight_id,
         fence=number,
         dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.look_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
@@ -112,7 +112,7 @@ def quick_check_s(job: Job, policy: Policy) -> float:
     return 0.0 if tier is None else tier.quick_check_s
 
 
-def words_of(spec: JobSpec) -> frozenset[str]:
+def text_of(spec: JobSpec) -> frozenset[str]:
     """Return the words of ``HOST_WORDS`` that a host must know for this job: other hosts would ignore these parts."""
     asked = {
         "container": spec.program.container is not None,

@@ -10,7 +10,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.inbox import sample_row
 from health.quick_check import finding_of
 from muster.db.models import Allocation, AllocationGpu
-from muster.db.queries.holdings import IS_OR_WAS_TAKEN
+from muster.db.queries.assignments import IS_OR_WAS_ASSIGNED
 from muster.db.queries.telemetry import add_signals
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
@@ -50,7 +50,7 @@ def take_quick_check(
             Allocation.attempt_id == loaded.attempt.id,
             AllocationGpu.node_id == node_id,
             AllocationGpu.gpu_uuid == found.gpu,
-            IS_OR_WAS_TAKEN,
+            IS_OR_WAS_ASSIGNED,
         )
     )
     if held is None:

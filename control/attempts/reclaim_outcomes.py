@@ -29,12 +29,12 @@ def settle(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost]) -> 
         move(unit, reclaim, ReclaimState.OVERTAKEN, why)
         return
     last = _last_checkpoint(unit, attempt)
-    reclaim.outcome, reclaim.lost_gpu_s = _reckon(unit, reclaim, attempt, last)
+    reclaim.outcome, reclaim.lost_gpu_s = _compute(unit, reclaim, attempt, last)
     state = ReclaimState.FORCED if any(_was_killed(host) for host in hosts) else ReclaimState.RELEASED
     move(unit, reclaim, state, why, **_work(reclaim, last))
 
 
-def hear_late_words(unit: UnitOfWork, attempt: Attempt) -> None:
+def accept_late_report(unit: UnitOfWork, attempt: Attempt) -> None:
     """Update the outcome of a victim whose ranks' last reports arrive after its end was settled."""
     if attempt.cause is not Cause.RECLAIMED:
         return
@@ -48,10 +48,10 @@ def hear_late_words(unit: UnitOfWork, attempt: Attempt) -> None:
     if reclaim is None:
         return
     last = _last_checkpoint(unit, attempt)
-    outcome, lost_gpu_s = _reckon(unit, reclaim, attempt, last)
+    outcome, lost_gpu_s = _compute(unit, reclaim, attempt, last)
     if outcome is ReclaimOutcome.CHECKPOINTED:
         reclaim.outcome, reclaim.lost_gpu_s = outcome, lost_gpu_s
-        tell(unit, reclaim, "reclaim.outcome_known", **_work(reclaim, last))
+        record_event(unit, reclaim, "reclaim.outcome_known", **_work(reclaim, last))
 
 
 def move(unit: UnitOfWork, reclaim: Reclaim, state: ReclaimState, why: str, **more: Any) -> None:
@@ -60,10 +60,10 @@ def move(unit: UnitOfWork, reclaim: Reclaim, state: ReclaimState, why: str, **mo
     origin, reclaim.state = reclaim.state, state
     reclaim.settled_at, reclaim.settled_why = unit.now, why
     payload = {"from": origin, "to": state, "reason": reclaim.settled_why, **more}
-    tell(unit, reclaim, f"reclaim.{state.lower()}", **payload)
+    record_event(unit, reclaim, f"reclaim.{state.lower()}", **payload)
 
 
-def tell(unit: UnitOfWork, reclaim: Reclaim, kind: str, **payload: Any) -> None:
+def record_event(unit: UnitOfWork, reclaim: Reclaim, kind: str, **payload: Any) -> None:
     """Emit an event in the timeline of the victim's job."""
     job_id = reclaim.victim_job_id
     whose = {"reclaim_id": reclaim.id, "job_id": job_id, "attempt_id": reclaim.victim_attempt_id}
@@ -75,7 +75,7 @@ def _last_checkpoint(unit: UnitOfWork, attempt: Attempt) -> Checkpoint | None:
     return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc()).limit(1)).first()
 
 
-def _reckon(
+def _compute(
     unit: UnitOfWork, reclaim: Reclaim, attempt: Attempt, last: Checkpoint | None
 ) -> tuple[ReclaimOutcome, float]:
     """Return the outcome, and the GPU-seconds from the newest usable checkpoint to the end."""

@@ -12,10 +12,10 @@ import structlog
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from control.attempts import budgets, gpu_blame, start_checks
+from control.attempts import budgets, fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, lock_attempt, lock_job, step_attempt, step_job
-from control.attempts.mapping import hearing_of
-from control.core.lease_grace import API_SILENCE, accepting_since_ms
+from control.attempts.mapping import last_contact_of
+from control.core.lease_grace import API_SILENCE, lease_grace_since_ms
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Cluster, Job, Node
@@ -23,7 +23,7 @@ from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
-from muster.domain.lifecycle.contact import Hearing, contact_after
+from muster.domain.lifecycle.contact import LastContact, contact_after
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
@@ -100,7 +100,7 @@ def _tick_job(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> 
         with units.begin(principal, TICK_JOB) as unit:
             job = lock_job(unit, job_id)
             policy = active_policy(unit.session)
-            if job.restarts_used and (why := gpu_blame.excuse_for(unit, job, policy)) is not None:
+            if job.restarts_used and (why := fault_attribution.excuse_for(unit, job, policy)) is not None:
                 step_job(unit, job, jobs.Excused(why), policy)
                 payload = {"reason": why, "restarts_used": job.restarts_used}
                 unit.emit("job.restart_given_back", "job", job.id, tenant_id=job.tenant_id, payload=payload)
@@ -116,19 +116,19 @@ def _tick_attempt(units: UnitOfWorkFactory, principal: Principal, attempt_id: At
             loaded = lock_attempt(unit, attempt_id)
             policy = active_policy(unit.session)
             step_attempt(unit, loaded, _tick_of(unit, loaded), policy)
-            start_checks.move_on(unit, loaded, policy)
+            pairwise_checks.move_on(unit, loaded, policy)
     except MusterError as error:
         _log.warning("attempt_not_reconciled", attempt_id=attempt_id, fault=error.detail)
 
 
 def _tick_of(unit: UnitOfWork, loaded: LoadedAttempt) -> attempts.Tick:
     nodes = unit.session.scalars(select(Node).where(Node.id.in_([host.node_id for host in loaded.hosts]))).all()
-    hearings: dict[NodeId, Hearing] = {}
+    hearings: dict[NodeId, LastContact] = {}
     for node in nodes:
-        hearing = hearing_of(node)
+        hearing = last_contact_of(node)
         if hearing is not None:
             hearings[node.id] = hearing
-    return attempts.Tick(hearings, server_started_ms=accepting_since_ms(unit))
+    return attempts.Tick(hearings, server_started_ms=lease_grace_since_ms(unit))
 
 
 def _note_contacts(unit: UnitOfWork, policy: Policy) -> None:

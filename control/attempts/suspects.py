@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import weighs
 from control.incidents import incidents
-from health.suspect_program import Suspicion, Trouble, suspicion_of
+from health.suspect_program import FailedAttempt, Suspicion, suspicion_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, Incident, Job
 from muster.domain.evidence.findings import Severity
 from muster.domain.evidence.incidents import IncidentKind
@@ -49,7 +49,7 @@ def suspicion_about(unit: UnitOfWork, job: Job, policy: Policy) -> Suspicion | N
     return suspicion_of(_troubles(unit.session.execute(query).all()), policy.suspicion, to_ms(unit.now))
 
 
-def words_of(suspicion: Suspicion) -> str:
+def text_of(suspicion: Suspicion) -> str:
     gpus = "; ".join(", ".join(each) for each in suspicion.gpu_sets)
     return (
         f"suspect program: {suspicion.symptom} on {len(suspicion.gpu_sets)} sets of GPUs without one in common"
@@ -69,7 +69,7 @@ def open_suspicion(unit: UnitOfWork, job: Job, suspicion: Suspicion) -> None:
         "gpu_sets": [list(each) for each in suspicion.gpu_sets],
         "evidence_ids": [],
     }
-    incident = incidents.open_incident(unit, KIND, "job", job.id, f"job {job.id}: {words_of(suspicion)}", payload)
+    incident = incidents.open_incident(unit, KIND, "job", job.id, f"job {job.id}: {text_of(suspicion)}", payload)
     suspend_evidence(unit, incident)
 
 
@@ -129,7 +129,7 @@ def _came_with_attempt() -> ColumnElement[bool]:
 
 def _troubles(
     rows: Sequence[Row[AttemptId, Cause | None, datetime | None, GpuUuid, str]],
-) -> list[Trouble]:
+) -> list[FailedAttempt]:
     """Return each attempt's symptoms: by evidence, of the GPUs it is about; by cause, of all GPUs that were held."""
     ended: dict[AttemptId, int] = {}
     shown: dict[AttemptId, dict[str, set[GpuUuid]]] = {}
@@ -140,7 +140,7 @@ def _troubles(
             if symptom is not None:
                 symptoms.setdefault(str(symptom), set()).add(gpu_uuid)
     return [
-        Trouble(attempt_id, ended[attempt_id], {name: frozenset(gpus) for name, gpus in symptoms.items()})
+        FailedAttempt(attempt_id, ended[attempt_id], {name: frozenset(gpus) for name, gpus in symptoms.items()})
         for attempt_id, symptoms in shown.items()
     ]
 

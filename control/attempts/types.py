@@ -11,7 +11,7 @@ from muster.domain.states import AttemptState, Cause, HostPartState, JobState, S
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job. ``spec``: the submitted JSON. ``wait_verdict``: as ``control.placement.wait_verdicts`` stores it."""
+    """A job. ``spec``: the submitted JSON. ``wait_verdict``: as ``control.placement.wait_records`` stores it."""
 
     id: JobId
     tenant_id: TenantId

@@ -74,7 +74,7 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
         "refuse": [row.generation for row in rows if row.status in _NEVER_AGAIN] + gone,
         "tainted_since_unix_ms": _tainted_of(session, job_id),
         "overtaken_since_unix_ms": _overtaken_of(session, job_id, rows),
-        "pinned": [row.generation for row in rows if is_wished(row)],
+        "pinned": [row.generation for row in rows if is_requested(row)],
     }
 
 
@@ -103,20 +103,20 @@ def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -
     return since
 
 
-def is_wished(row: Checkpoint | CheckpointRecord) -> bool:
+def is_requested(row: Checkpoint | CheckpointRecord) -> bool:
     """Return whether the checkpoint is pinned here and not deleted yet."""
     return row.pinned_at is not None and row.status is not CheckpointStatus.EXPIRED
 
 
-def wished_of(job_id: JobId) -> ColumnElement[bool]:
-    """Return the condition of ``is_wished`` on all checkpoints of the job."""
+def requested_pins_of(job_id: JobId) -> ColumnElement[bool]:
+    """Return the condition of ``is_requested`` on all checkpoints of the job."""
     is_there = Checkpoint.status != CheckpointStatus.EXPIRED
     return and_(Checkpoint.job_id == job_id, Checkpoint.pinned_at.is_not(None), is_there)
 
 
 def pinned_of(session: Session, job_id: JobId) -> tuple[str, ...]:
     """Return the generations that the job's program must keep, in their order."""
-    query = select(Checkpoint.generation).where(wished_of(job_id)).order_by(Checkpoint.step, Checkpoint.fence)
+    query = select(Checkpoint.generation).where(requested_pins_of(job_id)).order_by(Checkpoint.step, Checkpoint.fence)
     return tuple(session.scalars(query).all())
 
 

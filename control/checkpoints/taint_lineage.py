@@ -20,15 +20,15 @@ from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import CheckpointStatus
 
-_WORDS: Final = "its attempt resumed from {generation}, which a fault may have falsified"
+_TEXTS: Final = "its attempt resumed from {generation}, which a fault may have falsified"
 
 
-def fence_in(generation: str) -> int:
+def taint_range(generation: str) -> int:
     """Return the fence of the attempt that made it, which its name ends with."""
     return int(generation.rpartition("-")[2])
 
 
-def taint_descendants(unit: UnitOfWork, job_ids: Sequence[JobId]) -> int:
+def taint_lineage(unit: UnitOfWork, job_ids: Sequence[JobId]) -> int:
     """Taint each attempt of these jobs that continued from a tainted generation, and all that it has committed.
 
     Its taint begins at its placement. Return how many checkpoints. A live attempt is stopped by ``evacuation``, which
@@ -45,7 +45,7 @@ def taint_descendants(unit: UnitOfWork, job_ids: Sequence[JobId]) -> int:
         if each.resumed_from is None:
             continue
         parent = committed.get((each.job_id, each.resumed_from))
-        if not _is_tainted(parent, since.get((each.job_id, fence_in(each.resumed_from)))):
+        if not _is_tainted(parent, since.get((each.job_id, taint_range(each.resumed_from)))):
             continue
         if each.tainted_since is None or each.tainted_since > each.placed_at:
             since[each.job_id, int(each.fence)] = each.placed_at
@@ -89,6 +89,6 @@ def _taint_all_of(unit: UnitOfWork, attempt_id: AttemptId, generation: str) -> i
     )
     rows = unit.session.scalars(query).all()
     for row in rows:
-        row.reason = _WORDS.format(generation=generation)
+        row.reason = _TEXTS.format(generation=generation)
         move_checkpoint(unit, row, CheckpointStatus.TAINTED)
     return len(rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from muster.db.pipeline.pg_pipeline import Asked
+from muster.db.pipeline.pg_pipeline import Query
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal
 
@@ -101,7 +101,7 @@ class Consequences:
         ]
         return events + messages
 
-    def written(self, channels: Collection[str]) -> Asked | None:
+    def written(self, channels: Collection[str]) -> Query | None:
         """Return one statement for events, audit entries, messages and notifications; None where there is none of them.
 
         Each kind is in the order in which the unit added it. The notifications go to the listeners on ``channels``.

@@ -9,13 +9,13 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from sqlalchemy.orm import Session
 
-from muster.db.pipeline.batched import ask_together
+from muster.db.pipeline.batched import query_together
 from muster.db.queries.keys import with_key
 
 T = TypeVar("T")
 
 
-class Question(Generic[T]):
+class JsonQuery(Generic[T]):
     """A query that PostgreSQL answers with one JSON document.
 
     ``document``: an SQL expression in the driver's parameter style that gives JSON, or NULL where there is nothing to
@@ -29,7 +29,7 @@ class Question(Generic[T]):
 
     def ask(self, session: Session, parameters: dict[str, Any]) -> T | None:
         """Run the query in the transaction of ``session``, which must have been flushed."""
-        ((row,),) = ask_together(session, (self._alone, parameters))
+        ((row,),) = query_together(session, (self._alone, parameters))
         return self.read(row.answer)
 
     def read(self, answer: str | None) -> T | None:

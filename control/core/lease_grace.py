@@ -19,7 +19,7 @@ API_SILENCE: Final = timedelta(seconds=30)
 """A longer gap between the API's own beats counts as an outage: then no lease ends for a while."""
 
 
-def accepting_since_ms(unit: UnitOfWork) -> int:
+def lease_grace_since_ms(unit: UnitOfWork) -> int:
     """Return since when heartbeats are taken without a gap; now, while the API itself is silent."""
     cluster = unit.session.scalars(select(Cluster)).one()
     if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:

@@ -17,8 +17,8 @@ from muster.failpoints import declare, failpoint
 Send = Callable[[str, str, dict[str, Any]], None]
 """Function of (topic, key, payload). An exception means that the message did not arrive, and it is sent again."""
 
-RING_TOPIC: Final = "ring"
-RING_STALE_AFTER: Final = timedelta(seconds=60)
+WAKEUP_TOPIC: Final = "ring"
+WAKEUP_STALE_AFTER: Final = timedelta(seconds=60)
 """Age at which a wake-up is useless: by then the host's own heartbeat has listed its unclaimed attempts."""
 
 MAX_TRIES: Final = 20
@@ -33,7 +33,7 @@ SETTLE: Final = declare_action("relay.settle")
 AFTER_SEND: Final = declare("relay.after_send")
 
 _PRINCIPAL: Final = system_principal("relay")
-_CHANCE: Final = secrets.SystemRandom()
+_RNG: Final = secrets.SystemRandom()
 _ERROR_CHARACTERS: Final = 500
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ def _claim(units: UnitOfWorkFactory, outcome: RelayRound, batch: int) -> list[Ou
     claimed = []
     with units.begin(_PRINCIPAL, CLAIM, quiet=True) as unit:
         for message in claim_due(unit.session, now=unit.now, batch=batch):
-            if message.topic == RING_TOPIC and unit.now - message.created_at > RING_STALE_AFTER:
+            if message.topic == WAKEUP_TOPIC and unit.now - message.created_at > WAKEUP_STALE_AFTER:
                 message.sent_at, message.last_error = unit.now, "dropped: the heartbeat carries it by now"
                 outcome.dropped.append(message.id)
             elif message.tries >= MAX_TRIES:
@@ -115,6 +115,6 @@ def _give_up(message: OutboxMessage, now: datetime) -> None:
     log.error("outbox_message_dead", message_id=message.id, topic=message.topic, key=message.key, tries=message.tries)
 
 
-def backoff(tries: int, *, chance: Callable[[float, float], float] = _CHANCE.uniform) -> timedelta:
+def backoff(tries: int, *, rng: Callable[[float, float], float] = _RNG.uniform) -> timedelta:
     """Return the pause before a try, with full jitter: from 0 to 0.2 s doubled with each try, 30 s at most."""
-    return timedelta(seconds=chance(0, min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(tries - 1, 16))))
+    return timedelta(seconds=rng(0, min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(tries - 1, 16))))

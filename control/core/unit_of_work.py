@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from control.core.consequences import Consequences
 from muster.db.engine import make_engine
 from muster.db.errors import ContentionError, translated_errors, translation_of, violated_constraint
-from muster.db.listening import Wakeups
-from muster.db.pipeline.batched import ask_together
-from muster.db.pipeline.pg_pipeline import Asked
-from muster.db.pipeline.single_query import ask_alone
+from muster.db.notifications import Notifications
+from muster.db.pipeline.batched import query_together
+from muster.db.pipeline.pg_pipeline import Query
+from muster.db.pipeline.single_query import query_once
 from muster.db.sessions import TrackedSession, has_changed_state, note_change
 from muster.domain.errors import MusterError
 from muster.domain.ids import EventId, TenantId
@@ -36,7 +36,7 @@ PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPE
 
 _RETRY_BASE_S: Final = 0.02
 _RETRY_CAP_S: Final = 1.0
-_CHANCE: Final = secrets.SystemRandom()
+_RNG: Final = secrets.SystemRandom()
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class UnitOfWork:
         self._quiet = quiet
         self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
         self._channels: set[Channel] = set()
-        self._last: list[Asked] = []
+        self._last: list[Query] = []
         self._refusals: dict[str, MusterError] = {}
 
     @property
@@ -132,7 +132,7 @@ class UnitOfWork:
         """Notify a channel with the commit. A listener must not depend on it, and polls as well."""
         self._channels.add(channel)
 
-    def write_last(self, statement: Asked, refusals: Mapping[str, MusterError] = MappingProxyType({})) -> None:
+    def write_last(self, statement: Query, refusals: Mapping[str, MusterError] = MappingProxyType({})) -> None:
         """Add a change that nothing more in this unit reads: it is sent at the exit, with the unit's consequences.
 
         COMMIT follows in the same round trip, so the statement itself fails where it must not have effect.
@@ -174,9 +174,9 @@ class UnitOfWork:
         self.session.commit()
         failpoint(f"{self.action}.after_commit")
 
-    def _write(self, last: Sequence[Asked]) -> None:
+    def _write(self, last: Sequence[Query]) -> None:
         try:
-            ask_together(self.session, *last, commit=not self.dry_run)
+            query_together(self.session, *last, commit=not self.dry_run)
         except IntegrityError as error:
             if refusal := self._refusals.get(violated_constraint(error) or ""):
                 raise refusal from error
@@ -223,11 +223,11 @@ class UnitOfWorkFactory:
     def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
         """Return the rows of one statement alone, as named tuples: see ``db.pipeline.single_query``."""
         with translated_errors():
-            return ask_alone(self.engine, statement, parameters)
+            return query_once(self.engine, statement, parameters)
 
-    def listen(self, channel: Channel) -> Wakeups:
+    def listen(self, channel: Channel) -> Notifications:
         """Return a listener for what units ``wake``, on a connection of its own; use it with ``with``."""
-        return Wakeups(self.engine, channel)
+        return Notifications(self.engine, channel)
 
     def close(self) -> None:
         """Close the connections that no unit uses."""
@@ -252,5 +252,5 @@ def retrying(work: Callable[[], T], *, attempts: int = 5, sleep: Callable[[float
         try:
             return work()
         except ContentionError:
-            sleep(_CHANCE.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**tried)))
+            sleep(_RNG.uniform(0, min(_RETRY_CAP_S, _RETRY_BASE_S * 2**tried)))
     return work()

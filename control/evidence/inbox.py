@@ -15,7 +15,7 @@ from muster.domain.evidence.old_keys import typed_finding, with_old_keys
 from muster.domain.ids import NodeId
 from muster.domain.policy.health import HealthPolicy
 
-Said = Finding | Closing
+Reported = Finding | Closing
 """A fault, or the end of one."""
 
 FINDING: Final = "finding"
@@ -23,13 +23,13 @@ CLOSING: Final = "closing"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def said_by(rows: Sequence[StoredSignal], policy: HealthPolicy) -> list[Said]:
+def findings_of(rows: Sequence[StoredSignal], policy: HealthPolicy) -> list[Reported]:
     """Return the findings and closings of these signals, in the order in which they happened."""
     in_time = sorted(rows, key=lambda row: (row.at, row.signal_id))
-    return [said for row in in_time for said in _said_by(row, policy)]
+    return [said for row in in_time for said in _findings_of(row, policy)]
 
 
-def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
+def _findings_of(row: StoredSignal, policy: HealthPolicy) -> tuple[Reported, ...]:
     if row.kind == FINDING:
         return (typed_finding(msgspec.convert(row.values, Finding)),)
     if row.kind == CLOSING:
@@ -38,21 +38,21 @@ def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
     return (*judge_signal(signal, policy), *closings_of(signal, policy))
 
 
-def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
+def sample_row(reported: Reported, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
     """Return a sample's finding or closing as a row for ``db.queries.telemetry.add_signals``."""
-    is_finding = isinstance(said, Finding)
-    stored = replace(said, values=with_old_keys(said)) if isinstance(said, Finding) else said
+    is_finding = isinstance(reported, Finding)
+    stored = replace(reported, values=with_old_keys(reported)) if isinstance(reported, Finding) else reported
     return {
         "node_id": node_id,
         "signal_id": signal_id,
-        "gpu_uuid": said.gpu_uuid,
+        "gpu_uuid": reported.gpu_uuid,
         "kind": FINDING if is_finding else CLOSING,
-        "source": said.source.value if isinstance(said, Finding) else Source.NVML.value,
+        "source": reported.source.value if isinstance(reported, Finding) else Source.NVML.value,
         "code": None,
-        "at_ms": said.onset_ms if isinstance(said, Finding) else said.at_ms,
+        "at_ms": reported.onset_ms if isinstance(reported, Finding) else reported.at_ms,
         "received_at": received_at,
-        "text": said.summary if isinstance(said, Finding) else f"{said.fault_key} is over",
+        "text": reported.summary if isinstance(reported, Finding) else f"{reported.fault_key} is over",
         "values": _encode(stored).decode(),
         "is_open": False,
-        "is_alarming": isinstance(said, Finding) and alarms((said,)),
+        "is_alarming": isinstance(reported, Finding) and alarms((reported,)),
     }

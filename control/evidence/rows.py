@@ -13,7 +13,7 @@ from control.policy.policies import active_policy
 from health.detectors.repeats.rules import reach_of
 from health.detectors.traits import traits_of
 from health.evidence.index import PLACE_IN_GPU
-from health.evidence.suppression import Heard, outlasted
+from health.evidence.suppression import LastContact, outlasted
 from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
 from muster.db.models import EvidenceRow, GpuStandingChange, Node, StoredSignal
 from muster.domain.evidence.findings import (
@@ -189,19 +189,19 @@ def weighs() -> ColumnElement[bool]:
 def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:
     """Store pending evidence that has lasted as no longer pending."""
     pending = [(row, evidence_of(row)) for row in rows]
-    heard = _heard_of(unit, {row.node_id for row, _ in pending})
+    heard = _contact_of(unit, {row.node_id for row, _ in pending})
     for row, evidence in pending:
         settled = outlasted(evidence, to_ms(unit.now), heard[row.node_id])
         if settled is not evidence:
             change_evidence(row, settled)
 
 
-def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, Heard]:
+def _contact_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, LastContact]:
     if not node_ids:
         return {}
     query = select(Node.id, Node.last_heartbeat_at, Node.boot_id).where(Node.id.in_(node_ids))
     return {
-        node_id: Heard(None if at is None else to_ms(at), boot_id)
+        node_id: LastContact(None if at is None else to_ms(at), boot_id)
         for node_id, at, boot_id in unit.session.execute(query)
     }
 
@@ -252,7 +252,7 @@ def case_from(
         origin=gpu.origin_standing,
         moves=tuple(_move_of(change) for change in reversed(moves) if change.origin is not None),
         burn_ins=tuple(reversed([_burn_in_of(row) for row in burn_ins])),
-        is_heard=contact is Contact.LIVE,
+        has_contact=contact is Contact.LIVE,
         could_not_burn_in_ms=None if abandoned_at is None else to_ms(abandoned_at),
     )
 
@@ -270,7 +270,7 @@ def _move_of(change: GpuStandingChange | StandingChangeRecord) -> Move:
         reason=MoveReason(change.move_reason) if change.move_reason else MoveReason.CONDEMNED,
         actor=RULE if change.actor.startswith("system:") else change.actor,
         evidence_ids=tuple(EvidenceId(each) for each in change.evidence_ids),
-        words=change.reason,
+        text=change.reason,
     )
 
 

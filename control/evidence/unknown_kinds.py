@@ -25,7 +25,7 @@ from muster.domain.principals import Principal
 SORT: Final = declare_action("judge.unknown_kinds")
 FAULT: Final = "this release does not know events of this kind"
 SUBJECT: Final = "event_kind"
-KINDS_TOLD: Final = 20
+KINDS_REPORTED: Final = 20
 """Maximum number of open incidents: an agent may name any number of kinds."""
 TAKEN_UP_AT_ONCE: Final = 2_000
 """Events a round: the judge takes the oldest first, and new events must not wait until all of them are judged."""
@@ -46,7 +46,7 @@ def sort_unknown_kinds_once(units: UnitOfWorkFactory, principal: Principal) -> i
         with units.begin(principal, SORT, quiet=True) as unit:
             unit.session.execute(select(func.pg_advisory_xact_lock(_LOCK)))  # two would open an incident each
             num_taken_up = _take_up(unit)
-            _tell(unit, dict(_counted(unit)))
+            _report(unit, dict(_counted(unit)))
             return num_taken_up
 
     return retrying(once)
@@ -84,7 +84,7 @@ def _counted(unit: UnitOfWork) -> Sequence[tuple[str, int]]:
     return [(kind, count) for kind, count in unit.session.execute(query.order_by(StoredSignal.kind))]
 
 
-def _tell(unit: UnitOfWork, counts: dict[str, int]) -> None:
+def _report(unit: UnitOfWork, counts: dict[str, int]) -> None:
     open_ones = unit.session.scalars(
         select(Incident)
         .where(Incident.closed_at.is_(None), Incident.kind == IncidentKind.JUDGE_FAILED)
@@ -96,7 +96,7 @@ def _tell(unit: UnitOfWork, counts: dict[str, int]) -> None:
         if incident.subject_id not in counts:
             incidents.close_incident(unit, incident, reason="none of its events waits any more")
     told = {incident.subject_id for incident in open_ones}
-    for kind in [kind for kind in sorted(counts) if kind not in told][: max(0, KINDS_TOLD - len(told))]:
+    for kind in [kind for kind in sorted(counts) if kind not in told][: max(0, KINDS_REPORTED - len(told))]:
         summary = f"agents report {kind!r}, which this release does not know: these events are kept and not judged"
         payload = {
             "event_kind": kind,

@@ -72,14 +72,14 @@ def stand(
         created_at=unit.now,
     )
     unit.session.add(cordon)
-    _tell(unit, cordon, "cordoned", reason)
+    _report(unit, cordon, "cordoned", reason)
     return cordon
 
 
 def end(unit: UnitOfWork, cordon: Cordon, reason: str | None, *, at: datetime | None = None) -> None:
     """End one that stands, at ``at`` where it ended before now. The caller holds it."""
     cordon.released_at, cordon.released_by = at or unit.now, unit.principal.name
-    _tell(unit, cordon, "uncordoned", reason)
+    _report(unit, cordon, "uncordoned", reason)
 
 
 def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> CordonRecord:
@@ -120,7 +120,7 @@ def those_to_come(now: datetime) -> ColumnElement[bool]:
     return and_(Cordon.released_at.is_(None), Cordon.starts_at > now)
 
 
-def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:
+def _report(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:
     subject, subject_id = ("node", cordon.node_id) if cordon.node_id is not None else ("gpu", cordon.gpu_uuid)
     payload = {
         "cordon_id": cordon.id,

@@ -10,7 +10,7 @@ from control.fleet.node_names import names_of
 from control.policy.policies import active_policy
 from health.cohort.cohorts import Attribute
 from health.cohort.drift import Alike, Drift, drifts_of
-from health.cohort.reported_attributes import attributes_told
+from health.cohort.reported_attributes import attributes_reported
 from muster.db.queries.drift import AlikeRow, alike_rows, host_texts, ports
 from muster.domain.gpu.cohort_attributes import SET_UP
 from muster.domain.ids import NodeId
@@ -59,6 +59,6 @@ def _alike(row: AlikeRow, network: str | None, host_text: str) -> Alike:
         "compute_capability": row.compute_capability,
         "driver_version": row.driver_version,
     }
-    told = attributes_told(row.state, row.text, network, host_text)
+    told = attributes_reported(row.state, row.text, network, host_text)
     attributes |= {name: told.get(name) for name in SET_UP}
     return Alike(row.model, row.node_id, row.num_gpus, attributes)

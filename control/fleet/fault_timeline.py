@@ -29,7 +29,7 @@ from muster.db.models import (
     Job,
     Node,
 )
-from muster.db.queries.holdings import IS_OR_WAS_TAKEN
+from muster.db.queries.assignments import IS_OR_WAS_ASSIGNED
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
@@ -38,7 +38,7 @@ READ: Final = declare_action("story.read")
 FELL_TO: Final = (Standing.SUSPECT, Standing.QUARANTINED)
 TAINTED: Final = f"checkpoint.{CheckpointStatus.TAINTED.lower()}"
 BACK_AT: Final = (Standing.PROBATION, Standing.HEALTHY)
-LOOKED_AT: Final = 400
+MAX_READ: Final = 400
 """Number of the newest moves that are read."""
 
 
@@ -60,7 +60,7 @@ class HitJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class FaultTimeline:
     """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move."""
 
     gpu: GpuRecord
@@ -79,7 +79,7 @@ class Story:
         return self.back_at is not None and self.gpu.standing not in FELL_TO
 
 
-def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[Story]:
+def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[FaultTimeline]:
     """Return the fault timelines, the newest first, at most one for each fall. A tenant reads its own jobs' alone."""
     unit.principal.require(Permission.JOB_READ)
     session = unit.session
@@ -89,17 +89,17 @@ def stories(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) ->
         .join(Node, Node.id == Gpu.node_id)
         .where(GpuStandingChange.target.in_(FELL_TO))
         .order_by(GpuStandingChange.id.desc())
-        .limit(LOOKED_AT)
+        .limit(MAX_READ)
     )
     if gpu_uuid is not None:
         query = query.where(GpuStandingChange.gpu_uuid == gpu_uuid)
     own = only_tenant_of(unit.principal)
-    found: list[Story] = []
+    found: list[FaultTimeline] = []
     for move, gpu, node_name in session.execute(query).all():
         hit = _hit(session, move, own)
         if own is None or hit:
             found.append(
-                Story(
+                FaultTimeline(
                     gpu=record_of(gpu, GpuRecord),
                     node_name=node_name,
                     move=record_of(move, StandingChangeRecord),
@@ -135,7 +135,7 @@ def _hit(session: Session, move: GpuStandingChange, own: TenantId | None) -> Seq
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .where(
             AllocationGpu.gpu_uuid == move.gpu_uuid,
-            IS_OR_WAS_TAKEN,
+            IS_OR_WAS_ASSIGNED,
             Attempt.placed_at <= move.at,
             or_(Attempt.ended_at.is_(None), Attempt.ended_at >= move.at),
         )

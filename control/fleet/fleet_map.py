@@ -16,8 +16,8 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.core.visibility import only_tenant_of
 from muster.db.models import Allocation, AllocationGpu, Gpu, Node
 from muster.db.pipeline.packed_arrays import TEXT_SEPARATOR
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.fleet_map import gpu_rows, node_rows, reading_rows, tenant_rows
-from muster.db.queries.holdings import IS_TAKEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.principals import Permission, Principal
@@ -106,7 +106,7 @@ def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place
         held = (
             select(AllocationGpu.gpu_uuid)
             .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-            .where(Allocation.tenant_id == own, IS_TAKEN)
+            .where(Allocation.tenant_id == own, IS_ASSIGNED)
         )
         query = query.where(Gpu.uuid.in_(held))
     with units.read() as session:

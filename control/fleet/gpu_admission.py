@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from control.fleet.read import GpuView
-from health.standing.admission import Refusal, refusals_of, words_of
-from health.standing.counterfactual import WayBack, ways_back
+from health.standing.admission import Refusal, refusals_of, text_of
+from health.standing.counterfactual import RecoveryPath, recovery_paths
 from health.standing.gpu_case import GpuCase
 from health.standing.standing import is_reclaimable_only
 from health.standing.what_if import Cordon, SetStanding, Situation
@@ -35,12 +35,12 @@ class TierAdmission:
 
     tier: str
     refusals: Sequence[Refused]
-    ways: Sequence[WayBack]
+    ways: Sequence[RecoveryPath]
 
     @property
     def is_admitted(self) -> bool:
         """True if the tier would take it if it were free: running work is no fault of the GPU."""
-        return all(each.reason is Refusal.HELD for each in self.refusals)
+        return all(each.reason is Refusal.ASSIGNED for each in self.refusals)
 
 
 class FoundWays:
@@ -51,16 +51,18 @@ class FoundWays:
     """
 
     def __init__(self) -> None:
-        self._by_gpu: OrderedDict[GpuUuid, tuple[object, dict[tuple[str, ...], tuple[WayBack, ...]]]] = OrderedDict()
+        self._by_gpu: OrderedDict[GpuUuid, tuple[object, dict[tuple[str, ...], tuple[RecoveryPath, ...]]]] = (
+            OrderedDict()
+        )
 
-    def ways(self, situation: Situation, tier: TierPolicy, now_ms: int, policy: Policy) -> tuple[WayBack, ...]:
+    def ways(self, situation: Situation, tier: TierPolicy, now_ms: int, policy: Policy) -> tuple[RecoveryPath, ...]:
         uuid = situation.gpu.gpu_uuid
         follows_from = (situation, policy.health, now_ms // _MINUTE_MS)
         before, by_standings = self._by_gpu.get(uuid, (None, {}))
         if before != follows_from:
             by_standings = {}
         if tier.standings not in by_standings:
-            by_standings[tier.standings] = ways_back(situation, tier, now_ms, policy.health)
+            by_standings[tier.standings] = recovery_paths(situation, tier, now_ms, policy.health)
         self._by_gpu[uuid] = (follows_from, by_standings)
         if len(self._by_gpu) > _KEPT_MAX:
             self._by_gpu.popitem(last=False)
@@ -73,11 +75,11 @@ _FOUND: Final = FoundWays()
 def admission_of(found: GpuView, case: GpuCase, policy: Policy, now_ms: int) -> list[TierAdmission]:
     """Return the admission to each tier of ``policy``, the highest priority first."""
     situation = situation_of(found, case, now_ms, policy.health)
-    facts = replace(situation.facts, is_held=found.holder is not None, is_reported=found.is_reported)
+    facts = replace(situation.facts, is_assigned=found.holder is not None, is_reported=found.is_reported)
     admissions = []
     for name, tier in sorted(policy.tiers.items(), key=lambda item: (-item[1].priority, item[0])):
         ways = _FOUND.ways(situation, tier, now_ms, policy)
-        refused = [Refused(reason, words_of(reason, facts, tier)) for reason in refusals_of(facts, tier)]
+        refused = [Refused(reason, text_of(reason, facts, tier)) for reason in refusals_of(facts, tier)]
         admissions.append(TierAdmission(name, refused, ways))
     return admissions
 
@@ -97,9 +99,9 @@ def situation_of(found: GpuView, case: GpuCase, now_ms: int, policy: HealthPolic
     )
 
 
-def by_ways(admissions: Sequence[TierAdmission]) -> Mapping[tuple[WayBack, ...], list[str]]:
+def by_ways(admissions: Sequence[TierAdmission]) -> Mapping[tuple[RecoveryPath, ...], list[str]]:
     """Return the tiers that do not admit it, grouped by equal conditions of return, in order."""
-    found: dict[tuple[WayBack, ...], list[str]] = {}
+    found: dict[tuple[RecoveryPath, ...], list[str]] = {}
     for each in admissions:
         if each.ways:
             found.setdefault(tuple(each.ways), []).append(each.tier)

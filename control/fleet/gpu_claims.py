@@ -18,7 +18,7 @@ from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Principal
 
-TELL: Final = declare_action("gpu.claimed_twice")
+REPORT_CLAIM: Final = declare_action("gpu.claimed_twice")
 KIND: Final = IncidentKind.GPU_CLAIMED_TWICE
 
 
@@ -30,14 +30,14 @@ class GpuClaimedError(ConflictError):
         self.gpu_uuids = tuple(gpu_uuids)
 
 
-def tell_of_claim(units: UnitOfWorkFactory, principal: Principal, claimed: GpuClaimedError, claimant: str) -> None:
+def report_claim(units: UnitOfWorkFactory, principal: Principal, claimed: GpuClaimedError, claimant: str) -> None:
     """Open the incident in a unit of its own: the refusal has left nothing.
 
     ``claimant``: name or id of the second host.
     """
 
     def once() -> None:
-        with units.begin(principal, TELL, quiet=True) as unit:
+        with units.begin(principal, REPORT_CLAIM, quiet=True) as unit:
             _open_for(unit, claimed, claimant)
 
     retrying(once)

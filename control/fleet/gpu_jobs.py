@@ -10,7 +10,7 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job
-from muster.db.queries.holdings import IS_OR_WAS_TAKEN
+from muster.db.queries.assignments import IS_OR_WAS_ASSIGNED
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
@@ -80,7 +80,7 @@ def past_holders(
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN, visible_rows(unit.principal, Job.tenant_id))
+        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_ASSIGNED, visible_rows(unit.principal, Job.tenant_id))
         .order_by(AllocationGpu.allocation_id.desc())
         .limit(limit)
     )

@@ -65,7 +65,7 @@ def _known_facts(
 ) -> AdmissionFacts:
     """Return one object for all GPUs of equal facts: a fleet has few kinds of them, and a cycle reads 100,000 GPUs."""
     since = row.standing_since if row.standing is Standing.PROBATION else None
-    said = (row.standing, row.contact, row.is_cordoned, row.is_held, row.is_burning_in, row.is_reported)
+    said = (row.standing, row.contact, row.is_cordoned, row.is_assigned, row.is_burning_in, row.is_reported)
     key = (*said, row.is_mig_enabled, row.override, since)
     facts = known.get(key)
     if facts is None:
@@ -79,7 +79,7 @@ def facts_of(row: Any, now_ms: int, policy: HealthPolicy) -> AdmissionFacts:
         standing=row.standing,
         contact=row.contact,
         is_cordoned=row.is_cordoned,
-        is_held=row.is_held,
+        is_assigned=row.is_assigned,
         is_burning_in=row.is_burning_in,
         is_reported=row.is_reported,
         is_reclaimable_only=_is_reclaimable_only(row, now_ms, policy),

@@ -2,9 +2,9 @@
 
 A window is a cordon that stands from its start to its end: no new work comes to the node. Running jobs stay, or leave
 before it starts where the window has an evacuation. Then no job is placed there that would still run at that time
-(``closings``), and jobs that run there by then get a notice (``control.hosts.maintenance_evacuation``). Unlike a
-drain's cordon, it suspends every rule about the node and its GPUs (``health.evidence.merge``). Releasing the cordon
-ends it.
+(``maintenance_starts``), and jobs that run there by then get a notice (``control.hosts.maintenance_evacuation``).
+Unlike a drain's cordon, it suspends every rule about the node and its GPUs (``health.evidence.merge``). Releasing
+the cordon ends it.
 """
 
 from collections import defaultdict
@@ -27,13 +27,13 @@ from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms
-from scheduler.fleet.maintenance_end import reopenings_of
+from scheduler.fleet.maintenance_end import maintenance_ends_of
 
 DECLARE: Final = declare_action("node.maintenance")
 REASON_CODE: Final = "maintenance"
 LONGEST: Final = timedelta(days=30)
 """Longer work is no window: retire the GPUs, or drain the node."""
-LOOKS_BACK: Final = timedelta(days=30)
+LOOKBACK: Final = timedelta(days=30)
 """How long ago a window may have ended for which a late report may still arrive."""
 
 
@@ -100,7 +100,7 @@ def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:
         raise ValidationFailedError.at("/evacuate_lead_s", "less_than_policy", detail)
 
 
-def closings(session: Session, now: datetime) -> dict[NodeId, int]:
+def maintenance_starts(session: Session, now: datetime) -> dict[NodeId, int]:
     """Return the time, in ms, at which jobs get their stop request, of each node with a window that is to be empty."""
     query = (
         select(Cordon.node_id, func.min(Cordon.evacuate_at))
@@ -110,7 +110,7 @@ def closings(session: Session, now: datetime) -> dict[NodeId, int]:
     return {NodeId(node_id): to_ms(at) for node_id, at in session.execute(query) if node_id is not None}
 
 
-def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
+def maintenance_ends(session: Session, now: datetime) -> dict[NodeId, int]:
     """Return the time, in ms, at which work on a node is over, where each of its cordons ends by itself."""
     is_ahead = (Cordon.node_id.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
     query = select(Cordon.node_id, func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.until)
@@ -121,7 +121,7 @@ def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
     of_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *stands)
     of_gpus = select(Gpu.node_id).join(Cordon, Cordon.gpu_uuid == Gpu.uuid).where(*stands)
     endless = {*session.scalars(of_nodes), *session.scalars(of_gpus)}
-    return reopenings_of(
+    return maintenance_ends_of(
         (NodeId(node_id), to_ms(from_at), to_ms(until))
         for node_id, from_at, until in timed
         if node_id is not None and node_id not in endless
@@ -129,9 +129,9 @@ def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
 
 
 def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:
-    """Return windows that stand or stood within ``LOOKS_BACK``, by node; a released one ended at its release."""
+    """Return windows that stand or stood within ``LOOKBACK``, by node; a released one ended at its release."""
     query = select(Cordon.node_id, Cordon.starts_at, Cordon.created_at, Cordon.until, Cordon.released_at).where(
-        Cordon.node_id.in_(list(node_ids)), Cordon.reason_code == REASON_CODE, Cordon.until > unit.now - LOOKS_BACK
+        Cordon.node_id.in_(list(node_ids)), Cordon.reason_code == REASON_CODE, Cordon.until > unit.now - LOOKBACK
     )
     found: defaultdict[NodeId, list[Window]] = defaultdict(list)
     for node_id, starts_at, created_at, until, released_at in unit.session.execute(query):

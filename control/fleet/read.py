@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, or_, select, tuple_
 
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
@@ -70,7 +70,7 @@ class GpuView(msgspec.Struct, frozen=True):
     is_reported: bool
 
 
-GPU: Final = Question(
+GPU: Final = JsonQuery(
     """
     SELECT json_build_object(
         'gpu', to_json(g),

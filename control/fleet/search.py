@@ -16,14 +16,14 @@ SHORTEST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     kind: Literal["gpu", "node", "job"]
     id: str
     name: str
     state: str
 
 
-def find(unit: UnitOfWork, text: str, *, limit: int) -> Sequence[Found]:
+def search(unit: UnitOfWork, text: str, *, limit: int) -> Sequence[SearchHit]:
     """Return the whole id alone where one fits; else jobs, nodes and GPUs with ``text`` in name or id, a few of each.
 
     A tenant finds its own jobs. Text of fewer than two characters finds nothing.
@@ -37,26 +37,26 @@ def find(unit: UnitOfWork, text: str, *, limit: int) -> Sequence[Found]:
     return exact if len(exact) == 1 else found[:limit]
 
 
-def _jobs(unit: UnitOfWork, text: str, limit: int) -> list[Found]:
+def _jobs(unit: UnitOfWork, text: str, limit: int) -> list[SearchHit]:
     query = select(Job.id, Job.name, Job.state).where(
         or_(Job.id == text, Job.id.endswith(text, autoescape=True), Job.name.icontains(text, autoescape=True)),
         visible_rows(unit.principal, Job.tenant_id),
     )
     rows = unit.session.execute(query.order_by(Job.created_at.desc()).limit(limit))
-    return [Found("job", job_id, name, state) for job_id, name, state in rows]
+    return [SearchHit("job", job_id, name, state) for job_id, name, state in rows]
 
 
-def _nodes(unit: UnitOfWork, text: str, limit: int) -> list[Found]:
+def _nodes(unit: UnitOfWork, text: str, limit: int) -> list[SearchHit]:
     if not unit.principal.may(Permission.NODE_READ):
         return []
     query = select(Node.id, Node.name, Node.contact).where(
         or_(Node.id == text, Node.name.icontains(text, autoescape=True))
     )
     rows = unit.session.execute(query.order_by(Node.name).limit(limit))
-    return [Found("node", node_id, name, contact) for node_id, name, contact in rows]
+    return [SearchHit("node", node_id, name, contact) for node_id, name, contact in rows]
 
 
-def _gpus(unit: UnitOfWork, text: str, limit: int) -> list[Found]:
+def _gpus(unit: UnitOfWork, text: str, limit: int) -> list[SearchHit]:
     if not unit.principal.may(Permission.GPU_READ):
         return []
     query = select(Gpu.uuid, Gpu.standing).where(
@@ -68,4 +68,4 @@ def _gpus(unit: UnitOfWork, text: str, limit: int) -> list[Found]:
         )
     )
     rows = unit.session.execute(query.order_by(Gpu.uuid).limit(limit))
-    return [Found("gpu", uuid, uuid, standing) for uuid, standing in rows]
+    return [SearchHit("gpu", uuid, uuid, standing) for uuid, standing in rows]

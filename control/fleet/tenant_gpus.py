@@ -15,18 +15,18 @@ ATTEMPTS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class OwnGpu:
-    """One GPU. ``stays``: the tenant's attempts that have or had it, the newest first."""
+class TenantGpu:
+    """One GPU. ``assignments``: the tenant's attempts that have or had it, the newest first."""
 
     gpu: GpuRecord
     node_name: str
-    stays: Sequence[PastHolder]
+    assignments: Sequence[PastHolder]
 
 
-def own_gpu(unit: UnitOfWork, uuid: GpuUuid) -> OwnGpu:
+def tenant_gpu(unit: UnitOfWork, uuid: GpuUuid) -> TenantGpu:
     """Return the GPU. Raises ``NotFoundError``: no such GPU, or none of the principal's jobs was ever on it."""
     stays = past_holders(unit, uuid, limit=ATTEMPTS_SHOWN)
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None or not stays:
         raise NotFoundError("there is no such GPU")
-    return OwnGpu(record_of(gpu, GpuRecord), unit.session.get_one(Node, gpu.node_id).name, stays)
+    return TenantGpu(record_of(gpu, GpuRecord), unit.session.get_one(Node, gpu.node_id).name, stays)

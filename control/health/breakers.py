@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.gpu_locks import lock_gpus
-from control.health.placement_holds import held_gpus
+from control.health.breaker_cordons import cordoned_gpus
 from control.health.transitions import fleet_counts
 from control.incidents import incidents
 from control.policy.policies import active_policy
@@ -59,7 +59,7 @@ def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> Brea
         ConflictError: the scope is not open.
     """
     unit.principal.require(Permission.GPU_WRITE)
-    waiting = lock_gpus(unit, held_gpus(unit))  # before the breaker, as the judge does
+    waiting = lock_gpus(unit, cordoned_gpus(unit))  # before the breaker, as the judge does
     row = unit.session.get(Breaker, name, with_for_update=True)
     if row is None:
         raise NotFoundError("there is no such breaker")

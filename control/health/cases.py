@@ -28,7 +28,7 @@ from muster.domain.states import BurnInOutcome, BurnInState
 def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
     """Return the case of each GPU, in the given order."""
     uuids = [gpu.uuid for gpu in gpus]
-    told = _told_of(unit, uuids)
+    told = _reported_of(unit, uuids)
     contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
     wanted = select(Gpu.uuid, Gpu.serial).where(Gpu.uuid.in_(uuids)).subquery("wanted")
     abandoned = _abandoned_of(unit, uuids)
@@ -49,7 +49,7 @@ def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
     }
 
 
-def _told_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, list[Evidence]]:
+def _reported_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, list[Evidence]]:
     found = defaultdict[GpuUuid, list[Evidence]](list)
     for row in evidence_about(unit, uuids, ()):
         if row.gpu_uuid is not None:

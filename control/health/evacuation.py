@@ -19,8 +19,8 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.overrides import taken_out
+from control.health.breaker_cordons import MAY_COMPUTE_WRONG
 from control.health.cases import cases_of
-from control.health.placement_holds import MAY_COMPUTE_WRONG
 from control.health.tainting import taint_users, tainted_from
 from control.policy.policies import active_policy
 from health.standing.gpu_case import condemning_of
@@ -49,7 +49,7 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     One that fails does not stop the others: its fault is raised after all have had their turn.
     """
     with units.read() as session:
-        attempt_ids = session.scalars(_to_be_looked_at(units.clock())).all()
+        attempt_ids = session.scalars(_to_be_checked(units.clock())).all()
     faults: list[Exception] = []
     num_stopped = 0
     for attempt_id in attempt_ids:
@@ -63,7 +63,7 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return num_stopped
 
 
-def _to_be_looked_at(now: datetime) -> Select[AttemptId]:
+def _to_be_checked(now: datetime) -> Select[AttemptId]:
     """Return the query of attempts to check.
 
     An attempt that is stopped as urgently already is among them only where its results may be wrong: it may have too
@@ -111,7 +111,7 @@ def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
             return False
         payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": threatens_correctness}
         if onset is not None:
-            payload["tainted"] = taint_users(unit, out, onset, policy, beside=[loaded.attempt.id])
+            payload["tainted"] = taint_users(unit, out, onset, policy, alongside=[loaded.attempt.id])
         tenant_id = loaded.attempt.tenant_id
         unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
         stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)

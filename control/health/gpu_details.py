@@ -19,8 +19,8 @@ from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.policy.policies import active_policy, stored_policy
 from health.evidence.state import is_condemning, is_open
 from health.remedy.remedy import Remedy, remedy_of
-from health.scoring.no_points import why_no_points
 from health.scoring.score import Score
+from health.scoring.unweighted import why_no_points
 from health.standing.gpu_case import GpuCase, Move, proof_ms_of, score_of
 from health.standing.standing import decide
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
@@ -79,7 +79,7 @@ class GpuDetail:
     moves: Sequence[StandingChangeRecord]
 
 
-def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
+def query_of(uuid: GpuUuid | None) -> dict[str, Any]:
     """Return the parameters of ``control.fleet.read.GPU``, except ``now``."""
     return {
         "uuid": uuid,
@@ -95,7 +95,7 @@ def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
     """Return the GPU's details. Raises ``NotFoundError`` where there is no such GPU."""
     unit.principal.require(Permission.GPU_READ)
     unit.session.flush()
-    return detail_from(GPU.ask(unit.session, {**asked_of(uuid), "now": unit.now}), unit.now)
+    return detail_from(GPU.ask(unit.session, {**query_of(uuid), "now": unit.now}), unit.now)
 
 
 def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:

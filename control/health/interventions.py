@@ -9,12 +9,12 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet import overrides
 from control.fleet.gpu_locks import lock_gpus
-from control.health import around
+from control.health import remedy_context
 from control.health.cases import cases_of
 from control.health.judge import policy_version
 from control.health.repair_orders import lock_host, require_host_ready, verb_for, verbs_of
-from control.health.repairs import begin_repair, tell_of_repairs
-from control.health.transitions import make_audited, make_move, ruled
+from control.health.repairs import begin_repair, report_repairs
+from control.health.transitions import admitted_by_breaker, apply_transition, make_audited
 from control.policy.policies import active_policy
 from health.remedy.fault_groups import fault_group_of
 from health.remedy.remedy import Remedy, remedy_of
@@ -40,7 +40,7 @@ END_REPAIR: Final = declare_action("gpu.repair.end")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Change:
     """One locked GPU and the person who acts on it."""
 
     gpu: Gpu
@@ -59,7 +59,7 @@ def dismiss(
         NotFoundError: no such GPU, or no such evidence about it.
         PreconditionFailedError: the GPU is not at ``expected_version`` any more.
     """
-    asked = _asked(unit, uuid, expected_version)
+    asked = _change_of(unit, uuid, expected_version)
     query = select(EvidenceRow).where(EvidenceRow.id == evidence_id, EvidenceRow.gpu_uuid == uuid)
     row = unit.session.scalar(query.with_for_update())
     if row is None:
@@ -93,14 +93,14 @@ def retire(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: in
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
         ConflictError: it is retired already.
     """
-    asked = _asked(unit, uuid, expected_version)
+    asked = _change_of(unit, uuid, expected_version)
     move = _decided(lambda: interventions.retire(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms))
     _audited(unit, asked, move, "gpu.retire", reason)
 
 
 def reinstate(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
     """Return a retired GPU to UNPROVEN. Raises as ``retire`` does; ``ConflictError``: it is not retired."""
-    asked = _asked(unit, uuid, expected_version)
+    asked = _change_of(unit, uuid, expected_version)
     move = _decided(
         lambda: interventions.reinstate(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)
     )
@@ -131,7 +131,7 @@ def start_repair(
     """
     if by is RepairBy.AGENT and (action is None or verb_for(action, by) in HOST_SCOPE):
         lock_host(unit, uuid)
-    asked = _with_quarantine(unit, _asked(unit, uuid, expected_version), reason)
+    asked = _with_quarantine(unit, _change_of(unit, uuid, expected_version), reason)
     _require_free(unit, uuid)
     group = fault_group or fault_group_of(asked.case)
     if action is None:
@@ -146,7 +146,7 @@ def start_repair(
         )
     )
     repair = begin_repair(unit, asked.gpu, action, group, reason, verb)
-    tell_of_repairs(unit, asked.gpu, asked.policy)
+    report_repairs(unit, asked.gpu, asked.policy)
     detail = {"repair_id": repair.id, "repair_action": action, "fault_group": group, "verb": verb}
     _audited(unit, asked, move, "gpu.repair.start", reason, **detail)
 
@@ -158,10 +158,10 @@ def finish_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_vers
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
         ConflictError: it is not in REPAIR, or its agent still reports the fault.
     """
-    asked = _asked(unit, uuid, expected_version)
+    asked = _change_of(unit, uuid, expected_version)
 
     def decide() -> Move:
-        move = interventions.finish_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, words=reason)
+        move = interventions.finish_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, text=reason)
         interventions.require_faults_over(asked.case, asked.policy)
         return move
 
@@ -170,14 +170,12 @@ def finish_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_vers
 
 def fail_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
     """End a failed repair: back to QUARANTINED. Raises as ``retire`` does; ``ConflictError``: it is not in REPAIR."""
-    asked = _asked(unit, uuid, expected_version)
-    move = _decided(
-        lambda: interventions.fail_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, words=reason)
-    )
+    asked = _change_of(unit, uuid, expected_version)
+    move = _decided(lambda: interventions.fail_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, text=reason))
     _audited(unit, asked, move, "gpu.repair.fail", reason)
 
 
-def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _Asked:
+def _change_of(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _Change:
     unit.principal.require(Permission.GPU_WRITE)
     gpus = lock_gpus(unit, [uuid])
     if not gpus:
@@ -186,37 +184,37 @@ def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _As
     if expected_version is not None and gpu.version != expected_version:
         raise PreconditionFailedError(current_version=gpu.version)
     policy = active_policy(unit.session).health
-    return _Asked(gpu, cases_of(unit, [gpu])[uuid], policy, to_ms(unit.now), unit.principal.name)
+    return _Change(gpu, cases_of(unit, [gpu])[uuid], policy, to_ms(unit.now), unit.principal.name)
 
 
-def _with_quarantine(unit: UnitOfWork, asked: _Asked, reason: str) -> _Asked:
+def _with_quarantine(unit: UnitOfWork, change: _Change, reason: str) -> _Change:
     """Replace a person's override by a quarantine: a repair ends what was known of the GPU, also the override."""
-    uuid = asked.gpu.uuid
-    if asked.gpu.standing in OUT_OF_SERVICE or not overrides.is_taken_out(unit, uuid):
-        return asked
+    uuid = change.gpu.uuid
+    if change.gpu.standing in OUT_OF_SERVICE or not overrides.is_taken_out(unit, uuid):
+        return change
     move = _decided(
-        lambda: interventions.quarantine(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)
+        lambda: interventions.quarantine(change.case, person=change.person, reason=reason, now_ms=change.now_ms)
     )
     overrides.end(unit, uuid, reason=reason)
-    _make(unit, asked, move)
+    _make(unit, change, move)
     unit.session.flush()
-    return replace(asked, case=cases_of(unit, [asked.gpu])[uuid])
+    return replace(change, case=cases_of(unit, [change.gpu])[uuid])
 
 
-def _due(unit: UnitOfWork, asked: _Asked) -> Remedy:
-    verbs = verbs_of(unit, [asked.gpu.node_id])[asked.gpu.node_id]
-    remedy = remedy_of(asked.case, verbs, asked.now_ms, asked.policy)
+def _due(unit: UnitOfWork, change: _Change) -> Remedy:
+    verbs = verbs_of(unit, [change.gpu.node_id])[change.gpu.node_id]
+    remedy = remedy_of(change.case, verbs, change.now_ms, change.policy)
     if remedy is None:
         accepted = ", ".join(RepairAction)
         raise ConflictError(
-            f"no remedy is due for {asked.gpu.uuid}, which is {asked.gpu.standing}",
+            f"no remedy is due for {change.gpu.uuid}, which is {change.gpu.standing}",
             suggestion=f"Name an action: {accepted}. Only a QUARANTINED GPU is repaired.",
         )
     return remedy
 
 
 def _require_free(unit: UnitOfWork, uuid: GpuUuid) -> None:
-    found = around.holder(unit, AllocationGpu.gpu_uuid == uuid)
+    found = remedy_context.holder(unit, AllocationGpu.gpu_uuid == uuid)
     if found is not None:
         raise ConflictError(
             f"{found.job_id} still holds {uuid}",
@@ -234,12 +232,12 @@ def _decided(decide: Callable[[], T]) -> T:
         ) from error
 
 
-def _audited(unit: UnitOfWork, asked: _Asked, move: Move, action: str, reason: str, **detail: Any) -> None:
+def _audited(unit: UnitOfWork, change: _Change, move: Move, action: str, reason: str, **detail: Any) -> None:
     """Store a person's move and its audit entry. The breaker admits it, and counts the GPU as returned."""
-    make_audited(unit, asked.gpu, move, action, asked.policy, policy_version(unit), reason=reason, **detail)
+    make_audited(unit, change.gpu, move, action, change.policy, policy_version(unit), reason=reason, **detail)
 
 
-def _make(unit: UnitOfWork, asked: _Asked, move: Move) -> None:
+def _make(unit: UnitOfWork, change: _Change, move: Move) -> None:
     """Store a person's move. The breaker admits it, and counts the GPU as returned."""
-    for allowed in ruled(unit, [move], asked.policy):
-        make_move(unit, asked.gpu, allowed, policy_version(unit))
+    for allowed in admitted_by_breaker(unit, [move], change.policy):
+        apply_transition(unit, change.gpu, allowed, policy_version(unit))

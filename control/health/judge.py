@@ -16,12 +16,12 @@ import structlog
 from sqlalchemy import Select, or_, select
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.evidence.inbox import Said, said_by
+from control.evidence.inbox import Reported, findings_of
 from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins.orders import order_proofs
-from control.health.record_evidence import take_note
-from control.health.set_aside import close_for, set_gpu_aside, set_signal_aside
+from control.health.record_evidence import record_evidence
 from control.health.transitions import judge_gpus
+from control.health.unprocessable import close_for, set_gpu_aside, set_signal_aside
 from control.policy.policies import active_policy
 from muster.db.models import Gpu, PolicyVersion, StoredSignal
 from muster.domain.errors import UnavailableError
@@ -42,14 +42,14 @@ def judge_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return round_.judge_signals() + round_.judge_due()
 
 
-def judge_findings(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal] = ()) -> int:
+def judge_findings(unit: UnitOfWork, reported: Sequence[Reported], taken: Sequence[StoredSignal] = ()) -> int:
     """Turn findings into evidence and judge their GPUs. Return how many moved.
 
     ``taken``: the signals that reported the findings, which the caller holds.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     policy = active_policy(unit.session)
-    gpus = take_note(unit, said, policy.health, taken)
+    gpus = record_evidence(unit, reported, policy.health, taken)
     num_moved = judge_gpus(unit, gpus, policy.health, policy_version(unit))
     order_proofs(unit, gpus, policy.health)
     return num_moved
@@ -69,7 +69,7 @@ class _Round:
             with self._begin(SIGNALS) as unit:
                 rows = unit.session.scalars(_oldest_waiting(unit).with_for_update(skip_locked=True)).all()
                 if rows:
-                    judge_findings(unit, _said_by(unit, rows), rows)
+                    judge_findings(unit, _findings_of(unit, rows), rows)
                     _mark(unit, rows)
                 return len(rows)
 
@@ -128,7 +128,7 @@ class _Round:
         with self._begin(SIGNALS) as unit:
             row = _locked_signal(unit, key)
             if row is not None:
-                for gpu in take_note(unit, _said_by(unit, [row]), active_policy(unit.session).health, [row]):
+                for gpu in record_evidence(unit, _findings_of(unit, [row]), active_policy(unit.session).health, [row]):
                     gpu.judge_at = unit.now
                 _mark(unit, [row])
 
@@ -166,8 +166,8 @@ def _locked_signal(unit: UnitOfWork, key: tuple[str, str]) -> StoredSignal | Non
     return unit.session.scalar(query.with_for_update(skip_locked=True))
 
 
-def _said_by(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> list[Said]:
-    return said_by(rows, active_policy(unit.session).health)
+def _findings_of(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> list[Reported]:
+    return findings_of(rows, active_policy(unit.session).health)
 
 
 def _mark(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> None:

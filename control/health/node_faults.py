@@ -12,8 +12,8 @@ from control.evidence.rows import REMEMBERED, add_evidence, change_evidence, evi
 from control.health.cases import cases_of
 from health.detectors.node import gpus_at_fault
 from health.evidence.evidence import close
-from health.evidence.index import Known, of_detector, of_fault
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex, of_detector, of_fault
+from health.evidence.merge import Place, merge
 from health.standing.gpu_case import condemning_of
 from muster.db.models import EvidenceRow, Gpu
 from muster.db.pipeline.packed_arrays import within
@@ -59,7 +59,7 @@ def nodes_in_question(
     return {*session.scalars(condemned), *session.scalars(told)}
 
 
-def tell_of_gpus_together(
+def report_gpus_together(
     unit: UnitOfWork, node_ids: Collection[NodeId], maintained: Collection[NodeId], policy: HealthPolicy
 ) -> None:
     """Store what the nodes' GPUs show together. The caller holds the nodes' rows.
@@ -69,7 +69,11 @@ def tell_of_gpus_together(
     some = sorted(nodes_in_question(unit.session, unit.now, policy, node_ids))
     if not some:
         return
-    condemning, known, rows = _condemning_of(unit, some), defaultdict[NodeId, Known](Known), dict[str, EvidenceRow]()
+    condemning, known, rows = (
+        _condemning_of(unit, some),
+        defaultdict[NodeId, EvidenceIndex](EvidenceIndex),
+        dict[str, EvidenceRow](),
+    )
     for row in evidence_about(unit, (), some):
         rows[row.id] = row
         known[row.node_id].put(evidence_of(row))
@@ -83,7 +87,7 @@ def tell_of_gpus_together(
                     change_evidence(rows[each.id], close(each, said))
                 continue
             place = Place(of_node, is_in_maintenance=node_id in maintained)
-            for noted in note(said, place, policy, now_ms, lambda: EvidenceId(new_id("evidence"))):
+            for noted in merge(said, place, policy, now_ms, lambda: EvidenceId(new_id("evidence"))):
                 if noted.is_new:
                     rows[noted.evidence.id] = add_evidence(unit, noted.evidence)
                 else:

@@ -51,11 +51,11 @@ class PeerRounds:
             nodes = working_nodes(session, now - FRESH) if policy.peers.is_on and policy.peers.mode != "off" else []
         memory, findings = judge_round(self._memory, self._round(nodes, to_ms(now)), policy)
         for first in range(0, len(findings), FINDINGS_MAX):
-            retrying(partial(self._tell, findings[first : first + FINDINGS_MAX]))
+            retrying(partial(self._report, findings[first : first + FINDINGS_MAX]))
         self._memory = memory
         return len(findings)
 
-    def _tell(self, findings: Sequence[Finding]) -> None:
+    def _report(self, findings: Sequence[Finding]) -> None:
         with self._units.begin(self._principal, JUDGE, quiet=True) as unit:
             judge_findings(unit, findings)
 

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import or_, select, tuple_
 
 from control.core.unit_of_work import UnitOfWork
-from control.evidence.inbox import Said
+from control.evidence.inbox import Reported
 from control.evidence.rows import (
     REMEMBERED,
     add_evidence,
@@ -25,11 +25,11 @@ from control.evidence.rows import (
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.maintenance import Window, windows_of
 from control.health.burn_ins.orders import order_diagnoses
-from control.health.node_holds import lock_nodes, nodes_in_maintenance
+from control.health.rule_cordons import lock_nodes, nodes_in_maintenance
 from health.detectors.detector import Closing
 from health.evidence.evidence import close, place_of
-from health.evidence.index import Known
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex
+from health.evidence.merge import Place, merge
 from health.evidence.state import counts, is_open
 from muster.db.models import EvidenceRow, Gpu, StoredSignal
 from muster.domain.evidence.findings import Evidence, Finding
@@ -41,41 +41,41 @@ from muster.identity import new_id
 _NO_SIGNALS: Final[Sequence[StoredSignal]] = ()
 
 
-def take_note(
-    unit: UnitOfWork, said: Sequence[Said], policy: HealthPolicy, taken: Sequence[StoredSignal] = _NO_SIGNALS
+def record_evidence(
+    unit: UnitOfWork, reported: Sequence[Reported], policy: HealthPolicy, taken: Sequence[StoredSignal] = _NO_SIGNALS
 ) -> list[Gpu]:
     """Store findings and closings, and return the locked GPUs that have or had a fault by them.
 
     ``taken``: the signals that reported them.
     """
-    heard = _with_effect(unit, said, taken)
+    heard = _with_effect(unit, reported, taken)
     if not heard:
         return []
     node_ids = lock_nodes(unit, {each.node_id for each in heard if each.gpu_uuid is None})
     gpus = lock_gpus(unit, sorted({each.gpu_uuid for each in heard if each.gpu_uuid is not None}))
     places = {*node_ids, *(gpu.uuid for gpu in gpus)}
     nodes = {each.node_id for each in heard}
-    known = _Known(unit, policy, nodes_in_maintenance(unit, nodes), windows_of(unit, nodes))
+    known = _EvidenceIndex(unit, policy, nodes_in_maintenance(unit, nodes), windows_of(unit, nodes))
     for row in evidence_about(unit, [gpu.uuid for gpu in gpus], node_ids):
         known.remember(evidence_of(row), row)
     for said_now in heard:
         if _place(said_now) in places:
             known.take(said_now)
     unit.session.flush()
-    order_diagnoses(unit, gpus, known.asking)
+    order_diagnoses(unit, gpus, known.query)
     told = known.changed | {_place(each) for each in heard if isinstance(each, Finding)}
     return [gpu for gpu in gpus if gpu.uuid in told]
 
 
-def _place(each: Said | Evidence) -> str:
+def _place(each: Reported | Evidence) -> str:
     return place_of(each.gpu_uuid, each.node_id)
 
 
 @dataclass(slots=True)
-class _Known:
+class _EvidenceIndex:
     """Evidence of the locked places.
 
-    ``changed``: the places where some evidence has changed. ``asking``: GPU → text of the new finding that asks for a
+    ``changed``: the places where some evidence has changed. ``query``: GPU → text of the new finding that asks for a
     burn-in.
     """
 
@@ -84,8 +84,8 @@ class _Known:
     maintained: frozenset[NodeId]
     windows: Mapping[NodeId, tuple[Window, ...]]
     changed: set[str] = field(default_factory=set)
-    asking: dict[GpuUuid, str] = field(default_factory=dict)
-    _at: dict[str, Known] = field(default_factory=lambda: defaultdict(Known))
+    query: dict[GpuUuid, str] = field(default_factory=dict)
+    _at: dict[str, EvidenceIndex] = field(default_factory=lambda: defaultdict(EvidenceIndex))
     _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
     _rows: dict[EvidenceId, EvidenceRow] = field(default_factory=dict)
 
@@ -96,11 +96,11 @@ class _Known:
         if is_open(evidence):
             self._open[place, evidence.fault_key].add(evidence.id)
 
-    def take(self, said: Said) -> None:
-        if isinstance(said, Closing):
-            self._close(said)
+    def take(self, reported: Reported) -> None:
+        if isinstance(reported, Closing):
+            self._close(reported)
         else:
-            self._note(said)
+            self._note(reported)
 
     def _note(self, finding: Finding) -> None:
         place = Place(
@@ -109,14 +109,14 @@ class _Known:
             finding.node_id in self.maintained,
             any(window.holds(finding.onset_ms) for window in self.windows.get(finding.node_id, ())),
         )
-        for noted in note(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
+        for noted in merge(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
             self._store(noted.evidence, is_new=noted.is_new)
             if noted.is_new and noted.evidence.detector in self.policy.burn_in.asked_by and counts(noted.evidence):
                 self._ask(noted.evidence)
 
     def _ask(self, evidence: Evidence) -> None:
         if evidence.gpu_uuid is not None:
-            self.asking[evidence.gpu_uuid] = evidence.summary
+            self.query[evidence.gpu_uuid] = evidence.summary
 
     def _close(self, closing: Closing) -> None:
         place = _place(closing)
@@ -136,17 +136,17 @@ class _Known:
         self.changed.add(_place(evidence))
 
 
-def _with_effect(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal]) -> Sequence[Said]:
+def _with_effect(unit: UnitOfWork, reported: Sequence[Reported], taken: Sequence[StoredSignal]) -> Sequence[Reported]:
     """Return everything except closings of faults that are neither open nor in progress."""
-    closings = [each for each in said if isinstance(each, Closing)]
+    closings = [each for each in reported if isinstance(each, Closing)]
     if not closings or not taken:
-        return said
-    waited_for = {_place(each) for each in said if isinstance(each, Finding)}
+        return reported
+    waited_for = {_place(each) for each in reported if isinstance(each, Finding)}
     waited_for |= _on_their_way(unit, closings, taken)  # before the open faults are read: theirs are stored then
     faults = _open_faults(unit, [each for each in closings if _place(each) not in waited_for])
     return [
         each
-        for each in said
+        for each in reported
         if isinstance(each, Finding) or _place(each) in waited_for or (_place(each), each.fault_key) in faults
     ]
 

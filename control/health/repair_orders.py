@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.gpu_locks import lock_gpus
-from control.health import around
+from control.health import remedy_context
 from control.health.burn_ins.polling import ask_again_s
 from control.health.cases import cases_of
 from control.health.judge import policy_version
@@ -117,9 +117,9 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
     return RepairAskAnswer(ask_again_s=answer_again_s)
 
 
-def _keep_verbs(unit: UnitOfWork, node_id: NodeId, told: Sequence[str]) -> None:
+def _keep_verbs(unit: UnitOfWork, node_id: NodeId, reported: Sequence[str]) -> None:
     """Store the verbs that the host's settings allow its agent: they limit proposed remedies and orders by rule."""
-    verbs = sorted(set(told))
+    verbs = sorted(set(reported))
     were = unit.session.scalars(select(Node.repair_verbs).where(Node.id == node_id)).one()
     if were == verbs:
         return
@@ -151,14 +151,14 @@ def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) 
     return None
 
 
-def report(unit: UnitOfWork, repair_id: str, said: RepairReport) -> RepairAnswer:
+def report(unit: UnitOfWork, repair_id: str, reported: RepairReport) -> RepairAnswer:
     """Store how it ended. A repeated report, and one of a repair that has ended otherwise, have no effect.
 
     Raises:
         NotFoundError: the node has no such repair.
         ValidationFailedError: a simulated verb for a real GPU or the other way round, or a reboot within the same boot.
     """
-    node_id = _node_of(unit, said.protocol)
+    node_id = _node_of(unit, reported.protocol)
     found = unit.session.execute(
         select(Repair.gpu_uuid, Gpu.node_id).join(Gpu, Gpu.uuid == Repair.gpu_uuid).where(Repair.id == repair_id)
     ).one_or_none()
@@ -168,20 +168,20 @@ def report(unit: UnitOfWork, repair_id: str, said: RepairReport) -> RepairAnswer
     row = unit.session.get_one(Repair, repair_id, with_for_update=True, populate_existing=True)
     if row.ended_at is not None or row.taken_at is None:
         return RepairAnswer(is_taken=False)
-    _require_true(gpu, row, said)
+    _require_true(gpu, row, reported)
     policy = active_policy(unit.session).health
-    if said.outcome == "done":
-        return _finish(unit, gpu, row, said.words, policy)
-    _fail(unit, gpu, row, said.words, policy)
+    if reported.outcome == "done":
+        return _finish(unit, gpu, row, reported.words, policy)
+    _fail(unit, gpu, row, reported.words, policy)
     return RepairAnswer(is_taken=True)
 
 
-def _require_true(gpu: Gpu, row: Repair, said: RepairReport) -> None:
-    if said.is_simulated != gpu.is_simulated:
+def _require_true(gpu: Gpu, row: Repair, reported: RepairReport) -> None:
+    if reported.is_simulated != gpu.is_simulated:
         kind = "simulated" if gpu.is_simulated else "real"
         raise ValidationFailedError.at("/is_simulated", "other_kind", f"{gpu.uuid} is enrolled as {kind}")
-    is_same_boot = said.boot_id == row.taken_boot_id and not said.is_simulated
-    if row.verb is RepairVerb.REBOOT and said.outcome == "done" and is_same_boot:
+    is_same_boot = reported.boot_id == row.taken_boot_id and not reported.is_simulated
+    if row.verb is RepairVerb.REBOOT and reported.outcome == "done" and is_same_boot:
         message = "a reboot is done when its agent comes back in another boot, and this is the boot it was ordered in"
         raise ValidationFailedError.at("/boot_id", "same_boot", message)
 
@@ -202,7 +202,7 @@ def _finish(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthP
     """End the repair as done. If its agent still reports the fault, the repair waits, and its words name the reason."""
     case = cases_of(unit, [gpu])[gpu.uuid]
     try:
-        move = interventions.finish_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), words=words)
+        move = interventions.finish_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), text=words)
         interventions.require_faults_over(case, policy)
     except RefusedMoveError as refused:
         waits = f"{words}; it waits: {refused}"
@@ -216,12 +216,12 @@ def _finish(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthP
 
 def _fail(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthPolicy) -> None:
     case = cases_of(unit, [gpu])[gpu.uuid]
-    move = interventions.fail_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), words=words)
+    move = interventions.fail_repair(case, actor=unit.principal.name, now_ms=to_ms(unit.now), text=words)
     _make(unit, gpu, row, move, "gpu.repair.fail", policy)
 
 
 def _make(unit: UnitOfWork, gpu: Gpu, row: Repair, move: Move, action: str, policy: HealthPolicy) -> None:
-    make_audited(unit, gpu, move, action, policy, policy_version(unit), reason=move.words, **_payload(row))
+    make_audited(unit, gpu, move, action, policy, policy_version(unit), reason=move.text, **_payload(row))
 
 
 def _payload(row: Repair, **more: Any) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _open_of(node_id: NodeId) -> Any:
 
 
 def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
-    found = around.holder(unit, Gpu.node_id == gpu.node_id)
+    found = remedy_context.holder(unit, Gpu.node_id == gpu.node_id)
     if found is not None:
         raise ConflictError(
             f"{found.job_id} holds {found.gpu_uuid}, and a {verb} affects every GPU of its host",
@@ -246,7 +246,7 @@ def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
 
 
 def _require_no_burn_in(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
-    found = around.burn_in(unit, around.running_on(gpu.node_id))
+    found = remedy_context.burn_in(unit, remedy_context.running_on(gpu.node_id))
     if found is not None:
         message = f"{found.id} runs on {found.gpu_uuid}, and a {verb} affects every GPU of its host"
         raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=found.id)

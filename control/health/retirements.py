@@ -43,7 +43,7 @@ def keep_proposals(
 
 def _propose(unit: UnitOfWork, gpu: Gpu, case: GpuCase, move: Move) -> None:
     cited = [each for each in case.evidence if each.id in set(move.evidence_ids)]
-    words = "; ".join(each.summary for each in cited) if move.reason is MoveReason.TO_BE_REPLACED else move.words
+    words = "; ".join(each.summary for each in cited) if move.reason is MoveReason.TO_BE_REPLACED else move.text
     payload: dict[str, Any] = {
         "severity": Severity.CONDEMNING.name.lower(),
         "gpu_uuid": gpu.uuid,

@@ -15,11 +15,11 @@ from sqlalchemy import Select, select
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.overrides import taken_out
-from control.health.around import around_of
 from control.health.cases import cases_of
 from control.health.judge import policy_version
+from control.health.remedy_context import around_of
 from control.health.repair_orders import lock_host, verbs_of
-from control.health.repairs import begin_repair, tell_of_repairs
+from control.health.repairs import begin_repair, report_repairs
 from control.health.transitions import make_audited
 from control.incidents import incidents
 from control.policy.policies import active_policy
@@ -36,7 +36,7 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 
-LOOK: Final = declare_action("judge.look_for_repairs")
+FIND: Final = declare_action("judge.look_for_repairs")
 START: Final = declare_action("judge.start_repair")
 ASK: Final = declare_action("judge.ask_for_repair")
 KIND: Final = IncidentKind.REPAIR_DUE
@@ -55,7 +55,7 @@ def start_repairs_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     left = sorted(asked_about.difference(out))
     due, told = list[GpuUuid](), list[GpuUuid](map(GpuUuid, left))
     for some in _batches(out):
-        by_rule, changed = _look(units, principal, some, asked_about)
+        by_rule, changed = _find(units, principal, some, asked_about)
         due += by_rule
         told += changed
     works: list[Callable[[], int]] = [lambda uuid=uuid: _start(units, principal, uuid) for uuid in due]  # type: ignore[misc]  # bound at once
@@ -89,20 +89,20 @@ def _batches(uuids: Sequence[GpuUuid]) -> Iterator[Sequence[GpuUuid]]:
     return (uuids[start : start + BATCH] for start in range(0, len(uuids), BATCH))
 
 
-def _look(
-    units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid], asked_about: set[str]
+def _find(
+    units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid], checked: set[str]
 ) -> tuple[list[GpuUuid], list[GpuUuid]]:
     """Return, without a lock, the GPUs that a rule may repair, and the GPUs whose incident is to open or close."""
-    with units.begin(principal, LOOK, quiet=True) as unit:
+    with units.begin(principal, FIND, quiet=True) as unit:
         unit.principal.require(Permission.SYSTEM_RUN)
         found = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(uuids)))}
-        words = _whom_to_ask(unit, [found[uuid] for uuid in uuids if uuid in found])
+        words = _remedies_to_request(unit, [found[uuid] for uuid in uuids if uuid in found])
     by_rule = [uuid for uuid, (remedy, why) in words.items() if why is None and remedy is not None]
-    changed = [uuid for uuid, (_, why) in words.items() if (why is not None) != (uuid in asked_about)]
+    changed = [uuid for uuid, (_, why) in words.items() if (why is not None) != (uuid in checked)]
     return by_rule, changed
 
 
-def _whom_to_ask(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, tuple[Remedy | None, str | None]]:
+def _remedies_to_request(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, tuple[Remedy | None, str | None]]:
     """Return each GPU's due remedy, and why a person has to act; None where a rule may, or a person took it out."""
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     verbs = verbs_of(unit, [gpu.node_id for gpu in gpus])
@@ -136,17 +136,17 @@ def _start(units: UnitOfWorkFactory, principal: Principal, uuid: GpuUuid) -> int
 
 
 def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: HealthPolicy) -> None:
-    reason = f"due by rule: {remedy.words}"
+    reason = f"due by rule: {remedy.text}"
     group, now_ms = remedy.fault_group, to_ms(unit.now)
     move = interventions.start_repair(case, group, actor=RULE, reason=reason, now_ms=now_ms, policy=policy)
     repair = begin_repair(unit, gpu, remedy.action, group, reason, remedy.verb)
-    tell_of_repairs(unit, gpu, policy)
+    report_repairs(unit, gpu, policy)
     detail = {
         "repair_id": repair.id,
         "repair_action": remedy.action,
         "fault_group": group,
         "verb": remedy.verb,
-        "asked_by": remedy.asked_by,
+        "asked_by": remedy.requested_by,
         "evidence_ids": list(remedy.evidence_ids),
     }
     make_audited(unit, gpu, move, "gpu.repair.start", policy, policy_version(unit), reason=reason, **detail)
@@ -156,7 +156,7 @@ def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Seque
     """Keep incidents about exactly the GPUs among ``uuids`` that only a person can return to service. Return 0."""
     with units.begin(principal, ASK, quiet=True) as unit:
         gpus = lock_gpus(unit, uuids)
-        words = _whom_to_ask(unit, gpus)
+        words = _remedies_to_request(unit, gpus)
         standing = {found.subject_id: found for found in incidents.open_about(unit, KIND, list(uuids))}
         for gpu in gpus:
             (remedy, why), incident = words[gpu.uuid], standing.get(gpu.uuid)

@@ -54,7 +54,7 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bool
         suspicion = suspects.suspicion_about(unit, job, policy) if job.state in JOBS_THAT_WAIT_FOR_GPUS else None
         if suspicion is None:
             return False
-        step_job(unit, job, jobs.HoldAsked(suspects.words_of(suspicion)), policy)
+        step_job(unit, job, jobs.HoldRequested(suspects.text_of(suspicion)), policy)
         suspects.open_suspicion(unit, job, suspicion)
         return True
 

@@ -11,19 +11,19 @@ from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 from control.evidence.rows import REMEMBERED, is_pending, store_outlasted
+from control.health.breaker_cordons import keep_holds
 from control.health.cases import cases_of
-from control.health.placement_holds import keep_holds
 from control.health.repairs import end_repair
 from control.health.retirements import keep_proposals
 from control.health.tainting import taint_those_that_ended
 from control.incidents.incidents import open_incident
 from control.policy.policies import active_policy
-from health.evidence.suppression import waits_to_be_heard
+from health.evidence.suppression import awaits_contact
 from health.standing import breaker
 from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
 from health.standing.gpu_case import GpuCase, Move, score_of
 from health.standing.proof_under_load import unproved
-from health.standing.standing import decide, next_look_ms
+from health.standing.standing import decide, next_evaluation_ms
 from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
 from muster.db.queries.gpu_standings import write_standings
 from muster.domain.evidence.incidents import IncidentKind
@@ -37,8 +37,8 @@ BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
 """Interval after which a move that the breaker held back is decided again."""
 
-WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
-UNHEARD_AGAIN_MS: Final = 10_000
+AWAITS_CONTACT: Final = (Standing.PROBATION, Standing.SUSPECT)
+RECHECK_SILENT_MS: Final = 10_000
 """Interval after which a silent GPU is judged again. It proves nothing, so its time may end without an effect."""
 
 
@@ -48,15 +48,15 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     settle_pending(unit, [gpu.uuid for gpu in gpus])
     cases = cases_of(unit, gpus)
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
-    allowed = ruled(unit, moves, policy) if moves else ()
+    allowed = admitted_by_breaker(unit, moves, policy) if moves else ()
     held_back = {move.gpu_uuid: move for move in moves if move not in allowed}
     keep_holds(unit, gpus, held_back)
     keep_proposals(unit, gpus, cases, policy)
     for gpu in gpus:
-        _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_held_back=gpu.uuid in held_back)
+        _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_proposed=gpu.uuid in held_back)
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     for move in allowed:
-        make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
+        apply_transition(unit, by_uuid[move.gpu_uuid], move, policy_version)
     write_standings(unit.session, gpus)
     wrong_since = {
         move.gpu_uuid: _onset_of(move, cases[move.gpu_uuid], now_ms)
@@ -82,23 +82,23 @@ def settle_pending(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
     store_outlasted(unit, unit.session.scalars(waiting).all())
 
 
-def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, is_held_back: bool) -> None:
+def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, is_proposed: bool) -> None:
     found = score_of(case, policy, now_ms)
     gpu.score = int(found.value)
     gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
-    due_ms = next_look_ms(case, now_ms, policy, found)
-    waits = any(waits_to_be_heard(each, now_ms) for each in case.evidence)
-    if waits or (not case.is_heard and case.standing in WAITS_TO_BE_HEARD):
-        due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
+    due_ms = next_evaluation_ms(case, now_ms, policy, found)
+    waits = any(awaits_contact(each, now_ms) for each in case.evidence)
+    if waits or (not case.has_contact and case.standing in AWAITS_CONTACT):
+        due_ms = min(due_ms or now_ms + RECHECK_SILENT_MS, now_ms + RECHECK_SILENT_MS)
     if unproved(case, policy):  # the reason why no burn-in was ordered may be over
         again_ms = now_ms + int(policy.burn_in.again_s * 1000)
         due_ms = min(due_ms or again_ms, again_ms)
-    if is_held_back:
+    if is_proposed:
         due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
     gpu.judge_at = None if due_ms is None else to_time(due_ms)
 
 
-def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None) -> None:
+def apply_transition(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None) -> None:
     """Store one move as a row, with its event. The GPU is judged again at once: its next rule may be due."""
     if move.from_standing is Standing.REPAIR:
         end_repair(unit, gpu, move)
@@ -110,7 +110,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
             origin=move.from_standing,
             target=move.to_standing,
             at=unit.now,
-            reason=move.words,
+            reason=move.text,
             actor=unit.principal.name,
             policy_version=policy_version,
             move_reason=move.reason,
@@ -121,7 +121,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
         "from": move.from_standing,
         "to": move.to_standing,
         "cause": move.reason,
-        "reason": move.words,
+        "reason": move.text,
         "evidence_ids": list(move.evidence_ids),
         "threatens_correctness": move.threatens_correctness,
     }
@@ -129,7 +129,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
     unit.wake(SCHEDULER_CHANNEL)
 
 
-def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
+def admitted_by_breaker(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
     """Return the moves that the breaker admits. Persons' moves always pass; the breaker counts them all the same."""
     now_ms = to_ms(unit.now)
     row, state = locked_breaker(unit)
@@ -162,8 +162,8 @@ def make_audited(
     """Store the audit entry of a move that a person, agent or repair rule requested, and the move if admitted."""
     told = {"from": move.from_standing, "to": move.to_standing, **detail}
     unit.audit(action, "gpu", gpu.uuid, reason=reason, detail=told)
-    for allowed in ruled(unit, [move], policy):
-        make_move(unit, gpu, allowed, version)
+    for allowed in admitted_by_breaker(unit, [move], policy):
+        apply_transition(unit, gpu, allowed, version)
 
 
 def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet import inventory
-from control.fleet.gpu_claims import GpuClaimedError, tell_of_claim
+from control.fleet.gpu_claims import GpuClaimedError, report_claim
 from control.fleet.inventory import GpuInventory
 from control.hosts import join_tokens
 from control.hosts.node_tokens import revoke_tokens
@@ -48,7 +48,7 @@ def enrol(
     try:
         return EnrolAnswer(node_id=retrying(once))
     except GpuClaimedError as claimed:
-        tell_of_claim(units, principal, claimed, request.host_name)
+        report_claim(units, principal, claimed, request.host_name)
         raise
 
 

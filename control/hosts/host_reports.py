@@ -5,18 +5,18 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from control.attempts import gpu_blame, start_checks
+from control.attempts import fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
-from control.attempts.mapping import attempt_life, spec_of
+from control.attempts.mapping import attempt_lifecycle, spec_of
 from control.attempts.quick_checks import take_quick_check
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.protocol import node_of, own_attempt
 from control.policy.policies import active_policy
-from muster.db.models import AttemptHost, Node, PlacementLook
+from muster.db.models import AttemptHost, Node, PlacementPreflight
 from muster.domain.errors import StaleFenceError, ValidationFailedError
 from muster.domain.exit.exits import GpuFault, classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
-from muster.domain.job.preflight import LookState
+from muster.domain.job.preflight import PreflightState
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.model import Timers, Verdict
 from muster.domain.policy.document import Policy
@@ -50,13 +50,13 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
     accepted = 0
     for item in batch.reports:
         accepted += _take_report(unit, loaded, node_id, item, policy)
-    start_checks.move_on(unit, loaded, policy)
-    go = _is_told_to_go(loaded, node_id, policy)
-    meets = start_checks.orders_for(loaded.attempt, node_id)
+    pairwise_checks.move_on(unit, loaded, policy)
+    go = _may_go(loaded, node_id, policy)
+    meets = pairwise_checks.orders_for(loaded.attempt, node_id)
     return ReportAnswer(accepted=accepted, go=go, meets=meets, takes=(TELLS_MEETINGS,))
 
 
-def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
+def _may_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
     """Return whether the host may go.
 
     Most reports are of hosts that do not wait, and a large gang costs much to read.
@@ -64,8 +64,8 @@ def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bo
     part = loaded.host(node_id)
     if part is None or not part.awaits_go or loaded.attempt.go_at is None:
         return False
-    life = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
-    return attempts.is_told_to_go(life, node_id)
+    life = attempt_lifecycle(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
+    return attempts.may_go(life, node_id)
 
 
 def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:
@@ -76,7 +76,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     if item.kind == "ready":
         return _take_ready(unit, loaded, part, item, policy)
     if item.kind == "met":
-        return start_checks.take(unit, loaded, node_id, item.record)
+        return pairwise_checks.take(unit, loaded, node_id, item.record)
     if item.kind == "started":
         event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
     elif item.kind == "exited":
@@ -85,7 +85,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
-        if not _says_clean(item.record):
+        if not _is_clean(item.record):
             _note_unclean(unit, loaded, part, item)
             return 0
         event = attempts.Cleaned(node_id, fence, item.boot_id)
@@ -102,7 +102,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     return 1
 
 
-def _says_clean(record: Mapping[str, Any]) -> bool:
+def _is_clean(record: Mapping[str, Any]) -> bool:
     try:
         require_clean_document(record)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
     except ValueError as error:
         message = f"the results of the preflight cannot be read: {error}"
         raise ValidationFailedError(message) from error
-    start_checks.join(unit, loaded, part.node_id, item.record)
+    pairwise_checks.join(unit, loaded, part.node_id, item.record)
     step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)
     if part.ready_at is None:
         return 0
@@ -160,8 +160,8 @@ def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: Hos
     has_data_elsewhere = record.lacks is not None and _has_data_elsewhere(unit, loaded, node_id)
     stop, attempt = loaded.attempt.stop_reason, loaded.attempt
     is_open = attempt.ending_cause is None or attempt.ending_is_cascade
-    faults = gpu_blame.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
-    known = gpu_blame.known_on(faults, node_id, policy)
+    faults = fault_attribution.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
+    known = fault_attribution.known_on(faults, node_id, policy)
     verdict = classify(record, stop, has_data_elsewhere=has_data_elsewhere, faults=known)
     if verdict.is_cascade and stop is None and (elsewhere := _first_fault(faults)) is not None:
         node_id, fault = elsewhere
@@ -171,7 +171,7 @@ def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: Hos
     return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade, is_reported=verdict.is_reported)
 
 
-def _first_fault(faults: gpu_blame.Faults) -> tuple[NodeId, GpuFault] | None:
+def _first_fault(faults: fault_attribution.Faults) -> tuple[NodeId, GpuFault] | None:
     found = [(node_id, fault) for node_id, of_host in faults.items() for fault in of_host]
     return min(found, key=lambda each: each[1].onset_ms, default=None)
 
@@ -180,8 +180,8 @@ def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId
     """Return whether another host of the attempt is ready, or the job's last preflight found all that is needed."""
     if any(part.ready_at is not None for part in loaded.hosts if part.node_id != node_id):
         return True
-    look = unit.session.get(PlacementLook, loaded.job.id)
-    return look is not None and look.state is LookState.FIT and look.after_attempt >= loaded.attempt.number - 1
+    look = unit.session.get(PlacementPreflight, loaded.job.id)
+    return look is not None and look.state is PreflightState.PASSED and look.after_attempt >= loaded.attempt.number - 1
 
 
 def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:

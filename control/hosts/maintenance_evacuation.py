@@ -20,7 +20,7 @@ CLEAR: Final = declare_action("node.clear")
 _LESS_URGENT: Final = [reason for reason in StopReason if STOP_URGENCY[reason] < STOP_URGENCY[StopReason.MAINTENANCE]]
 
 
-def clear_once(units: UnitOfWorkFactory, principal: Principal) -> list[NodeId]:
+def evacuate_for_maintenance_once(units: UnitOfWorkFactory, principal: Principal) -> list[NodeId]:
     """Ask jobs to leave on nodes that are due. Return the nodes with jobs that were not asked before."""
     now = units.clock()
     unasked = or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.in_(_LESS_URGENT))

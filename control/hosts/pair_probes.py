@@ -14,7 +14,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.probe_responders import AnsweringRacks
+from control.hosts.probe_responders import ProbeResponders
 from control.hosts.rack_pairs import RackPairRow, between_racks, responders
 from health.pairwise.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
 from muster.db.models import Node, PairProbeResponder
@@ -25,20 +25,20 @@ from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairPr
 
 ASK: Final = declare_action("pair_probe.ask")
 READ: Final = declare_action("pair_probe.read")
-TOLD_WITHIN: Final = timedelta(seconds=2 * ROUND_S)
+REPORTED_WITHIN: Final = timedelta(seconds=2 * ROUND_S)
 """Time after its agent's last request until a responder counts as answering no more."""
-ASKED_WITHIN: Final = timedelta(seconds=ROUND_S + 3 * BURST_EVERY_S)
+REQUESTED_WITHIN: Final = timedelta(seconds=ROUND_S + 3 * BURST_EVERY_S)
 """An agent that answers asks once a round. One that has not may be back without a port: no result names it."""
-HEARD_WITHIN: Final = timedelta(seconds=90)
+CONTACT_WITHIN: Final = timedelta(seconds=90)
 """Time without a report after which an agent counts as away."""
-HEARD_BEFORE_TOLD: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
+CONTACT_BEFORE_REPORT: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
 """The same limit before a result names it: less than the time between the newest burst and its report.
 
 A host that was away in that burst is then silent still, or has asked again.
 """
 KEYS_BEFORE: Final = 1
 KEYS_AFTER: Final = 3
-_racks: Final = AnsweringRacks()
+_racks: Final = ProbeResponders()
 
 
 def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbeAnswer:
@@ -52,14 +52,14 @@ def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbe
     if node is None:
         raise NotFoundError
     number = round_at(unit.now.timestamp())
-    heard_since = unit.now - HEARD_WITHIN
+    heard_since = unit.now - CONTACT_WITHIN
     _note_responder(unit, node_id, request)
     peers: tuple[PairProbePeer, ...] = ()
     if request.port is not None:
-        told_since = unit.now - TOLD_WITHIN
-        racks = _racks.around(unit.session, node, unit.now, told_since=told_since, heard_since=heard_since)
+        told_since = unit.now - REPORTED_WITHIN
+        racks = _racks.around(unit.session, node, unit.now, reported_since=told_since, contact_since=heard_since)
         wanted = peers_of(node_id, racks, number)
-        found = responders(unit.session, wanted, told_since=told_since, heard_since=heard_since)
+        found = responders(unit.session, wanted, reported_since=told_since, contact_since=heard_since)
         peers = tuple(
             PairProbePeer(
                 node_id=each.node_id,
@@ -109,7 +109,7 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) ->
 
 def _withheld(unit: UnitOfWork, probed: Sequence[ProbedPeer]) -> tuple[str, ...]:
     nodes = [NodeId(each.node_id) for each in probed]
-    since = {"told_since": unit.now - ASKED_WITHIN, "heard_since": unit.now - HEARD_BEFORE_TOLD}
+    since = {"told_since": unit.now - REQUESTED_WITHIN, "heard_since": unit.now - CONTACT_BEFORE_REPORT}
     found = responders(unit.session, nodes, **since)
     same = {each.node_id for each in found.values()}
     return tuple(

@@ -29,7 +29,7 @@ class _Counted:
     racks: dict[str, Sequence[NodeId]]
 
 
-class AnsweringRacks:
+class ProbeResponders:
     """Racks of simulated hosts and of other hosts, which probe each other only. Safe for any thread."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class AnsweringRacks:
         self._counted: WeakKeyDictionary[Engine | Connection, dict[bool, _Counted]] = WeakKeyDictionary()
 
     def around(
-        self, session: Session, node: Node, now: datetime, *, told_since: datetime, heard_since: datetime
+        self, session: Session, node: Node, now: datetime, *, reported_since: datetime, contact_since: datetime
     ) -> Racks:
         """Return the racks with ``node`` itself, which answers. They are counted again after ``COUNTED_FOR``."""
         database = session.get_bind()
         with self._turn:
             known = self._counted.setdefault(database, {}).get(node.is_simulated)
             if known is None or not timedelta(0) <= now - known.at < COUNTED_FOR:
-                found = racks_of(session, node.id, told_since=told_since, heard_since=heard_since)
+                found = racks_of(session, node.id, reported_since=reported_since, contact_since=contact_since)
                 known = _Counted(now, dict(found))
                 self._counted[database][node.is_simulated] = known
             home = known.racks.get(node.rack or "", ())

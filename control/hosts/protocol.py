@@ -7,20 +7,20 @@ from msgspec import structs
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from control.attempts import start_checks
+from control.attempts import pairwise_checks
 from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
-from control.attempts.mapping import attempt_life, hearing_of, spec_of
-from control.attempts.orders import order_of, quick_check_s, words_of
+from control.attempts.mapping import attempt_lifecycle, last_contact_of, spec_of
+from control.attempts.orders import order_of, quick_check_s, text_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement import preflight
 from control.policy.policies import active_policy
-from control.reclaim.victims import tell_victims
+from control.reclaim.victims import notify_victims
 from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
-from muster.domain.lifecycle.contact import hear, next_beat_s
-from muster.domain.lifecycle.model import AttemptLife, Timers
+from muster.domain.lifecycle.contact import accept_heartbeat, next_beat_s
+from muster.domain.lifecycle.model import AttemptLifecycle, Timers
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
@@ -64,7 +64,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     if found is None:
         raise NotFoundError
     node, is_to_look = found
-    hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
+    hearing = accept_heartbeat(last_contact_of(node), request.boot_id, request.seq, to_ms(unit.now))
     if hearing is None:
         heartbeat_s = _next_beat_s(policy, node_id, request.seq)
         return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_BEATS)
@@ -85,8 +85,8 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     )
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
-    tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
-    preflight.hear(unit, node_id, request.looks)
+    notify_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
+    preflight.receive_report(unit, node_id, request.looks)
     to_look_at = preflight.open_on(unit, node_id, policy) if is_to_look else ()
     return structs.replace(_answer(unit, node_id, request, parts, policy), looks=to_look_at)
 
@@ -143,7 +143,7 @@ def _answer(
 ) -> HeartbeatAnswer:
     timers = Timers.of(policy)
     now_ms = to_ms(unit.now)
-    lives = {attempt.id: _life(attempt, part, job, timers) for part, attempt, job in parts}
+    lives = {attempt.id: _lifecycle(attempt, part, job, timers) for part, attempt, job in parts}
     unclaimed = tuple(
         UnclaimedAttempt(attempt_id=life.attempt_id, fence=life.fence)
         for life in lives.values()
@@ -171,8 +171,8 @@ def _answer(
         unclaimed=unclaimed,
         stops=tuple(stops),
         forget=tuple(forget),
-        go=tuple(life.attempt_id for life in lives.values() if attempts.is_told_to_go(life, node_id)),
-        meets=tuple(order for _, attempt, _ in parts for order in start_checks.orders_for(attempt, node_id)),
+        go=tuple(life.attempt_id for life in lives.values() if attempts.may_go(life, node_id)),
+        meets=tuple(order for _, attempt, _ in parts for order in pairwise_checks.orders_for(attempt, node_id)),
         takes=(*TAKEN_IN_BEATS, TELLS_MEETINGS),
     )
 
@@ -182,9 +182,9 @@ def _next_beat_s(policy: Policy, node_id: NodeId, seq: int) -> float:
     return next_beat_s(contact.heartbeat_s, contact.heartbeat_jitter_fraction, node_id, seq)
 
 
-def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLife:
+def _lifecycle(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLifecycle:
     """Return the attempt with this host's part alone: enough for one host's answer."""
-    return attempt_life(attempt, [part], spec_of(job), timers)
+    return attempt_lifecycle(attempt, [part], spec_of(job), timers)
 
 
 def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
@@ -197,17 +197,17 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
     if boot_id != request.boot_id:
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
-    start_checks.await_meetings(unit, loaded, policy)
+    pairwise_checks.await_meetings(unit, loaded, policy)
     part = loaded.host(node_id)
     was_claimed = part is not None and part.state in PARTS_THAT_MAY_RUN
-    event = attempts.ClaimAsked(
+    event = attempts.ClaimRequested(
         node_id,
         Fence(request.fence),
         request.boot_id,
         request.nonce,
         can_wait="ready" in request.knows,
         is_checked=quick_check_s(loaded.job, policy) > 0,
-        lacks=tuple(sorted(words_of(spec_of(loaded.job)).difference(request.knows))),
+        lacks=tuple(sorted(text_of(spec_of(loaded.job)).difference(request.knows))),
     )
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):

@@ -13,7 +13,7 @@ from muster.domain.ids import NodeId
 _ANSWERING: Final = """
 FROM pair_probe_responders AS r
 JOIN nodes AS n ON n.id = r.node_id
-JOIN node_latest AS l ON l.node_id = r.node_id AND l.received_at > :heard_since
+JOIN node_latest AS l ON l.node_id = r.node_id AND l.received_at > :contact_since
     AND COALESCE(l.boot_id = r.boot_id, TRUE)
 """
 """Responders in contact. A host that rebooted and has not asked since is left out: it may not answer."""
@@ -79,20 +79,22 @@ class RackPairRow:
 
 
 def racks_of(
-    session: Session, node_id: NodeId, *, told_since: datetime, heard_since: datetime
+    session: Session, node_id: NodeId, *, reported_since: datetime, contact_since: datetime
 ) -> Mapping[str, Sequence[NodeId]]:
     """Return hosts that answer probes and whose agents report, by rack. Simulated ones are among themselves."""
-    limits = {"node_id": node_id, "told_since": told_since, "heard_since": heard_since}
+    limits = {"node_id": node_id, "told_since": reported_since, "contact_since": contact_since}
     return {row.rack: row.nodes for row in session.execute(_RACKS, limits)}
 
 
 def responders(
-    session: Session, nodes: Collection[NodeId], *, told_since: datetime, heard_since: datetime
+    session: Session, nodes: Collection[NodeId], *, reported_since: datetime, contact_since: datetime
 ) -> dict[NodeId, Responder]:
-    """Return the responders among ``nodes`` that asked since ``told_since``, and whose agents report."""
+    """Return the responders among ``nodes`` that asked since ``reported_since``, and whose agents report."""
     if not nodes:
         return {}
-    rows = session.execute(_RESPONDERS, {"nodes": list(nodes), "told_since": told_since, "heard_since": heard_since})
+    rows = session.execute(
+        _RESPONDERS, {"nodes": list(nodes), "told_since": reported_since, "contact_since": contact_since}
+    )
     return {row.id: Responder(row.id, row.session, row.address, row.port) for row in rows}
 
 

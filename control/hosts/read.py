@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet import cordons
@@ -17,7 +17,7 @@ from control.fleet.node_places import path_of
 from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeRecord
 from control.hosts import drains
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
-from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
@@ -65,22 +65,22 @@ class NodeView(msgspec.Struct, frozen=True):
     """The rows about one node.
 
     ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: in force on the node and its GPUs, the
-    newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: the number of
-    these GPUs. ``failing_saves``: standing ones (``control.incidents.storage_blame``), the newest failure first; at
-    most twenty.
+    newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_assigned``: the number of
+    these GPUs. ``failing_saves``: standing ones (``control.incidents.storage_attribution``), the newest failure
+    first; at most twenty.
     """
 
     node: NodeRecord
     levels: list[str]
     latest: NodeLatestRecord | None
     gpus: list[GpuOnNode]
-    num_held: int
+    num_assigned: int
     cordons: list[CordonRecord]
     jobs: list[JobOnNode]
     failing_saves: list[FailingSaves]
 
 
-NODE: Final = Question(
+NODE: Final = JsonQuery(
     """
     SELECT json_build_object(
         'node', (SELECT to_json(r) FROM (
@@ -101,7 +101,7 @@ NODE: Final = Question(
             )) ORDER BY g.slot_index)
             FROM gpus AS g WHERE g.node_id = n.id
         ), '[]'),
-        'num_held', (
+        'num_assigned', (
             SELECT count(*) FROM gpus AS d JOIN allocation_gpus AS g
                 ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
             WHERE d.node_id = n.id
@@ -160,12 +160,12 @@ class NodeFilter:
 class ListedNode:
     """One node. ``standings``: its GPUs by standing.
 
-    ``num_held``: GPUs that an attempt has, or that are being cleaned.
+    ``num_assigned``: GPUs that an attempt has, or that are being cleaned.
     """
 
     node: NodeRecord
     standings: Mapping[Standing, int]
-    num_held: int
+    num_assigned: int
     num_cordons: int
 
 
@@ -219,7 +219,7 @@ def detail_from(found: NodeView | None) -> NodeDetail:
     place = ((level, name) for level, name in zip(found.levels, path, strict=True) if name)
     own_cordons = sum(cordon.node_id == node.id for cordon in found.cordons)
     return NodeDetail(
-        listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_held, own_cordons),
+        listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_assigned, own_cordons),
         place=(*place, ("node", node.name)),
         latest=found.latest,
         gpus=found.gpus,
@@ -248,7 +248,7 @@ def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
     for node_id, standing, count in unit.session.execute(by_standing.group_by(Gpu.node_id, Gpu.standing)):
         standings[node_id][standing] = count
     on_nodes = select(Gpu.node_id, func.count()).where(Gpu.node_id.in_(ids)).group_by(Gpu.node_id)
-    held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)))
+    held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)))
     standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
     num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
     return [

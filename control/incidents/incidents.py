@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.incidents import storage_blame
+from control.incidents import storage_attribution
 from control.incidents.read import IncidentRecord
 from control.policy.policies import active_policy
 from muster.db.models import Incident
@@ -69,8 +69,8 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> IncidentRecord:
     """
     unit.principal.require(Permission.INCIDENT_WRITE)
     kind = unit.session.scalar(select(Incident.kind).where(Incident.id == incident_id))
-    if kind in storage_blame.BLAMED_BY:
-        storage_blame.take_turn(unit)
+    if kind in storage_attribution.BLAMED_BY:
+        storage_attribution.take_turn(unit)
     incident = unit.session.get(Incident, incident_id, with_for_update=True)
     if incident is None:
         raise NotFoundError
@@ -79,8 +79,10 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> IncidentRecord:
     way = CLOSED_BY_RULE.get(incident.kind)
     if way is not None:
         raise ConflictError(f"an incident {incident.kind} is not closed by hand", suggestion=way, kind=incident.kind)
-    if incident.kind in storage_blame.BLAMED_BY:
-        storage_blame.forgive(unit, incident.kind, incident.subject_id, active_policy(unit.session).training.storage)
+    if incident.kind in storage_attribution.BLAMED_BY:
+        storage_attribution.clear_blame(
+            unit, incident.kind, incident.subject_id, active_policy(unit.session).training.storage
+        )
     close_incident(unit, incident, reason=reason)
     unit.audit("incident.close", "incident", incident.id, reason=reason, detail={"kind": incident.kind})
     unit.session.flush()

@@ -44,7 +44,7 @@ ATTEMPTS_SHOWN: Final = 20
 HOSTS_NAMED: Final = 4
 RECLAIMS_SHOWN: Final = 50
 EVENTS_SHOWN: Final = 60
-_TOLD: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
+_SHOWN: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
 _UNDER_SUSPICION_OR_OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
@@ -82,14 +82,14 @@ class AttemptDetail:
 class JobDetail:
     """One job. ``attempts``: the newest, in order of their numbers; ``num_attempts``: all.
 
-    ``promised``: reclaims with this job as beneficiary.
+    ``hold``: reclaims with this job as beneficiary.
     """
 
     job: JobRecord
     tenant_name: str
     attempts: Sequence[AttemptDetail]
     num_attempts: int
-    promised: Sequence[ReclaimView]
+    hold: Sequence[ReclaimView]
     is_suspected: bool
 
 
@@ -104,7 +104,7 @@ def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -
         tenant_name=unit.session.get_one(Tenant, job.tenant_id).name,
         attempts=_Attempts(unit, job, rows, reclaims).details(),
         num_attempts=rows[-1].number if rows else 0,
-        promised=[view for view in reclaims if view.reclaim.beneficiary_job_id == job.id],
+        hold=[view for view in reclaims if view.reclaim.beneficiary_job_id == job.id],
         is_suspected=suspects.open_suspicion_of(unit, job.id) is not None,
     )
 
@@ -187,7 +187,7 @@ class _Attempts:
         """Return, for each attempt, the newest event of each kind that its page shows."""
         query = (
             select(Event)
-            .where(Event.subject_type == "attempt", Event.subject_id.in_(self._ids), Event.kind.in_(_TOLD))
+            .where(Event.subject_type == "attempt", Event.subject_id.in_(self._ids), Event.kind.in_(_SHOWN))
             .ext(distinct_on(Event.subject_id, Event.kind))
             .order_by(Event.subject_id, Event.kind, Event.serial.desc())
         )

@@ -39,7 +39,7 @@ Reading = Metered | Literal["unsupported"] | None
 class AttemptEnergy:
     """``energy_j`` is the sum over the GPUs that have a counter, ``num_metered``; None where none has.
 
-    ``gpu_seconds`` are between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, as text.
+    ``gpu_seconds`` are between readings, of ``assigned_gpu_seconds`` in all. ``why``: what is missing, as text.
     ``tokens_per_j``: by its newest pace; None unless each rank reported tokens and each GPU was metered.
     ``num_unsupported``: GPUs that were read in that time and have no such counter. ``num_steps``: reported steps;
     ``j_per_step``: of all its energy, so with its start and its saves; None unless each GPU was metered.
@@ -51,7 +51,7 @@ class AttemptEnergy:
     num_metered: int
     energy_j: float | None
     gpu_seconds: float
-    held_gpu_seconds: float
+    assigned_gpu_seconds: float
     is_simulated: bool
     why: str
     tokens_per_j: float | None = None
@@ -183,7 +183,7 @@ def _summed(
     attempt: Attempt,
     gpus: Sequence[tuple[GpuUuid, NodeId, bool]],
     figures: Sequence[Reading],
-    held_gpu_seconds: float,
+    assigned_gpu_seconds: float,
     tokens_per_s: float | None,
     *,
     is_read: bool,
@@ -202,7 +202,7 @@ def _summed(
         len(known),
         energy_j,
         gpu_seconds,
-        held_gpu_seconds,
+        assigned_gpu_seconds,
         any(is_simulated for _, _, is_simulated in gpus),
         _why(known, len(gpus), num_unsupported, is_read=is_read),
         tokens_per_s / watts if tokens_per_s and watts else None,

@@ -18,7 +18,7 @@ HOSTS_DRAWN: Final = 96
 
 
 @dataclass(frozen=True, slots=True)
-class HeldGpu:
+class AssignedGpu:
     """One GPU. ``rank``: the global rank that the launcher gives it by its place; None where the host has fewer ranks.
 
     ``is_new``: the attempt before did not hold it. ``is_left``: the attempt after does not. ``is_blamed``: the attempt
@@ -46,7 +46,7 @@ class PlacedHost:
     state: HostPartState
     num_slots: int
     ranks: tuple[int, int]
-    gpus: Sequence[HeldGpu]
+    gpus: Sequence[AssignedGpu]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
     if attempt is None:
         return None
     per_host = spec_of(job).shape.num_ranks_per_node
-    before, after = _held_by(unit, job_id, attempt.number - 1), _held_by(unit, job_id, attempt.number + 1)
+    before, after = _assigned_to(unit, job_id, attempt.number - 1), _assigned_to(unit, job_id, attempt.number + 1)
     blamed = _blamed(unit, attempt.id)
-    gpus: dict[NodeId, list[HeldGpu]] = {}
+    gpus: dict[NodeId, list[AssignedGpu]] = {}
     for held, gpu in _gpus(unit, attempt.id):
         local = held.local_index
         gpus.setdefault(held.node_id, []).append(
-            HeldGpu(
+            AssignedGpu(
                 uuid=gpu.uuid,
                 slot_index=gpu.slot_index,
                 standing=gpu.standing,
@@ -99,7 +99,7 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
 
 
 def _hosts(
-    unit: UnitOfWork, attempt_id: AttemptId, gpus: dict[NodeId, list[HeldGpu]], per_host: int
+    unit: UnitOfWork, attempt_id: AttemptId, gpus: dict[NodeId, list[AssignedGpu]], per_host: int
 ) -> list[PlacedHost]:
     query = (
         select(AttemptHost, Node)
@@ -133,7 +133,7 @@ def _gpus(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[tuple[AllocationG
     return [(held, gpu) for held, gpu in unit.session.execute(query)]
 
 
-def _held_by(unit: UnitOfWork, job_id: JobId, number: int) -> frozenset[GpuUuid]:
+def _assigned_to(unit: UnitOfWork, job_id: JobId, number: int) -> frozenset[GpuUuid]:
     query = (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)

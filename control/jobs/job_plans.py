@@ -15,23 +15,23 @@ from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs import jobs
 from control.jobs.read import row_of
-from control.placement.preflight import without_a_look
+from control.placement.pending_jobs import stop_grace_s
+from control.placement.preflight import without_preflight
 from control.placement.queue_head import InThought
-from control.placement.scheduling import question, why_not_asked
-from control.placement.shared_what_if import Planned, planned_together
-from control.placement.wait_verdicts import WITHOUT_A_LOOK
-from control.placement.waiting import stop_grace_s
+from control.placement.scheduling import question, why_not_planned
+from control.placement.shared_what_if import Planned, plan_shared
+from control.placement.wait_records import WITHOUT_PREFLIGHT
 from control.policy.policies import active_policy
 from muster.db.models import Job, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job.plan_words import Mood, reason_words
+from muster.domain.job.plan_texts import Tense, reason_text
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Permission
 from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
 from muster.identity import new_id
-from scheduler.explain.answer import Change
+from scheduler.explain.advice import Change
 from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.queue.order import expected_s
@@ -81,7 +81,7 @@ class JobPlan:
     ``starts_at``: when its held or reclaimed GPUs are free. ``hosts``: in the order of ranks; empty for a pending job.
     ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
     ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
-    once are placed. ``mood``: whether its texts state what is done, or what would be.
+    once are placed. ``tense``: whether its texts state what is done, or what would be.
     """
 
     outcome: PlanOutcome
@@ -98,7 +98,7 @@ class JobPlan:
     expected_run_s: float | None = None
     expected_from: ExpectedFrom | None = None
     alignment: Alignment | None = None
-    mood: Mood = Mood.ASKED
+    tense: Tense = Tense.CONDITIONAL
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -113,13 +113,13 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
-    asked = _asked(unit, beside=thought)
+    asked = _question(unit, alongside=thought)
     found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
     if asked is None or found is None:
         far = WaitReason.FAR_BEHIND
-        unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_words(far, Mood.ASKED), far, (Reason(far),)))
+        unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_text(far, Tense.CONDITIONAL), far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    told = _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
+    told = _answered(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
     if is_sum:  # it has no number of hosts that it could be advised to change
         told = replace(told, changes=tuple(one for one in told.changes if one.field != "shape.nodes"))
     return told
@@ -134,34 +134,34 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     unit.principal.require(Permission.JOB_READ)
     job = row_of(unit, job_id)
     _require_waiting(job)
-    if job.state in WITHOUT_A_LOOK:
-        return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
-    planned = planned_together(unit.session, lambda: _asked(unit))
-    found = None if planned is None else next((one for one in planned.asked.queue if one.job_id == job.id), None)
+    if job.state in WITHOUT_PREFLIGHT:
+        return _not_planned(job, WITHOUT_PREFLIGHT[job.state])
+    planned = plan_shared(unit.session, lambda: _question(unit))
+    found = None if planned is None else next((one for one in planned.question.queue if one.job_id == job.id), None)
     if planned is None or found is None:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
-        reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
-        unseen = _not_looked_at(job, reason)
+        reason = WITHOUT_PREFLIGHT.get(job.state) or why_not_planned(unit.session, unit.now, job.id)
+        unseen = _not_planned(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     spec = spec_of(job)
-    told = _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
-    return told if told.victims else replace(told, mood=Mood.DONE)  # a victim of this plan has had no notice yet
+    told = _answered(unit, planned, found, spec, stop_grace_s(spec, planned.question.policy))
+    return told if told.victims else replace(told, tense=Tense.DONE)  # a victim of this plan has had no notice yet
 
 
-def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
+def _question(unit: UnitOfWork, *, alongside: InThought | None = None) -> Question | None:
     """Return the planner's input as of a cycle."""
-    return question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
+    return question(unit.session, unit.now, without_preflight(unit.session, unit.now), alongside=alongside)
 
 
 def _require_waiting(job: Job) -> None:
-    if job.state is not JobState.QUEUED and job.state not in WITHOUT_A_LOOK:
+    if job.state is not JobState.QUEUED and job.state not in WITHOUT_PREFLIGHT:
         message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
         raise ConflictError(message)
 
 
-def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
-    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)), mood=Mood.DONE)
+def _not_planned(job: Job, reason: WaitReason) -> JobPlan:
+    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)), tense=Tense.DONE)
 
 
 def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: JobId) -> JobPlan:
@@ -177,8 +177,8 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
-def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
-    asked, decided = planned.asked, planned.decided
+def _answered(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
+    asked, decided = planned.question, planned.decided
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
         hosts = _hosts(unit, placed.parts)
@@ -210,33 +210,33 @@ def _expected_from(job: WaitingJob) -> ExpectedFrom:
     return ExpectedFrom.POLICY if job.predicted_s is None else ExpectedFrom.HISTORY
 
 
-def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) -> JobPlan:
+def _outcome(unit: UnitOfWork, job: WaitingJob, question: Question, decided: Plan) -> JobPlan:
     """Return the plan for a pending job: GPUs reclaimed, now or before, a hold, or nothing."""
-    standing = [item for item in asked.workload.reclaims if item.beneficiary == job.job_id]
+    standing = [item for item in question.workload.reclaims if item.beneficiary == job.job_id]
     if standing:
         due_ms = max(item.deadline_ms for item in standing)
-        starts_at = unit.now + timedelta(milliseconds=max(due_ms - asked.workload.now_ms, 0))
-        hosts = _hosts(unit, _parts_on(standing[0].held, job, asked))
+        starts_at = unit.now + timedelta(milliseconds=max(due_ms - question.workload.now_ms, 0))
+        hosts = _hosts(unit, _parts_on(standing[0].hold, job, question))
         return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts)
     reclaims = [item for item in decided.reclaims if item.beneficiary == job.job_id]
     if reclaims:
         starts_at = unit.now + timedelta(seconds=max(item.notice_s for item in reclaims))
-        hosts = _hosts(unit, _parts(reclaims[0].held, asked.gpus))
-        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts, victims=_victims(reclaims, asked))
+        hosts = _hosts(unit, _parts(reclaims[0].hold, question.gpus))
+        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts, victims=_victims(reclaims, question))
     held = next((item for item in decided.holds if item.job_id == job.job_id), None)
     if held is None:
         return JobPlan(PlanOutcome.WAITS)
-    starts_at = unit.now + timedelta(milliseconds=held.until_ms - asked.workload.now_ms)
-    return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, asked.gpus)))
+    starts_at = unit.now + timedelta(milliseconds=held.until_ms - question.workload.now_ms)
+    return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, question.gpus)))
 
 
-def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, asked: Question) -> Parts:
+def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, question: Question) -> Parts:
     """Return the parts by rank, as the job will start on these GPUs once they are free: a hold has no order."""
     own = set(uuids)
-    views = [replace(gpu, facts=replace(gpu.facts, is_held=False)) for gpu in asked.gpus if gpu.uuid in own]
-    state, request = FleetState(views, asked.policy), request_of(job).at_least()
+    views = [replace(gpu, facts=replace(gpu.facts, is_assigned=False)) for gpu in question.gpus if gpu.uuid in own]
+    state, request = FleetState(views, question.policy), request_of(job).at_least()
     chosen = (replan(state, request, job.keep) if job.keep else None) or place(state, request)
-    return _parts(uuids, asked.gpus) if chosen is None else parts_of(state, job.tier, chosen)
+    return _parts(uuids, question.gpus) if chosen is None else parts_of(state, job.tier, chosen)
 
 
 def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
@@ -254,8 +254,8 @@ def _hosts(unit: UnitOfWork, parts: Parts) -> tuple[PlannedHost, ...]:
     return tuple(PlannedHost(node_id, names[node_id], uuids) for node_id, uuids in parts)
 
 
-def _victims(reclaims: Sequence[Reclaim], asked: Question) -> tuple[Victim, ...]:
-    running = {attempt.attempt_id: attempt for attempt in asked.workload.running}
+def _victims(reclaims: Sequence[Reclaim], question: Question) -> tuple[Victim, ...]:
+    running = {attempt.attempt_id: attempt for attempt in question.workload.running}
 
     def victim(item: Reclaim) -> Victim:
         attempt = running[item.victim]

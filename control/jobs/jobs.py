@@ -71,17 +71,17 @@ def submit(
     return record_of(job, JobRecord)
 
 
-def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
+def owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:
     own = unit.principal.tenant_id
     if own is not None:
-        if asked not in {None, own}:
+        if requested not in {None, own}:
             raise ValidationFailedError.at("/tenant_id", "foreign_tenant", "a tenant submits for itself only")
         return own
-    if asked is None:
+    if requested is None:
         raise ValidationFailedError.at("/tenant_id", "missing", "an operator names the tenant that the job is for")
-    if unit.session.get(Tenant, asked) is None:
+    if unit.session.get(Tenant, requested) is None:
         raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
-    return asked
+    return requested
 
 
 def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
@@ -134,7 +134,7 @@ def cancel(
         raise ConflictError(message, suggestion="There is nothing to cancel.")
     unit.audit("job.cancel", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"state": job.state})
     unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
-    step_job(unit, job, jobs.CancelAsked(), active_policy(unit.session))
+    step_job(unit, job, jobs.CancelRequested(), active_policy(unit.session))
     unit.session.flush()
     return record_of(job, JobRecord)
 
@@ -160,6 +160,6 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
         raise ConflictError(message, suggestion="Only a HELD job can be released.")
     unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
-    step_job(unit, job, jobs.ReleaseAsked(), active_policy(unit.session))
+    step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))
     unit.session.flush()
     return record_of(job, JobRecord)

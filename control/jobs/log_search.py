@@ -89,13 +89,13 @@ class _Scan:
         content = chunk.content[max(0, start - chunk.byte_offset) :]
         self.num_bytes += len(content)
         for line in self._search.feed(max(start, chunk.byte_offset), content) if content else ():
-            yield self._told(line)
+            yield self._log_line(line)
         if self._search.line_begins >= chunk.byte_offset:
             self._begins_in = chunk.byte_offset
 
     def last_lines(self) -> Iterator[LogLine]:
         for line in self._search.end():
-            yield self._told(line)
+            yield self._log_line(line)
 
     @property
     def place(self) -> Place:
@@ -107,7 +107,7 @@ class _Scan:
         chunk = newest.byte_offset if begins >= newest.byte_offset else self._begins_in
         return Place(newest.attempt_id, newest.node_id, newest.stream, chunk, begins)
 
-    def _told(self, line: FoundLine) -> LogLine:
+    def _log_line(self, line: FoundLine) -> LogLine:
         newest = self._newest
         if newest is None:
             raise AssertionError("a line is found in a piece")

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from control.attempts.attempts import lock_job
-from control.checkpoints.checkpoints import is_wished, wished_of
+from control.checkpoints.checkpoints import is_requested, requested_pins_of
 from control.checkpoints.types import CheckpointRecord
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -51,7 +51,7 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
         message = f"{MOST_PINS} checkpoints of this job are pinned, and no more may be"
         raise ConflictError(message, suggestion="Unpin one with `muster job unpin` first.")
     row.pinned_at, row.pinned_by = unit.now, unit.principal.name
-    _tell(unit, row, "pin", reason)
+    _report(unit, row, "pin", reason)
     return record_of(row, CheckpointRecord)
 
 
@@ -64,7 +64,7 @@ def unpin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Check
     row = _locked(unit, job_id, checkpoint_id)
     if row.pinned_at is not None:
         row.pinned_at = row.pinned_by = None
-        _tell(unit, row, "unpin", None)
+        _report(unit, row, "unpin", None)
     return record_of(row, CheckpointRecord)
 
 
@@ -81,10 +81,10 @@ def _locked(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Che
 
 
 def _num_pinned(unit: UnitOfWork, job_id: JobId) -> int:
-    return unit.session.scalars(select(func.count()).where(wished_of(job_id))).one()
+    return unit.session.scalars(select(func.count()).where(requested_pins_of(job_id))).one()
 
 
-def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> None:
+def _report(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> None:
     detail = {"job_id": row.job_id, "generation": row.generation, "step": row.step, "status": row.status}
     unit.audit(f"checkpoint.{what}", "checkpoint", row.id, tenant_id=row.tenant_id, reason=reason, detail=detail)
     told = {**detail, "reason": reason}
@@ -92,8 +92,8 @@ def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> N
     unit.session.flush()
 
 
-def pin_words(row: CheckpointRecord) -> str:
+def pin_text(row: CheckpointRecord) -> str:
     """Return the state of its pin as text; empty where there is none."""
-    if not is_wished(row):
+    if not is_requested(row):
         return "pinned in its storage" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""
     return f"pinned by {row.pinned_by}" + ("" if row.pin_held_at is not None else "; its program has yet to mark it")

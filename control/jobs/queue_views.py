@@ -11,7 +11,7 @@ from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see, visible_rows
 from control.placement.scheduling import queue_in_order
-from control.placement.wait_verdicts import binding_of
+from control.placement.wait_records import binding_of
 from muster.db.models import Job, Tenant
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Permission

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, func, select, tuple_
 
 from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import may_see, visible_rows, visible_to_key
@@ -59,7 +59,7 @@ class JobView(msgspec.Struct, frozen=True):
     attempts: list[AttemptView]
 
 
-JOB: Final = Question(
+JOB: Final = JsonQuery(
     """
     SELECT json_build_object('job', to_json(j), 'attempts', COALESCE((
         SELECT json_agg(json_build_object('attempt', to_json(a), 'hosts', COALESCE((
@@ -116,7 +116,7 @@ class ListedJob:
     node_names: Sequence[str]
 
 
-def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[Question[list[JobRecord]], dict[str, Any]]:
+def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[JobRecord]], dict[str, Any]]:
     """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
 
     The query runs with the key of its caller.
@@ -145,7 +145,7 @@ _CONDITIONS: Final = {
 
 
 @functools.cache
-def _newest(filters: frozenset[str]) -> Question[list[JobRecord]]:
+def _newest(filters: frozenset[str]) -> JsonQuery[list[JobRecord]]:
     conditions = [_CONDITIONS[name] for name in sorted(filters)]
 
     def page(is_visible: str) -> str:
@@ -156,7 +156,7 @@ def _newest(filters: frozenset[str]) -> Question[list[JobRecord]]:
             ) AS page
         """  # noqa: S608  # words of ours; what a caller sends is bound
 
-    return Question(visible_to_key(page, "j.tenant_id"), list[JobRecord])
+    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[JobRecord])
 
 
 def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:

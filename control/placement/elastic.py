@@ -24,13 +24,13 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkF
 from control.core.visibility import may_see
 from control.fleet.inventory import gpu_views
 from control.placement import holds
-from control.placement.waiting import nodes_at_fault
+from control.placement.pending_jobs import nodes_at_fault
 from control.policy.policies import active_policy
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
-from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.elastic import Sizes, sizes_of
@@ -39,7 +39,7 @@ from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
-from scheduler.model import ElasticGang, Growth, OwnHold
+from scheduler.model import ElasticGang, Growth, ResumeHold
 from scheduler.solve.job_rules import rule_of
 
 GROW: Final = declare_action("elastic.grow")
@@ -120,7 +120,7 @@ def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
     )
 
 
-def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
+def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
     """Return whether an attempt may grow, by its size and its dwell, and a GPU is idle.
 
     If not, no cycle is worth its snapshot.
@@ -130,12 +130,12 @@ def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
     query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
     if session.scalar(query.limit(1)) is None:
         return False
-    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
+    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
     idle = select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_held)
     return session.scalar(idle.limit(1)) is not None
 
 
-def own_holds(session: Session) -> list[OwnHold]:
+def own_holds(session: Session) -> list[ResumeHold]:
     """Return the holds of jobs that change their size."""
     query = (
         select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
@@ -144,7 +144,7 @@ def own_holds(session: Session) -> list[OwnHold]:
         .group_by(Job.id)
     )
     return [
-        OwnHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
+        ResumeHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
         for job_id, uuids, tenant_id, tier in session.execute(query)
     ]
 
@@ -184,10 +184,10 @@ def _require_place(
     homogeneity = policy.homogeneity(job.tier)
     if len(views) != len(wanted) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise GrowthLostError("the GPUs that it would grow to are no longer one cohort")
-    if promised := holds.promised(unit, wanted):
+    if promised := holds.held_gpus_of_others(unit, wanted):
         raise GrowthLostError(f"{promised[0]} is held for a job already")
     for view in views:
-        facts = replace(view.facts, is_held=view.facts.is_held and view.uuid not in own)
+        facts = replace(view.facts, is_assigned=view.facts.is_assigned and view.uuid not in own)
         refusal = refusal_of(facts, policy.tier(job.tier))
         if refusal is not None:
             raise GrowthLostError(f"{view.uuid} cannot be held for {job.id}: {refusal}")
@@ -245,7 +245,7 @@ def resize(
         raise ConflictError(message, suggestion="There is nothing to resize.")
     if fault := _size_fault(job, nodes):
         raise ValidationFailedError.at("/nodes", *fault)
-    _wish(unit, job, nodes, reason, {})
+    _request_size(unit, job, nodes, reason, {})
     return record_of(job, JobRecord)
 
 
@@ -260,7 +260,7 @@ def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> No
         told = {"nodes": nodes, "attempt_id": attempt.id, "reason": why}
         unit.emit("job.resize_refused", "job", job.id, tenant_id=job.tenant_id, payload=told)
         return
-    _wish(unit, job, nodes, "its program asked for it", {"attempt_id": attempt.id})
+    _request_size(unit, job, nodes, "its program asked for it", {"attempt_id": attempt.id})
 
 
 def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> str | None:
@@ -274,12 +274,12 @@ def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> 
     return None if fault is None else fault[1]
 
 
-def _wish(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, asked_by: Mapping[str, str]) -> None:
+def _request_size(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, requested_by: Mapping[str, str]) -> None:
     """Store a number of hosts that the locked job accepts."""
     if job.wanted_nodes == nodes:
         return
     before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
-    told = {"nodes": nodes, "before": before, "reason": reason, **asked_by}
+    told = {"nodes": nodes, "before": before, "reason": reason, **requested_by}
     unit.audit("job.resize", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail=told)
     unit.emit("job.resize_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
     loaded = live_attempt_of(unit, job)
@@ -309,7 +309,7 @@ def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy)
     per_node = spec_of(loaded.job).shape.gpus_per_node
     kept = sorted(_gpus_of(unit, loaded.attempt.id)[: nodes * per_node])
     _lock_gpus(unit, kept)
-    promised = set(holds.promised(unit, kept))
+    promised = set(holds.held_gpus_of_others(unit, kept))
     free = [uuid for uuid in kept if uuid not in promised]
     _change_size(unit, loaded, free, nodes, "a smaller size was asked for", policy)
 
@@ -350,5 +350,5 @@ def _let_go(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bo
         if _still_needs(unit.session, job_id, unit.now):
             return False
         why = "the job that it was for is no longer pending"
-        holds.let_go_and_tell(unit, job, why)
+        holds.release_and_report(unit, job, why)
         return True

@@ -29,7 +29,7 @@ def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
     hold(unit, job, set(gpus) - own)
 
 
-def promised(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
+def held_gpus_of_others(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
     """Return the GPUs that are held for a job other than ``but_for``. The caller holds the GPUs' locks."""
     query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
     return list(unit.session.scalars(query if but_for is None else query.where(GpuHold.job_id != but_for)))
@@ -38,10 +38,10 @@ def promised(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | No
 def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
     """End all holds for a job that keeps waiting, or waits no more."""
     unit.principal.require(Permission.SYSTEM_RUN)
-    let_go_and_tell(unit, lock_job(unit, lapsed.beneficiary), lapsed.why)
+    release_and_report(unit, lock_job(unit, lapsed.beneficiary), lapsed.why)
 
 
-def let_go_and_tell(unit: UnitOfWork, job: Job, why: str) -> None:
+def release_and_report(unit: UnitOfWork, job: Job, why: str) -> None:
     """Release as ``let_go`` does, with an event: a reclaim's end only where GPUs were reclaimed for the job."""
     reclaimed = exists().where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
     kind = "job.reclaim_lapsed" if unit.session.scalar(select(reclaimed)) else "job.hold_lapsed"

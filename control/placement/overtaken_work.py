@@ -21,8 +21,10 @@ _HOUR_MS: Final = 3_600_000
 """Jobs submitted within the same hour do not count against each other."""
 
 
-def with_passed_work(session: Session, queue: Sequence[WaitingJob], now: datetime, policy: Policy) -> list[WaitingJob]:
-    """Return each job with its ``passed_gpu_s``, as far as that may decide anything.
+def with_overtaken_work(
+    session: Session, queue: Sequence[WaitingJob], now: datetime, policy: Policy
+) -> list[WaitingJob]:
+    """Return each job with its ``overtaken_gpu_s``, as far as that may decide anything.
 
     The fleet does no more than all its GPUs can, so nothing is read about a job that has waited less than the bound.
     """
@@ -33,7 +35,7 @@ def with_passed_work(session: Session, queue: Sequence[WaitingJob], now: datetim
         return list(queue)
     work = _work_by_hour(session, now, now - timedelta(milliseconds=to_ms(now) - oldest_ms))
     return [
-        job if job.queued_ms > latest_ms else replace(job, passed_gpu_s=_later_than(work.get(job.tier, []), job))
+        job if job.queued_ms > latest_ms else replace(job, overtaken_gpu_s=_later_than(work.get(job.tier, []), job))
         for job in queue
     ]
 

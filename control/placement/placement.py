@@ -8,7 +8,7 @@ impossible in any case (I1, I2).
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from control.attempts.attempts import ring, step_job
+from control.attempts.attempts import step_job, wake
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import facts_of
@@ -19,8 +19,8 @@ from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import refusal_of
 from muster.db.models import Job
 from muster.db.queries import gang_rows, gangs
+from muster.db.queries.assignments import ASSIGNED_ONCE
 from muster.db.queries.gang_places import places_of
-from muster.db.queries.holdings import HELD_ONCE
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId
 from muster.domain.job.spec import NodeLossRule
@@ -74,8 +74,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     gang = _gang(job, placement, locked)
     # Whether another attempt holds a GPU of a large gang was not read: the unique index refuses it (I1).
     lost = PlacementLostError("one of the GPUs is no longer admitted: held")
-    unit.write_last(gang_rows.written(job, gang, unit.now), refusals={HELD_ONCE: lost})
-    _tell(unit, job, gang, placement.swap)
+    unit.write_last(gang_rows.written(job, gang, unit.now), refusals={ASSIGNED_ONCE: lost})
+    _report(unit, job, gang, placement.swap)
     return gang.attempt_id
 
 
@@ -102,7 +102,7 @@ def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], p
         if refusal is not None:
             message = f"{kind.uuid} is no longer admitted: {refusal}"
             raise PlacementLostError(message)
-    if promised := [kind.uuid for kind in kinds if kind.is_promised]:
+    if promised := [kind.uuid for kind in kinds if kind.is_on_hold]:
         message = f"{min(promised)} is held for another job"
         raise PlacementLostError(message)
 
@@ -143,7 +143,7 @@ def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gang_rows.Gan
     )
 
 
-def _tell(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -> None:
+def _report(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -> None:
     recovery = {} if swap is None else {"recovery": _recovery(job, swap)}
     unit.emit(
         "attempt.placed",
@@ -159,7 +159,7 @@ def _tell(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -
         },
     )
     for node_id, _ in gang.parts:
-        ring(unit, node_id, gang.attempt_id)
+        wake(unit, node_id, gang.attempt_id)
 
 
 def _recovery(job: Job, swap: Swap) -> dict[str, Any]:

@@ -13,20 +13,20 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from control.attempts.attempts import lock_job, ring, step_job
+from control.attempts.attempts import lock_job, step_job, wake
 from control.attempts.mapping import spec_of
-from control.attempts.orders import look_order_of, words_of
+from control.attempts.orders import preflight_order_of, text_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.cordons import those_that_stand
+from control.placement.pending_jobs import nodes_at_fault
 from control.placement.queue_head import MAX_QUEUE
-from control.placement.wait_verdicts import note_waiting
-from control.placement.waiting import nodes_at_fault
+from control.placement.wait_records import note_waiting
 from control.policy.policies import active_policy
-from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementLook
+from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementPreflight
 from muster.db.pipeline.packed_arrays import within
-from muster.domain.exit.causes import CAUSE_RULES, Avoid
+from muster.domain.exit.causes import CAUSE_RULES, Avoidance
 from muster.domain.ids import AttemptId, JobId, NodeId
-from muster.domain.job.preflight import Ask, Decision, GiveUp, Look, LookState, MayBePlaced, Waits, decide
+from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
@@ -34,22 +34,22 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Cause, Contact, JobState
 from muster.domain.times import to_ms
-from muster.wire.host import LookOrder, LookReport
+from muster.wire.host import PreflightOrder, PreflightReport
 from scheduler.model import Verdict, Waiting
 
 ASK: Final = declare_action("looks.ask")
 NOTE_WAITING: Final = declare_action("looks.note_waiting")
-LOOKS: Final = "look"
+PREFLIGHTS: Final = "look"
 """Capability that hosts with preflight report."""
 _Decided = tuple[Job, int, Decision]
 """A job, the number of its preflight (0 for none), and the decision about it."""
-_HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE)
-_DECIDED: Final = (LookState.FIT, LookState.GIVEN_UP)
+_HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoidance.NODE)
+_DECIDED: Final = (PreflightState.PASSED, PreflightState.ABANDONED)
 _MOST_LISTED: Final = 16
 """Maximum listed to one host. A host checks one job at a time; several are listed only where decisions crossed."""
 
 
-def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
+def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     """Ask hosts about pending jobs without a preflight. Return the jobs that are placed without one."""
     with units.read() as session:
         policy = active_policy(session)
@@ -65,8 +65,8 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     return _placed_unlooked(decided)
 
 
-def without_a_look(session: Session, now: datetime) -> frozenset[JobId]:
-    """Return what ``see_to`` would return now, and ask no host."""
+def without_preflight(session: Session, now: datetime) -> frozenset[JobId]:
+    """Return what ``request_preflights`` would return now, and ask no host."""
     return _placed_unlooked(_decided(session, active_policy(session), now)[0])
 
 
@@ -92,7 +92,7 @@ def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without:
     conditions = _unseen(policy)
     if not queue or conditions is None:
         return frozenset()
-    query = select(Job.id).outerjoin(PlacementLook, PlacementLook.job_id == Job.id).where(*conditions)
+    query = select(Job.id).outerjoin(PlacementPreflight, PlacementPreflight.job_id == Job.id).where(*conditions)
     return frozenset(session.scalars(query.where(within(Job.id, queue)))).difference(without)
 
 
@@ -123,23 +123,23 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
     if least is None:
         return None
     nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
-    is_seen = PlacementLook.state.in_(_DECIDED)
+    is_seen = PlacementPreflight.state.in_(_DECIDED)
     return (
         Job.state == JobState.QUEUED,
         nodes >= least,
         ~exists().where(GpuHold.job_id == Job.id),
-        or_(PlacementLook.job_id.is_(None), ~is_seen, _has_lacked_since()),
+        or_(PlacementPreflight.job_id.is_(None), ~is_seen, _has_lacked_since()),
     )
 
 
-def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
+def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementPreflight | None]]:
     """Return the oldest such jobs first, at most as many as the queue's head has."""
     conditions = _unseen(policy)
     if conditions is None:
         return []
     query = (
-        select(Job, PlacementLook)
-        .outerjoin(PlacementLook, PlacementLook.job_id == Job.id)
+        select(Job, PlacementPreflight)
+        .outerjoin(PlacementPreflight, PlacementPreflight.job_id == Job.id)
         .where(*conditions)
         .order_by(Job.created_at, Job.id)
         .limit(MAX_QUEUE)
@@ -153,7 +153,7 @@ def _has_lacked_since() -> ColumnElement[bool]:
         AttemptHost.attempt_id == Attempt.id, AttemptHost.exit_record["spawn_fault"].astext == "program"
     )
     is_for_want = or_(Attempt.cause.in_(_HOSTS_FAULT), and_(Attempt.cause == Cause.USER_ERROR, was_refused))
-    return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementLook.after_attempt, is_for_want)
+    return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementPreflight.after_attempt, is_for_want)
 
 
 class _Able:
@@ -165,13 +165,13 @@ class _Able:
         )
         is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
         query = select(Node.id, Node.name, Node.knows, num_usable).where(
-            Node.contact == Contact.LIVE, Node.knows.contains([LOOKS]), ~is_cordoned
+            Node.contact == Contact.LIVE, Node.knows.contains([PREFLIGHTS]), ~is_cordoned
         )
         found = session.execute(query.order_by(Node.id)).all()
         self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus in found]
         self.names = {node_id: name for node_id, name, _, _ in found}
         self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
-        self.busy = set(session.scalars(select(PlacementLook.node_id).where(_is_open(now))))
+        self.busy = set(session.scalars(select(PlacementPreflight.node_id).where(_is_open(now))))
         self._free = self.names.keys() - self.busy
 
     @property
@@ -184,7 +184,7 @@ class _Able:
 
     def of(self, job: Job) -> list[NodeId]:
         spec, avoided = spec_of(job), self._at_fault.get(job.id, frozenset())
-        words = words_of(spec)
+        words = text_of(spec)
         return [
             node_id
             for node_id, knows, num_gpus in self._nodes
@@ -192,15 +192,15 @@ class _Able:
         ]
 
 
-def _decision(job: Job, row: PlacementLook | None, able: _Able, now: datetime) -> Decision:
+def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:
     """Decide about one job. While every host is busy, the remaining queue waits: the next cycle begins at its head."""
     if able.are_all_busy:
-        is_looked_at = row is not None and row.state is LookState.ASKED and row.deadline_at > now
+        is_looked_at = row is not None and row.state is PreflightState.REQUESTED and row.deadline_at > now
         return Waits(row.node_id if row is not None and is_looked_at else None)
     look = None
     if row is not None:
         tried = tuple(NodeId(node_id) for node_id in row.tried)
-        look = Look(row.state, row.node_id, to_ms(row.deadline_at), tried)
+        look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
     if isinstance(decision, Ask):
@@ -219,15 +219,15 @@ def _carry_out(unit: UnitOfWork, job_id: JobId, decision: Ask | GiveUp, was: int
         _give_up(unit, job, row, decision)
 
 
-def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementLook | None:
-    return unit.session.get(PlacementLook, job_id, populate_existing=True)
+def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
+    return unit.session.get(PlacementPreflight, job_id, populate_existing=True)
 
 
-def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy: Policy) -> None:
+def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
     deadline_at = unit.now + timedelta(seconds=policy.dispatch.look_within_s)
     asked: dict[str, Any] = {
-        "state": LookState.ASKED,
+        "state": PreflightState.REQUESTED,
         "node_id": ask.node_id,
         "tried": list(ask.tried),
         "after_attempt": last or 0,
@@ -237,7 +237,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy
         "why": "",
     }
     if row is None:
-        row = PlacementLook(job_id=job.id, number=1, **asked)
+        row = PlacementPreflight(job_id=job.id, number=1, **asked)
         unit.session.add(row)
     else:
         row.number += 1
@@ -247,19 +247,19 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy
     job.state_reason, job.updated_at = f"being checked on {name}", unit.now
     told = {"node_id": ask.node_id, "number": row.number, "deadline_at": deadline_at.isoformat()}
     unit.emit("job.look_asked", "job", job.id, tenant_id=job.tenant_id, payload=told)
-    ring(unit, ask.node_id, AttemptId(row.look_id))
+    wake(unit, ask.node_id, AttemptId(row.look_id))
     unit.session.flush()
 
 
-def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -> None:
+def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    row.state, row.answered_at, row.after_attempt = LookState.GIVEN_UP, unit.now, last or 0
+    row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}
     unit.emit("job.look_given_up", "job", job.id, tenant_id=job.tenant_id, payload=told)
 
 
-def hear(unit: UnitOfWork, node_id: NodeId, reports: Sequence[LookReport]) -> None:
+def receive_report(unit: UnitOfWork, node_id: NodeId, reports: Sequence[PreflightReport]) -> None:
     """Store a host's answers. A repeated answer, or one to a preflight of another host by now, has no effect.
 
     Such an answer takes no lock: a node may report anything about jobs that are not its own.
@@ -274,48 +274,50 @@ def hear(unit: UnitOfWork, node_id: NodeId, reports: Sequence[LookReport]) -> No
             _take(unit, job, row, report)
 
 
-def _job_of(report: LookReport) -> JobId:
+def _job_of(report: PreflightReport) -> JobId:
     return JobId(report.look_id.rpartition("-")[2])
 
 
-def _is_awaited(row: PlacementLook, node_id: NodeId, report: LookReport) -> bool:
-    return row.state is LookState.ASKED and (row.look_id, row.node_id) == (report.look_id, node_id)
+def _is_awaited(row: PlacementPreflight, node_id: NodeId, report: PreflightReport) -> bool:
+    return row.state is PreflightState.REQUESTED and (row.look_id, row.node_id) == (report.look_id, node_id)
 
 
-def _take(unit: UnitOfWork, job: Job, row: PlacementLook, report: LookReport) -> None:
+def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: PreflightReport) -> None:
     row.answered_at, row.why = unit.now, report.why
     told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.looked_at), "reason": report.why}
     unit.emit("job.looked_at", "job", job.id, tenant_id=job.tenant_id, payload=told)
     if report.found == "unable":
         row.deadline_at = unit.now  # the next host, at once
     elif report.found == "fit":
-        row.state, job.state_reason = LookState.FIT, "waiting for the scheduler"
+        row.state, job.state_reason = PreflightState.PASSED, "waiting for the scheduler"
         job.updated_at = unit.now
     else:
-        row.state = LookState.UNFIT
+        row.state = PreflightState.FAILED
         name = unit.session.get_one(Node, row.node_id).name
         why = f"{Cause.USER_ERROR}: {name} checked it before any GPU was taken: {report.why}"
-        step_job(unit, job, jobs.HoldAsked(f"{why}; release the job once that is fixed"), active_policy(unit.session))
+        step_job(
+            unit, job, jobs.HoldRequested(f"{why}; release the job once that is fixed"), active_policy(unit.session)
+        )
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
 
 
-def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[LookOrder, ...]:
+def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[PreflightOrder, ...]:
     """Return the host's open preflights."""
     query = (
-        select(PlacementLook, Job)
-        .join(Job, Job.id == PlacementLook.job_id)
+        select(PlacementPreflight, Job)
+        .join(Job, Job.id == PlacementPreflight.job_id)
         .where(
-            PlacementLook.node_id == node_id,
+            PlacementPreflight.node_id == node_id,
             _is_open(unit.now),
             Job.state == JobState.QUEUED,
         )
-        .order_by(PlacementLook.asked_at)
+        .order_by(PlacementPreflight.asked_at)
         .limit(_MOST_LISTED)
     )
     return tuple(
-        LookOrder(
-            order=look_order_of(unit, job, look.look_id, look.number, policy),
+        PreflightOrder(
+            order=preflight_order_of(unit, job, look.look_id, look.number, policy),
             within_s=(look.deadline_at - unit.now).total_seconds(),
         )
         for look, job in unit.session.execute(query)
@@ -324,9 +326,9 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[LookOrde
 
 def any_on(node_id: NodeId, now: datetime) -> ColumnElement[bool]:
     """Return the condition that the node has an open preflight. Most heartbeats need only this, with the node's row."""
-    return exists().where(PlacementLook.node_id == node_id, _is_open(now))
+    return exists().where(PlacementPreflight.node_id == node_id, _is_open(now))
 
 
 def _is_open(now: datetime) -> ColumnElement[bool]:
     """Return the condition on an open preflight. That of a cancelled or placed job is open until its time is over."""
-    return and_(PlacementLook.state == LookState.ASKED, PlacementLook.deadline_at > now)
+    return and_(PlacementPreflight.state == PreflightState.REQUESTED, PlacementPreflight.deadline_at > now)

@@ -81,14 +81,14 @@ def queue_head(session: Session, policy: Policy, thought: InThought | None = Non
     rows = list(session.scalars(queued.limit(MAX_QUEUE + 1 - num_others)))
     if len(rows) + num_others <= MAX_QUEUE:
         return Head(rows)
-    seen = {row.id for row in session.execute(_RANKED, _asked(policy, () if thought is None else (thought,)))}
+    seen = {row.id for row in session.execute(_RANKED, _parameters(policy, () if thought is None else (thought,)))}
     oldest = [job for job in rows if job.id in seen]
     others = session.scalars(queued.where(within(Job.id, sorted(seen.difference(job.id for job in oldest)))))
     jobs = sorted((*oldest, *others), key=lambda job: (job.created_at, job.id))
     return Head(jobs, thought is None or thought.job_id in seen)
 
 
-def _asked(policy: Policy, thoughts: Sequence[InThought]) -> Mapping[str, Any]:
+def _parameters(policy: Policy, thoughts: Sequence[InThought]) -> Mapping[str, Any]:
     tiers = sorted(policy.tiers, key=lambda name: (-policy.tiers[name].priority, name))
     return {
         "ids": [each.job_id for each in thoughts],

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from scheduler.explain.answer import Answer, answer
+from scheduler.explain.advice import Answer, answer
 from scheduler.fleet.topology import FleetState
-from scheduler.forecast.eta import Outlook
+from scheduler.forecast.start_range import StartForecast
 from scheduler.model import Plan, Question, WaitingJob
 from scheduler.planner import plan_on
 
@@ -26,19 +26,19 @@ from scheduler.planner import plan_on
 class Planned:
     """One plan and the state that it left. Answers are made one at a time: each tries changes on that state."""
 
-    def __init__(self, asked: Question) -> None:
-        self.asked = asked
-        self.state = FleetState(asked.gpus, asked.policy)
-        self.decided: Plan = plan_on(self.state, asked.queue, asked.policy, asked.workload)
-        self._outlook: Outlook | None = None
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.state = FleetState(question.gpus, question.policy)
+        self.decided: Plan = plan_on(self.state, question.queue, question.policy, question.workload)
+        self._forecast: StartForecast | None = None
         self._one_at_a_time = Lock()
 
     def answer(self, job: WaitingJob, grace_s: float) -> Answer:
         """Return the answer for a job that waits by the plan. The first call computes the start forecast."""
         with self._one_at_a_time:
-            if self._outlook is None:
-                self._outlook = Outlook(self.state, self.asked, self.decided)
-            return answer(self.state, self.asked, self.decided, job, grace_s, self._outlook)
+            if self._forecast is None:
+                self._forecast = StartForecast(self.state, self.question, self.decided)
+            return answer(self.state, self.question, self.decided, job, grace_s, self._forecast)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ _turns: WeakKeyDictionary[Engine, _Turns] = WeakKeyDictionary()
 _adding = Lock()
 
 
-def planned_together(session: Session, question: Callable[[], Question | None]) -> Planned | None:
+def plan_shared(session: Session, question: Callable[[], Question | None]) -> Planned | None:
     """Return the shared plan; None: there is nothing to plan.
 
     ``question`` reads the next cycle's input in this session.

@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 
 from control.tenants.tenancy import tenancy
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
-from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.tenants import NUM_GPUS
 from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.states import AttemptState, CheckpointStatus, ReclaimState
 from muster.domain.times import to_ms
-from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, Shape, StandingReclaim, Workload
+from scheduler.model import ElasticGang, ReclaimLoss, ResumeHold, RunningAttempt, Shape, StandingReclaim, Workload
 from scheduler.quota.tenancy import Tenancy
 
 DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
@@ -31,7 +31,7 @@ def workload(
     *,
     tenants: Collection[TenantId] | None = None,
     elastic: Mapping[AttemptId, ElasticGang] | None = None,
-    own_holds: Sequence[OwnHold] = (),
+    own_holds: Sequence[ResumeHold] = (),
     may_grow: bool = False,
     others_wait: bool = False,
 ) -> Workload:
@@ -111,11 +111,11 @@ def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
         saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
         ends_ms=None if ends_at is None else to_ms(ends_at),
         is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
-        asked=_asked(row),
+        requested=_requested_shape(row),
     )
 
 
-def _asked(row: Any) -> Shape | None:
+def _requested_shape(row: Any) -> Shape | None:
     """Return the attempt's shape. None of an attempt from before attempts had a size of their own."""
     return Shape(row.num_nodes, len(row.gpus) // row.num_nodes, row.required_level) if row.num_nodes else None
 
@@ -140,7 +140,7 @@ def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .where(IS_TAKEN, Attempt.state == AttemptState.ENDED)
+        .where(IS_ASSIGNED, Attempt.state == AttemptState.ENDED)
         .order_by(AllocationGpu.gpu_uuid)
     )
     return tuple(session.scalars(query))
@@ -197,7 +197,7 @@ def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[b
     return true() if tenants is None else column.in_(tenants)
 
 
-def has_promises(session: Session) -> bool:
+def has_reclaim_holds(session: Session) -> bool:
     """Return whether a reclaim's hold is open, or a notice waits to be withdrawn."""
     is_open = or_(Reclaim.hold_ended_at.is_(None), Reclaim.state == ReclaimState.NOTIFIED)
     return bool(session.scalar(select(exists().where(is_open))))

@@ -11,22 +11,22 @@ from typing import Any, Final
 
 from sqlalchemy import and_, or_, select
 
-from control.attempts.attempts import LoadedAttempt, lock_attempt, lock_job, ring
+from control.attempts.attempts import LoadedAttempt, lock_attempt, lock_job, wake
 from control.attempts.mapping import spec_of
-from control.attempts.reclaim_outcomes import tell
+from control.attempts.reclaim_outcomes import record_event
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import gpu_views
 from control.placement import holds
 from control.placement.elastic import sizes
 from control.placement.workload import workload
 from control.reclaim.lending import lending_refusal
-from control.reclaim.victims import tell_victim
+from control.reclaim.victims import notify_victim
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, PolicyVersion, Tenant
 from muster.db.models import Reclaim as ReclaimRow
-from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.errors import ConflictError
 from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, ReclaimId, TenantId
@@ -59,7 +59,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     for wanted, loaded in zip(chosen, victims, strict=True):
         _require_victim(unit, wanted, loaded, job, policy)
     _require_allowance(unit, job, victims, chosen, policy)
-    held = sorted({uuid for wanted in chosen for uuid in wanted.held})
+    held = sorted({uuid for wanted in chosen for uuid in wanted.hold})
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
     _require_lent(unit, job, victims, chosen, policy)
     _require_quota(unit, job, len(held))
@@ -69,7 +69,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     unit.session.flush()
     for loaded in victims:
         _deliver(unit, loaded, policy)
-    _tell_beneficiary(unit, job, rows)
+    _notify_beneficiary(unit, job, rows)
     return [row.id for row in rows]
 
 
@@ -92,7 +92,7 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
     """Check I6: nothing is reclaimed for a job that may not be placed once other jobs with holds have started."""
-    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus, kept_beside=job.id)
+    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus, kept_alongside=job.id)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
@@ -164,30 +164,32 @@ def _require_lent(
         return
     attempts = {loaded.attempt.id for loaded in lent}
     given = {wanted.victim: len(wanted.gpus) for wanted in chosen if wanted.victim in attempts}
-    refusal = lending_refusal(unit, job, len(chosen[0].held), [loaded.job for loaded in lent], given, policy)
+    refusal = lending_refusal(unit, job, len(chosen[0].hold), [loaded.job for loaded in lent], given, policy)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
 
 def _require_place(
-    unit: UnitOfWork, job: Job, held: Sequence[GpuUuid], victims: Collection[AttemptId], policy: Policy
+    unit: UnitOfWork, job: Job, assigned: Sequence[GpuUuid], victims: Collection[AttemptId], policy: Policy
 ) -> None:
     """Check the beneficiary's place: one cohort, admitted, and free once victims and ending attempts have left."""
-    unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(held)).order_by(Gpu.uuid).with_for_update(key_share=True))
-    views = gpu_views(unit.session, unit.now, policy.health, only=held)
+    unit.session.scalars(
+        select(Gpu.uuid).where(Gpu.uuid.in_(assigned)).order_by(Gpu.uuid).with_for_update(key_share=True)
+    )
+    views = gpu_views(unit.session, unit.now, policy.health, only=assigned)
     homogeneity = policy.homogeneity(job.tier)
-    if len(views) != len(held) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
+    if len(views) != len(assigned) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
-    if promised := holds.promised(unit, held, but_for=job.id):
+    if promised := holds.held_gpus_of_others(unit, assigned, but_for=job.id):
         raise ReclaimLostError(f"{promised[0]} is held for a job already")
-    staying = _staying(unit, held, victims)
+    staying = _staying(unit, assigned, victims)
     for view in views:
-        refusal = refusal_of(replace(view.facts, is_held=view.uuid in staying), policy.tier(job.tier))
+        refusal = refusal_of(replace(view.facts, is_assigned=view.uuid in staying), policy.tier(job.tier))
         if refusal is not None:
             raise ReclaimLostError(f"{view.uuid} cannot be held for {job.id}: {refusal}")
 
 
-def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[AttemptId]) -> set[GpuUuid]:
+def _staying(unit: UnitOfWork, assigned: Sequence[GpuUuid], victims: Collection[AttemptId]) -> set[GpuUuid]:
     """Return GPUs of attempts that are neither victims nor known to end, or whose jobs continue on them."""
     goes_on = and_(Attempt.stop_reason.is_not(None), Attempt.stop_reason.in_(GOES_ON_THERE))
     has_end = or_(Attempt.stop_deadline_at.is_not(None), Attempt.wall_deadline_at.is_not(None))
@@ -196,14 +198,14 @@ def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[Atte
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .where(AllocationGpu.gpu_uuid.in_(held), IS_TAKEN, ~ends)
+        .where(AllocationGpu.gpu_uuid.in_(assigned), IS_ASSIGNED, ~ends)
     )
     return set(unit.session.scalars(query))
 
 
 def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: Job, version: int | None) -> ReclaimRow:
     """Store the notice by I8: its deadline is the commit's own time plus the tier's notice, and never changes."""
-    victim, num_gpus = loaded.job, len(wanted.held)
+    victim, num_gpus = loaded.job, len(wanted.hold)
     best = wanted.runner_up
     row = ReclaimRow(
         id=ReclaimId(new_id("reclaim")),
@@ -229,7 +231,7 @@ def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: 
     beneficiary: dict[str, Any] = {"tier": job.tier, "num_gpus": num_gpus}
     if job.tenant_id == victim.tenant_id:
         beneficiary["job_id"] = job.id
-    tell(
+    record_event(
         unit,
         row,
         "reclaim.notified",
@@ -255,12 +257,12 @@ def _deliver(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
     """Deliver the notice by the hosts' heartbeats; where no host runs any part of the victim, stop it at once."""
     running = [host.node_id for host in loaded.hosts if host.state in PARTS_THAT_MAY_RUN]
     if not running:
-        tell_victim(unit, loaded, policy)
+        notify_victim(unit, loaded, policy)
     for node_id in running:
-        ring(unit, node_id, loaded.attempt.id)
+        wake(unit, node_id, loaded.attempt.id)
 
 
-def _tell_beneficiary(unit: UnitOfWork, job: Job, rows: Sequence[ReclaimRow]) -> None:
+def _notify_beneficiary(unit: UnitOfWork, job: Job, rows: Sequence[ReclaimRow]) -> None:
     until = max(row.deadline_at for row in rows)
     payload = {
         "job_id": job.id,

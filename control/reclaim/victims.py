@@ -22,7 +22,7 @@ WITHDRAW: Final = declare_action("reclaim.withdraw")
 _SCHEDULER: Final = "system:scheduler"
 
 
-def tell_victims(unit: UnitOfWork, attempt_ids: Collection[AttemptId], policy: Policy) -> None:
+def notify_victims(unit: UnitOfWork, attempt_ids: Collection[AttemptId], policy: Policy) -> None:
     """Stop each of these attempts that has a notice of which no host knows yet: the answer brings the order."""
     if not attempt_ids:
         return
@@ -33,10 +33,10 @@ def tell_victims(unit: UnitOfWork, attempt_ids: Collection[AttemptId], policy: P
         Reclaim.hold_ended_at.is_(None),
     )
     for attempt_id in sorted(unit.session.scalars(query)):
-        tell_victim(unit, lock_attempt(unit, attempt_id), policy)
+        notify_victim(unit, lock_attempt(unit, attempt_id), policy)
 
 
-def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
+def notify_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
     """Stop the attempt from here on, at the latest at the deadline of its notice."""
     query = select(Reclaim).where(
         Reclaim.victim_attempt_id == loaded.attempt.id, Reclaim.state == ReclaimState.NOTIFIED
@@ -55,7 +55,7 @@ def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None
         StopReason.RECLAIM,
         policy,
         grace=reclaim.deadline_at - unit.now,
-        asked_by=_SCHEDULER,
+        requested_by=_SCHEDULER,
         detail=detail,
     )
 
@@ -64,7 +64,7 @@ def _hold_what_it_keeps(unit: UnitOfWork, job: Job, reclaim: Reclaim) -> None:
     """Hold an elastic victim's kept GPUs for it: no other job takes them while it changes its size."""
     keeps = sorted(GpuUuid(uuid) for uuid in reclaim.keeps or ())
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(keeps)).order_by(Gpu.uuid).with_for_update(key_share=True))
-    promised = set(holds.promised(unit, keeps))
+    promised = set(holds.held_gpus_of_others(unit, keeps))
     holds.hold(unit, job, [uuid for uuid in keeps if uuid not in promised])
 
 

@@ -34,7 +34,7 @@ FROM node_latest nodes, LATERAL (
 ) found
 """)
 # Each GPU of the node's newest report, and the GPUs behind it whose own report came in time.
-_HEARD: Final = text("""
+_RECEIVED: Final = text("""
 SELECT coalesce(sum(get_byte(gpu_readings, 0) * 256 + get_byte(gpu_readings, 1) - (
     SELECT count(*) FROM jsonb_each(gpus_behind) AS gpu
     WHERE (gpu.value ->> 3)::bigint <= extract(epoch FROM CAST(:since AS timestamptz)) * 1000
@@ -104,7 +104,7 @@ def unjudged_signals(connection: Connection) -> tuple[Waiting, int]:
 
 def ingest(connection: Connection, since: datetime) -> Ingest:
     num_reports, newest_at = connection.execute(_BLOCKS, {"since": since}).one()
-    return Ingest(num_reports, int(connection.scalar(_HEARD, {"since": since}) or 0), _utc(newest_at))
+    return Ingest(num_reports, int(connection.scalar(_RECEIVED, {"since": since}) or 0), _utc(newest_at))
 
 
 def queued_jobs(connection: Connection) -> Waiting:

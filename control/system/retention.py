@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, delete, not_, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from control.incidents.storage_blame import is_standing, take_turn
+from control.incidents.storage_attribution import is_standing, take_turn
 from control.policy.policies import active_policy
 from muster.db.models import Event, IdempotencyKey, LogChunk, OutboxMessage, StorageFault
 from muster.domain.principals import system_principal

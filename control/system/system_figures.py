@@ -11,7 +11,7 @@ from control.health.breakers import BreakerView
 from control.system import read as system
 from control.system.read import Contacts, Ingest, Waiting
 from muster import __version__
-from muster.db.listening import is_lock_held
+from muster.db.notifications import is_locked
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("system.read")
@@ -33,7 +33,7 @@ class SystemFigures:
     schema_revision: str
     schema_needed: str
     api_alive_at: datetime | None
-    accepting_since: datetime | None
+    accepts_heartbeats_since: datetime | None
     contacts: Contacts
     ingest: Ingest
     outbox: Waiting
@@ -64,7 +64,7 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         schema_revision=revision,
         schema_needed=system.schema_needed(),
         api_alive_at=alive_at,
-        accepting_since=accepting_since,
+        accepts_heartbeats_since=accepting_since,
         contacts=system.contacts(connection, unit.now),
         ingest=system.ingest(connection, unit.now - INGEST_WINDOW),
         outbox=outbox,
@@ -76,6 +76,6 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         signals=signals,
         num_signals_set_aside=num_set_aside,
         queue=system.queued_jobs(connection),
-        is_scheduler_active=is_lock_held(connection, SCHEDULER_LOCK),
+        is_scheduler_active=is_locked(connection, SCHEDULER_LOCK),
         breakers=breakers.list_breakers(unit),
     )

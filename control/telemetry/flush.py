@@ -8,20 +8,20 @@ from itertools import chain
 from sqlalchemy import Connection
 
 from control.fleet.gpu_claims import GpuClaimedError
-from control.telemetry.boots import BootBook, hear_report
+from control.telemetry.boots import BootBook, record_boot
 from control.telemetry.judging import SampleJudge, Verdict
 from control.telemetry.node_readings import Packed, known_in, pack_known
 from control.telemetry.reports import AcceptedReport, Duplicate, FreshReport, IncomingReport, Outcome
 from control.telemetry.rows import (
     Matrix,
+    covers_all,
     gap_rows,
     node_row,
     pack_blocks,
-    packed_as_told,
+    packed_as_reported,
+    reported_by,
+    reported_in,
     signal_rows,
-    speaks_of_all,
-    told_by,
-    told_in,
 )
 from muster.db.queries import telemetry as statements
 from muster.db.queries.telemetry import LockedNode
@@ -161,13 +161,13 @@ def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
         before = group.books.get(node_id) or BootBook(
             node.boot_id, node.boot_order, node.seq, node.newest_ms, node.past_boot_ids
         )
-        book = hear_report(
+        book = record_boot(
             before,
             report.boot_id,
             report.seq,
             fresh.incoming.placed_ms,
-            heard_boot=node.heard_boot,
-            heard_past=node.heard_past,
+            known_boot=node.heard_boot,
+            past_boots=node.heard_past,
         )
         if book is not None:
             fresh.boot_order = book.order
@@ -207,7 +207,7 @@ def _gpus_after(
     whole = {
         node_id
         for node_id, places in group.current.items()
-        if speaks_of_all(group.fresh[places[-1]], nodes[node_id].gpu_uuids)
+        if covers_all(group.fresh[places[-1]], nodes[node_id].gpu_uuids)
     }
     parts = group.current.keys() - whole
     before = statements.readings_of(connection, sorted(parts)) if parts else {}
@@ -215,10 +215,10 @@ def _gpus_after(
     for node_id, places in group.current.items():
         newest = group.fresh[places[-1]]
         if node_id in whole:
-            found[node_id] = packed_as_told(newest, matrices[places[-1]])
+            found[node_id] = packed_as_reported(newest, matrices[places[-1]])
             continue
         known = known_in(before[node_id])
         for place in places:
-            known |= told_by(group.fresh[place], now)
-        found[node_id] = pack_known(known, nodes[node_id].gpu_uuids, told_in(newest, now))
+            known |= reported_by(group.fresh[place], now)
+        found[node_id] = pack_known(known, nodes[node_id].gpu_uuids, reported_in(newest, now))
     return found

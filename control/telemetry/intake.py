@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
-from control.fleet.gpu_claims import GpuClaimedError, tell_of_claim
+from control.fleet.gpu_claims import GpuClaimedError, report_claim
 from control.telemetry.flush import accept, flush
 from control.telemetry.judging import SampleJudge
 from control.telemetry.reports import AcceptedReport, IncomingReport, OnFlushed, Outcome
@@ -38,7 +38,7 @@ from muster.failpoints import failpoint
 FLUSH: Final = declare_action("telemetry.flush")
 
 TELEMETRY: Final = system_principal("telemetry")
-CLAIM_TOLD_S: Final = 600.0
+CLAIM_REPORTED_S: Final = 600.0
 """Time until one host's claim of another's GPUs is reported again: its agent reports every few seconds."""
 
 Deliver = Callable[[Outcome], None]
@@ -90,7 +90,7 @@ class Intake:
         self._units = units
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
-        self._claims_told: dict[Claim, float] = {}
+        self._claims_reported: dict[Claim, float] = {}
         self.unreadable = UnreadableReadings(units, TELEMETRY)
         self.judge = SampleJudge()
         self._news = threading.Condition()
@@ -184,33 +184,33 @@ class Intake:
         self.num_unknown_gpus += sum(len(outcome.unknown_gpus) for outcome in accepted)
         if has_signals:
             self.wake.set()
-        self._tell(accepted)
-        self._tell_of_claims(group, outcomes)
+        self._report(accepted)
+        self._report_claims(group, outcomes)
         stored = (isinstance(outcome, AcceptedReport) for outcome in outcomes)
-        self.unreadable.tell(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
+        self.unreadable.report(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
 
-    def _tell_of_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
+    def _report_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
         """Report claims after the commit and the answers.
 
-        A claim that continues is reported again after ``CLAIM_TOLD_S``.
+        A claim that continues is reported again after ``CLAIM_REPORTED_S``.
         """
         for one, outcome in zip(group, outcomes, strict=True):
             if not isinstance(outcome, GpuClaimedError):
                 continue
             claim, now_s = (one.incoming.node_id, outcome.gpu_uuids), time.monotonic()
-            if now_s - self._claims_told.get(claim, -CLAIM_TOLD_S) < CLAIM_TOLD_S:
+            if now_s - self._claims_reported.get(claim, -CLAIM_REPORTED_S) < CLAIM_REPORTED_S:
                 continue
             try:
-                tell_of_claim(self._units, TELEMETRY, outcome, one.incoming.node_id)
+                report_claim(self._units, TELEMETRY, outcome, one.incoming.node_id)
             except Exception:  # noqa: BLE001  # a failed report of a claim must never stop storage
                 _log.exception("gpu_claim_not_told", node_id=one.incoming.node_id, gpu_uuids=outcome.gpu_uuids)
             else:
-                self._claims_told = {claim: now_s, **self._claims_still_told(now_s)}
+                self._claims_reported = {claim: now_s, **self._claims_still_reported(now_s)}
 
-    def _claims_still_told(self, now_s: float) -> dict[Claim, float]:
-        return {claim: told_s for claim, told_s in self._claims_told.items() if now_s - told_s < CLAIM_TOLD_S}
+    def _claims_still_reported(self, now_s: float) -> dict[Claim, float]:
+        return {claim: told_s for claim, told_s in self._claims_reported.items() if now_s - told_s < CLAIM_REPORTED_S}
 
-    def _tell(self, accepted: list[AcceptedReport]) -> None:
+    def _report(self, accepted: list[AcceptedReport]) -> None:
         if self._on_flushed is None or not accepted:
             return
         try:

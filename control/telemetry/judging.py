@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import Connection
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.evidence.inbox import Said, sample_row
+from control.evidence.inbox import Reported, sample_row
 from control.policy.policies import active_policy
 from control.telemetry.boots import BootBook
 from control.telemetry.node_readings import known_in
@@ -26,18 +26,18 @@ from health.detectors.detector import NO_OWN_HEAT, OwnHeat, own_heat_in
 from health.detectors.load import heat
 from health.detectors.past import (
     UNKNOWN,
-    Look,
     Past,
+    PastCheck,
     Watched,
     is_quiet,
     judged,
-    look_of,
-    readings_that_tell,
+    past_check_of,
+    relevant_readings,
     watched_in,
 )
 from health.detectors.registry import alarms, judge_signal
 from muster.db.queries import telemetry as statements
-from muster.db.queries.drift import TOLD_WITHIN
+from muster.db.queries.drift import REPORTED_WITHIN
 from muster.db.queries.telemetry import LockedNode
 from muster.domain.evidence.findings import Finding, GpuSample, GpuSignal
 from muster.domain.ids import GpuUuid
@@ -59,7 +59,7 @@ _log = structlog.get_logger(__name__)
 HeatLimits = tuple[str, OwnHeat]
 """The facts that determine a GPU's limits of heat: its model, and the maxima that it reports itself."""
 UNKNOWN_LIMITS: Final[HeatLimits] = ("", NO_OWN_HEAT)
-Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], Look]
+Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], PastCheck]
 """GPUs, the values of each, and the settings under which these gave no finding."""
 
 
@@ -95,7 +95,7 @@ class SampleJudge:
     def __init__(self) -> None:
         self.num_failed = 0
         self._policy = DEFAULT_POLICY.health
-        self._look = look_of(self._policy)
+        self._check = past_check_of(self._policy)
         self._policy_read_at: float | None = None
         self._seen: dict[str, SeenNode] = {}
         self._limits: dict[str, tuple[float, HeatLimits]] = {}
@@ -108,7 +108,7 @@ class SampleJudge:
         with units.read() as session:
             policy = active_policy(session).health
         if policy != self._policy:
-            self._policy, self._look = policy, look_of(policy)
+            self._policy, self._check = policy, past_check_of(policy)
             self._alarming.clear()
         self._policy_read_at = time.monotonic()
 
@@ -126,7 +126,7 @@ class SampleJudge:
         def limits_of(uuid: str) -> HeatLimits:
             read_at, limits = self._limits.get(uuid, (-math.inf, UNKNOWN_LIMITS))
             if time.monotonic() - read_at >= LIMITS_HOLD_S:
-                state = statements.state_of(connection, uuid, now - TOLD_WITHIN)
+                state = statements.state_of(connection, uuid, now - REPORTED_WITHIN)
                 limits = statements.model_of(connection, uuid), own_heat_in(state)
                 self._limits[uuid] = time.monotonic(), limits
             return limits
@@ -134,7 +134,7 @@ class SampleJudge:
         for fresh in current:
             node_id = fresh.incoming.node_id
             try:
-                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._look, now, limits_of)
+                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._check, now, limits_of)
             except Exception:  # noqa: BLE001  # a failed judgement must never stop storage
                 self.num_failed += 1
                 _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
@@ -210,23 +210,23 @@ def _judge_report(
     seen: SeenNode,
     fresh: FreshReport,
     policy: HealthPolicy,
-    look: Look,
+    check: PastCheck,
     now: datetime,
     limits_of: Callable[[str], HeatLimits],
 ) -> list[dict[str, Any]]:
     """Return rows for the inbox, and update ``seen``. ``limits_of``: called for a GPU that is hot."""
     rows: list[dict[str, Any]] = []
-    told = [readings_that_tell(gpu.values) for gpu in fresh.gpus]
-    if _is_as_quiet(seen.quiet, fresh, told, look):
+    told = [relevant_readings(gpu.values) for gpu in fresh.gpus]
+    if _is_as_quiet(seen.quiet, fresh, told, check):
         return rows
     before, seen.watched = seen.watched, {}
-    seen.quiet = fresh.gpu_uuids, told, look
+    seen.quiet = fresh.gpu_uuids, told, check
     for gpu in fresh.gpus:
         uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
-        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, look):
+        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, check):
             seen.quiet = None
             past = seen.pasts.pop(uuid, None) or Past(watched)
-            limits = limits_of(uuid) if heat.is_hot(gpu.values, look.heat) else UNKNOWN_LIMITS
+            limits = limits_of(uuid) if heat.is_hot(gpu.values, check.heat) else UNKNOWN_LIMITS
             after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now), *limits)
             rows += (_row(each, fresh, now) for each in said)
             watched = after.watched
@@ -236,10 +236,12 @@ def _judge_report(
     return rows
 
 
-def _is_as_quiet(quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[float | None, ...]], look: Look) -> bool:
-    if quiet is None or quiet[2] is not look or quiet[1] != told or quiet[0] != fresh.gpu_uuids:
+def _is_as_quiet(
+    quiet: Quiet | None, fresh: FreshReport, reported: Sequence[tuple[float | None, ...]], check: PastCheck
+) -> bool:
+    if quiet is None or quiet[2] is not check or quiet[1] != reported or quiet[0] != fresh.gpu_uuids:
         return False
-    limits = look.heat
+    limits = check.heat
     return True not in [gpu.is_lost or heat.is_hot(gpu.values, limits) for gpu in fresh.gpus]
 
 
@@ -248,12 +250,12 @@ def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:
     return GpuSample(GpuUuid(gpu.uuid), told_ms, tuple(gpu.values), gpu.is_lost, frozenset(gpu.from_dcgm))
 
 
-def _row(said: Said, fresh: FreshReport, now: datetime) -> dict[str, Any]:
+def _row(reported: Reported, fresh: FreshReport, now: datetime) -> dict[str, Any]:
     """Return the finding's row. Its name identifies the report, so that a repeated report gives one row."""
     report = fresh.incoming.report
-    what = said.fault_key if isinstance(said, Finding) else f"{said.fault_key}/over"
-    name = f"sample/{report.boot_id}/{report.seq:020d}/{said.gpu_uuid}/{what}"
-    return sample_row(said, fresh.incoming.node_id, name, now)
+    what = reported.fault_key if isinstance(reported, Finding) else f"{reported.fault_key}/over"
+    name = f"sample/{report.boot_id}/{report.seq:020d}/{reported.gpu_uuid}/{what}"
+    return sample_row(reported, fresh.incoming.node_id, name, now)
 
 
 def _counters(gpus: Sequence[GpuReport]) -> dict[str, Watched]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.telemetry.node_readings import known_in
-from muster.db.queries.telemetry import readings_beside
+from muster.db.queries.telemetry import readings_alongside
 from muster.domain.errors import NotFoundError
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
@@ -36,11 +36,11 @@ class Latest:
 def latest_of(unit: UnitOfWork, uuid: GpuUuid) -> Latest:
     """Return the newest readings. Raises ``NotFoundError``: no such GPU, or no report of it yet."""
     unit.principal.require(Permission.GPU_READ)
-    row = readings_beside(unit.session.connection(), uuid)
+    row = readings_alongside(unit.session.connection(), uuid)
     found = None if row is None else known_in(row).get(uuid)
     if row is None or found is None:
         raise NotFoundError("no such GPU, or its host's agent has not reported it yet")
-    told = found.told_in
+    told = found.reported_in
     names = (metric.name for metric in METRICS)
     return Latest(
         gpu_uuid=uuid,

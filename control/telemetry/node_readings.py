@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 Floats = npt.NDArray[np.float64]
 
 
-class ToldIn(msgspec.Struct, frozen=True, array_like=True):
+class ReportedIn(msgspec.Struct, frozen=True, array_like=True):
     """The report that a GPU's readings came with."""
 
     boot_id: str
@@ -39,7 +39,7 @@ class ToldIn(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class GpuReadings:
-    told_in: ToldIn
+    reported_in: ReportedIn
     values: Values
     is_lost: bool
 
@@ -77,10 +77,10 @@ def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
     """Return the readings by GPU. Unreadable ones are dropped, and logged: each GPU's next readings replace them."""
     if row.boot_id is None or row.at is None or row.received_at is None:
         return {}
-    newest = ToldIn(row.boot_id, row.seq, to_ms(row.at), to_ms(row.received_at))
+    newest = ReportedIn(row.boot_id, row.seq, to_ms(row.at), to_ms(row.received_at))
     try:
         names, matrix, lost = unpack_readings(row.content)
-        behind = msgspec.convert(row.behind, dict[str, ToldIn]) if row.behind else {}
+        behind = msgspec.convert(row.behind, dict[str, ReportedIn]) if row.behind else {}
     except (CodecError, msgspec.ValidationError) as error:
         _log.error("gpu_readings_unreadable", node_id=row.node_id, fault=str(error))
         return {}
@@ -90,7 +90,7 @@ def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
     }
 
 
-def pack_known(known: Mapping[str, GpuReadings], own: Collection[str], newest: ToldIn) -> Packed:
+def pack_known(known: Mapping[str, GpuReadings], own: Collection[str], newest: ReportedIn) -> Packed:
     """Return the known readings of the node's ``own`` GPUs, packed, after the report ``newest``."""
     kept = {uuid: known[uuid] for uuid in sorted(known) if uuid in own}
     if not kept:
@@ -99,6 +99,6 @@ def pack_known(known: Mapping[str, GpuReadings], own: Collection[str], newest: T
     matrix = np.full((len(kept), width), np.nan)
     for row, each in zip(matrix, kept.values(), strict=True):
         row[: len(each.values)] = np.array(each.values, np.float64)
-    behind = {uuid: each.told_in for uuid, each in kept.items() if each.told_in != newest}
+    behind = {uuid: each.reported_in for uuid, each in kept.items() if each.reported_in != newest}
     content = pack_readings(list(kept), matrix, [each.is_lost for each in kept.values()])
     return Packed(content, msgspec.json.encode(behind).decode() if behind else "null")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from control.evidence.unknown_kinds import FAULT, is_known
 from control.telemetry.boots import BootBook
 from control.telemetry.codec import matrix_of, pack_block
-from control.telemetry.node_readings import GpuReadings, Packed, ToldIn, pack_readings
+from control.telemetry.node_readings import GpuReadings, Packed, ReportedIn, pack_readings
 from control.telemetry.reports import FreshReport, IncomingReport
 from muster.db.queries.telemetry import BlockRow, NodeRow
 from muster.domain.evidence.findings import EventKind, GpuSignal, Source
@@ -59,23 +59,23 @@ def node_row(fresh: FreshReport, book: BootBook, memory: str, gpus: Packed) -> N
     )
 
 
-def speaks_of_all(fresh: FreshReport, own: frozenset[str]) -> bool:
+def covers_all(fresh: FreshReport, own: frozenset[str]) -> bool:
     """Return whether a report holds each of the node's GPUs once."""
     return len(fresh.gpu_uuids) == len(own) and own.issubset(fresh.gpu_uuids)
 
 
-def packed_as_told(fresh: FreshReport, matrix: Matrix) -> Packed:
+def packed_as_reported(fresh: FreshReport, matrix: Matrix) -> Packed:
     """Return the packed readings of the GPUs of one report alone."""
     return Packed(pack_readings(fresh.gpu_uuids, matrix, [gpu.is_lost for gpu in fresh.gpus]))
 
 
-def told_in(fresh: FreshReport, now: datetime) -> ToldIn:
+def reported_in(fresh: FreshReport, now: datetime) -> ReportedIn:
     report = fresh.incoming.report
-    return ToldIn(report.boot_id, report.seq, report.at_ms, to_ms(now))
+    return ReportedIn(report.boot_id, report.seq, report.at_ms, to_ms(now))
 
 
-def told_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
-    source = told_in(fresh, now)
+def reported_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
+    source = reported_in(fresh, now)
     return {gpu.uuid: GpuReadings(source, tuple(gpu.values), gpu.is_lost) for gpu in fresh.gpus}
 
 

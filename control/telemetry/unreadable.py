@@ -19,16 +19,16 @@ from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import NodeId
 from muster.domain.principals import Principal
 
-TELL: Final = declare_action("telemetry.unreadable")
+REPORT: Final = declare_action("telemetry.unreadable")
 KIND: Final = IncidentKind.UNREADABLE_READINGS
-TOLD_S: Final = 600.0
+REPORT_EVERY_S: Final = 600.0
 """Time until one node is checked again."""
 GPUS_NAMED: Final = 16
 _log = structlog.get_logger(__name__)
 
 
 class UnreadableReadings:
-    """Unreadable readings in one process. Call ``tell`` after the commit of the reports, in the flusher's thread."""
+    """Unreadable readings in one process. Call ``report`` after the commit of the reports, in the flusher's thread."""
 
     def __init__(
         self, units: UnitOfWorkFactory, principal: Principal, *, clock: Callable[[], float] = time.monotonic
@@ -38,19 +38,19 @@ class UnreadableReadings:
         self._units = units
         self._principal = principal
         self._clock = clock
-        self._told_s: dict[NodeId, float] = {}
+        self._reported_s: dict[NodeId, float] = {}
 
-    def tell(self, stored: Iterable[IncomingReport]) -> None:
+    def report(self, stored: Iterable[IncomingReport]) -> None:
         """Open incidents for reports that had unreadable readings. One that fails now is opened with a later report."""
         for one in stored:
             if one.set_aside is not None:
                 self.num_samples += len(one.set_aside.gpu_uuids)
                 self.num_values += one.set_aside.num_values
-                self._tell_of(one.node_id, one.set_aside)
+                self._report_of(one.node_id, one.set_aside)
 
-    def _tell_of(self, node_id: NodeId, found: SetAside) -> None:
+    def _report_of(self, node_id: NodeId, found: SetAside) -> None:
         now_s = self._clock()
-        if now_s - self._told_s.get(node_id, -TOLD_S) < TOLD_S:
+        if now_s - self._reported_s.get(node_id, -REPORT_EVERY_S) < REPORT_EVERY_S:
             return
         _log.warning(
             "readings_set_aside",
@@ -64,11 +64,11 @@ class UnreadableReadings:
         except Exception:  # noqa: BLE001  # a failed report of an incident must never stop storage
             _log.exception("readings_set_aside_not_told", node_id=node_id)
             return
-        still = {known: at_s for known, at_s in self._told_s.items() if now_s - at_s < TOLD_S}
-        self._told_s = {**still, node_id: now_s}
+        still = {known: at_s for known, at_s in self._reported_s.items() if now_s - at_s < REPORT_EVERY_S}
+        self._reported_s = {**still, node_id: now_s}
 
     def _open(self, node_id: NodeId, found: SetAside) -> None:
-        with self._units.begin(self._principal, TELL, quiet=True) as unit:
+        with self._units.begin(self._principal, REPORT, quiet=True) as unit:
             name = _locked_name(unit, node_id)
             if name is None or incidents.open_about(unit, KIND, [node_id]):
                 return

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import func, or_, select
 
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import may_see
@@ -102,11 +102,11 @@ def create(
     return NewKey(record_of(key, KeyRecord), token)
 
 
-def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> TenantId | None:
+def _tenant_of(principal: Principal, role: Role, requested: TenantId | None) -> TenantId | None:
     if principal.tenant_id is None:
-        return asked
+        return requested
     is_more = role not in TENANT_ROLES or not ROLE_PERMISSIONS[role] <= ROLE_PERMISSIONS[principal.role]
-    if is_more or asked not in {None, principal.tenant_id}:
+    if is_more or requested not in {None, principal.tenant_id}:
         message = "a tenant makes keys for itself, with no more rights than the key that asks"
         raise ForbiddenError(message, permission=str(Permission.KEY_WRITE))
     return principal.tenant_id
@@ -191,7 +191,7 @@ class Caller:
         rows = self.units.ask(BY_PREFIX, {"prefix": self.token.public})
         return self._admitted(rows, self.units.clock())
 
-    def ask(self, permission: Permission, question: Question[T], parameters: Mapping[str, Any]) -> Answered[T]:
+    def ask(self, permission: Permission, question: JsonQuery[T], parameters: Mapping[str, Any]) -> Answered[T]:
         """Return the principal, and the question's answer for a holder of ``permission``, in one round trip.
 
         ``now`` is among the question's parameters.

@@ -76,7 +76,7 @@ def reset_password(unit: UnitOfWork, person_id: str) -> NewPassword:
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     person.password_hash, person.disabled_at = HASHER.hash(password), None
     _end_sessions(unit, person)
-    _tell(unit, person, "password_reset", "reset_password")
+    _report(unit, person, "password_reset", "reset_password")
     return NewPassword(record_of(person, PersonRecord), password)
 
 
@@ -86,7 +86,7 @@ def disable(unit: UnitOfWork, person_id: str) -> PersonRecord:
     if person.disabled_at is None:
         person.disabled_at = unit.now
         _end_sessions(unit, person)
-        _tell(unit, person, "disabled", "disable")
+        _report(unit, person, "disabled", "disable")
     return record_of(person, PersonRecord)
 
 
@@ -99,11 +99,11 @@ def _writable(unit: UnitOfWork, person_id: str) -> Person:
     return person
 
 
-def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> TenantId | None:
+def _tenant_of(principal: Principal, role: Role, requested: TenantId | None) -> TenantId | None:
     if principal.tenant_id is None:
-        return asked
+        return requested
     is_more = role not in TENANT_ROLES or not ROLE_PERMISSIONS[role] <= ROLE_PERMISSIONS[principal.role]
-    if is_more or asked not in {None, principal.tenant_id}:
+    if is_more or requested not in {None, principal.tenant_id}:
         message = "a tenant adds its own persons, with no more rights than the caller has"
         raise ForbiddenError(message, permission=str(Permission.KEY_WRITE))
     return principal.tenant_id
@@ -127,7 +127,7 @@ def _end_sessions(unit: UnitOfWork, person: Person) -> None:
     )
 
 
-def _tell(unit: UnitOfWork, person: Person, what: str, action: str) -> None:
+def _report(unit: UnitOfWork, person: Person, what: str, action: str) -> None:
     detail = {"name": person.name}
     unit.emit(f"person.{what}", "person", person.id, tenant_id=person.tenant_id, payload=detail)
     unit.audit(f"person.{action}", "person", person.id, tenant_id=person.tenant_id, detail=detail)

@@ -19,13 +19,13 @@ _NO_QUOTA: Final = Quota()
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """One tenant and tier. ``depth``: number of tenants above it. ``held_gpus``: by the tenant and all below it."""
+    """One tenant and tier. ``depth``: number of tenants above it. ``assigned_gpus``: by the tenant and all below it."""
 
     tenant: TenantRecord
     depth: int
     tier: str
     quota: Quota
-    held_gpus: int
+    assigned_gpus: int
 
     @property
     def most_gpus(self) -> int | None:
@@ -35,11 +35,11 @@ class QuotaLine:
     @property
     def borrowed_gpus(self) -> int:
         """GPUs held beyond the guarantee."""
-        return max(self.held_gpus - self.quota.guaranteed, 0)
+        return max(self.assigned_gpus - self.quota.guaranteed, 0)
 
     @property
     def is_over(self) -> bool:
-        return self.most_gpus is not None and self.held_gpus > self.most_gpus
+        return self.most_gpus is not None and self.assigned_gpus > self.most_gpus
 
 
 def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
@@ -47,7 +47,7 @@ def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
     unit.principal.require(Permission.TENANT_READ)
     shown = list_tenants(unit)
     holdings = Holdings(tenancy(unit.session))
-    own = trees.held_by_tier(unit.session)
+    own = trees.assigned_by_tier(unit.session)
     for (tenant_id, tier), num_gpus in own.items():
         holdings.add(tenant_id, tier, num_gpus)
     quotas = holdings.tenancy.quotas

@@ -15,12 +15,12 @@ from control.tenants.read import QuotaRecord
 from control.tenants.tenancy import limit_refusal, quota_of
 from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
-from muster.db.queries.tenants import held_in_tier, lock_below
+from muster.db.queries.tenants import assigned_in_tier, lock_below
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import JobId, TenantId
 from muster.domain.principals import Permission
-from scheduler.explain.explain import limit_held
+from scheduler.explain.explain import limit_in_use
 from scheduler.quota.tenancy import Quota
 
 SET: Final = declare_action("quota.set")
@@ -30,10 +30,10 @@ BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 
 @dataclass(frozen=True, slots=True)
 class QuotaFound:
-    """One quota. ``held_gpus``: by the tenant and all below it, now."""
+    """One quota. ``assigned_gpus``: by the tenant and all below it, now."""
 
     row: QuotaRecord
-    held_gpus: int
+    assigned_gpus: int
 
 
 def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *, reason: str) -> QuotaFound:
@@ -56,12 +56,17 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
         unit.session.add(row)
     row.guaranteed_gpus, row.borrowable_gpus, row.ceiling_gpus = wanted.guaranteed, wanted.borrowable, wanted.ceiling
     row.updated_at = unit.now
-    detail = {"tier": tier, "from": None if before is None else _told(before), "to": _told(wanted), "reason": reason}
+    detail = {
+        "tier": tier,
+        "from": None if before is None else _limits(before),
+        "to": _limits(wanted),
+        "reason": reason,
+    }
     unit.emit("tenant.quota_set", "tenant", tenant_id, tenant_id=tenant_id, payload=detail)
     unit.audit("quota.set", "tenant", tenant_id, tenant_id=tenant_id, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
-    held = held_in_tier(unit.session, tenant_id, tier)
-    tell_of_holdings(unit, row, held)
+    held = assigned_in_tier(unit.session, tenant_id, tier)
+    report_holdings(unit, row, held)
     unit.session.flush()
     return QuotaFound(record_of(row, QuotaRecord), held)
 
@@ -92,7 +97,7 @@ def _require_possible(unit: UnitOfWork, tier: str, wanted: Quota) -> None:
         raise ValidationFailedError.at("/guaranteed_gpus", "above_ceiling", detail)
 
 
-def _told(quota: Quota) -> dict[str, int | None]:
+def _limits(quota: Quota) -> dict[str, int | None]:
     return {
         "guaranteed_gpus": quota.guaranteed,
         "borrowable_gpus": quota.borrowable,
@@ -106,27 +111,29 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
-    return [QuotaFound(record_of(row, QuotaRecord), held_in_tier(unit.session, tenant_id, row.tier)) for row in rows]
+    return [
+        QuotaFound(record_of(row, QuotaRecord), assigned_in_tier(unit.session, tenant_id, row.tier)) for row in rows
+    ]
 
 
 def quota_refusal(
-    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_alongside: JobId | None = None
 ) -> str | None:
     """Return why ``num_gpus`` more would exceed a limit of the tenant or of one above (I6), or None.
 
-    The quotas are locked. ``kept_beside``: for a pending job itself. Holds of other pending jobs count as theirs
+    The quotas are locked. ``kept_alongside``: for a pending job itself. Holds of other pending jobs count as theirs
     already.
     """
-    refused = limit_refusal(unit, tenant_id, tier, num_gpus, kept_beside=kept_beside)
-    return None if refused is None else limit_held(refused[0], tier, is_own=refused[1])
+    refused = limit_refusal(unit, tenant_id, tier, num_gpus, kept_alongside=kept_alongside)
+    return None if refused is None else limit_in_use(refused[0], tier, is_own=refused[1])
 
 
-def tell_of_holdings(unit: UnitOfWork, row: QuotaRow, held: int) -> None:
+def report_holdings(unit: UnitOfWork, row: QuotaRow, assigned: int) -> None:
     """Open an incident a tier while the limit is below the held GPUs, and close it when it is not."""
     most = quota_of(row).most
     about_tenant = incidents.open_about(unit, BELOW_HOLDINGS, [row.tenant_id])
     opened = [each for each in about_tenant if each.payload["tier"] == row.tier]
-    if most is None or held <= most:
+    if most is None or assigned <= most:
         why = "there is no limit now" if most is None else f"the limit is {most} now"
         for incident in opened:
             incidents.close_incident(unit, incident, reason=why)
@@ -134,6 +141,6 @@ def tell_of_holdings(unit: UnitOfWork, row: QuotaRow, held: int) -> None:
     if opened:
         return
     name = unit.session.get_one(Tenant, row.tenant_id).name
-    summary = f"{name} holds {held} GPUs in the tier {row.tier}; its quota is now {most}"
-    payload = {"tenant_id": row.tenant_id, "tier": row.tier, "held": held, "ceiling_gpus": most}
+    summary = f"{name} holds {assigned} GPUs in the tier {row.tier}; its quota is now {most}"
+    payload = {"tenant_id": row.tenant_id, "tier": row.tier, "held": assigned, "ceiling_gpus": most}
     incidents.open_incident(unit, BELOW_HOLDINGS, "tenant", row.tenant_id, summary, payload)

@@ -50,11 +50,11 @@ def used(session: Session, now: datetime, policy: Policy) -> Used:
 
 
 def locked_holdings(
-    unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str, *, kept_beside: JobId | None = None
+    unit: UnitOfWork, tenant_ids: Collection[TenantId], tier: str, *, kept_alongside: JobId | None = None
 ) -> Holdings:
     """Return the GPUs held now by each of these tenants and all above them that has a quota, whose row stays locked.
 
-    ``kept_beside``: with the holds of every other pending job.
+    ``kept_alongside``: with the holds of every other pending job.
 
     Raises:
         TreeChangedError: one was moved under another tenant meanwhile. Such a move locks the same rows.
@@ -69,22 +69,22 @@ def locked_holdings(
     members = {below: Member(above) for line in lines.values() for below, above in pairwise(line)}
     holdings = Holdings(Tenancy(members, {(row.tenant_id, tier): quota_of(row) for row in rows}))
     for row in rows:
-        held = tenants.held_in_tier(unit.session, row.tenant_id, tier)
+        held = tenants.assigned_in_tier(unit.session, row.tenant_id, tier)
         kept = 0
-        if kept_beside is not None:
-            kept = tenants.kept_in_tier(unit.session, row.tenant_id, tier, beside=kept_beside)
+        if kept_alongside is not None:
+            kept = tenants.hold_in_tier(unit.session, row.tenant_id, tier, alongside=kept_alongside)
         holdings.set(row.tenant_id, tier, held, kept)
     return holdings
 
 
 def limit_refusal(
-    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_beside: JobId | None = None
+    unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: int, *, kept_alongside: JobId | None = None
 ) -> tuple[Limit, bool] | None:
     """Return the limit that ``num_gpus`` more would exceed (I6), and whether it is the tenant's own, or None.
 
     The quotas are locked.
     """
-    limit = locked_holdings(unit, [tenant_id], tier, kept_beside=kept_beside).limit(tenant_id, tier)
+    limit = locked_holdings(unit, [tenant_id], tier, kept_alongside=kept_alongside).limit(tenant_id, tier)
     if limit is None or num_gpus <= limit.left:
         return None
     return limit, limit.tenant_id == tenant_id

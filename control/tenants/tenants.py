@@ -7,7 +7,7 @@ from sqlalchemy import select, text
 
 from control.core.records import record_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from control.tenants.quotas import tell_of_holdings
+from control.tenants.quotas import report_holdings
 from control.tenants.read import TenantRecord
 from muster.db.models import Quota, Tenant
 from muster.db.queries import tenants as tree
@@ -79,7 +79,7 @@ def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) 
     unit.wake(SCHEDULER_CHANNEL)
     rows = select(Quota).where(Quota.tenant_id.in_(concerned)).order_by(Quota.tenant_id, Quota.tier)
     for row in unit.session.scalars(rows.with_for_update(key_share=True)).all():
-        tell_of_holdings(unit, row, tree.held_in_tier(unit.session, row.tenant_id, row.tier))
+        report_holdings(unit, row, tree.assigned_in_tier(unit.session, row.tenant_id, row.tier))
     return record_of(tenant, TenantRecord)
 
 

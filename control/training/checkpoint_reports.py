@@ -19,7 +19,7 @@ from sqlalchemy import select, tuple_
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import spec_of
 from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
-from control.checkpoints.taint_lineage import fence_in, taint_descendants
+from control.checkpoints.taint_lineage import taint_lineage, taint_range
 from control.core.unit_of_work import UnitOfWork
 from control.training.storage_faults import note_failed, note_saved
 from muster.db.models import Attempt, Checkpoint
@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"step-[0-9]{1,18}/gen-[0-9]{1,20}")
 _STALE: Final = "it was committed under an older fence, when a newer attempt had begun"
 
 
-class CheckpointWords:
+class CheckpointReports:
     """Checkpoint reports in one batch of one attempt, whose job is locked."""
 
     def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
@@ -63,7 +63,7 @@ class CheckpointWords:
             case CheckpointRejected():
                 self._reject(message.generation, message.why or "it did not verify")
             case CheckpointUnreadable():
-                self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
+                self._report("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
             case CheckpointExpired():
                 self._expire(message.generation)
             case _:
@@ -146,7 +146,7 @@ class CheckpointWords:
         self._loaded.attempt.resumed_from = generation
         lock = select(Attempt.id).where(Attempt.id == maker.id).with_for_update(key_share=True)
         self._unit.session.execute(lock)  # a taint at this moment waits, and then sees that this attempt resumed
-        taint_descendants(self._unit, [maker.job_id])
+        taint_lineage(self._unit, [maker.job_id])
 
     def _note_kept(self, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
         row = self._row_of(message.generation)
@@ -157,13 +157,13 @@ class CheckpointWords:
         elif message.is_pinned != (row.pin_held_at is not None):
             row.pin_held_at = at if message.is_pinned else None
             kind = "checkpoint.pin_held" if message.is_pinned else "checkpoint.pin_left"
-            self._tell(kind, {"generation": row.generation, "step": row.step})
+            self._report(kind, {"generation": row.generation, "step": row.step})
 
     def _reject(self, generation: str, why: str) -> None:
         """Reject a generation, also one whose commit was never reported: its host may have died before the report."""
         row = self._row_of(generation)
         if row is None:
-            self._tell("checkpoint.rejected", {"generation": generation, "reason": why})
+            self._report("checkpoint.rejected", {"generation": generation, "reason": why})
         elif row.status in RESUMABLE:
             row.reason = why
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
@@ -188,7 +188,7 @@ class CheckpointWords:
         drop_failed(self._unit.session, self._loaded.attempt, message.generation)
         payload = {"generation": message.generation, "step": message.step, "why": message.why}
         faults = message.faults[:MOST_FAULTS]
-        self._tell("checkpoint.failed", {**payload, "faults": list(faults)})
+        self._report("checkpoint.failed", {**payload, "faults": list(faults)})
         note_failed(self._unit, self._loaded, faults, at, self._policy.training.storage)
 
     def _note_verified(self, row: Checkpoint, at: datetime) -> None:
@@ -211,7 +211,7 @@ class CheckpointWords:
         )
         self._unit.session.add(row)
         self._unit.session.flush()
-        self._tell("checkpoint.writing", {"generation": row.generation, "step": row.step})
+        self._report("checkpoint.writing", {"generation": row.generation, "step": row.step})
         return row
 
     def _commit(
@@ -225,7 +225,7 @@ class CheckpointWords:
         self._unit.session.flush()
         told = {"generation": row.generation, "step": row.step, "bytes": row.num_bytes}
         is_own = maker.id == self._loaded.attempt.id
-        self._tell("checkpoint.committed", told if is_own else {**told, "made_by": maker.id})
+        self._report("checkpoint.committed", told if is_own else {**told, "made_by": maker.id})
         if maker.tainted_since is not None and committed_at >= maker.tainted_since:
             row.reason = tainted_words(maker.tainted_since)
             move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
@@ -250,7 +250,7 @@ class CheckpointWords:
     def _maker_of(self, generation: str) -> Attempt | None:
         """Return the earlier attempt of this job whose fence is in the name."""
         own = self._loaded.attempt
-        fence = fence_in(generation)
+        fence = taint_range(generation)
         if fence >= own.fence:
             return None
         return self._unit.session.scalar(select(Attempt).where(Attempt.job_id == own.job_id, Attempt.fence == fence))
@@ -259,7 +259,7 @@ class CheckpointWords:
         query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)
         return self._unit.session.scalar(query)
 
-    def _tell(self, kind: str, payload: dict[str, Any]) -> None:
+    def _report(self, kind: str, payload: dict[str, Any]) -> None:
         attempt = self._loaded.attempt
         payload = {"job_id": attempt.job_id, **payload}
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)

@@ -16,7 +16,7 @@ from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.incidents.incidents import close_incident, open_about, open_incident
-from control.incidents.storage_blame import (
+from control.incidents.storage_attribution import (
     BLAMED_BY,
     blamed_at,
     is_standing,
@@ -55,13 +55,13 @@ _WHY_CLOSED: Final = "checkpoints are saved again, or none has failed for long, 
 
 
 def note_failed(
-    unit: UnitOfWork, loaded: LoadedAttempt, told: Sequence[object], at: datetime, policy: StoragePolicy
+    unit: UnitOfWork, loaded: LoadedAttempt, reported: Sequence[object], at: datetime, policy: StoragePolicy
 ) -> None:
-    """Store the ``SaveFault``s in ``told``; anything else, or of a rank that is not this attempt's, is ignored."""
+    """Store the ``SaveFault``s in ``reported``; anything else, or of a rank that is not this attempt's, is ignored."""
     at = min(at, unit.now)  # a clock that is ahead must not make it stand for longer
     if at <= window_begins(unit.now, policy):
         return
-    faults = [fault for each in told if (fault := _fault_in(each)) is not None]
+    faults = [fault for each in reported if (fault := _fault_in(each)) is not None]
     ranks_per_node = spec_of(loaded.job).shape.num_ranks_per_node
     by_host = {
         (fault.place, loaded.hosts[fault.rank // ranks_per_node].node_id): fault
@@ -76,9 +76,9 @@ def note_failed(
     _judge(unit, {place for place, _ in by_host}, {node_id for _, node_id in by_host}, policy)
 
 
-def _fault_in(told: object) -> SaveFault | None:
+def _fault_in(reported: object) -> SaveFault | None:
     try:
-        return msgspec.convert(told, SaveFault)
+        return msgspec.convert(reported, SaveFault)
     except msgspec.ValidationError:
         return None
 
@@ -173,11 +173,11 @@ def _judge(unit: UnitOfWork, places: Collection[str], node_ids: Collection[str],
     _settle(unit, IncidentKind.NODE_STORAGE, "node", nodes, _by_subject(blamed, Blamed.NODE))
 
 
-def _by_subject(blamed: dict[Failing, Blamed], who: Blamed) -> dict[str, list[Failing]]:
+def _by_subject(blamed: dict[Failing, Blamed], at_fault: Blamed) -> dict[str, list[Failing]]:
     found: dict[str, list[Failing]] = {}
     for failing, whose in blamed.items():
-        if whose is who:
-            found.setdefault(subject_of(failing, who), []).append(failing)
+        if whose is at_fault:
+            found.setdefault(subject_of(failing, at_fault), []).append(failing)
     return found
 
 

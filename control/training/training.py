@@ -10,12 +10,12 @@ import msgspec
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.attempts.mapping import spec_of
-from control.attempts.reclaim_outcomes import hear_late_words
+from control.attempts.reclaim_outcomes import accept_late_report
 from control.checkpoints.checkpoints import pinned_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement.elastic import resize_by_program
 from control.policy.policies import active_policy
-from control.training.checkpoint_reports import CheckpointWords
+from control.training.checkpoint_reports import CheckpointReports
 from control.training.training_progress import Progress
 from muster.db.models import TrainingHost
 from muster.domain.errors import NotFoundError, StaleFenceError
@@ -33,7 +33,7 @@ from muster.wire.training import (
     Hello,
     Outcome,
     Pace,
-    ResizeAsked,
+    ResizeRequested,
     Resumed,
     StepDone,
     TrainAnswer,
@@ -68,7 +68,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     host.num_refused += batch.num_passed_over
     host.line_offset = batch.next_offset
     taker.store()
-    hear_late_words(unit, loaded.attempt)
+    accept_late_report(unit, loaded.attempt)
     pinned = pinned_of(unit.session, loaded.job.id)
     return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
 
@@ -89,7 +89,7 @@ class _Taker:
         self._policy = policy
         self._num_ranks = len(loaded.hosts) * spec_of(loaded.job).shape.num_ranks_per_node
         self._progress = Progress(unit.session, loaded.attempt, node_id)
-        self._checkpoints = CheckpointWords(unit, loaded, policy)
+        self._checkpoints = CheckpointReports(unit, loaded, policy)
         self._wanted_nodes: int | None = None
 
     def take(self, line: TrainLine) -> bool:
@@ -121,16 +121,16 @@ class _Taker:
             case Outcome():
                 self._note_outcome(rank, message, at)
             case Warned() if self._progress.note_warning(rank, message, at):
-                self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
-            case Resumed() | ResizeAsked() | CheckpointInterval() if rank == 0:
+                self._report("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
+            case Resumed() | ResizeRequested() | CheckpointInterval() if rank == 0:
                 self._note_of_first_rank(message, at)
 
-    def _note_of_first_rank(self, message: Resumed | ResizeAsked | CheckpointInterval, at: datetime) -> None:
+    def _note_of_first_rank(self, message: Resumed | ResizeRequested | CheckpointInterval, at: datetime) -> None:
         """Store a report that rank 0 makes for the whole job."""
         if isinstance(message, Resumed):
             self._checkpoints.note_resumed(message.generation, at)
-            self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
-        elif isinstance(message, ResizeAsked):
+            self._report("attempt.resumed", {"step": message.step, "generation": message.generation})
+        elif isinstance(message, ResizeRequested):
             self._wanted_nodes = message.num_nodes
         else:
             self._note_interval(message)
@@ -138,15 +138,15 @@ class _Taker:
     def _note_interval(self, message: CheckpointInterval) -> None:
         found = msgspec.structs.asdict(message)
         self._loaded.attempt.checkpoint_interval = found
-        self._tell("attempt.checkpoint_interval", {**found, "reason": interval_in_words(found)})
+        self._report("attempt.checkpoint_interval", {**found, "reason": interval_in_words(found)})
 
     def _note_outcome(self, rank: int, message: Outcome, at: datetime) -> None:
         self._progress.note_outcome(rank, message, at)
         if rank == 0:
             payload = {"exit": message.exit, "step": message.step, "message": message.message}
-            self._tell("attempt.training_ended", payload)
+            self._report("attempt.training_ended", payload)
 
-    def _tell(self, kind: str, payload: dict[str, Any]) -> None:
+    def _report(self, kind: str, payload: dict[str, Any]) -> None:
         attempt = self._loaded.attempt
         payload = {"job_id": attempt.job_id, **payload}
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)

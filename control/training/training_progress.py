@@ -28,7 +28,7 @@ class Progress:
         self._steps: dict[int, dict[str, Any]] = {}
         self._paces: dict[int, dict[str, Any]] = {}
         self._warnings: dict[int, dict[str, str]] = {}
-        self._told: dict[int, list[Point]] = {}
+        self._reported: dict[int, list[Point]] = {}
 
     @property
     def newest_step(self) -> int | None:
@@ -43,7 +43,7 @@ class Progress:
 
     def note_step(self, rank: int, message: StepDone, at: datetime) -> None:
         self._note(rank, at, step=message.step, loss=message.loss, step_s=message.step_s)
-        self._told.setdefault(rank, []).append((message.step, message.loss, message.step_s))
+        self._reported.setdefault(rank, []).append((message.step, message.loss, message.step_s))
         if rank == 0:
             self._steps[message.step] = {"loss": message.loss, "step_s": message.step_s, "at": at}
 
@@ -90,12 +90,12 @@ class Progress:
 
     def _lengthen_histories(self) -> None:
         """Add points to histories where one is kept: the longer a run, the more seldom, so the row stays small."""
-        if not self._told:
+        if not self._reported:
             return
         query = select(TrainingRank.rank, TrainingRank.history)
-        query = query.where(TrainingRank.attempt_id == self._attempt.id, TrainingRank.rank.in_(self._told))
+        query = query.where(TrainingRank.attempt_id == self._attempt.id, TrainingRank.rank.in_(self._reported))
         known = {rank: history_in(stored) for rank, stored in self._session.execute(query)}
-        for rank, told in self._told.items():
+        for rank, told in self._reported.items():
             before = known.get(rank, Thinned())
             after = before.with_points(told)
             if after is not before:

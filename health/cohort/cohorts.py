@@ -22,13 +22,13 @@ def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str
     return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
 
 
-def agreed_of(told: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, dict[str, Attribute]]:
+def agreed_of(reported: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, dict[str, Attribute]]:
     """Return model → attributes with one value among all GPUs of the model that report the attribute.
 
-    ``told``: the model and attributes of each GPU.
+    ``reported``: the model and attributes of each GPU.
     """
     values: dict[str, dict[str, set[Attribute]]] = {}
-    for model, attributes in told:
+    for model, attributes in reported:
         of_model = values.setdefault(model, {})
         for name, value in attributes.items():
             if value is not None:

@@ -65,11 +65,12 @@ class Drift:
 
 
 def drifts_of(
-    groups: Sequence[Alike], policy: CohortPolicy, asked: Mapping[str, Collection[str] | None] | None = None
+    groups: Sequence[Alike], policy: CohortPolicy, requested: Mapping[str, Collection[str] | None] | None = None
 ) -> list[Drift]:
     """Return every model and attribute with more than one value, first the one that keeps the most GPUs out of gangs.
 
-    ``asked``: tier → the attributes that have to be equal, as ``Policy.homogeneity``; None: there is one rule for all.
+    ``requested``: tier → the attributes that have to be equal, as ``Policy.homogeneity``; None: there is one rule
+    for all.
     """
     by_model: dict[str, list[Alike]] = {}
     for group in groups:
@@ -80,7 +81,7 @@ def drifts_of(
         for name in sorted({name for group in alike for name in group.attributes} - {"model"})
         if (drift := _drift(model, name, alike, is_cohort=name in policy.attributes)) is not None
     ]
-    found = [replace(drift, mixed_in=_mixed_in(drift, asked or {})) for drift in found]
+    found = [replace(drift, mixed_in=_mixed_in(drift, requested or {})) for drift in found]
     return sorted(found, key=lambda each: (-each.num_kept_out, -each.num_differing, each.model, each.attribute))
 
 
@@ -100,10 +101,12 @@ def _drift(model: str, name: str, groups: Iterable[Alike], *, is_cohort: bool) -
     return Drift(model, name, in_order[0], gpus.total(), len(every_node), others, is_cohort)
 
 
-def _mixed_in(drift: Drift, asked: Mapping[str, Collection[str] | None]) -> tuple[str, ...]:
+def _mixed_in(drift: Drift, requested: Mapping[str, Collection[str] | None]) -> tuple[str, ...]:
     if not drift.is_cohort:
-        return tuple(sorted(asked))
-    return tuple(sorted(tier for tier, names in asked.items() if names is not None and drift.attribute not in names))
+        return tuple(sorted(requested))
+    return tuple(
+        sorted(tier for tier, names in requested.items() if names is not None and drift.attribute not in names)
+    )
 
 
 def _other(value: str, num_gpus: int, nodes: set[NodeId]) -> Other:

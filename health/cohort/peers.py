@@ -41,7 +41,7 @@ class PeerMetric:
     """
 
     name: str
-    words: str
+    text: str
     unit: str
     bad_side: int
     least: float
@@ -134,7 +134,7 @@ def apart_now(seen: Round, rules: PeerPolicy) -> list[Apart]:
     if not len(seen.gangs):
         return []
     _, gangs = np.unique(seen.gangs, return_inverse=True)
-    values = _believed(seen.values)
+    values = _expected(seen.values)
     load = values[:, _column(UTILISATION)]
     middle = medians(load, gangs)[gangs]
     with np.errstate(invalid="ignore"):
@@ -148,7 +148,7 @@ def apart_now(seen: Round, rules: PeerPolicy) -> list[Apart]:
     return sorted(found, key=lambda one: (one.index, one.metric))
 
 
-def _believed(values: Floats) -> Floats:
+def _expected(values: Floats) -> Floats:
     """Return the values with NaN in place of what no working sensor reads: a broken sensor is no GPU that is apart."""
     with np.errstate(invalid="ignore"):
         return np.where((values >= _LEAST) & (values <= _MOST), values, np.nan)
@@ -203,7 +203,7 @@ def _column(name: str) -> int:
 def _finding(one: Apart, seen: Round, count: int, policy: HealthPolicy) -> Finding:
     metric, value = COMPARED_METRICS[one.metric], float(seen.values[one.index, one.metric])
     words = (
-        f"{metric.words} {value:.0f} {metric.unit} against a median of {one.median:.0f} {metric.unit} of "
+        f"{metric.text} {value:.0f} {metric.unit} against a median of {one.median:.0f} {metric.unit} of "
         f"{one.num_peers} GPUs of its gang under like load, in {count} of {policy.peers.window_rounds} minutes"
     )
     return Finding(

@@ -10,7 +10,9 @@ from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_in
 from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, STATE_ATTRIBUTES, TEXT_ATTRIBUTES
 
 
-def attributes_told(state: Mapping[str, Any], text: str, network: str | None, host_text: str = "") -> dict[str, str]:
+def attributes_reported(
+    state: Mapping[str, Any], text: str, network: str | None, host_text: str = ""
+) -> dict[str, str]:
     """Return the reported attributes by the names of ``cohort_attributes.TOLD``, without unreported ones.
 
     ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.

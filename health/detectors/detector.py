@@ -95,7 +95,7 @@ class Reading:
 class About:
     """Text about a rule, for its page: what it finds, the source of the rule, and how bad the fault is at worst."""
 
-    words: str
+    text: str
     source: str
     worst: Severity
 
@@ -114,7 +114,7 @@ class SampleDetector:
     about: About
 
     @property
-    def tells(self) -> Nature:
+    def nature(self) -> Nature:
         return Nature.STANDING if self.is_standing else Nature.MOMENT
 
 
@@ -126,7 +126,7 @@ def _of_nothing(_signal: GpuSignal) -> tuple[str, ...]:
 class SignalDetector:
     """A rule whose ``judge`` is called for every event of ``kinds``.
 
-    ``tells_of``: the keys of the faults about which an event of a state is conclusive: a fault among them that
+    ``handles``: the keys of the faults about which an event of a state is conclusive: a fault among them that
     ``judge`` does not find in the event is over.
     """
 
@@ -135,8 +135,8 @@ class SignalDetector:
     judge: Callable[[GpuSignal, HealthPolicy], Findings]
     kinds: tuple[EventKind, ...]
     about: About
-    tells: Nature = Nature.MOMENT
-    tells_of: Callable[[GpuSignal], tuple[str, ...]] = _of_nothing
+    nature: Nature = Nature.MOMENT
+    handles: Callable[[GpuSignal], tuple[str, ...]] = _of_nothing
 
 
 @dataclass(frozen=True, slots=True)

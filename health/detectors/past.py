@@ -46,27 +46,25 @@ def watched_in(values: Sequence[float | None]) -> Watched:
     return values[_FIRST], values[_SECOND], values[_THIRD], values[_FOURTH]
 
 
-readings_that_tell: Final = itemgetter(
-    *WATCHED, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
-)
+relevant_readings: Final = itemgetter(*WATCHED, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS)
 """All of a sample that ``is_quiet`` reads except heat. A GPU that was quiet is quiet again if these are unchanged, and
 it is not hot.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PastCheck:
     """Limits of a policy for the quick check: computed once for each policy, used for every sample."""
 
     rows_max: float
     heat: heat.Limits
 
 
-def look_of(policy: HealthPolicy) -> Look:
-    return Look(policy.row_remap.uncorrected_rows_max, heat.strictest(policy))
+def past_check_of(policy: HealthPolicy) -> PastCheck:
+    return PastCheck(policy.row_remap.uncorrected_rows_max, heat.strictest(policy))
 
 
-def is_quiet(watched: Watched, values: Sequence[float | None], look: Look) -> bool:
+def is_quiet(watched: Watched, values: Sequence[float | None], check: PastCheck) -> bool:
     """Return whether these values show no fault and no change, for a GPU of which only counters are remembered.
 
     Much quicker than ``judged``, and never true where ``judged`` would find anything.
@@ -78,8 +76,8 @@ def is_quiet(watched: Watched, values: Sequence[float | None], look: Look) -> bo
         and not values[row_remap.PENDING_READING]
         and not values[row_remap.FAILURE_READING]
         and not int(values[_REASONS] or 0) & clock_events.HARMFUL
-        and (rows is None or rows < look.rows_max)
-        and not heat.is_hot(values, look.heat)
+        and (rows is None or rows < check.rows_max)
+        and not heat.is_hot(values, check.heat)
     )
 
 

@@ -35,8 +35,8 @@ from muster.domain.policy.health import HealthPolicy
 
 __all__ = [
     "DETECTORS",
+    "NATURES",
     "RULES",
-    "TELLS",
     "GpuMemory",
     "alarms",
     "check_once",
@@ -66,18 +66,20 @@ class Rule:
 
     name: str
     version: int
-    tells: Nature
+    nature: Nature
     reads: str
     about: About
 
 
 def _rules() -> tuple[Rule, ...]:
     samples = [
-        Rule(each.name, each.version, each.tells, "samples", each.about)
+        Rule(each.name, each.version, each.nature, "samples", each.about)
         for each in (*RISE_DETECTORS, *STANDING_DETECTORS, gpu_lost.DETECTOR)
     ]
     clocks = Rule(clock_events.NAME, clock_events.VERSION, Nature.STANDING, "samples", clock_events.ABOUT)
-    events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
+    events = [
+        Rule(each.name, each.version, each.nature, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS
+    ]
     again = [Rule(each.name, each.version, Nature.REPEAT, "evidence", each.about) for each in REPEATS]
     together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Nature.STATE, "evidence", gpus_at_fault.ABOUT)
     repairs = Rule(repair_repeats.NAME, VERSION, Nature.MOMENT, "repairs", repair_repeats.ABOUT)
@@ -91,8 +93,8 @@ def _rules() -> tuple[Rule, ...]:
 RULES: Final = _rules()
 DETECTORS: Final[Mapping[str, int]] = {rule.name: rule.version for rule in RULES}
 """Name → version of every rule."""
-TELLS: Final[Mapping[str, Nature]] = {
-    **{rule.name: rule.tells for rule in RULES},
+NATURES: Final[Mapping[str, Nature]] = {
+    **{rule.name: rule.nature for rule in RULES},
     gpu_count.NAME: Nature.STANDING,
 }
 """Name → how long its statements are one fault. A lost GPU's count is stated while it is open, and as a state."""
@@ -145,7 +147,7 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
     if sample.is_lost:
         found = gpu_lost.judge(reading, policy)
         stated_ms, findings = _state(memory.stated_ms, found, sample, policy)
-        return replace(memory, stated_ms=stated_ms, latest_ms=sample.at_ms), _told(findings, policy, now_ms)
+        return replace(memory, stated_ms=stated_ms, latest_ms=sample.at_ms), _reported(findings, policy, now_ms)
     rises: Findings = NO_FINDINGS
     for detector in RISE_DETECTORS:
         rises += detector.judge(reading, policy)
@@ -157,7 +159,7 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
         stated_ms, stated = _state(stated_ms, standing, sample, policy)
     carried = _carried(memory.previous, sample)
     onward = GpuMemory(memory.node_id, carried, windows, stated_ms, sample.at_ms, memory.model, memory.own_heat)
-    return onward, _told(rises + stated, policy, now_ms)
+    return onward, _reported(rises + stated, policy, now_ms)
 
 
 def check_once(
@@ -202,7 +204,7 @@ def _state(
     Faults that are seen to be over are forgotten.
     """
     again_ms = int(policy.evidence.restate_s * 1000)
-    onward = {key: at_ms for key, at_ms in stated_ms.items() if _says_nothing_of(key, sample)}
+    onward = {key: at_ms for key, at_ms in stated_ms.items() if _is_inconclusive_about(key, sample)}
     told: list[Finding] = []
     for finding in standing:
         last_ms = stated_ms.get(finding.fault_key)
@@ -213,11 +215,11 @@ def _state(
     return onward, tuple(told)
 
 
-def _says_nothing_of(fault_key: str, sample: GpuSample) -> bool:
+def _is_inconclusive_about(fault_key: str, sample: GpuSample) -> bool:
     """Return whether ``sample`` lacks the reading that would show if the fault still stands."""
     detector = fault_key.partition(":")[0]
     if detector in {heat.TEMPERATURE, heat.MARGIN}:
-        return heat.says_nothing(fault_key, sample.values)
+        return heat.is_inconclusive(fault_key, sample.values)
     if detector == gpu_lost.NAME:
         return all(value is None for value in sample.values)
     at = _READING_OF.get(fault_key, _READING_OF.get(detector))
@@ -237,7 +239,7 @@ def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
     return replace(sample, values=tuple(merged))
 
 
-def _told(findings: Findings, policy: HealthPolicy, now_ms: int) -> Findings:
+def _reported(findings: Findings, policy: HealthPolicy, now_ms: int) -> Findings:
     """Return the findings by each rule's mode, and with no onset in the future."""
     if not findings:
         return findings

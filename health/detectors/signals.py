@@ -124,10 +124,10 @@ def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
         return (Closing(gpu_count.NAME, signal.node_id, None, signal.at_ms, signal.values["now"]),)
     closed = list[Closing]()
     for detector in _BY_KIND.get(signal.kind, ()):
-        if detector.tells is not Nature.STATE:
+        if detector.nature is not Nature.STATE:
             continue
         standing = {finding.fault_key for finding in detector.judge(signal, policy)}
-        over = (key for key in detector.tells_of(signal) if key not in standing)
+        over = (key for key in detector.handles(signal) if key not in standing)
         # All GPUs that were there before have to be back, not all that the host enrolled with.
         found = signal.values.get("found_gpus") if detector.name == gpu_count.NAME else None
         closed += (Closing(key, signal.node_id, signal.gpu_uuid, signal.at_ms, found) for key in over)

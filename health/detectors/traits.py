@@ -8,7 +8,7 @@ from health.detectors.links import pcie_link
 from health.detectors.load import clock_events
 from health.detectors.memory import retired_pages, row_remap, unrepairable_memory
 from health.detectors.modes import PEERS
-from health.detectors.registry import TELLS
+from health.detectors.registry import NATURES
 from health.detectors.repeats.rules import HOLDS
 from health.evidence.same_fault import shows_as, weighs_as
 from health.xid.kernel_log import OFF_THE_BUS
@@ -35,7 +35,7 @@ _RATE_DETECTORS: Final = frozenset({clock_events.NAME, PEERS})
 def traits_of(detector: str, fault_key: str) -> FaultTraits:
     """Return the traits of a fault. A detector that is unknown here states moments."""
     return FaultTraits(
-        nature=TELLS.get(detector, Nature.MOMENT),
+        nature=NATURES.get(detector, Nature.MOMENT),
         shown_as=shows_as(fault_key),
         weighs_as=weighs_as(fault_key),
         xid=OFF_THE_BUS if detector == gpu_lost.NAME else None,

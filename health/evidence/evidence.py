@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from health.detectors.detector import Closing
 from health.detectors.gpu import xid
 from health.detectors.node import gpu_count
-from health.detectors.registry import TELLS
+from health.detectors.registry import NATURES
 from health.detectors.repeats.repeat import BURST_MS, TIMES
 from health.detectors.traits import traits_of
-from health.evidence.index import Known
+from health.evidence.index import EvidenceIndex
 from health.evidence.same_fault import are_one
 from health.evidence.state import CODE, is_open, lasts
 from health.evidence.suppression import OVERRULED, again, is_of_another_boot, suppressed
@@ -49,7 +49,7 @@ def join(
     return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
 
 
-def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
+def near(finding: Finding, known: EvidenceIndex, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
     """Return all of ``known`` that ``finding`` might join, and little else.
 
     ``join`` finds the same in it as in the whole.
@@ -130,7 +130,7 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(finding.gpu_uuid, finding.node_id):
         return False
     aside = evidence.suppressed_by
-    if finding.suppressed_by != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
+    if finding.suppressed_by != aside and not (aside <= OVERRULED and _is_also_reported(finding, evidence)):
         return False
     if xid.is_of_another_link(finding.values, evidence.values):
         return False
@@ -149,7 +149,7 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     return is_near or is_of_its_burst(finding, evidence, policy)
 
 
-def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
+def _is_also_reported(finding: Finding, evidence: Evidence) -> bool:
     """Return whether another source states the same fault without a mark. The same source would state a new one."""
     is_plain = not finding.suppressed_by
     return is_plain and finding.fault_key == evidence.fault_key and finding.source not in evidence.sources
@@ -203,7 +203,7 @@ def _as_of(evidence: Evidence, finding: Finding) -> Finding:
 
 
 def _window_s(detector: str, policy: HealthPolicy) -> float:
-    tells = TELLS.get(detector, Nature.MOMENT)
+    tells = NATURES.get(detector, Nature.MOMENT)
     if tells is Nature.REPEAT:
         rule: RepeatPolicy = getattr(policy.detectors, detector)
         return rule.window_s

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from health.evidence.same_fault import are_one, asked_in
+from health.evidence.same_fault import are_one, requested_action_in
 from health.evidence.state import code_of, counts
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
@@ -61,10 +61,10 @@ def place_in_gpu(evidence: Evidence) -> tuple[float | None, ...]:
     return tuple(map(evidence.values.get, PLACE_IN_GPU))
 
 
-class Known(Mapping[EvidenceId, Evidence]):
+class EvidenceIndex(Mapping[EvidenceId, Evidence]):
     """Evidence of one place by id. Evidence with a known id replaces the former."""
 
-    __slots__ = ("_by_id", "_detectors", "_looked_at", "_pending", "_shelves", "_watched")
+    __slots__ = ("_by_id", "_detectors", "_num_checked", "_pending", "_shelves", "_watched")
 
     def __init__(self, evidence: Iterable[Evidence] = ()) -> None:
         self._by_id: dict[EvidenceId, Evidence] = {}
@@ -72,14 +72,14 @@ class Known(Mapping[EvidenceId, Evidence]):
         self._detectors: dict[str, set[str]] = {}
         self._pending: set[EvidenceId] = set()
         self._watched: dict[Shelf, None] = {}
-        self._looked_at = 0
+        self._num_checked = 0
         for each in evidence:
             self.put(each)
 
     @property
-    def num_looked_at(self) -> int:
+    def num_checked(self) -> int:
         """Return how much evidence it has handed out in total: the work of its callers."""
-        return self._looked_at
+        return self._num_checked
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -89,7 +89,7 @@ class Known(Mapping[EvidenceId, Evidence]):
         return iter(tuple(self._by_id))
 
     def __getitem__(self, evidence_id: EvidenceId) -> Evidence:
-        self._looked_at += 1
+        self._num_checked += 1
         return self._by_id[evidence_id]
 
     def put(self, evidence: Evidence) -> None:
@@ -122,7 +122,7 @@ class Known(Mapping[EvidenceId, Evidence]):
             return []
         first = 0 if since_ms is None else bisect_left(entries, (since_ms, _FIRST_ID))
         end = len(entries) if until_ms is None else bisect_left(entries, (until_ms + 1, _FIRST_ID))
-        self._looked_at += max(0, end - first)
+        self._num_checked += max(0, end - first)
         return [self._by_id[each] for _, each in entries[first:end]]
 
     def that_may_move(self) -> tuple[Evidence, ...]:
@@ -133,7 +133,7 @@ class Known(Mapping[EvidenceId, Evidence]):
         """
         newest = (entries[-1][1] for shelf in self._watched if (entries := self._shelves[shelf]))
         found = self.on(_SEVERE) + [self._by_id[each] for each in newest]
-        self._looked_at += len(self._watched)
+        self._num_checked += len(self._watched)
         return tuple(found)
 
     def faults_like(self, fault_key: str) -> list[tuple[Shelf, frozenset[str]]]:
@@ -146,7 +146,7 @@ class Known(Mapping[EvidenceId, Evidence]):
 
     def words_of_the_driver(self, since_ms: int) -> list[Evidence]:
         """Return the evidence that the driver asks for an action, last seen since then."""
-        keys = [key for key in self._detectors if asked_in(key) is not None]
+        keys = [key for key in self._detectors if requested_action_in(key) is not None]
         return [each for key in keys for each in self.on(Shelf("shown", key), since_ms)]
 
 
@@ -171,6 +171,6 @@ def _shelves_of(evidence: Evidence) -> list[Shelf]:
     return shelves
 
 
-def that_may_weigh(known: Known, policy: HealthPolicy) -> tuple[Evidence, ...]:
+def that_may_weigh(known: EvidenceIndex, policy: HealthPolicy) -> tuple[Evidence, ...]:
     """Return all evidence of one GPU that a standing or a score may read."""
     return tuple(known.values()) if policy.score.weighs_info else known.that_may_move()

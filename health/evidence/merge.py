@@ -15,8 +15,8 @@ from health.detectors.repeats.cleanup_alone import explained_by
 from health.detectors.repeats.repeat import TIMES
 from health.detectors.repeats.rules import repeats_of
 from health.evidence.evidence import join, lessened_by, near, superseded_by
-from health.evidence.index import EVERYTHING, Known, of_fault
-from health.evidence.same_fault import asked_in
+from health.evidence.index import EVERYTHING, EvidenceIndex, of_fault
+from health.evidence.same_fault import requested_action_in
 from health.evidence.state import CODE
 from health.evidence.suppression import aside
 from health.remedy.fault_precedence import overruled_by
@@ -55,14 +55,14 @@ class Place:
     ``is_in_window``: in a time that a person declared, so that nothing of the node is judged at all.
     """
 
-    known: Known
+    known: EvidenceIndex
     elsewhere: Callable[[], Iterable[Evidence]] = _nothing_elsewhere
     is_in_maintenance: bool = False
     is_in_window: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class Merged:
     """Evidence that changed. ``before``: its former state, None where it is new."""
 
     evidence: Evidence
@@ -73,9 +73,9 @@ class Noted:
         return self.before is None
 
 
-def note(
+def merge(
     finding: Finding, place: Place, policy: HealthPolicy, now_ms: int, new_id: Callable[[], EvidenceId]
-) -> Iterator[Noted]:
+) -> Iterator[Merged]:
     """Yield the evidence that is new or changed, in the order of the changes."""
     if place.is_in_window or (place.is_in_maintenance and _comes_of_work(finding)):
         finding = aside(finding, Suppression.MAINTENANCE)
@@ -90,7 +90,7 @@ def note(
         if evidence == before:
             continue
         known.put(evidence)
-        yield Noted(evidence, before)
+        yield Merged(evidence, before)
         if before is None:
             yield from _set_aside_by(evidence, known, policy)
         if before is None or _may_repeat(before, evidence):
@@ -103,11 +103,11 @@ def _may_repeat(before: Evidence, now: Evidence) -> bool:
     return any(before.values.get(key) != now.values.get(key) for key in told)
 
 
-def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterator[Noted]:
+def _set_aside_by(newest: Evidence, known: EvidenceIndex, policy: HealthPolicy) -> Iterator[Merged]:
     if xid.HAS_WORDS in newest.values:
         yield from _kept(known, superseded_by(newest, known.on(of_fault(newest.fault_key)), policy))
     yield from _kept(known, explained_by(newest, known, policy))
-    if asked_in(newest.fault_key) is not None:
+    if requested_action_in(newest.fault_key) is not None:
         # A request for an action follows the faults it is about, but not by long: only recent evidence is compared.
         since_ms = newest.onset_ms - int(max(policy.evidence.dcgm_window_s, policy.evidence.counter_window_s) * 1000)
         told = known.on(EVERYTHING, since_ms)
@@ -119,11 +119,11 @@ def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Itera
         yield from _kept(known, overruled_by(newest, together.values(), policy))
 
 
-def _kept(known: Known, changed: Iterable[Evidence]) -> Iterator[Noted]:
+def _kept(known: EvidenceIndex, changed: Iterable[Evidence]) -> Iterator[Merged]:
     for each in changed:
         before = known.get(each.id)
         known.put(each)
-        yield Noted(each, before)
+        yield Merged(each, before)
 
 
 def _comes_of_work(finding: Finding) -> bool:

@@ -25,27 +25,27 @@ _OF_THE_FABRIC: Final = frozenset(
     {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, p2p.NAME, fabric_state.NAME, fabric_health.NAME}
 )
 _XID: Final = f"{xid.NAME}:"
-_ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
-_ACTION_ASKED: Final = f"{recovery_action.NAME}:"
+_ACTION_REPORTED: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
+_ACTION_REQUESTED: Final = f"{recovery_action.NAME}:"
 
 
 def are_one(first: str, second: str) -> bool:
     """Return whether two fault keys, stated of one GPU about the same time, are of one fault."""
     first, second = shows_as(first), shows_as(second)
-    return first == second or _is_asked_for(first, second) or _is_asked_for(second, first)
+    return first == second or _is_requested(first, second) or _is_requested(second, first)
 
 
 def shows_as(fault_key: str) -> str:
     """Return the key under which a sample shows the same fault; the key itself where no sample does."""
-    if fault_key.startswith(_ACTION_TOLD):
-        return _ACTION_ASKED + fault_key.removeprefix(_ACTION_TOLD)
+    if fault_key.startswith(_ACTION_REPORTED):
+        return _ACTION_REQUESTED + fault_key.removeprefix(_ACTION_REPORTED)
     return _SHOWS_AS.get(fault_key, fault_key)
 
 
-def asked_in(fault_key: str) -> Action | None:
+def requested_action_in(fault_key: str) -> Action | None:
     """Return the action that the driver requests in a fault of this key; None for another kind of fault."""
     shown = shows_as(fault_key)
-    return Action(shown.removeprefix(_ACTION_ASKED)) if shown.startswith(_ACTION_ASKED) else None
+    return Action(shown.removeprefix(_ACTION_REQUESTED)) if shown.startswith(_ACTION_REQUESTED) else None
 
 
 def weighs_as(fault_key: str) -> str:
@@ -53,9 +53,9 @@ def weighs_as(fault_key: str) -> str:
     return FABRIC if fault_key.partition(":")[0] in _OF_THE_FABRIC else fault_key
 
 
-def _is_asked_for(asked: str, fault: str) -> bool:
-    """Return whether ``asked`` is an action that the driver requests, and the remedy of ``fault``."""
-    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
+def _is_requested(requested: str, fault: str) -> bool:
+    """Return whether ``requested`` is an action that the driver requests, and the remedy of ``fault``."""
+    return requested.startswith(_ACTION_REQUESTED) and requested.removeprefix(_ACTION_REQUESTED) in _remedies_of(fault)
 
 
 def _remedies_of(fault: str) -> frozenset[str]:

@@ -46,7 +46,7 @@ def pending_until(at_ms: int, outlast_s: float) -> Pending:
 def outlasting(signal: GpuSignal, outlast_s: float) -> Pending:
     """Return the same condition for a state, with the boot in which it was reported.
 
-    The state stands as long as its host is in contact in that boot (``Heard``).
+    The state stands as long as its host is in contact in that boot (``LastContact``).
     """
     boot_id, _, origin = signal.signal_id.partition(":")
     return Pending(signal.at_ms + int(outlast_s * 1000), _mark_of(boot_id) if origin else 0)
@@ -69,24 +69,24 @@ def weighs_from_ms(evidence: Evidence) -> int | None:
     return evidence.pending.weighs_from_ms
 
 
-def again(evidence: Evidence, told: Finding, at_ms: int) -> Evidence:
+def again(evidence: Evidence, reported: Finding, at_ms: int) -> Evidence:
     """Return evidence whose fault recurs after its end or after a boot: the fault has to outlast its time again."""
     waits = evidence.pending
-    if waits is not None and told.pending is not None:
-        mark = waits.boot_mark if told.pending.boot_mark is None else told.pending.boot_mark
-        waits = replace(told.pending, boot_mark=mark)
+    if waits is not None and reported.pending is not None:
+        mark = waits.boot_mark if reported.pending.boot_mark is None else reported.pending.boot_mark
+        waits = replace(reported.pending, boot_mark=mark)
     return replace(evidence, pending=waits, closed_at_ms=None, reopened_at_ms=at_ms)
 
 
-def is_of_another_boot(pending: Pending | None, told: Pending | None) -> bool:
+def is_of_another_boot(pending: Pending | None, reported: Pending | None) -> bool:
     """Return whether a pending fault is stated again in another boot."""
-    if pending is None or told is None:
+    if pending is None or reported is None:
         return False
-    return 0 < (pending.boot_mark or 0) != (told.boot_mark or 0) > 0
+    return 0 < (pending.boot_mark or 0) != (reported.boot_mark or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastContact:
     """The last contact of a host, None where there was none, and its boot."""
 
     at_ms: int | None
@@ -99,21 +99,21 @@ class Heard:
         return is_same_boot and self.at_ms is not None and self.at_ms >= pending.weighs_from_ms
 
 
-def waits_to_be_heard(evidence: Evidence, now_ms: int) -> bool:
+def awaits_contact(evidence: Evidence, now_ms: int) -> bool:
     """Return whether its time has come, and only a report of its host is missing."""
     from_ms = weighs_from_ms(evidence)
     return from_ms is not None and from_ms <= now_ms
 
 
-def outlasted(evidence: Evidence, now_ms: int, heard: Heard | None = None) -> Evidence:
+def outlasted(evidence: Evidence, now_ms: int, contact: LastContact | None = None) -> Evidence:
     """Return the evidence, no longer pending where its time has come and it still stands.
 
-    ``heard``: None means that its host is in contact now.
+    ``contact``: None means that its host is in contact now.
     """
     from_ms = weighs_from_ms(evidence)
     if from_ms is None or evidence.pending is None or from_ms > now_ms:
         return evidence
-    if heard is not None and evidence.pending.boot_mark is not None and not heard.vouches(evidence.pending):
+    if contact is not None and evidence.pending.boot_mark is not None and not contact.vouches(evidence.pending):
         return evidence
     return evidence.changed_to(replace(evidence, pending=None, outlasted_at_ms=from_ms))
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from health.detectors.gpu import xid
-from health.detectors.registry import TELLS
+from health.detectors.registry import NATURES
 from health.detectors.repeats.repeat import BURST_MS
 from health.evidence.index import PLACE_IN_GPU
 from health.evidence.state import CODE
@@ -41,7 +41,7 @@ def is_another_time(evidence: Evidence, finding: Finding) -> bool:
 
     Such is a rate again, or a program's XID after the pause that ends a burst.
     """
-    if TELLS.get(finding.detector) is Nature.RATE:
+    if NATURES.get(finding.detector) is Nature.RATE:
         return finding.onset_ms > evidence.last_seen_ms
     is_moment = finding.detector == evidence.detector == xid.NAME and evidence.severity is Severity.INFO
     is_told_again = finding.source in evidence.sources and finding.onset_ms - evidence.last_seen_ms > BURST_MS

@@ -26,7 +26,7 @@ def next_groups(hosts: Sequence[Host], known: Known, doubted: Sequence[Host]) ->
         free.remove(partner)
         # The first host holds the group's store: preferably one that has answered.
         groups.append((partner, host) if host in known.silent else (host, partner))
-    groups += _anew(left, met)
+    groups += _regrouped(left, met)
     groups += _again(known, free)
     witnesses = _witnesses(known, doubted, met, free)
     if not groups and not witnesses:
@@ -81,7 +81,7 @@ def _neighbours(hosts: Sequence[Host]) -> tuple[Group, ...]:
     return tuple(pairs)
 
 
-def _anew(hosts: Sequence[Host], met: set[frozenset[Host]]) -> list[Group]:
+def _regrouped(hosts: Sequence[Host], met: set[frozenset[Host]]) -> list[Group]:
     """Return pairs of hosts that have not met as a pair."""
     left, found = list(hosts), list[Group]()
     while left:

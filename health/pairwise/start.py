@@ -50,7 +50,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HostReport:
     """A host's answer: received bytes a second, or None and ``why``.
 
     A host that was called off shows nothing about itself.
@@ -74,7 +74,7 @@ class GroupMeeting:
 
     hosts: tuple[Host, ...]
     port: int
-    said: Mapping[Host, Said] = field(default_factory=dict)
+    report: Mapping[Host, HostReport] = field(default_factory=dict)
     failed_ms: int | None = None
 
 
@@ -117,7 +117,7 @@ def joined(check: StartCheck, host: Host, member: Member) -> StartCheck:
     return replace(check, members={**check.members, host: member})
 
 
-def heard(check: StartCheck, host: Host, number: int, said: Said, port: int, now_ms: int) -> StartCheck:
+def accept_report(check: StartCheck, host: Host, number: int, report: HostReport, port: int, now_ms: int) -> StartCheck:
     """Return the check with a host's answer. ``number``: of the round that the answer is about.
 
     A repeated answer, or one about another round, has no effect. A host that cannot take part is no member from then
@@ -126,15 +126,15 @@ def heard(check: StartCheck, host: Host, number: int, said: Said, port: int, now
     if check.state is not CheckState.MEETING or number != len(check.rounds):
         return check
     group = next((each for each in check.rounds[-1] if host in each.hosts), None)
-    if group is None or host in group.said:
+    if group is None or host in group.report:
         return check
     failed_ms = group.failed_ms
-    if failed_ms is None and said.rate_bytes_per_s is None:
+    if failed_ms is None and report.rate_bytes_per_s is None:
         failed_ms = now_ms
-    told = replace(group, said={**group.said, host: said}, failed_ms=failed_ms)
+    told = replace(group, report={**group.report, host: report}, failed_ms=failed_ms)
     last = tuple(told if each is group else each for each in check.rounds[-1])
     members = {**check.members, host: replace(check.members[host], port=port)}
-    if said.is_unable:
+    if report.is_unable:
         del members[host]
     return replace(check, members=members, rounds=(*check.rounds[:-1], last))
 
@@ -145,20 +145,20 @@ def meeting_of(check: StartCheck, host: Host) -> GroupMeeting | None:
         return None
     for group in check.rounds[-1]:
         if host in group.hosts:
-            return None if host in group.said or group.failed_ms is not None else group
+            return None if host in group.report or group.failed_ms is not None else group
     return None
 
 
-def moved_on(check: StartCheck, now_ms: int, heard_since_ms: int) -> StartCheck:
+def moved_on(check: StartCheck, now_ms: int, contact_since_ms: int) -> StartCheck:
     """Return the check with its next round, or its end, where the present one is over.
 
     ``AWAITED``: all hosts are ready.
 
-    ``heard_since_ms``: since when the control plane receives answers without a gap; a round's time restarts with it.
+    ``contact_since_ms``: since when the control plane receives answers without a gap; a round's time restarts with it.
     """
     if check.state is CheckState.AWAITED and len(check.members) < _LEAST:
         return replace(check, state=CheckState.SKIPPED, why="fewer than two of its hosts support the check")
-    if check.state is CheckState.MEETING and not _is_over(check, now_ms, heard_since_ms):
+    if check.state is CheckState.MEETING and not _is_over(check, now_ms, contact_since_ms):
         return check
     if check.state not in OPEN_CHECKS:
         return check
@@ -244,20 +244,20 @@ def ids_of(check: StartCheck, blamed: Sequence[Blame]) -> tuple[NodeId, ...]:
     return tuple(check.members[each.host].node_id for each in blamed)
 
 
-def _is_over(check: StartCheck, now_ms: int, heard_since_ms: int) -> bool:
+def _is_over(check: StartCheck, now_ms: int, contact_since_ms: int) -> bool:
     """Return whether all have answered, or their time is over.
 
     After a failure in a group, the others' time is only that of an answer.
     """
-    since_ms = max(check.round_since_ms, heard_since_ms)
+    since_ms = max(check.round_since_ms, contact_since_ms)
     until_ms = since_ms + round(check.round_s * 1000) + _LATE_MS
-    return all(_is_told(group, now_ms, until_ms, heard_since_ms) for group in check.rounds[-1])
+    return all(_is_reported(group, now_ms, until_ms, contact_since_ms) for group in check.rounds[-1])
 
 
-def _is_told(group: GroupMeeting, now_ms: int, until_ms: int, heard_since_ms: int) -> bool:
-    if group.said.keys() >= set(group.hosts) or now_ms >= until_ms:
+def _is_reported(group: GroupMeeting, now_ms: int, until_ms: int, contact_since_ms: int) -> bool:
+    if group.report.keys() >= set(group.hosts) or now_ms >= until_ms:
         return True
-    return group.failed_ms is not None and now_ms >= max(group.failed_ms, heard_since_ms) + _LATE_MS
+    return group.failed_ms is not None and now_ms >= max(group.failed_ms, contact_since_ms) + _LATE_MS
 
 
 def _failed(group: GroupMeeting) -> Collection[Host]:
@@ -268,8 +268,8 @@ def _failed(group: GroupMeeting) -> Collection[Host]:
     result = result_of(group)
     if result.rate_bytes_per_s is not None:
         return ()
-    if any(said.is_own_fault for said in group.said.values()):
-        return [host for host in group.hosts if host not in group.said or not group.said[host].is_called_off]
+    if any(said.is_own_fault for said in group.report.values()):
+        return [host for host in group.hosts if host not in group.report or not group.report[host].is_called_off]
     return result.silent or result.hosts
 
 
@@ -278,11 +278,13 @@ def result_of(group: GroupMeeting) -> GroupResult:
 
     A host that has not answered by the end of its round, or cannot take part, is silent.
     """
-    silent = frozenset(group.hosts) - group.said.keys() | {host for host, said in group.said.items() if said.is_unable}
-    rates = [said.rate_bytes_per_s for said in group.said.values() if said.rate_bytes_per_s is not None]
+    silent = frozenset(group.hosts) - group.report.keys() | {
+        host for host, said in group.report.items() if said.is_unable
+    }
+    rates = [said.rate_bytes_per_s for said in group.report.values() if said.rate_bytes_per_s is not None]
     whys = [
         f"{host}: {said.why or 'no figure'}"
-        for host, said in group.said.items()
+        for host, said in group.report.items()
         if said.rate_bytes_per_s is None and not said.is_called_off
     ]
     is_whole = len(rates) == len(group.hosts)

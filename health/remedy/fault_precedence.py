@@ -16,7 +16,7 @@ Source: NVIDIA's XID catalogue (154); NVML field 230.
 from collections.abc import Iterable
 
 from health.detectors.gpu import recovery_action, xid
-from health.evidence.same_fault import asked_in, shows_as
+from health.evidence.same_fault import requested_action_in, shows_as
 from health.evidence.state import CODE, counts
 from health.evidence.suppression import suppressed
 from health.xid.catalogue import action_of, entry_of
@@ -33,8 +33,8 @@ def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPoli
     order of arrival makes no difference.
     """
     place = [each for each in known if each.gpu_uuid is not None and each.gpu_uuid == newest.gpu_uuid]
-    words = [newest] if asked_in(newest.fault_key) is not None else []
-    words += [each for each in place if asked_in(each.fault_key) is not None and each.id != newest.id]
+    words = [newest] if requested_action_in(newest.fault_key) is not None else []
+    words += [each for each in place if requested_action_in(each.fault_key) is not None and each.id != newest.id]
     found = list[Evidence]()
     for fault in place:
         pairs = [word for word in words if newest.id in {fault.id, word.id} and _decides(word, fault, policy)]
@@ -48,9 +48,9 @@ def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPoli
 def _decides(word: Evidence, fault: Evidence, policy: HealthPolicy) -> bool:
     if not (_may_be_overruled(fault) and counts(word) and word.trust is Trust.MEASURED):
         return False
-    if asked_in(fault.fault_key) is not None and not _outranks(word, fault):
+    if requested_action_in(fault.fault_key) is not None and not _outranks(word, fault):
         return False
-    asked = asked_in(word.fault_key)
+    asked = requested_action_in(word.fault_key)
     code = int(fault.values.get(CODE, RECOVERY_ACTION_CHANGED))
     decided = action_of(code, nvml=asked) if _is_nvml(word) else action_of(code, xid_154=asked)
     is_of_it = 0 <= word.onset_ms - fault.last_seen_ms <= int(_window_s(word, policy) * 1000)
@@ -63,7 +63,7 @@ def _may_be_overruled(fault: Evidence) -> bool:
         return False
     if not counts(fault) or fault.trust is not Trust.MEASURED or Suppression.WARM_UP in fault.suppressed_by:
         return False
-    asked = asked_in(fault.fault_key)
+    asked = requested_action_in(fault.fault_key)
     if asked is not None:
         return asked in OF_THE_DRIVER
     code = int(fault.values.get(CODE, RECOVERY_ACTION_CHANGED))
@@ -85,6 +85,6 @@ def _is_nvml(word: Evidence) -> bool:
     return word.detector == recovery_action.NAME
 
 
-def _outranks(word: Evidence, told: Evidence) -> bool:
+def _outranks(word: Evidence, reported: Evidence) -> bool:
     """Return whether NVML's ``word`` has precedence over the log's, which NVML has not confirmed."""
-    return _is_nvml(word) and Source.NVML not in told.sources
+    return _is_nvml(word) and Source.NVML not in reported.sources

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.remedy.fault_groups import BUS, fault_group_of
-from health.remedy.requested_remedy import Asked, asking
+from health.remedy.requested_remedy import RequestedRemedy, requested_remedies
 from health.standing.gpu_case import GpuCase, PastRepair, condemning_of
 from health.standing.retirement import attempts_of, is_used_up, used_up_group
-from muster.domain.evidence.repairs import VERB_OF_ACTION, AskedBy, RepairAction, RepairBy, RepairVerb
+from muster.domain.evidence.repairs import VERB_OF_ACTION, RepairAction, RepairBy, RepairVerb, RequestedBy
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -41,11 +41,11 @@ _AS_GOOD_AS: Final[Mapping[RepairAction, RepairAction]] = {
     RepairAction.POWER_CYCLE: RepairAction.REBOOT,
 }
 """A remedy that is not in every ladder → the one that need not be tried after it."""
-_REQUESTED_BY_TEXTS: Final[Mapping[AskedBy, str]] = {
-    AskedBy.NVML: "the driver asks for it by NVML's recovery action",
-    AskedBy.XID_154: "the driver asks for it by XID 154",
-    AskedBy.CATALOGUE: "NVIDIA's XID catalogue asks for it",
-    AskedBy.RULE: "by rule",
+_REQUESTED_BY_TEXTS: Final[Mapping[RequestedBy, str]] = {
+    RequestedBy.NVML: "the driver asks for it by NVML's recovery action",
+    RequestedBy.XID_154: "the driver asks for it by XID 154",
+    RequestedBy.CATALOGUE: "NVIDIA's XID catalogue asks for it",
+    RequestedBy.RULE: "by rule",
 }
 _UNNAMED: Final = "no finding names a remedy"
 
@@ -54,17 +54,17 @@ _UNNAMED: Final = "no finding names a remedy"
 class Remedy:
     """The remedy that is due for one GPU, and why.
 
-    ``verb``: what the agent of its host does, where ``by`` is the agent; ``who``: the same as text. ``evidence_ids``:
+    ``verb``: what the agent of its host does, where ``by`` is the agent; ``actor``: the same as text. ``evidence_ids``:
     the evidence that asks for it. ``num_tried``: repairs of ``fault_group`` that count already. ``then``: the next
     remedies should it fail or not last, in order; ``swap`` is the replacement of the board, which is proposed to a
     person.
     """
 
     action: RepairAction
-    asked_by: AskedBy
+    requested_by: RequestedBy
     by: RepairBy
     verb: RepairVerb | None
-    who: str
+    actor: str
     fault_group: str
     why: str
     evidence_ids: tuple[EvidenceId, ...]
@@ -72,9 +72,9 @@ class Remedy:
     then: tuple[RepairAction, ...]
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return one line for people to read."""
-        return f"{named(self.action)} by {self.who}: {self.why} ({_REQUESTED_BY_TEXTS[self.asked_by]})"
+        return f"{named(self.action)} by {self.actor}: {self.why} ({_REQUESTED_BY_TEXTS[self.requested_by]})"
 
 
 def remedy_of(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: HealthPolicy) -> Remedy | None:
@@ -84,11 +84,11 @@ def remedy_of(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: 
     """
     if gpu.standing not in {Standing.SUSPECT, Standing.QUARANTINED}:
         return None
-    found = [(asked, _due(asked, gpu, now_ms, policy)) for asked in asking(gpu, now_ms, policy)]
+    found = [(asked, _due(asked, gpu, now_ms, policy)) for asked in requested_remedies(gpu, now_ms, policy)]
     if found:
         asked, action = max(found, key=lambda each: (_RANK[each[1]], -each[0].evidence.onset_ms, each[0].evidence.id))
         if action is RepairAction.SWAP or _used_up(gpu, now_ms, policy) is None:
-            return _of_what_asks(asked, action, gpu, verbs, now_ms, policy)
+            return _of_requested(asked, action, gpu, verbs, now_ms, policy)
     return _unnamed(gpu, verbs, now_ms, policy)
 
 
@@ -96,53 +96,59 @@ def named(action: RepairAction) -> str:
     return action.replace("_", " ")
 
 
-def _due(asked: Asked, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> RepairAction:
+def _due(requested: RequestedRemedy, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> RepairAction:
     """Return the step of its ladder after the last one that was tried."""
-    if asked.action is RepairAction.SWAP or is_used_up(gpu, asked.group, now_ms, policy):
+    if requested.action is RepairAction.SWAP or is_used_up(gpu, requested.group, now_ms, policy):
         return RepairAction.SWAP
-    rungs = _rungs(asked)
-    tried = {each.action for each in attempts_of(gpu, asked.group, now_ms, policy)}
+    rungs = _rungs(requested)
+    tried = {each.action for each in attempts_of(gpu, requested.group, now_ms, policy)}
     tried |= {_AS_GOOD_AS[each] for each in tried if each in _AS_GOOD_AS}
     above = max((number + 1 for number, rung in enumerate(rungs) if rung in tried), default=0)
     return rungs[above] if above < len(rungs) else RepairAction.SWAP
 
 
-def _rungs(asked: Asked) -> tuple[RepairAction, ...]:
-    ladder = _BUS_LADDER if asked.group == BUS else _LADDER
-    return ladder[ladder.index(asked.action) :]
+def _rungs(requested: RequestedRemedy) -> tuple[RepairAction, ...]:
+    ladder = _BUS_LADDER if requested.group == BUS else _LADDER
+    return ladder[ladder.index(requested.action) :]
 
 
-def _of_what_asks(
-    asked: Asked,
+def _of_requested(
+    requested: RequestedRemedy,
     action: RepairAction,
     gpu: GpuCase,
     verbs: Collection[RepairVerb],
     now_ms: int,
     policy: HealthPolicy,
 ) -> Remedy:
-    attempts = attempts_of(gpu, asked.group, now_ms, policy)
-    is_asked = action is asked.action
-    why = asked.evidence.summary if is_asked else f"{asked.evidence.summary}; {_in_vain(asked.group, attempts)}"
+    attempts = attempts_of(gpu, requested.group, now_ms, policy)
+    is_asked = action is requested.action
+    why = (
+        requested.evidence.summary
+        if is_asked
+        else f"{requested.evidence.summary}; {_in_vain(requested.group, attempts)}"
+    )
     by, verb, who = _doer(action, verbs)
     return Remedy(
         action=action,
-        asked_by=asked.by if is_asked else AskedBy.RULE,
+        requested_by=requested.by if is_asked else RequestedBy.RULE,
         by=by,
         verb=verb,
-        who=who,
-        fault_group=asked.group,
+        actor=who,
+        fault_group=requested.group,
         why=why,
-        evidence_ids=(asked.evidence.id,),
+        evidence_ids=(requested.evidence.id,),
         num_tried=len(attempts),
-        then=_then(asked, action, len(attempts), policy),
+        then=_then(requested, action, len(attempts), policy),
     )
 
 
-def _then(asked: Asked, action: RepairAction, num_tried: int, policy: HealthPolicy) -> tuple[RepairAction, ...]:
+def _then(
+    requested: RequestedRemedy, action: RepairAction, num_tried: int, policy: HealthPolicy
+) -> tuple[RepairAction, ...]:
     """Return the remedies that the remaining attempts allow after this one, then the replacement."""
     if action is RepairAction.SWAP:
         return ()
-    rungs = _rungs(asked)
+    rungs = _rungs(requested)
     left = max(0, policy.repair.attempts_max - num_tried - 1)
     return (*rungs[rungs.index(action) + 1 :][:left], RepairAction.SWAP)
 
@@ -179,10 +185,10 @@ def _unnamed(gpu: GpuCase, verbs: Collection[RepairVerb], now_ms: int, policy: H
     by, verb, who = _doer(action, verbs)
     return Remedy(
         action=action,
-        asked_by=AskedBy.RULE,
+        requested_by=RequestedBy.RULE,
         by=by,
         verb=verb,
-        who=who,
+        actor=who,
         fault_group=group,
         why=_UNNAMED if used_up is None else _in_vain(group, attempts),
         evidence_ids=tuple(each.id for each in condemning_of(gpu)),

@@ -21,7 +21,7 @@ class Around:
 
     ``holder``: what holds it. ``host_holder``: what holds or reserves any GPU of its host. ``burn_in``: its burn-in
     that is not decided. ``host_burn_in``: one that runs on its host. ``open_repair``: any other on its host.
-    ``held_back``: a person's decision, or a cordon that stands or begins before the repair would have ended.
+    ``blocked_by_breaker``: a person's decision, or a cordon that stands or begins before the repair would have ended.
     ``open_scope``: of the breaker, one that counts it. ``num_fleet``, ``num_rack``: agents' repairs that are open.
     """
 
@@ -30,7 +30,7 @@ class Around:
     burn_in: str | None = None
     host_burn_in: str | None = None
     open_repair: str | None = None
-    held_back: str | None = None
+    blocked_by_breaker: str | None = None
     open_scope: str | None = None
     num_fleet: int = 0
     num_rack: int = 0
@@ -46,11 +46,11 @@ def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: Healt
     if remedy is None:
         return "no finding names a remedy, and it was diagnosed: check its evidence, or burn it in"
     if remedy.action is RepairAction.SWAP:
-        return f"{remedy.words}: have the board replaced and retire it"
+        return f"{remedy.text}: have the board replaced and retire it"
     if remedy.by is RepairBy.PERSON:
-        return remedy.words
+        return remedy.text
     if remedy.verb not in policy.repair.starts_by_rule:
-        return f"{remedy.words}; no rule may start it (health.repair.starts_by_rule)"
+        return f"{remedy.text}; no rule may start it (health.repair.starts_by_rule)"
     return None
 
 
@@ -60,11 +60,11 @@ def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy:
         return f"it is {gpu.standing}"
     if remedy.verb is None or remedy.verb not in policy.repair.starts_by_rule:
         return f"no rule may start {remedy.action}"
-    if not gpu.is_heard:
+    if not gpu.has_contact:
         return "its host is silent"
     if retirement_of(gpu, now_ms, policy) is not None:
         return "it is past repair"
-    return around.held_back or _busy(remedy, around) or _full(around, policy)
+    return around.blocked_by_breaker or _busy(remedy, around) or _full(around, policy)
 
 
 def _busy(remedy: Remedy, around: Around) -> str | None:

@@ -16,18 +16,18 @@ from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import fabric_state, nvlink_count, nvlink_down
 from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
 from health.detectors.repeats import link_bit_repeats, own_shapes
-from health.evidence.same_fault import asked_in
+from health.evidence.same_fault import requested_action_in
 from health.evidence.state import CODE, counts, is_open, lasts
 from health.evidence.suppression import OVERRULED
 from health.remedy.fault_groups import group_of
 from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of
 from health.standing.interventions import quarantining_move
-from health.standing.retirement import asks_for_replacement
+from health.standing.retirement import requires_replacement
 from health.xid.catalogue import action_of, entry_of
 from health.xid.nvlink import NVLINK5_CODES
 from health.xid.recovery import OF_THE_DRIVER, Action
 from muster.domain.evidence.findings import Evidence, Severity, Trust
-from muster.domain.evidence.repairs import AskedBy, RepairAction
+from muster.domain.evidence.repairs import RepairAction, RequestedBy
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -50,24 +50,24 @@ _ACTION_OF_RULE: Final[Mapping[str, Action]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedRemedy:
     """A requested remedy. ``group``: of the fault that it repairs; attempts count by it."""
 
     evidence: Evidence
     action: RepairAction
-    by: AskedBy
+    by: RequestedBy
     group: str
 
 
-def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]:
+def requested_remedies(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[RequestedRemedy, ...]:
     """Return the repairs that a GPU's evidence requests: the condemning evidence, else all evidence against it."""
     live = [each for each in gpu.evidence if _is_live(each, gpu, now_ms, policy)]
     condemning = condemning_of(gpu)
     for told in ([each for each in live if each in condemning], live):
-        found = tuple(asked for each in told if (asked := _asked(each, live)) is not None)
+        found = tuple(asked for each in told if (asked := _requested(each, live)) is not None)
         if found:
             hints = (each for each in live if each.fault_key == own_shapes.GSP_REBOOT and each not in told)
-            return (*found, *(asked for each in hints if (asked := _asked(each, live)) is not None))
+            return (*found, *(asked for each in hints if (asked := _requested(each, live)) is not None))
     return ()
 
 
@@ -94,64 +94,68 @@ def _quarantined_for(gpu: GpuCase) -> tuple[EvidenceId, ...]:
     return () if move is None else move.evidence_ids
 
 
-def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
+def _requested(evidence: Evidence, live: Collection[Evidence]) -> RequestedRemedy | None:
     word = word_of(evidence, live)
     action = None if word is None else _REPAIR_OF_ACTION.get(word[0])
     if word is None or action is None:
         return None
-    is_drivers = asked_in(evidence.fault_key) is not None
-    return Asked(evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else group_of(evidence))
+    is_drivers = requested_action_in(evidence.fault_key) is not None
+    return RequestedRemedy(
+        evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else group_of(evidence)
+    )
 
 
-def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy] | None:
+def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, RequestedBy] | None:
     """Return the requested action and its source; None where no source names one.
 
     ``live``: the evidence against its GPU.
     """
-    asked = asked_in(evidence.fault_key)
+    asked = requested_action_in(evidence.fault_key)
     if asked is not None:
         return asked, _speaker(evidence)
     code = evidence.values.get(CODE)
     if code is not None and evidence.detector == xid.NAME:
         return _of_xid(int(code), evidence, live)
-    if asks_for_replacement(evidence):
-        return Action.REPLACE, AskedBy.RULE
+    if requires_replacement(evidence):
+        return Action.REPLACE, RequestedBy.RULE
     if code is not None and entry_of(int(code)).action in _REPAIR_OF_ACTION:
         return _of_xid(int(code), evidence, live)
     action = _ACTION_OF_RULE.get(evidence.fault_key) or _ACTION_OF_RULE.get(evidence.detector)
-    return None if action is None else (action, AskedBy.RULE)
+    return None if action is None else (action, RequestedBy.RULE)
 
 
-def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy]:
+def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, RequestedBy]:
     action = _in_the_catalogue(code, evidence)
     if action not in OF_THE_DRIVER:
-        return action, AskedBy.CATALOGUE
+        return action, RequestedBy.CATALOGUE
     said = (
         {*_REPAIR_OF_ACTION, Action.DRAIN_P2P}
         if not OVERRULED.isdisjoint(evidence.suppressed_by)
         else _REPAIR_OF_ACTION
     )
-    since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
-    nvml = [each for each in since if _speaker(each) is AskedBy.NVML]
+    since = [
+        each for each in live if requested_action_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms
+    ]
+    nvml = [each for each in since if _speaker(each) is RequestedBy.NVML]
     if since:
         word = max(nvml or since, key=lambda each: (each.last_seen_ms, each.id))
-        told = asked_in(word.fault_key)
+        told = requested_action_in(word.fault_key)
         return action_of(code, nvml=told if nvml else None, xid_154=None if nvml else told), _speaker(word)
-    return action, AskedBy.NVML if recovery_action.ASKED in evidence.values else AskedBy.CATALOGUE
+    return action, RequestedBy.NVML if recovery_action.REQUESTED_ACTION in evidence.values else RequestedBy.CATALOGUE
 
 
 def _in_the_catalogue(code: int, evidence: Evidence) -> Action:
     """Return the catalogue's action, for an NVLink error by the severity that its own text decided."""
-    if xid.ASKS_DIAGNOSIS in evidence.values:
+    if xid.NEEDS_DIAGNOSIS in evidence.values:
         return Action.FIELD_DIAGNOSIS
     if code in NVLINK5_CODES and evidence.severity is Severity.CONDEMNING:
         return Action.RESET_GPU
     return entry_of(code).action
 
 
-def _speaker(word: Evidence) -> AskedBy:
-    is_nvml = word.detector == recovery_action.NAME or recovery_action.ASKED in word.values
-    return AskedBy.NVML if is_nvml else AskedBy.XID_154
+def _speaker(word: Evidence) -> RequestedBy:
+    is_nvml = word.detector == recovery_action.NAME or recovery_action.REQUESTED_ACTION in word.values
+    return RequestedBy.NVML if is_nvml else RequestedBy.XID_154
 
 
 def _group_of_word(word: Evidence, live: Collection[Evidence]) -> str:
@@ -159,6 +163,8 @@ def _group_of_word(word: Evidence, live: Collection[Evidence]) -> str:
 
     It is the oldest fault that condemns and is no such request itself.
     """
-    faults = [each for each in live if asked_in(each.fault_key) is None and each.severity is Severity.CONDEMNING]
+    faults = [
+        each for each in live if requested_action_in(each.fault_key) is None and each.severity is Severity.CONDEMNING
+    ]
     oldest = min(faults, key=lambda each: (each.onset_ms, each.id), default=word)
     return group_of(oldest)

@@ -64,9 +64,9 @@ def _repaired(gpu: GpuCase, act: RepairEnded, policy: HealthPolicy, now_ms: int)
     move = None
     if act.outcome is RepairOutcome.DONE:
         interventions.require_faults_over(gpu, policy)
-        move = interventions.finish_repair(gpu, actor=act.person, now_ms=now_ms, words=act.reason)
+        move = interventions.finish_repair(gpu, actor=act.person, now_ms=now_ms, text=act.reason)
     elif act.outcome is RepairOutcome.FAILED:
-        move = interventions.fail_repair(gpu, actor=act.person, now_ms=now_ms, words=act.reason)
+        move = interventions.fail_repair(gpu, actor=act.person, now_ms=now_ms, text=act.reason)
     past = PastRepair(act.fault_group, act.began_ms, act.at_ms, act.outcome is RepairOutcome.DONE)
     return replace(gpu, under_way=None, repairs=(*gpu.repairs, past)), move
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from health.replay.stream import Fleet
 from health.standing import breaker
-from health.standing.breaker import BreakerState, FleetCounts, GpuPlace, Ruling
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts, GpuPlace
 from health.standing.gpu_case import Move
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
@@ -22,7 +22,7 @@ class ReplayedBreaker:
     places: dict[GpuUuid, GpuPlace] = field(default_factory=dict)
     _state: BreakerState = field(default_factory=BreakerState)
 
-    def rule(self, move: Move, num_known: int, policy: HealthPolicy, now_ms: int) -> Ruling:
+    def rule(self, move: Move, num_known: int, policy: HealthPolicy, now_ms: int) -> BreakerDecision:
         ruling = breaker.admit([move], self._state, self._counts(move.gpu_uuid, num_known), policy, now_ms)
         self._state = ruling.state
         return ruling

@@ -4,10 +4,10 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from health.evidence.index import WORSE_THAN_INFO, Known
+from health.evidence.index import WORSE_THAN_INFO, EvidenceIndex
 from health.evidence.suppression import outlasted, weighs_from_ms
 from health.replay.stream import Maintained
-from health.standing.node_hold import held_until_ms, holding, looks_back_ms
+from health.standing.rule_cordon import cordoned_until_ms, holding, lookback_ms
 from muster.domain.evidence.findings import Evidence
 from muster.domain.ids import EvidenceId, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -17,12 +17,12 @@ from muster.domain.policy.health import HealthPolicy
 class ReplayedNode:
     """One node.
 
-    ``held_by``: as it was settled last. ``look_ms``: when time alone may change that, None: it does not.
+    ``cordoned_by``: as it was settled last. ``evaluation_ms``: when time alone may change that, None: it does not.
     """
 
-    known: Known = field(default_factory=Known)
-    held_by: tuple[EvidenceId, ...] = ()
-    look_ms: int | None = None
+    known: EvidenceIndex = field(default_factory=EvidenceIndex)
+    cordoned_by: tuple[EvidenceId, ...] = ()
+    evaluation_ms: int | None = None
 
     def settle(self, policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...] | None:
         """Return the evidence that keeps work off the node from now on; None where it is the same as before.
@@ -31,12 +31,12 @@ class ReplayedNode:
         """
         for each in self.known.pending():
             self.known.put(outlasted(each, now_ms))
-        found = holding(self.known.on(WORSE_THAN_INFO, now_ms - looks_back_ms(policy)), policy, now_ms)
+        found = holding(self.known.on(WORSE_THAN_INFO, now_ms - lookback_ms(policy)), policy, now_ms)
         due = [weighs_from_ms(each) for each in self.known.pending()]
-        due += [held_until_ms(each, policy) for each in found]
-        self.look_ms = min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
-        before, self.held_by = self.held_by, tuple(each.id for each in found)
-        return found if set(before) != set(self.held_by) else None
+        due += [cordoned_until_ms(each, policy) for each in found]
+        self.evaluation_ms = min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
+        before, self.cordoned_by = self.cordoned_by, tuple(each.id for each in found)
+        return found if set(before) != set(self.cordoned_by) else None
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from health.detectors.node import gpus_at_fault
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
 from health.detectors.repeats.repair_repeats import repairs_of
 from health.evidence.evidence import after_maintenance, close
-from health.evidence.index import EVERYTHING, Known, of_detector, of_fault, that_may_weigh
-from health.evidence.merge import Place, note
+from health.evidence.index import EVERYTHING, EvidenceIndex, of_detector, of_fault, that_may_weigh
+from health.evidence.merge import Place, merge
 from health.evidence.state import is_open
 from health.evidence.suppression import outlasted
 from health.replay.acts import CaseAct, case_after, found_by
@@ -29,7 +29,6 @@ from health.replay.stream import (
     Dismissed,
     Fleet,
     Found,
-    Held,
     Input,
     KnownBefore,
     Maintained,
@@ -42,15 +41,16 @@ from health.replay.stream import (
     Placed,
     RepairBegan,
     RepairEnded,
+    ReplayLine,
+    RuleCordon,
     Sampled,
     Scored,
-    Told,
     Unmet,
 )
 from health.standing.breaker import GpuPlace
 from health.standing.gpu_case import GpuCase, Move, condemning_of, moved, score_of
 from health.standing.interventions import RefusedMoveError
-from health.standing.standing import MOVES_AT_ONCE, decide, next_look_ms
+from health.standing.standing import MOVES_AT_ONCE, decide, next_evaluation_ms
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
@@ -66,10 +66,10 @@ class _Gpu:
 
     memory: GpuMemory
     case: GpuCase
-    known: Known = field(default_factory=Known)
+    known: EvidenceIndex = field(default_factory=EvidenceIndex)
     score: float = 100.0
-    held_back: bool = False
-    look_ms: int | None = None
+    proposed: bool = False
+    evaluation_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Replay:
     _nodes: defaultdict[NodeId, ReplayedNode] = field(default_factory=lambda: defaultdict(ReplayedNode))
     _seen: set[str] = field(default_factory=set)
     _num_evidence: int = 0
-    _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
+    _evaluations: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
     _repairs_ms: defaultdict[NodeId, list[int]] = field(default_factory=lambda: defaultdict(list))
     _windows: Windows = field(default_factory=Windows)
     _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -93,10 +93,10 @@ class Replay:
         """Return the cases as they are now."""
         return {uuid: replace(gpu.case, evidence=tuple(gpu.known.values())) for uuid, gpu in self._gpus.items()}
 
-    def num_looked_at(self) -> int:
+    def num_checked(self) -> int:
         """Return how much evidence all merges have read: the measure of a replay's time."""
         places = [gpu.known for gpu in self._gpus.values()] + [node.known for node in self._nodes.values()]
-        return sum(each.num_looked_at for each in places)
+        return sum(each.num_checked for each in places)
 
     def evidence(self) -> tuple[Evidence, ...]:
         """Return all evidence as it is now, of GPUs and of nodes."""
@@ -121,7 +121,7 @@ class Replay:
                 yield given
             case BreakerClosed():
                 if self.breaker.close(given.scope, self.now_ms):
-                    yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+                    yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.proposed])
             case _:
                 yield from self._stands(given)
 
@@ -162,11 +162,11 @@ class Replay:
         gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
         yield from self._took_note(found_by(given, self.policy), ())
         yield from self._judge([given.gpu_uuid])
-        yield from self._settle_held(given.node_id)
+        yield from self._settle_cordons(given.node_id)
 
-    def _settle_held(self, node_id: NodeId) -> Iterator[Output]:
+    def _settle_cordons(self, node_id: NodeId) -> Iterator[Output]:
         """Settle a node that evidence keeps work off: a proof or dismissal of one of its GPUs may free it."""
-        if self._nodes[node_id].held_by:
+        if self._nodes[node_id].cordoned_by:
             yield from self._settle(node_id)
 
     def _acted(self, act: CaseAct) -> Iterator[Output]:
@@ -186,13 +186,13 @@ class Replay:
             began_ms.append(act.at_ms)
             yield from self._took_note(repairs_of(act.node_id, began_ms, self.policy, self.now_ms), ())
         yield from self._judge([act.gpu_uuid])
-        yield from self._settle_held(act.node_id)
+        yield from self._settle_cordons(act.node_id)
 
     def _pass_time(self, until_ms: int) -> Iterator[Output]:
         while (end := self._windows.next_end(until_ms)) is not None:
-            yield from self._look_until(end[0])
+            yield from self._evaluate_until(end[0])
             yield from self._end_window(end[1])
-        yield from self._look_until(until_ms)
+        yield from self._evaluate_until(until_ms)
 
     def _end_window(self, node_id: NodeId) -> Iterator[Output]:
         """Let evidence of the window that still stands weigh from now on, unless another window continues."""
@@ -210,10 +210,10 @@ class Replay:
         yield from self._judge(about)
         yield from self._settle(node_id)
 
-    def _look_until(self, until_ms: int) -> Iterator[Output]:
-        while self._looks and self._looks[0][0] <= until_ms:
-            look_ms, uuid, node_id = heapq.heappop(self._looks)
-            due_ms = self._nodes[node_id].look_ms if uuid == _NO_GPU else self._gpus[uuid].look_ms
+    def _evaluate_until(self, until_ms: int) -> Iterator[Output]:
+        while self._evaluations and self._evaluations[0][0] <= until_ms:
+            look_ms, uuid, node_id = heapq.heappop(self._evaluations)
+            due_ms = self._nodes[node_id].evaluation_ms if uuid == _NO_GPU else self._gpus[uuid].evaluation_ms
             if due_ms == look_ms:  # else it was checked since, and is due at another time
                 self.now_ms = max(self.now_ms, look_ms)
                 yield from self._settle(node_id) if uuid == _NO_GPU else self._judge([uuid])
@@ -259,7 +259,7 @@ class Replay:
         for finding in findings:
             if finding.gpu_uuid is not None:
                 about[finding.gpu_uuid] = None
-            yield from self._noted(finding)
+            yield from self._merged(finding)
         for closing in closings:
             for each in self._known_at(closing.gpu_uuid, closing.node_id).on(of_fault(closing.fault_key)):
                 closed = close(each, closing)
@@ -267,12 +267,12 @@ class Replay:
                     self._keep(closed)
                     if closing.gpu_uuid is not None:
                         about[closing.gpu_uuid] = None
-                    yield Told(self.now_ms, "closed", closed)
+                    yield ReplayLine(self.now_ms, "closed", closed)
         yield from self._judge(about)
         for node_id in nodes:
             yield from self._settle(node_id)
 
-    def _noted(self, finding: Finding) -> Iterator[Output]:
+    def _merged(self, finding: Finding) -> Iterator[Output]:
         known = self._known_at(finding.gpu_uuid, finding.node_id)
 
         def elsewhere() -> Iterator[Evidence]:
@@ -286,15 +286,15 @@ class Replay:
             self._windows.hold(finding.node_id, self.now_ms, is_drain=True),
             self._windows.hold(finding.node_id, finding.onset_ms),
         )
-        for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
+        for noted in merge(finding, place, self.policy, self.now_ms, self._new_id):
             if noted.before is None or noted.before.sources != noted.evidence.sources:
-                yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
+                yield ReplayLine(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
 
     def _new_id(self) -> EvidenceId:
         self._num_evidence += 1
         return EvidenceId(f"ev_{self._num_evidence}")
 
-    def _known_at(self, uuid: GpuUuid | None, node_id: NodeId) -> Known:
+    def _known_at(self, uuid: GpuUuid | None, node_id: NodeId) -> EvidenceIndex:
         return self._nodes[node_id].known if uuid is None else self._known(uuid, node_id).known
 
     def _keep(self, evidence: Evidence) -> None:
@@ -305,12 +305,12 @@ class Replay:
         yield from self._together(node_id, node)
         held_by = node.settle(self.policy, self.now_ms)
         if held_by is not None:
-            yield Held(self.now_ms, node_id, held_by)
+            yield RuleCordon(self.now_ms, node_id, held_by)
         if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
             again_ms = self.now_ms + int(self.policy.evidence.restate_s * 1000)
-            node.look_ms = min(node.look_ms or again_ms, again_ms)
-        if node.look_ms is not None:
-            heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
+            node.evaluation_ms = min(node.evaluation_ms or again_ms, again_ms)
+        if node.evaluation_ms is not None:
+            heapq.heappush(self._evaluations, (node.evaluation_ms, _NO_GPU, node_id))
 
     def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
         """Yield the outputs of the rule about faults of several of the node's GPUs."""
@@ -323,13 +323,13 @@ class Replay:
         told = node.known.on(of_detector(gpus_at_fault.NAME))
         for said in gpus_at_fault.news(node_id, condemning, told, self.policy, self.now_ms):
             if isinstance(said, Finding):
-                yield from self._noted(said)
+                yield from self._merged(said)
                 continue
             for each in node.known.on(of_fault(said.fault_key)):
                 closed = close(each, said)
                 if closed is not each:
                     node.known.put(closed)
-                    yield Told(self.now_ms, "closed", closed)
+                    yield ReplayLine(self.now_ms, "closed", closed)
 
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:
@@ -340,7 +340,7 @@ class Replay:
             for _ in range(MOVES_AT_ONCE):
                 move = decide(gpu.case, self.now_ms, self.policy)
                 if move is None:
-                    gpu.held_back = False
+                    gpu.proposed = False
                     break
                 is_made = yield from self._rule(gpu, move)
                 if not is_made:
@@ -349,9 +349,9 @@ class Replay:
             if found.value != gpu.score:
                 gpu.score = found.value
                 yield Scored(self.now_ms, uuid, found)
-            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy, found)
-            if gpu.look_ms is not None:
-                heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
+            gpu.evaluation_ms = next_evaluation_ms(gpu.case, self.now_ms, self.policy, found)
+            if gpu.evaluation_ms is not None:
+                heapq.heappush(self._evaluations, (gpu.evaluation_ms, uuid, gpu.memory.node_id))
 
     def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
         """Apply the move if the breaker allows it, and return whether it did."""
@@ -359,11 +359,11 @@ class Replay:
         if ruling.incident is not None:
             yield Opened(self.now_ms, ruling.incident)
         if move not in ruling.allowed:
-            if not gpu.held_back:
-                yield Moved(self.now_ms, move, is_held_back=True)
-            gpu.held_back = True
+            if not gpu.proposed:
+                yield Moved(self.now_ms, move, is_proposed=True)
+            gpu.proposed = True
             return False
-        gpu.held_back = False
+        gpu.proposed = False
         gpu.case = moved(gpu.case, move)
         yield Moved(self.now_ms, move)
         return True

@@ -192,7 +192,7 @@ Input = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplayLine:
     """Evidence that is new, has another source, or is over. ``what``: new, joined, closed."""
 
     at_ms: int
@@ -209,11 +209,11 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move. ``is_held_back``: the circuit breaker proposes it to a person instead."""
+    """A move. ``is_proposed``: the circuit breaker proposes it to a person instead."""
 
     at_ms: int
     move: Move
-    is_held_back: bool = False
+    is_proposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +230,11 @@ class Unmet:
 
     at_ms: int
     gpu_uuid: GpuUuid
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RuleCordon:
     """A change of the evidence that keeps new work off a node.
 
     ``by``: that evidence; empty where the node is free again.
@@ -245,4 +245,4 @@ class Held:
     by: tuple[Evidence, ...]
 
 
-Output = Told | Scored | Moved | Opened | Held | Unmet | Overridden
+Output = ReplayLine | Scored | Moved | Opened | RuleCordon | Unmet | Overridden

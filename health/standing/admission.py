@@ -21,7 +21,7 @@ class Refusal(StrEnum):
     CORDONED = "cordoned"
     BURN_IN = "burn_in"
     REPORTED = "reported"
-    HELD = "held"
+    ASSIGNED = "held"
     STANDING = "standing"
     RECLAIMABLE_ONLY = "reclaimable_only"
 
@@ -38,7 +38,7 @@ class AdmissionFacts:
     standing: Standing
     contact: Contact
     is_cordoned: bool = False
-    is_held: bool = False
+    is_assigned: bool = False
     is_burning_in: bool = False
     is_reported: bool = False
     is_reclaimable_only: bool = False
@@ -71,8 +71,8 @@ def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
         yield Refusal.BURN_IN
     if facts.is_reported:
         yield Refusal.REPORTED
-    if facts.is_held:
-        yield Refusal.HELD
+    if facts.is_assigned:
+        yield Refusal.ASSIGNED
 
 
 def effective_standing(facts: AdmissionFacts) -> Standing:
@@ -80,7 +80,7 @@ def effective_standing(facts: AdmissionFacts) -> Standing:
     return facts.standing if facts.override is None or facts.standing in OUT_OF_SERVICE else facts.override
 
 
-def words_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
+def text_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
     """Return the reason why one GPU is not admitted as text for people."""
     if refusal is Refusal.STANDING:
         taken = " or ".join(tier.standings)
@@ -95,5 +95,5 @@ _REFUSAL_TEXTS: Final[Mapping[Refusal, str]] = {
     Refusal.RECLAIMABLE_ONLY: "the first part of its probation is for reclaimable tiers only",
     Refusal.BURN_IN: "a burn-in runs on it",
     Refusal.REPORTED: "a report that would condemn it has not been judged yet",
-    Refusal.HELD: "a job holds it, or it is being cleaned",
+    Refusal.ASSIGNED: "a job holds it, or it is being cleaned",
 }

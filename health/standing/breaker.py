@@ -88,7 +88,7 @@ class BreakerIncident:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class BreakerDecision:
     """The breaker's decision: ``allowed`` moves may be made; ``proposed`` ones wait for a person.
 
     ``incident``: None unless a scope opened.
@@ -100,7 +100,9 @@ class Ruling:
     incident: BreakerIncident | None
 
 
-def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int) -> Ruling:
+def admit(
+    moves: Iterable[Move], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int
+) -> BreakerDecision:
     """Return which of ``moves`` may be made now: recoveries first, then threats to correctness, then by time and GPU.
 
     Apply the whole ruling in one transaction with the moves, under a lock on the state.
@@ -121,7 +123,7 @@ def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, polic
         opened |= caps or {}
         (allowed if caps is None else proposed).append(move)
     incident = BreakerIncident(now_ms, opened, tuple(move.gpu_uuid for move in proposed)) if opened else None
-    return Ruling(books.state(), tuple(allowed), tuple(proposed), incident)
+    return BreakerDecision(books.state(), tuple(allowed), tuple(proposed), incident)
 
 
 def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:

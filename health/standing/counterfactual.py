@@ -34,7 +34,7 @@ _Conditions = tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class WayBack:
+class RecoveryPath:
     """Conditions that together bring the GPU back. Times are wall clock, milliseconds."""
 
     conditions: _Conditions
@@ -47,7 +47,9 @@ class WayBack:
         return max(known) if known and len(known) == len(times) else None
 
 
-def ways_back(situation: Situation, tier: TierPolicy, now_ms: int, policy: HealthPolicy) -> tuple[WayBack, ...]:
+def recovery_paths(
+    situation: Situation, tier: TierPolicy, now_ms: int, policy: HealthPolicy
+) -> tuple[RecoveryPath, ...]:
     """Return the sets, the smallest first, then the cheapest to the operator.
 
     None where the GPU is admitted to ``tier`` now, and none where no foreseen condition brings it back.
@@ -59,12 +61,12 @@ def ways_back(situation: Situation, tier: TierPolicy, now_ms: int, policy: Healt
 
     first_looks: dict[_Conditions, Situation] = {}
 
-    def looks(chosen: _Conditions) -> Iterator[tuple[int, Situation]]:
+    def evaluations(chosen: _Conditions) -> Iterator[tuple[int, Situation]]:
         return foreseen(situation, (*needed, *chosen), now_ms, policy)
 
     def at_once(chosen: _Conditions) -> Situation:
         if chosen not in first_looks:
-            first_looks[chosen] = next(looks(chosen))[1]
+            first_looks[chosen] = next(evaluations(chosen))[1]
         return first_looks[chosen]
 
     def is_back(found: Situation) -> bool:
@@ -73,18 +75,18 @@ def ways_back(situation: Situation, tier: TierPolicy, now_ms: int, policy: Healt
     def comes_ms(chosen: _Conditions) -> int | None:
         if at_once(chosen).gpu.standing not in _RISING:
             return None
-        return next((at_ms for at_ms, found in looks(chosen) if is_back(found)), None)
+        return next((at_ms for at_ms, found in evaluations(chosen) if is_back(found)), None)
 
     found = _minimal(
         _choices(situation, now_ms, policy),
         at_once=lambda chosen: is_back(at_once(chosen)),
         in_time=comes_ms,
     )
-    ways = [WayBack((*needed, *chosen)) for chosen in found]
+    ways = [RecoveryPath((*needed, *chosen)) for chosen in found]
     return tuple(sorted(ways, key=_order))
 
 
-def _order(way: WayBack) -> tuple[int, int, float]:
+def _order(way: RecoveryPath) -> tuple[int, int, float]:
     cost = sum(_COST[each.kind] for each in way.conditions)
     return len(way.conditions), cost, float("inf") if way.at_ms is None else way.at_ms
 

@@ -44,7 +44,7 @@ class Move:
     """One move between standings, proposed or made.
 
     ``return_to``: the standing to which SUSPECT or QUARANTINED returns; to be stored with the GPU as its origin.
-    ``words``: a person's reason, or the rule's, for people to read. ``at_ms``: wall clock, milliseconds.
+    ``text``: a person's reason, or the rule's, for people to read. ``at_ms``: wall clock, milliseconds.
     """
 
     gpu_uuid: GpuUuid
@@ -56,7 +56,7 @@ class Move:
     evidence_ids: tuple[EvidenceId, ...] = ()
     return_to: Standing | None = None
     threatens_correctness: bool = False
-    words: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class GpuCase:
 
     ``since_ms``: when it came to its standing. ``origin``: the standing to which SUSPECT or QUARANTINED returns.
     ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least everything within the policy's windows, and
-    the newest move to QUARANTINED. ``under_way``: the repair action in REPAIR. ``is_heard``: its readings arrive; a
+    the newest move to QUARANTINED. ``under_way``: the repair action in REPAIR. ``has_contact``: its readings arrive; a
     silent GPU proves nothing. ``could_not_burn_in_ms``: when a burn-in was last ABANDONED, since it could not run.
     """
 
@@ -98,7 +98,7 @@ class GpuCase:
     burn_ins: tuple[BurnInResult, ...] = ()
     repairs: tuple[PastRepair, ...] = ()
     under_way: RepairAction | None = None
-    is_heard: bool = True
+    has_contact: bool = True
     could_not_burn_in_ms: int | None = None
 
 
@@ -136,7 +136,7 @@ def move_to(
     actor: str = RULE,
     evidence_ids: tuple[EvidenceId, ...] = (),
     return_to: Standing | None = None,
-    words: str = "",
+    text: str = "",
 ) -> Move:
     """Return a move of ``gpu`` along a listed edge (I21)."""
     require_edge(STANDING_EDGES, gpu.standing, target)
@@ -151,7 +151,7 @@ def move_to(
         evidence_ids=evidence_ids,
         return_to=return_to,
         threatens_correctness=any(each.threatens_correctness for each in gpu.evidence if each.id in cited),
-        words=words or reason.replace("_", " "),
+        text=text or reason.replace("_", " "),
     )
 
 

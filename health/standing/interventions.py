@@ -19,19 +19,19 @@ class RefusedMoveError(ValueError):
 
 def retire(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
     """Return the move out of service, from any standing."""
-    return _asked(gpu, Standing.RETIRED, MoveReason.RETIRED, person, reason, now_ms)
+    return _requested_move(gpu, Standing.RETIRED, MoveReason.RETIRED, person, reason, now_ms)
 
 
 def reinstate(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
     """Return the move of a retired GPU back to UNPROVEN: its burn-in follows."""
     if gpu.standing is not Standing.RETIRED:
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: only a RETIRED GPU is reinstated")
-    return _asked(gpu, Standing.UNPROVEN, MoveReason.REINSTATED, person, reason, now_ms)
+    return _requested_move(gpu, Standing.UNPROVEN, MoveReason.REINSTATED, person, reason, now_ms)
 
 
 def quarantine(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
     """Return the move of a person who takes a GPU out: from then on only a proof brings it back."""
-    move = _asked(gpu, Standing.QUARANTINED, MoveReason.TAKEN_OUT, person, reason, now_ms)
+    move = _requested_move(gpu, Standing.QUARANTINED, MoveReason.TAKEN_OUT, person, reason, now_ms)
     return replace(move, return_to=return_to_of(gpu))
 
 
@@ -41,7 +41,7 @@ def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: quarantine it before its repair")
     if actor == RULE and is_used_up(gpu, fault_group, now_ms, policy):
         raise RefusedMoveError(f"{gpu.gpu_uuid} had {policy.repair.attempts_max} repairs of {fault_group}: retire it")
-    move = _asked(gpu, Standing.REPAIR, MoveReason.REPAIR_STARTED, actor, reason, now_ms)
+    move = _requested_move(gpu, Standing.REPAIR, MoveReason.REPAIR_STARTED, actor, reason, now_ms)
     return replace(move, return_to=gpu.origin)
 
 
@@ -59,13 +59,13 @@ def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
         raise RefusedMoveError(f"{gpu.gpu_uuid} still has the faults under repair, as its agent reports: {words}")
 
 
-def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
+def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, text: str = "") -> Move:
     """Return the move after a repair that is reported done: to UNPROVEN, its burn-in follows."""
     _require_repair(gpu)
-    return move_to(gpu, Standing.UNPROVEN, MoveReason.REPAIR_DONE, now_ms, actor=actor, words=words)
+    return move_to(gpu, Standing.UNPROVEN, MoveReason.REPAIR_DONE, now_ms, actor=actor, text=text)
 
 
-def fail_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
+def fail_repair(gpu: GpuCase, *, actor: str, now_ms: int, text: str = "") -> Move:
     """Return the move after a failed repair, back to QUARANTINED.
 
     The breaker does not count it: the GPU was out already.
@@ -78,7 +78,7 @@ def fail_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Mo
         now_ms,
         actor=actor,
         return_to=return_to_of(gpu),
-        words=words,
+        text=text,
     )
 
 
@@ -105,17 +105,17 @@ def dismiss(
         raise RefusedMoveError(f"{', '.join(sorted(unknown))}: no evidence about {gpu.gpu_uuid}")
     dismissed = (replace(each, is_dismissed=True) if each.id in evidence_ids else each for each in gpu.evidence)
     after = replace(gpu, evidence=tuple(dismissed))
-    if gpu.standing is not Standing.QUARANTINED or _is_held_back(after, now_ms, policy):
+    if gpu.standing is not Standing.QUARANTINED or _is_proposed(after, now_ms, policy):
         return None
     target, return_to = _cleared_to(gpu)
     return replace(
-        _asked(after, target, MoveReason.DISMISSED, person, reason, now_ms),
+        _requested_move(after, target, MoveReason.DISMISSED, person, reason, now_ms),
         evidence_ids=tuple(sorted(evidence_ids)),
         return_to=return_to,
     )
 
 
-def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
+def _is_proposed(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
     """Return whether anything still keeps a GPU in quarantine after a dismissal."""
     quarantined = quarantining_move(gpu)
     cited = set(quarantined.evidence_ids) if quarantined is not None else set()
@@ -137,11 +137,13 @@ def quarantining_move(gpu: GpuCase) -> Move | None:
     return next((move for move in reversed(gpu.moves) if move.to_standing is Standing.QUARANTINED), None)
 
 
-def _asked(gpu: GpuCase, target: Standing, move_reason: MoveReason, person: str, reason: str, now_ms: int) -> Move:
+def _requested_move(
+    gpu: GpuCase, target: Standing, move_reason: MoveReason, person: str, reason: str, now_ms: int
+) -> Move:
     _require_reason(person, reason)
     if target not in STANDING_EDGES[gpu.standing]:
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: it cannot become {target}")
-    return move_to(gpu, target, move_reason, now_ms, actor=person, words=reason)
+    return move_to(gpu, target, move_reason, now_ms, actor=person, text=reason)
 
 
 def _require_reason(person: str, reason: str) -> None:

@@ -16,14 +16,14 @@ def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | Non
     """Return the proposal to retire a GPU that is QUARANTINED or in REPAIR, or None."""
     if gpu.standing not in {Standing.QUARANTINED, Standing.REPAIR}:
         return None
-    replacing = tuple(each.id for each in condemning_of(gpu) if asks_for_replacement(each))
+    replacing = tuple(each.id for each in condemning_of(gpu) if requires_replacement(each))
     if replacing:
         return move_to(gpu, Standing.RETIRED, MoveReason.TO_BE_REPLACED, now_ms, evidence_ids=replacing)
     group = used_up_group(gpu, now_ms, policy)
     if group is None:
         return None
     words = f"{policy.repair.attempts_max} repairs of {group} in {policy.repair.attempts_window_s / 86_400:g} days"
-    return move_to(gpu, Standing.RETIRED, MoveReason.REPAIRS_USED_UP, now_ms, words=words)
+    return move_to(gpu, Standing.RETIRED, MoveReason.REPAIRS_USED_UP, now_ms, text=words)
 
 
 def used_up_group(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None:
@@ -51,7 +51,7 @@ def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | N
     return began[-policy.repair.attempts_max] + window_ms
 
 
-def asks_for_replacement(evidence: Evidence) -> bool:
+def requires_replacement(evidence: Evidence) -> bool:
     if evidence.traits.needs_replacement:
         return True
     code = evidence.values.get(CODE)

@@ -54,7 +54,7 @@ def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     return rule(gpu, now_ms, policy) if rule is not None else None
 
 
-def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score | None = None) -> int | None:
+def next_evaluation_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score | None = None) -> int | None:
     """Return when to decide again without new input; None where time alone changes nothing.
 
     Decay, dwell, the end of a probation, of a repair's time limit, and of the window of repairs decide. ``found``: its
@@ -98,7 +98,7 @@ def _probation(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     if fall is not None:
         return fall
     is_over = now_ms - clean_since_ms(gpu) >= _ms(policy.standing.probation_s)
-    if not is_over or not gpu.is_heard:
+    if not is_over or not gpu.has_contact:
         return None
     return move_to(gpu, Standing.HEALTHY, MoveReason.PROBATION_OVER, now_ms)
 
@@ -115,7 +115,7 @@ def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
         return None
     reason = MoveReason.LOW_SCORE if score.measured_value < line else MoveReason.REPORTED_EVIDENCE
     words = f"score {score.value:.1f} is under {line:g}"
-    return move_to(gpu, Standing.SUSPECT, reason, now_ms, evidence_ids=weighing, return_to=gpu.standing, words=words)
+    return move_to(gpu, Standing.SUSPECT, reason, now_ms, evidence_ids=weighing, return_to=gpu.standing, text=words)
 
 
 def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
@@ -123,7 +123,7 @@ def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     if quarantine is not None:
         return quarantine
     dwelt_from_ms = now_ms - _ms(policy.standing.raise_dwell_s)
-    if gpu.since_ms > dwelt_from_ms or not gpu.is_heard:
+    if gpu.since_ms > dwelt_from_ms or not gpu.has_contact:
         return None
     # All evidence seen since then weighs in full: the score was at least this for all of the dwell time.
     if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line or unproved(gpu, policy):
@@ -142,7 +142,7 @@ def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     new = [
         each.id
         for each in condemning_of(gpu)
-        if _is_told_since(each, gpu.since_ms, policy) and each.detector not in EXPECTED_IN_REPAIR
+        if _is_reported_since(each, gpu.since_ms, policy) and each.detector not in EXPECTED_IN_REPAIR
     ]
     if new:
         return _to_quarantine(gpu, MoveReason.CONDEMNED, now_ms, tuple(new))
@@ -151,7 +151,7 @@ def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     return None
 
 
-def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> bool:
+def _is_reported_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> bool:
     """Return whether the fault is news since the repair began; a fault that was seen to be over supports the repair.
 
     The standing fault under repair is stated repeatedly meanwhile: only its return is news.
@@ -205,7 +205,7 @@ def _condemned(gpu: GpuCase, now_ms: int) -> Move | None:
 
 
 def _to_quarantine(
-    gpu: GpuCase, reason: MoveReason, now_ms: int, evidence_ids: tuple[EvidenceId, ...] = (), words: str = ""
+    gpu: GpuCase, reason: MoveReason, now_ms: int, evidence_ids: tuple[EvidenceId, ...] = (), text: str = ""
 ) -> Move:
     return move_to(
         gpu,
@@ -214,7 +214,7 @@ def _to_quarantine(
         now_ms,
         evidence_ids=evidence_ids,
         return_to=return_to_of(gpu),
-        words=words,
+        text=text,
     )
 
 
@@ -245,13 +245,13 @@ def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
 
     Without condemning evidence (a low score, flapping) it must have begun in quarantine.
     """
-    against = [each.last_seen_ms for each in gpu.evidence if _speaks_against(each)]
+    against = [each.last_seen_ms for each in gpu.evidence if _is_adverse(each)]
     repairs = [repair.began_ms for repair in gpu.repairs]
     since_ms = max(against) + 1 if against else gpu.since_ms
     return burn_in.began_ms >= max([since_ms, *repairs])
 
 
-def _speaks_against(evidence: Evidence) -> bool:
+def _is_adverse(evidence: Evidence) -> bool:
     """Return whether it condemns, or did before some proof."""
     return is_condemning(evidence, None)
 

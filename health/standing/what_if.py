@@ -14,7 +14,7 @@ from health.standing import interventions
 from health.standing.admission import AdmissionFacts
 from health.standing.gpu_case import BurnInResult, GpuCase, PastRepair, moved
 from health.standing.proof_under_load import unproved
-from health.standing.standing import MOVES_AT_ONCE, decide, is_reclaimable_only, next_look_ms
+from health.standing.standing import MOVES_AT_ONCE, decide, is_reclaimable_only, next_evaluation_ms
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import DAY_S, HealthPolicy
@@ -22,8 +22,8 @@ from muster.domain.states import NOTHING_RUNS, Contact, Standing
 
 FORESEEN_MS: Final = int(400 * DAY_S * 1000)
 """How far the rules foresee: no evidence counts for longer under any accepted policy."""
-_LOOKS_MAX: Final = 64
-_SOMEBODY: Final = "somebody"
+_MAX_EVALUATIONS: Final = 64
+_ANY_ACTOR: Final = "somebody"
 
 
 class Kind(StrEnum):
@@ -48,7 +48,7 @@ class Condition:
     """
 
     kind: Kind
-    words: str
+    text: str
     at_ms: int | None = None
     subject_id: str | None = None
 
@@ -141,11 +141,11 @@ def foreseen(
     at_ms = max([now_ms, *(each.last_seen_ms + 1 for each in placed.gpu.evidence)])
     gpu = _lived(placed.gpu, conditions, at_ms, policy)
     last_ms = at_ms + FORESEEN_MS
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_MAX_EVALUATIONS):
         gpu = _settled(gpu, at_ms, policy)
         is_young = is_reclaimable_only(gpu.standing, gpu.since_ms, at_ms, policy)
         yield at_ms, replace(placed, gpu=gpu, is_reclaimable_only=is_young)
-        next_ms = next_look_ms(gpu, at_ms, policy)
+        next_ms = next_evaluation_ms(gpu, at_ms, policy)
         if next_ms is None or next_ms > last_ms:
             return
         at_ms = next_ms
@@ -162,17 +162,17 @@ def _around(situation: Situation, conditions: Collection[Condition]) -> Situatio
     if Kind.BURN_IN in kinds:
         found = replace(found, is_burning_in=False)
     if Kind.CONTACT in kinds:
-        found = replace(found, contact=Contact.LIVE, gpu=replace(found.gpu, is_heard=True))
+        found = replace(found, contact=Contact.LIVE, gpu=replace(found.gpu, has_contact=True))
     return found
 
 
 def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: HealthPolicy) -> GpuCase:
     kinds = {each.kind for each in conditions}
     if Kind.REINSTATEMENT in kinds and gpu.standing is Standing.RETIRED:
-        move = interventions.reinstate(gpu, person=_SOMEBODY, reason=_SOMEBODY, now_ms=at_ms)
+        move = interventions.reinstate(gpu, person=_ANY_ACTOR, reason=_ANY_ACTOR, now_ms=at_ms)
         gpu = moved(gpu, move)
     if Kind.REPAIR in kinds:
-        gpu = _mended(gpu, at_ms, policy)
+        gpu = _repaired(gpu, at_ms, policy)
     # After the repair: faults that it did not end are assumed to last.
     gpu = _lasting(gpu, at_ms, policy)
     dismissed = frozenset(EvidenceId(each.subject_id or "") for each in conditions if each.kind is Kind.DISMISSAL)
@@ -184,7 +184,7 @@ def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: 
     return gpu
 
 
-def _mended(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
+def _repaired(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
     """Return the GPU with all standing faults ended, and a repair in progress reported done."""
     over = {each.id for each in faults_that_stand(gpu, policy)}
     closed = (each.changed_to(replace(each, closed_at_ms=at_ms)) if each.id in over else each for each in gpu.evidence)
@@ -192,7 +192,7 @@ def _mended(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
     if gpu.standing is not Standing.REPAIR:
         return gpu
     repair = PastRepair("", gpu.since_ms, at_ms, is_done=True)
-    done = moved(gpu, interventions.finish_repair(gpu, actor=_SOMEBODY, now_ms=at_ms))
+    done = moved(gpu, interventions.finish_repair(gpu, actor=_ANY_ACTOR, now_ms=at_ms))
     return replace(done, repairs=(*gpu.repairs, repair))
 
 
@@ -207,7 +207,7 @@ def _lasting(gpu: GpuCase, at_ms: int, policy: HealthPolicy) -> GpuCase:
 
 
 def _dismissed(gpu: GpuCase, ids: frozenset[EvidenceId], at_ms: int, policy: HealthPolicy) -> GpuCase:
-    move = interventions.dismiss(gpu, ids, person=_SOMEBODY, reason=_SOMEBODY, now_ms=at_ms, policy=policy)
+    move = interventions.dismiss(gpu, ids, person=_ANY_ACTOR, reason=_ANY_ACTOR, now_ms=at_ms, policy=policy)
     left = (replace(each, is_dismissed=True) if each.id in ids else each for each in gpu.evidence)
     gpu = replace(gpu, evidence=tuple(left))
     return gpu if move is None else moved(gpu, move)

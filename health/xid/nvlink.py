@@ -13,7 +13,7 @@ from health.xid.recovery import Action
 
 NVLINK_ERROR: Final = 74
 NVLINK5_CODES: Final = range(144, 151)
-_UNITS_NUMBERED_ANEW_SINCE: Final = 575
+_UNITS_NUMBERED_AGAIN_SINCE: Final = 575
 _STRENGTH: Final = {
     action: rank
     for rank, action in enumerate(
@@ -168,5 +168,5 @@ def _fits(row: _Row, status: int) -> bool:
 
 def _is_old_layout(code: int, interrupt: int, row: _Row, driver_branch: int | None) -> bool:
     if driver_branch is not None:
-        return driver_branch < _UNITS_NUMBERED_ANEW_SINCE
+        return driver_branch < _UNITS_NUMBERED_AGAIN_SINCE
     return interrupt & 0x1F == code - 143 and interrupt >> 5 & 0x1F == row.old_id

@@ -16,6 +16,6 @@ def soak(minutes: float, seed: int) -> Lead:
     return partial(_run, Soak(minutes, seed))
 
 
-def _run(asked: Soak, console: Console, stack: LocalStack, stop: threading.Event) -> bool:
+def _run(plan: Soak, console: Console, stack: LocalStack, stop: threading.Event) -> bool:
     with opened(console, stack, stop) as world:
-        return lead(world, asked)
+        return lead(world, plan)

@@ -107,7 +107,7 @@ class Leftovers:
         return sorted(new - files_in_use()) if new else []
 
 
-def words_of(found: Mapping[str, Sequence[str]]) -> str:
+def text_of(found: Mapping[str, Sequence[str]]) -> str:
     """Return the remains as text, a few of each kind."""
     few = (f"{kind}: {', '.join(which[:_SHOWN])}" for kind, which in found.items() if which)
     return "; ".join(few) or "no process, port, folder, shared memory, descriptor or group"

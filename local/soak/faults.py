@@ -44,13 +44,13 @@ def in_turn(seed: int) -> Iterator[str]:
 def strike(world: World, job: Document, kind: str) -> Recovery:
     """Inject a fault and wait until the job trains again.
 
-    Raises NotHeldError where it does not, or its attempt changed.
+    Raises StepFailedError where it does not, or its attempt changed.
     """
     attempt = job["attempts"][-1]
     began = time.monotonic()
     if kind in OF_THE_JOB:
-        world.teller.say(f"[bold]kill -9[/] {OF_THE_JOB[kind](world, attempt)}")
-        _trains_anew(world, job["id"], attempt)
+        world.teller.write(f"[bold]kill -9[/] {OF_THE_JOB[kind](world, attempt)}")
+        _trains_again(world, job["id"], attempt)
     else:
         _disturb(world, attempt, kind)
         _goes_on(world, job["id"], attempt)
@@ -67,13 +67,13 @@ def _disturb(world: World, attempt: Document, kind: str) -> None:
 
 def _stand_still(world: World, attempt: Document) -> None:
     pid = victims.a_rank(world, attempt)
-    world.teller.say(f"[bold]kill -STOP[/] a rank (pid {pid}), for {PAUSE_S:.0f} s")
+    world.teller.write(f"[bold]kill -STOP[/] a rank (pid {pid}), for {PAUSE_S:.0f} s")
     os.kill(pid, signal.SIGSTOP)
     world.stop.wait(PAUSE_S)
     os.kill(pid, signal.SIGCONT)
 
 
-def _trains_anew(world: World, job_id: str, before: Document) -> None:
+def _trains_again(world: World, job_id: str, before: Document) -> None:
     """Wait until the next attempt has trained a step."""
     world.until(
         "the next attempt trains",

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from local.soak.books import Leftovers, effective_ratio, words_of
+from local.soak.books import Leftovers, effective_ratio, text_of
 from local.soak.faults import OF_THE_JOB, Recovery, first_rank, in_turn, strike
 from local.tour import proving
 from local.tour.memory import MemoryWatch
-from local.tour.output import InterruptedTourError, NotHeldError
-from local.tour.world import Document, World, has_held, seconds_of, training
+from local.tour.output import InterruptedTourError, StepFailedError
+from local.tour.world import Document, World, has_passed, seconds_of, training
 
 FIGURES: Final = "soak.json"
 EVERY_S: Final = 60.0
@@ -24,7 +24,7 @@ ETTR_BAR: Final = 0.8
 LEAST_LEFT_STEPS: Final = 60
 """A fault close to the end would meet a job that has just ended."""
 GONE_WITHIN_S: Final = 60.0
-LOOK_S: Final = 1.0
+SOAK_POLL_S: Final = 1.0
 Found = dict[str, list[str]]
 
 
@@ -49,11 +49,11 @@ class Soak:
         return max(2 * self.least_left_steps, int(60 * self.minutes / USUAL_STEP_S))
 
 
-def lead(world: World, asked: Soak) -> bool:
+def lead(world: World, plan: Soak) -> bool:
     """Run the soak and return whether all of it held."""
     teller = world.teller
     teller.console.print(
-        f"[bold]The soak[/]  {asked.steps} steps, a fault a minute, seed {asked.seed}. The GPUs are [bold]simulated[/],"
+        f"[bold]The soak[/]  {plan.steps} steps, a fault a minute, seed {plan.seed}. The GPUs are [bold]simulated[/],"
         " beneath the driver; ranks, checkpoints and kills are real.",
         soft_wrap=True,
     )
@@ -61,7 +61,7 @@ def lead(world: World, asked: Soak) -> bool:
     memory.start()
     done: list[tuple[Document, Found]] = []
     try:
-        held = has_held(world, lambda: done.append(_steps(world, asked)), "the soak")
+        held = has_passed(world, lambda: done.append(_steps(world, plan)), "the soak")
     finally:
         held_gib = memory.close()
     if not held:
@@ -70,42 +70,42 @@ def lead(world: World, asked: Soak) -> bool:
     return _summed_up(world, *done[0])
 
 
-def _steps(world: World, asked: Soak) -> tuple[Document, Found]:
+def _steps(world: World, plan: Soak) -> tuple[Document, Found]:
     """Run the steps; return the job with its faults, and the remains of all attempts."""
     proving.prove(world)
     leftovers = Leftovers(world)
-    job = _train(world, asked)
-    _compare(world, job, asked)
+    job = _train(world, plan)
+    _compare(world, job, plan)
     return job, what_is_left(world, leftovers)
 
 
-def _train(world: World, asked: Soak) -> Document:
+def _train(world: World, plan: Soak) -> Document:
     """Return the job once it has SUCCEEDED."""
     world.teller.stage(2, "A gang trains, and a process dies each minute", "each kind once a round, in a seeded order")
-    job_id = _submit(world, "soak", asked, STEP_SLEEP_S)
+    job_id = _submit(world, "soak", plan, STEP_SLEEP_S)
     recoveries: list[Recovery] = []
-    kinds = in_turn(asked.seed)
-    for _ in _due(world, job_id, asked):
+    kinds = in_turn(plan.seed)
+    for _ in _due(world, job_id, plan):
         recovery = strike(world, world.tenant.job(job_id), next(kinds))
         recoveries.append(recovery)
-        world.teller.held(f"after a {recovery.kind}", f"it trains again after {recovery.seconds:.1f} s")
-    _tell_recoveries(world, recoveries)
+        world.teller.passed(f"after a {recovery.kind}", f"it trains again after {recovery.seconds:.1f} s")
+    _report_recoveries(world, recoveries)
     return world.wait_for_end(job_id, "the job")
 
 
-def _due(world: World, job_id: str, asked: Soak) -> Iterator[int]:
+def _due(world: World, job_id: str, plan: Soak) -> Iterator[int]:
     """Yield once a minute from the first step on, as long as enough steps are left."""
     _wait_for_step(world, job_id)
-    if not asked.is_struck:
+    if not plan.is_struck:
         return
     began = time.monotonic()
     number = 0
     while True:
         number += 1
         while time.monotonic() < began + number * EVERY_S:
-            if world.stop.wait(LOOK_S):
+            if world.stop.wait(SOAK_POLL_S):
                 raise InterruptedTourError
-        if _wait_for_step(world, job_id)["step"] + asked.least_left_steps > asked.steps:
+        if _wait_for_step(world, job_id)["step"] + plan.least_left_steps > plan.steps:
             return
         yield number
 
@@ -120,12 +120,12 @@ def _wait_for_step(world: World, job_id: str) -> Document:
     )
 
 
-def _submit(world: World, name: str, asked: Soak, step_sleep_s: float) -> str:
+def _submit(world: World, name: str, plan: Soak, step_sleep_s: float) -> str:
     spec = training(
         name,
-        steps=asked.steps,
-        nodes=asked.nodes,
-        gpus_per_node=asked.gpus_per_node,
+        steps=plan.steps,
+        nodes=plan.nodes,
+        gpus_per_node=plan.gpus_per_node,
         ranks_per_node=1,
         checkpoint_every="auto",
         step_sleep_s=step_sleep_s,
@@ -134,16 +134,16 @@ def _submit(world: World, name: str, asked: Soak, step_sleep_s: float) -> str:
     return str(world.submit(world.tenant, spec)["id"])
 
 
-def _compare(world: World, job: Document, asked: Soak) -> None:
+def _compare(world: World, job: Document, plan: Soak) -> None:
     world.teller.stage(3, "The same program undisturbed", "every loss of the two runs is compared, bit for bit")
-    undisturbed = _submit(world, "soak-undisturbed", asked, 0.0)
-    world.wait_for_end(undisturbed, "the undisturbed run", patience_s=60 + asked.steps)
+    undisturbed = _submit(world, "soak-undisturbed", plan, 0.0)
+    world.wait_for_end(undisturbed, "the undisturbed run", patience_s=60 + plan.steps)
     ours, theirs = (_curve(world, each) for each in (job["id"], undisturbed))
     world.require(
         "the losses equal the undisturbed run's, bit for bit",
         f"{sum(ours.get(step) == loss for step, loss in theirs.items())} of {len(theirs)} steps",
         "worker-control",
-        is_so=ours == theirs and len(ours) == asked.steps,
+        is_so=ours == theirs and len(ours) == plan.steps,
     )
 
 
@@ -156,17 +156,17 @@ def what_is_left(world: World, leftovers: Leftovers) -> Found:
     world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory, descriptors, groups")
     deadline_s = time.monotonic() + GONE_WITHIN_S
     while any((found := leftovers.found()).values()) and time.monotonic() < deadline_s:
-        if world.stop.wait(LOOK_S):
+        if world.stop.wait(SOAK_POLL_S):
             raise InterruptedTourError
     if any(found.values()):
         expected = f"nothing of any attempt is left within {GONE_WITHIN_S:.0f} s"
-        world.teller.not_held(NotHeldError(expected, words_of(found), world.log("worker-control")))
+        world.teller.failed(StepFailedError(expected, text_of(found), world.log("worker-control")))
     else:
-        world.teller.held("nothing of any attempt is left", words_of(found))
+        world.teller.passed("nothing of any attempt is left", text_of(found))
     return found
 
 
-def _tell_recoveries(world: World, recoveries: list[Recovery]) -> None:
+def _report_recoveries(world: World, recoveries: list[Recovery]) -> None:
     ended = [one.seconds for one in recoveries if one.kind in OF_THE_JOB]
     world.teller.measured("faults", len(recoveries), unit="faults")
     world.teller.measured("faults that ended an attempt", len(ended), unit="faults")

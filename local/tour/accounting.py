@@ -8,7 +8,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from local.tour.world import Document, World, seconds_of
 from muster.db.engine import make_engine
 
-HEARD_WITHIN_S: Final = 30.0
+CONTACT_WITHIN_S: Final = 30.0
 
 
 def account(world: World) -> None:
@@ -29,7 +29,7 @@ def _telemetry(world: World) -> None:
     world.until(
         "every host's newest readings are young",
         lambda: [world.operator.latest(uuid) for uuid in first_of.values()],
-        lambda found: all(time.time() - seconds_of(one["at"]) < HEARD_WITHIN_S for one in found),
+        lambda found: all(time.time() - seconds_of(one["at"]) < CONTACT_WITHIN_S for one in found),
         seen=lambda found: ", ".join(str(one["at"]) for one in found),
         log=f"agent-{world.hosts[0].name}",
     )
@@ -66,7 +66,7 @@ def _audit(world: World) -> None:
         )
     finally:
         engine.dispose()
-    world.teller.held("the audit chain is whole", f"{report.entries} entries, each linked to the one before")
+    world.teller.passed("the audit chain is whole", f"{report.entries} entries, each linked to the one before")
 
 
 def _verified(units: UnitOfWorkFactory) -> AuditVerification:
@@ -75,14 +75,14 @@ def _verified(units: UnitOfWorkFactory) -> AuditVerification:
 
 
 def _gpus(world: World) -> None:
-    def held() -> list[Document]:
+    def assigned() -> list[Document]:
         return [gpu for gpu in map(world.operator.gpu, (one["uuid"] for one in world.operator.gpus())) if gpu["job"]]
 
     world.until(
         "no GPU is held",
-        held,
+        assigned,
         lambda found: not found,
         seen=lambda found: ", ".join(f"{gpu['uuid']} by {gpu['job']['job_id']}" for gpu in found),
         log="worker-control",
     )
-    world.teller.held("every GPU is free and proved clean", "no job holds one")
+    world.teller.passed("every GPU is free and proved clean", "no job holds one")

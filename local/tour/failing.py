@@ -30,7 +30,7 @@ def train(world: World, step_sleep_s: float) -> Document:
         step_sleep_s=step_sleep_s,
         restart={"max_restarts": killing.RESTARTS},
     )
-    plan = planning.asked(world, spec)
+    plan = planning.planned(world, spec)
     job_id = world.submit(world.tenant, spec)["id"]
     job = world.until(
         "the gang is placed",
@@ -51,7 +51,7 @@ def train(world: World, step_sleep_s: float) -> Document:
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log=log,
     )
-    back_s = killing.kill_beside(world, attempt)
+    back_s = killing.kill_alongside(world, attempt)
     steps = world.until(
         f"{STEPS_BEFORE_THE_FAULT} steps are trained",
         lambda: list(world.tenant.steps(job_id)),
@@ -93,7 +93,7 @@ def fail(world: World, job: Document) -> Document:
     )
     victim = job["attempts"][0]["hosts"][1]
     bad = victim["gpus"][0]
-    world.teller.say(f"[bold]muster sim inject gpu {bad} xid {XID}[/]  (on {victim['node_name']})")
+    world.teller.write(f"[bold]muster sim inject gpu {bad} xid {XID}[/]  (on {victim['node_name']})")
     injected_s = world.inject(bad, XID)
     _quarantined(world, bad, injected_s)
     _recovered(world, job_id, bad, injected_s)
@@ -118,7 +118,7 @@ def _quarantined(world: World, bad: str, injected_s: float) -> None:
         log="worker-control",
     )
     at_s = next(seconds_of(event["at"]) for event in changes if event["kind"] == "gpu.quarantined")
-    world.teller.measured("driver's event → QUARANTINED", at_s - injected_s, QUARANTINE_BAR_S, is_promise=True)
+    world.teller.measured("driver's event → QUARANTINED", at_s - injected_s, QUARANTINE_BAR_S, is_required=True)
     evidence = [one for one in world.operator.evidence(bad) if one["is_open"]]
     sources = sorted({source for one in evidence for source in one["sources"]})
     world.require(

@@ -8,7 +8,7 @@ from typing import Final
 
 from local.tour import accounting, failing, proving, reclaiming, repairing, waiting
 from local.tour.memory import MemoryWatch
-from local.tour.world import LABEL, TERMINAL, World, has_held
+from local.tour.world import LABEL, TERMINAL, World, has_passed
 
 GOAL: Final = (
     "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, reclaims"
@@ -36,7 +36,7 @@ def lead(world: World, policy_name: str, steps: Callable[[World], None] | None =
     memory = MemoryWatch(world.state_dir)
     memory.start()
     try:
-        held = has_held(world, lambda: (steps or _steps)(world), "the tour")
+        held = has_passed(world, lambda: (steps or _steps)(world), "the tour")
     finally:
         held_gib = memory.close()
     if not held:

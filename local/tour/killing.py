@@ -20,7 +20,7 @@ _VERIFIED: Final = frozenset({"VERIFIED", "GOOD"})
 _REFUSED_STATES: Final = frozenset({"TAINTED", "REJECTED"})
 
 
-def kill_beside(world: World, attempt: Document) -> float:
+def kill_alongside(world: World, attempt: Document) -> float:
     """Kill an agent, the control worker, the broker and a host worker, each once the one before runs again.
 
     The agent that reports faults and the worker that judges them die first: a process is back before it works, and a
@@ -35,7 +35,9 @@ def kill_beside(world: World, attempt: Document) -> float:
 
 
 def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
-    """Check the state after ``kill_beside``: one attempt, each step once, and checkpoints stored and verified again."""
+    """Check the state after ``kill_alongside``: one attempt, each step once, and checkpoints stored and verified
+    again.
+    """
     log = log_of(world.tenant.job(job_id)["attempts"][-1])
     verified = world.until(
         "a checkpoint that was made since is verified",
@@ -67,7 +69,7 @@ def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
 
 def kill_in_turn(world: World, job_id: str) -> None:
     """Kill each in turn; end with the job training again after the last."""
-    world.teller.say("further kills: a rank, the torchrun above it, a host with all of its processes")
+    world.teller.write("further kills: a rank, the torchrun above it, a host with all of its processes")
     before: Document = {}
     for name, kill in KILLS:
         before = _survives(world, job_id, name, kill)
@@ -109,7 +111,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
     before = _training_attempt(world, job_id)
     least = max((one["step"] for one in world.saved(job_id) if one["status"] in _VERIFIED), default=0)
     what = kill(world, before)
-    world.teller.say(f"[bold]kill -9[/] {what}")
+    world.teller.write(f"[bold]kill -9[/] {what}")
     ended = world.until(
         f"the attempt that lost its {name} has ended",
         lambda: world.tenant.job(job_id)["attempts"],

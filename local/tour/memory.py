@@ -6,7 +6,7 @@ from typing import Final
 
 from local.own_processes import processes_of
 
-LOOK_S: Final = 4.0
+MEMORY_POLL_S: Final = 4.0
 _KIB_PER_GIB: Final = 1 << 20
 
 
@@ -29,11 +29,11 @@ class MemoryWatch:
         return self._most_kib / _KIB_PER_GIB
 
     def _run(self) -> None:
-        while not self._ending.wait(LOOK_S):
-            self._most_kib = max(self._most_kib, sum(_held_kib(process) for process in processes_of(self._folder)))
+        while not self._ending.wait(MEMORY_POLL_S):
+            self._most_kib = max(self._most_kib, sum(_used_kib(process) for process in processes_of(self._folder)))
 
 
-def _held_kib(process: Path) -> int:
+def _used_kib(process: Path) -> int:
     """Return the proportional set size: a page that several processes map counts for each in part."""
     try:
         lines = (process / "smaps_rollup").read_text(encoding="ascii").splitlines()

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 
-class NotHeldError(Exception):
+class StepFailedError(Exception):
     """An expected result did not come. ``log``: where to read why."""
 
     def __init__(self, expected: str, seen: str, log: Path) -> None:
@@ -36,13 +36,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measurement. ``bar``: its limit; ``is_promise``: to be kept on any machine, however busy."""
+    """One measurement. ``bar``: its limit; ``is_required``: to be kept on any machine, however busy."""
 
     name: str
     value: float
     unit: str
     bar: float | None = None
-    is_promise: bool = False
+    is_required: bool = False
 
     @property
     def holds(self) -> bool:
@@ -64,19 +64,19 @@ class Teller:
         self.console.print(f"\n[bold]{number}  {title}[/]")
         self.console.print(f"   [dim]{why}[/]")
 
-    def say(self, words: str) -> None:
+    def write(self, words: str) -> None:
         self.console.print(f"   [dim]{self._clock()}[/]  {words}", soft_wrap=True)
 
-    def held(self, expected: str, seen: str) -> None:
+    def passed(self, expected: str, seen: str) -> None:
         self.checks.append(Check(self._stage, expected, seen))
         self.console.print(
             f"   [dim]{self._clock()}[/]  [green]✓[/] {escape(expected)}: {escape(seen)}", soft_wrap=True
         )
 
     def measured(
-        self, name: str, value: float, bar: float | None = None, *, unit: str = "s", is_promise: bool = False
+        self, name: str, value: float, bar: float | None = None, *, unit: str = "s", is_required: bool = False
     ) -> None:
-        self.measures.append(Measure(name, value, unit, bar, is_promise))
+        self.measures.append(Measure(name, value, unit, bar, is_required))
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
@@ -104,9 +104,9 @@ class Teller:
         self.console.print()
         self.console.print(proved)
         self.console.print(times)
-        return all(one.holds for one in self.measures if one.is_promise)
+        return all(one.holds for one in self.measures if one.is_required)
 
-    def not_held(self, fault: NotHeldError) -> None:
+    def failed(self, fault: StepFailedError) -> None:
         self.console.print(f"\n[bold red]not held[/] (step {self._stage})")
         self.console.print(f"  expected  {escape(fault.expected)}", soft_wrap=True)
         self.console.print(f"  seen      {escape(str(fault.seen))}", soft_wrap=True)

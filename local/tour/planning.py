@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from local.tour.world import Document, World
 
 
-def asked(world: World, spec: Document) -> Document:
+def planned(world: World, spec: Document) -> Document:
     """Return the plan, requested as by ``muster job plan``, and print the command.
 
     An operator requests it for the tenant, and so the plan has hosts.
     """
-    say(world, spec)
+    show_plan(world, spec)
     plans: list[Document] = []
 
-    def look() -> list[Document]:
+    def read() -> list[Document]:
         plans.append(of_tenant(world, spec))
         return plans
 
-    return world.until("the plan is there", look, bool, seen=str, log="api")[-1]
+    return world.until("the plan is there", read, bool, seen=str, log="api")[-1]
 
 
 def of_tenant(world: World, spec: Document) -> Document:
@@ -26,8 +26,8 @@ def of_tenant(world: World, spec: Document) -> Document:
     return plan
 
 
-def say(world: World, spec: Document) -> None:
-    world.teller.say(f"[bold]muster job plan {_options(spec)}[/]")
+def show_plan(world: World, spec: Document) -> None:
+    world.teller.write(f"[bold]muster job plan {_options(spec)}[/]")
 
 
 def _options(spec: Document) -> str:

@@ -26,7 +26,7 @@ def prove(world: World) -> None:
         log=f"agent-{world.hosts[0].name}",
     )
     names = ", ".join(sorted(f"{node['name']} in {node['rack']}" for node in nodes))
-    world.teller.held(f"{num_hosts} hosts enrolled by one-time tokens and LIVE", names)
+    world.teller.passed(f"{num_hosts} hosts enrolled by one-time tokens and LIVE", names)
     _burn_in(world, num_gpus)
     gpus = world.until(
         f"{num_gpus} GPUs are HEALTHY",
@@ -38,7 +38,7 @@ def prove(world: World) -> None:
     )
     cohorts = Counter(gpu["cohort_key"] for gpu in gpus if gpu["standing"] == "HEALTHY")
     sizes = " and ".join(str(size) for size in sorted(cohorts.values()))
-    world.teller.held(f"{num_gpus} GPUs are HEALTHY after probation", f"{len(cohorts)} cohorts of {sizes} equal GPUs")
+    world.teller.passed(f"{num_gpus} GPUs are HEALTHY after probation", f"{len(cohorts)} cohorts of {sizes} equal GPUs")
 
 
 def _contact(node: Document) -> str:
@@ -54,7 +54,7 @@ def _burn_in(world: World, num_gpus: int) -> None:
         log=f"agent-{world.hosts[0].name}",
         patience_s=PATIENCE_S,
     )
-    world.teller.held(f"{num_gpus} GPUs passed their intake burn-in", _figures(done))
+    world.teller.passed(f"{num_gpus} GPUs passed their intake burn-in", _figures(done))
 
 
 def _figures(done: Sequence[Document]) -> str:

@@ -104,7 +104,7 @@ def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, 
     )
     job = world.tenant.job(job_id)
     hosts, others = (planning.names_of(one["attempts"][-1]["hosts"]) for one in (job, rival))
-    world.teller.say(f"a spot job trains on all 16 GPUs of {hosts}; {RIVAL} has one on {others}, which saves nothing")
+    world.teller.write(f"a spot job trains on all 16 GPUs of {hosts}; {RIVAL} has one on {others}, which saves nothing")
     return job, rival, door
 
 
@@ -126,7 +126,7 @@ def _start_rival(world: World) -> tuple[Document, Path]:
 
 def _planned(world: World, spec: Document, spot: Document) -> Document:
     """Return the plan once the rival has more to lose, which it has after some seconds."""
-    planning.say(world, spec)
+    planning.show_plan(world, spec)
     plan: Document = world.until(
         "the job with the least to lose would be reclaimed",
         lambda: planning.of_tenant(world, spec),
@@ -185,7 +185,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
         one for one in world.saved(spot_id) if seconds_of(one["committed_at"]) >= seconds_of(reclaimed["notified_at"])
     ]
     took_s = seconds_of(attempt["ended_at"]) - seconds_of(reclaimed["notified_at"])
-    world.teller.measured("notice → released", took_s, reclaimed["notice_s"], is_promise=True)
+    world.teller.measured("notice → released", took_s, reclaimed["notice_s"], is_required=True)
     world.require(
         "it saved inside the notice, and the job is not charged for it",
         f"checkpoint of step {saved[0]['step']}, cause {attempt['cause']}, {job['restarts_used']} restarts used"

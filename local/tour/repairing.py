@@ -25,7 +25,7 @@ def repair(world: World) -> None:
             seen=lambda found: ", ".join(one["standing"] for one in found),
             log="worker-control",
         )
-        world.teller.held(f"GPU {gpu['uuid'][-4:]} is HEALTHY again", "repaired, burnt in, probation served")
+        world.teller.passed(f"GPU {gpu['uuid'][-4:]} is HEALTHY again", "repaired, burnt in, probation served")
         _require_admission(world, gpu["uuid"])
 
 
@@ -35,7 +35,7 @@ def _require_a_way_back(world: World, uuid: str) -> None:
     ways = [[way["conditions"] for way in tier["ways_back"]] for tier in tiers]
     proved = [[way for way in each if "burn_in" in {condition["kind"] for condition in way}] for each in ways]
     told = max((each[0] for each in proved if each), key=len, default=[])
-    world.teller.say(f"[bold]muster gpu show {uuid}[/]")
+    world.teller.write(f"[bold]muster gpu show {uuid}[/]")
     world.require(
         f"the conditions for the return of GPU {uuid[-4:]} are shown",
         ", and ".join(condition["words"] for condition in told) or "nothing",
@@ -54,12 +54,12 @@ def return_to_service(world: World) -> None:
     world.clear_faults()
     for gpu in world.operator.gpus():
         if gpu["standing"] == "QUARANTINED":
-            _tell(world, gpu, "start")
+            _report(world, gpu, "start")
         if gpu["standing"] in {"QUARANTINED", "REPAIR"}:
-            _tell(world, gpu, "finish")
+            _report(world, gpu, "finish")
 
 
-def _tell(world: World, gpu: Document, what: str) -> None:
+def _report(world: World, gpu: Document, what: str) -> None:
     tell = world.operator.start_repair if what == "start" else world.operator.finish_repair
     tell(gpu["uuid"], _REASON)
-    world.teller.say(f"[bold]muster gpu repair {gpu['uuid']} {what}[/]")
+    world.teller.write(f"[bold]muster gpu repair {gpu['uuid']} {what}[/]")

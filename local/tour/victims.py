@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from local.tour.output import NotHeldError
+from local.tour.output import StepFailedError
 from local.tour.world import Document, World, log_of
 
 HOST_PART: Final = 1
@@ -74,7 +74,10 @@ def _ranks(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def _torchrun_above(world: World, attempt: Document, entry_pid: int) -> int:
-    """Return the parent of a rank's entry. Raises NotHeldError where it has another parent: the rank has just ended."""
+    """Return the parent of a rank's entry.
+
+    Raises StepFailedError where it has another parent: the rank has just ended.
+    """
     try:
         status = Path(f"/proc/{entry_pid}/stat").read_text(encoding="utf-8", errors="replace")
         pid = int(status.rpartition(")")[2].split()[1])
@@ -82,4 +85,4 @@ def _torchrun_above(world: World, attempt: Document, entry_pid: int) -> int:
             return pid
     except OSError:
         pid = 0
-    raise NotHeldError("torchrun runs above the ranks", f"pid {pid} is none", world.log(log_of(attempt)))
+    raise StepFailedError("torchrun runs above the ranks", f"pid {pid} is none", world.log(log_of(attempt)))

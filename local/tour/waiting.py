@@ -24,7 +24,7 @@ def wait(world: World) -> None:
     )
     spec, door = until_opened(world, "evaluation", wall_time_s=EVALUATION_S)
     evaluation = placed(world, spec)
-    gang = _held(world)
+    gang = _on_hold(world)
     long = submitted(world, _spec("long-run", _DONE))
     advised_s = _explained(world, long)
     _passed(world, gang, long, advised_s)
@@ -67,10 +67,10 @@ def placed(world: World, spec: Document) -> Document:
     )
 
 
-def _held(world: World) -> Document:
+def _on_hold(world: World) -> Document:
     """Return the gang's explanation, with its hold; ``id``: the job's."""
     spec = _spec("gang", _DONE, nodes=2, topology={"required": "rack"}, wall_time_s=GANG_S)
-    plan = planning.asked(world, spec)
+    plan = planning.planned(world, spec)
     gang = submitted(world, spec)
     told = world.until(
         "GPUs are held for the gang",
@@ -98,7 +98,7 @@ def _explained(world: World, long: Document) -> float:
         seen=lambda found: f"{found['outcome']}: {found['why']}",
         log="scheduler",
     )
-    world.teller.say(f"[bold]muster job explain {long['id']}[/]")
+    world.teller.write(f"[bold]muster job explain {long['id']}[/]")
     counted = [reason for reason in told["reasons"] if reason["num_gpus"]]
     num_gpus = sum(host.num_gpus for host in world.hosts)
     world.require(
@@ -120,7 +120,7 @@ def _explained(world: World, long: Document) -> float:
 
 def _passed(world: World, gang: Document, long: Document, advised_s: float) -> None:
     """Submit the same job with the advised wall time."""
-    world.teller.say(f"the same again, with the wall time that would suffice: {advised_s:.0f} s")
+    world.teller.write(f"the same again, with the wall time that would suffice: {advised_s:.0f} s")
     short = submitted(world, _spec("short-run", _DONE, wall_time_s=advised_s))
     done = world.until(
         "the short job is placed",

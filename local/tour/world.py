@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from agents.probes.faults import Fault, clear_faults, write_fault
 from local.children import Child
 from local.hosts import LocalHost
-from local.tour.output import InterruptedTourError, NotHeldError, Teller
+from local.tour.output import InterruptedTourError, StepFailedError, Teller
 from muster.client.rest import RestClient
 from muster.client.transport import Problem, UnreachableError
 
@@ -69,17 +69,17 @@ class World:
     def until(
         self,
         expected: str,
-        look: Callable[[], Found],
+        read: Callable[[], Found],
         is_so: Callable[[Found], bool],
         *,
         seen: Callable[[Found], str],
         log: str,
         patience_s: float = PATIENCE_S,
     ) -> Found:
-        """Return the result of ``look``, once it is as expected. A control plane that does not answer is asked again.
+        """Return the result of ``read``, once it is as expected. A control plane that does not answer is asked again.
 
         Raises:
-            NotHeldError: it did not come in time.
+            StepFailedError: it did not come in time.
             InterruptedTourError: the user asked to stop.
         """
         deadline_s = time.monotonic() + patience_s
@@ -87,7 +87,7 @@ class World:
         with self.teller.waiting(f"waiting: {expected}") as show:
             while time.monotonic() < deadline_s:
                 try:
-                    found = look()
+                    found = read()
                 except (UnreachableError, Problem) as fault:
                     words = str(fault)
                 else:
@@ -97,24 +97,24 @@ class World:
                 show(words)
                 if self.stop.wait(POLL_S):
                     raise InterruptedTourError
-        raise NotHeldError(f"{expected} within {patience_s:.0f} s", words, self.log(log))
+        raise StepFailedError(f"{expected} within {patience_s:.0f} s", words, self.log(log))
 
     def require(self, expected: str, seen: str, log: str, *, is_so: bool) -> None:
-        """Print that the expectation held. Raises NotHeldError where it did not."""
+        """Print that the expectation held. Raises StepFailedError where it did not."""
         if not is_so:
-            raise NotHeldError(expected, seen, self.log(log))
-        self.teller.held(expected, seen)
+            raise StepFailedError(expected, seen, self.log(log))
+        self.teller.passed(expected, seen)
 
     def submit(self, client: RestClient, spec: Document) -> Document:
         """Submit under one key until it is answered: a repetition makes no second job."""
         key = f"tour-{spec['name']}-{time.time_ns()}"
         answers: list[Document] = []
 
-        def look() -> list[Document]:
+        def read() -> list[Document]:
             answers.append(client.submit_job(spec, idempotency_key=key))
             return answers
 
-        return self.until("the job is accepted", look, bool, seen=str, log="api")[-1]
+        return self.until("the job is accepted", read, bool, seen=str, log="api")[-1]
 
     def wait_for_end(self, job_id: str, name: str, *, patience_s: float = PATIENCE_S) -> Document:
         """Return the job once it has ended well."""
@@ -158,7 +158,7 @@ class World:
         """Send SIGKILL. Return the pid that died, for ``came_back``."""
         pid = self.until(f"{name} runs", lambda: self.pid(name), bool, seen=str, log=name.replace(" ", "-"))
         os.kill(pid, signal.SIGKILL)
-        self.teller.say(f"[bold]kill -9[/] {name} (pid {pid})")
+        self.teller.write(f"[bold]kill -9[/] {name} (pid {pid})")
         return pid
 
     def came_back(self, name: str, died: int) -> None:
@@ -178,17 +178,17 @@ class World:
         return (child.pid or 0) if child.is_running() else 0
 
 
-def has_held(world: World, steps: Callable[[], None], name: str) -> bool:
+def has_passed(world: World, steps: Callable[[], None], name: str) -> bool:
     """Run ``steps`` and return whether they came to their end.
 
     Otherwise it prints what did not hold, or that ``name`` was interrupted.
     """
     try:
         steps()
-    except NotHeldError as fault:
-        world.teller.not_held(fault)
+    except StepFailedError as fault:
+        world.teller.failed(fault)
     except (Problem, UnreachableError) as fault:
-        world.teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
+        world.teller.failed(StepFailedError("the control plane answers", str(fault), world.log("api")))
     except InterruptedTourError:
         world.teller.console.print(f"{name} was interrupted")
     else:

@@ -78,5 +78,5 @@ def check(problem: Problem, device: torch.device, multiply: Multiply, rounds: in
     return list(zip(names, problem.golden, measured, strict=True))
 
 
-def _whole(chance: torch.Generator, shape: tuple[int, int], largest: int) -> Tensor:
-    return torch.randint(-largest, largest + 1, shape, generator=chance)
+def _whole(rng: torch.Generator, shape: tuple[int, int], largest: int) -> Tensor:
+    return torch.randint(-largest, largest + 1, shape, generator=rng)

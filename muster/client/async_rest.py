@@ -11,8 +11,8 @@ import httpx
 from muster.client.calls import AsyncCaller, Call, rest_of
 from muster.client.every_call import EveryCall
 from muster.client.key_file import KeyFile
-from muster.client.patience import Fault, Patience
 from muster.client.rest import STREAM_TIMEOUT
+from muster.client.retries import Fault, Patience
 from muster.client.streams import Following
 from muster.client.transport import (
     Problem,

@@ -1,7 +1,7 @@
 """Every call of the API, described once for both clients."""
 
 from muster.client.fleet import FleetCalls
-from muster.client.gpu_past import GpuPastCalls
+from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
 from muster.client.persons import PersonCalls

@@ -10,7 +10,7 @@ import httpx
 from muster.client.calls import Call, SyncCaller, rest_of
 from muster.client.every_call import EveryCall
 from muster.client.key_file import KeyFile
-from muster.client.patience import Fault, Patience
+from muster.client.retries import Fault, Patience
 from muster.client.streams import Following
 from muster.client.transport import Problem, UnreachableError, open_http, raise_for_problem, read_answer, send
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from muster.client.calls import Call
-from muster.client.patience import Fault, Patience
+from muster.client.retries import Fault, Patience
 from muster.client.transport import Problem, UnreachableError
 
 BREAKS_MAX: Final = 8

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 
 from muster.db.pipeline.pg_pipeline import Connection
-from muster.db.pool_checks import look_before_lending
+from muster.db.pool_checks import check_before_lending
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def make_engine(
         },
     )
     event.listen(engine, "do_connect", _connect)
-    look_before_lending(engine)
+    check_before_lending(engine)
     return engine
 
 

@@ -20,7 +20,7 @@ _IDLE_SINCE: Final = "muster_idle_since"
 _POLLER: Final = "muster_poller"
 
 
-def look_before_lending(engine: Engine) -> None:
+def check_before_lending(engine: Engine) -> None:
     """Take the place of ``pool_pre_ping`` and ``reset_on_return`` on an engine whose driver is psycopg 3."""
 
     @event.listens_for(engine, "connect")
@@ -35,7 +35,7 @@ def look_before_lending(engine: Engine) -> None:
             connection.rollback()
 
     @event.listens_for(engine, "checkout")
-    def look(connection: Any, record: Any, _fairy: Any) -> None:
+    def check(connection: Any, record: Any, _fairy: Any) -> None:
         """Raise ``InvalidatePoolError`` for a broken connection, so that the pool opens a new one."""
         is_fresh = time.monotonic() - record.info[_IDLE_SINCE] < SURE_FOR_S
         if not (is_fresh and _is_quiet(connection, record.info)) and not _answers(engine, connection):

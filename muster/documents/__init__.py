@@ -14,6 +14,7 @@ from muster.documents.cohorts import (
     DriftPage,
     Spread,
 )
+from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch, Trial
 from muster.documents.fleet import (
     ChangedCordon,
     ChangedIncident,
@@ -25,7 +26,7 @@ from muster.documents.fleet import (
     NewCordon,
     NewJoinToken,
 )
-from muster.documents.gpu_past import ComparedBurnIn, ComparedBurnInPage, ComparedRate, GpuJob, GpuJobPage, MovePage
+from muster.documents.gpu_history import ComparedBurnIn, ComparedBurnInPage, ComparedRate, GpuJob, GpuJobPage, MovePage
 from muster.documents.gpus import (
     Admission,
     Breaker,
@@ -140,7 +141,6 @@ from muster.documents.tenants import (
     TenantPage,
     Whoami,
 )
-from muster.documents.words import Consequence, Json, Moment, OneOf, Page, Stretch, Trial
 
 __all__ = [
     "ActivatedPolicy",

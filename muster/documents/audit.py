@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from muster.documents.words import Json, Moment, OneOf, Page
+from muster.documents.fields import Json, Moment, OneOf, Page
 from muster.domain.principals import Role
 
 

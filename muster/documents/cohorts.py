@@ -2,7 +2,7 @@
 
 from typing_extensions import TypedDict
 
-from muster.documents.words import Page
+from muster.documents.fields import Page
 
 
 class Cohort(TypedDict):

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from muster.documents.fields import Json, Moment, OneOf, Page, Trial
 from muster.documents.fleet import Cordon
-from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.evidence.findings import Trust
-from muster.domain.evidence.repairs import AskedBy, RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
+from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb, RequestedBy
 from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, EvidenceState, Standing
 
 
@@ -205,7 +205,7 @@ class Remedy(TypedDict):
     """
 
     action: Annotated[str, OneOf(RepairAction)]
-    asked_by: Annotated[str, OneOf(AskedBy)]
+    asked_by: Annotated[str, OneOf(RequestedBy)]
     by: Annotated[str, OneOf(RepairBy)]
     verb: Annotated[str, OneOf(RepairVerb)] | None
     who: str

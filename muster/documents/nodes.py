@@ -4,9 +4,9 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
+from muster.documents.fields import Json, Moment, OneOf, Page, Trial
 from muster.documents.fleet import Cordon
 from muster.documents.gpus import Gpu
-from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.states import AllocationState, AttemptState, Contact, StopReason
 
 

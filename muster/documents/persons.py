@@ -4,7 +4,7 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.words import Moment, OneOf, Page, Trial
+from muster.documents.fields import Moment, OneOf, Page, Trial
 from muster.domain.principals import Role
 
 

@@ -4,7 +4,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.words import Json, Moment, Page, Trial
+from muster.documents.fields import Json, Moment, Page, Trial
 
 
 class PolicyVersion(TypedDict):

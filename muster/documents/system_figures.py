@@ -2,8 +2,8 @@
 
 from typing_extensions import TypedDict
 
+from muster.documents.fields import Moment
 from muster.documents.gpus import Breaker
-from muster.documents.words import Moment
 
 
 class Waiting(TypedDict):

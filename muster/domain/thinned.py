@@ -20,11 +20,11 @@ class Thinned:
     stride: int = 1
     points: tuple[Point, ...] = ()
 
-    def with_points(self, told: Iterable[Point]) -> "Thinned":
+    def with_points(self, reported: Iterable[Point]) -> "Thinned":
         """Return the series with the new points that fall on the stride, or itself where none does."""
         last = self.points[-1][0] if self.points else -1
         fresh = []
-        for point in sorted(told, key=lambda each: each[0]):
+        for point in sorted(reported, key=lambda each: each[0]):
             if point[0] > last and (point[0] % self.stride == 0 or last < 0):
                 fresh.append(point)
                 last = point[0]

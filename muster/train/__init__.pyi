@@ -1,6 +1,6 @@
 # The public names of muster.train, the only list of them. Each is imported on its first use.
 
-from muster.train.checkpoint.config import UnfitSurroundingsError as UnfitSurroundingsError
+from muster.train.checkpoint.config import UnfitEnvironmentError as UnfitEnvironmentError
 from muster.train.checkpoint.fences import StaleFenceError as StaleFenceError
 from muster.train.checkpoint.keys import MissingKeyError as MissingKeyError
 from muster.train.data.dataset_manifest import DatasetError as DatasetError
@@ -18,4 +18,4 @@ from muster.train.report.flops import packed_sequence as packed_sequence
 from muster.train.report.learning_rates import TunedFor as TunedFor
 from muster.train.report.peaks import Dtype as Dtype
 from muster.train.runtime.run import Run as Run
-from muster.train.runtime.starting import start as start
+from muster.train.runtime.startup import start as start

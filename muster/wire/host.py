@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, convert, field
 
-from muster.wire.meeting import Meet
+from muster.wire.meeting import PairwiseOrder
 from muster.wire.messages import WireAnswer, WireMessage
 
 PROTOCOL_VERSION: Final = 1
@@ -29,7 +29,7 @@ TELLS_MEETINGS: Final = "meets"
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
-class HeldAttempt(WireMessage, frozen=True, kw_only=True):
+class HostAttempt(WireMessage, frozen=True, kw_only=True):
     """An attempt that the host keeps a record of, with how far it came there."""
 
     attempt_id: ShortText
@@ -37,7 +37,7 @@ class HeldAttempt(WireMessage, frozen=True, kw_only=True):
     phase: Literal["claimed", "started", "exited", "clean"]
 
 
-class LookReport(WireMessage, frozen=True, kw_only=True):
+class PreflightReport(WireMessage, frozen=True, kw_only=True):
     """The result of a preflight before placement, repeated in every heartbeat until the server lists it no longer.
 
     ``unfit``: the job's tenant has to supply something. ``unable``: this host could not decide, or lacks something that
@@ -56,12 +56,12 @@ class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=Tru
     protocol: int
     boot_id: BootId
     seq: Count
-    held: tuple[HeldAttempt, ...] = ()
+    held: tuple[HostAttempt, ...] = ()
     rung: bool = False
     """Whether a ring over the broker caused this beat (for the figures only)."""
     knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
     """Of ``HOST_WORDS``; an older host says none."""
-    looks: Annotated[tuple[LookReport, ...], Meta(max_length=64)] = ()
+    looks: Annotated[tuple[PreflightReport, ...], Meta(max_length=64)] = ()
 
 
 class UnclaimedAttempt(WireAnswer, frozen=True, kw_only=True):
@@ -88,9 +88,9 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     """Attempts that the server knows as clean: their records on the host may go."""
     go: tuple[str, ...] = ()
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
-    looks: tuple["LookOrder", ...] = ()
+    looks: tuple["PreflightOrder", ...] = ()
     """What to look at now, without any GPU. A look that was reported and is not listed any more may be forgotten."""
-    meets: tuple["MeetOrder", ...] = ()
+    meets: tuple["AttemptPairwiseOrder", ...] = ()
     """Which of its parts meet other hosts now. A meeting that is listed no more is called off."""
     takes: tuple[str, ...] = ()
     """``TAKEN_IN_BEATS`` of this server. Empty from an older one, which refuses a beat that says more. Beside them
@@ -215,7 +215,7 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """For how long the host may look at them before the program starts."""
 
 
-class LookOrder(WireAnswer, frozen=True, kw_only=True):
+class PreflightOrder(WireAnswer, frozen=True, kw_only=True):
     """Prepare what the order says as for an attempt, report what was found, and leave nothing behind.
 
     The order's ``attempt_id`` is the look's own id, and it has no GPU. ``within_s``: from the answer's receipt.
@@ -225,11 +225,11 @@ class LookOrder(WireAnswer, frozen=True, kw_only=True):
     within_s: float
 
 
-class MeetOrder(WireAnswer, frozen=True, kw_only=True):
+class AttemptPairwiseOrder(WireAnswer, frozen=True, kw_only=True):
     """One all-gather of a host's part with other hosts of its gang, before any of them starts its program."""
 
     attempt_id: str
-    meet: Meet
+    meet: PairwiseOrder
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
@@ -267,7 +267,7 @@ class ReportAnswer(WireAnswer, frozen=True, kw_only=True):
     """How many had effect; a repeated report is a success without effect."""
     go: bool = False
     """As in a heartbeat's answer: this host was the last one to be ready."""
-    meets: tuple[MeetOrder, ...] = ()
+    meets: tuple[AttemptPairwiseOrder, ...] = ()
     """As in a heartbeat's answer, of this attempt."""
     takes: tuple[str, ...] = ()
     """As in a heartbeat's answer: ``TELLS_MEETINGS`` or nothing."""

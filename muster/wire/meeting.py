@@ -20,7 +20,7 @@ Port = Annotated[int, Meta(ge=1, le=65_535)]
 Why = Annotated[str, Meta(max_length=1024)]
 
 
-class Met(WireMessage, frozen=True, kw_only=True):
+class PairwiseResult(WireMessage, frozen=True, kw_only=True):
     """The result of one round of a pairwise check.
 
     ``rate_bytes_per_s``: the rate at which data came from the others; None where the round failed, with the reason in
@@ -33,7 +33,7 @@ class Met(WireMessage, frozen=True, kw_only=True):
     port: Port
 
 
-class Meet(WireAnswer, frozen=True, kw_only=True, tag="meet"):
+class PairwiseOrder(WireAnswer, frozen=True, kw_only=True, tag="meet"):
     """The order for one round of a pairwise check. ``timeout_s`` counts from the receipt of the order."""
 
     round: int

@@ -1,7 +1,7 @@
 """The pairwise check of a gang: who leads it tells each host whom to meet, and hears how it went. One JSON line each.
 
-A host says ``Hello`` once, is then told ``Meet`` or, at last, ``Ended``; it answers each ``Meet`` with ``Met``, sooner
-where it is told ``CallOff``. One that comes after the answer means nothing.
+A host says ``Hello`` once, is then told ``PairwiseOrder`` or, at last, ``Ended``; it answers each ``PairwiseOrder``
+with ``Met``, sooner where it is told ``CallOff``. One that comes after the answer means nothing.
 """
 
 from typing import Annotated, Final, Literal
@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from muster.wire.enrolment import HostName
-from muster.wire.meeting import Meet, Port
+from muster.wire.meeting import PairwiseOrder, Port
 from muster.wire.messages import WireAnswer, WireMessage
 
 PAIRWISE_PROTOCOL: Final = 1
@@ -44,4 +44,4 @@ class Ended(WireAnswer, frozen=True, kw_only=True, tag="ended"):
     why: str = ""
 
 
-FromLead = Meet | CallOff | Ended
+FromLead = PairwiseOrder | CallOff | Ended

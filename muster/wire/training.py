@@ -198,7 +198,7 @@ class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
     message: Text
 
 
-class ResizeAsked(RankMessage, frozen=True, kw_only=True, tag="resize"):
+class ResizeRequested(RankMessage, frozen=True, kw_only=True, tag="resize"):
     """The program asks for another number of hosts. Any number: one that cannot be is answered in the job's events."""
 
     num_nodes: Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
@@ -221,7 +221,7 @@ AnyCheckpointMessage = (
 )
 """About one generation."""
 AnyRankMessage = (
-    AnyCheckpointMessage | Hello | StepDone | Pace | CheckpointInterval | Resumed | Warned | ResizeAsked | Outcome
+    AnyCheckpointMessage | Hello | StepDone | Pace | CheckpointInterval | Resumed | Warned | ResizeRequested | Outcome
 )
 
 

@@ -12,16 +12,16 @@ from health.cohort.cohorts import attributes_of
 from health.standing.admission import Refusal
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import Policy
-from scheduler.explain.funnel import Funnel
-from scheduler.explain.sentences import Clause, Deed, and_also, verdict_of
+from scheduler.explain.clauses import Clause, ClausePair, and_also, verdict_of
+from scheduler.explain.exclusions import Funnel
 from scheduler.fleet.topology import FleetState, Ints
 from scheduler.holds.outcomes import Coming, Obstacle, Refused
-from scheduler.model import Held, Reason, Verdict, WaitingJob
+from scheduler.model import Hold, Reason, Verdict, WaitingJob
 from scheduler.quota.tenancy import Limit
 from scheduler.solve.solver import Request, has_labels, most_nodes, most_unrounded
 
-DIFFERENCES_TOLD: Final = 2
-_BESIDE_WORK: Final = (
+DIFFERENCES_SHOWN: Final = 2
+_ALONGSIDE_WORK: Final = (
     "with every GPU idle it fits if it ends before hosts close for planned work, or starts once that is over"
 )
 _BEFORE_ANY_GPU: Final = frozenset(
@@ -33,7 +33,7 @@ _REFUSAL_PHRASES: Final[Mapping[Refusal, str]] = {
     Refusal.CORDONED: "cordoned",
     Refusal.BURN_IN: "in burn-in just now",
     Refusal.REPORTED: "reported as broken, and about to be judged",
-    Refusal.HELD: "held by other jobs or being cleaned",
+    Refusal.ASSIGNED: "held by other jobs or being cleaned",
     Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
     Refusal.STANDING: "without a standing that this tier admits",
 }
@@ -53,7 +53,7 @@ def unknown_tier(tier: str) -> Verdict:
 def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     """Return the verdict for a job over its quota; its count is the GPUs by which the job exceeds the limit."""
     is_own = limit.tenant_id == job.tenant_id
-    why = f"needs {job.fewest_gpus} GPUs, but {limit_held(limit, job.tier, is_own=is_own)}"
+    why = f"needs {job.fewest_gpus} GPUs, but {limit_in_use(limit, job.tier, is_own=is_own)}"
     token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
     return _alone(why, Reason(token, job.fewest_gpus - limit.left))
 
@@ -64,25 +64,25 @@ def quota_kept(over: Verdict, from_ms: int) -> Verdict:
     return and_also(over, f"{told}{_rounded(from_ms, 300_000)} on")
 
 
-def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
+def quota_reserved(job: WaitingJob, limit: Limit, hold: Hold | None) -> Verdict:
     """Return the verdict for a job for which GPUs are free, but ``limit`` is used up by holds of others.
 
-    ``held``: the hold for the job, which starts after them; None if it has none.
+    ``hold``: the hold for the job, which starts after them; None if it has none.
     """
     over = over_quota(job, limit)
-    if held is None:
+    if hold is None:
         return over
-    from_then = f"held for it from about {_rounded(held.until_ms, 30_000)} on"
-    num_hosts = len(held.gpus) // job.gpus_per_node
-    told = and_also(over, Deed(f"a place is {from_then}", f"a place would be {from_then}"))
-    return replace(told, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts)))
+    from_then = f"held for it from about {_rounded(hold.until_ms, 30_000)} on"
+    num_hosts = len(hold.gpus) // job.gpus_per_node
+    told = and_also(over, ClausePair(f"a place is {from_then}", f"a place would be {from_then}"))
+    return replace(told, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(hold.gpus), num_hosts)))
 
 
-def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
+def limit_in_use(limit: Limit, tier: str, *, is_own: bool) -> str:
     """Return the text about a reached limit, for a commit and a plan alike."""
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
     allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
-    told = f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
+    told = f"{who} {limit.assigned} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
     return f"{told}, and {limit.kept} are kept for pending jobs" if limit.kept else told
 
 
@@ -111,51 +111,51 @@ def reclaimed_for_it(
     """
     due = f"due by {moment(deadline_ms)}"
     being = f"GPUs are being reclaimed for it, {due}"
-    deed = being if stands else Deed(being, f"GPUs would be reclaimed for it, {due}")
+    deed = being if stands else ClausePair(being, f"GPUs would be reclaimed for it, {due}")
     return verdict_of([_needed(request), deed], through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus))
 
 
-def planned_anew(request: Request, through: Funnel) -> Verdict:
+def planned_again(request: Request, through: Funnel) -> Verdict:
     told = "the GPUs that were being reclaimed for it no longer suffice, so it is planned again"
     return verdict_of([_needed(request), told], through, Reason(WaitReason.TRIED_AGAIN))
 
 
-def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
+def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
     """Return the verdict for a job with a backfill hold.
 
     The time is an estimate if jobs there state no wall time. It is rounded up to half a minute, so that the text stays
     the same from cycle to cycle.
     """
-    free = f"enough of them become free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
-    own = f"{held.num_free} of the {len(held.gpus)} that it"
-    place = Deed(
-        f"{free}, and {own} will start on are idle and held for it{_before(held)}",
-        f"{free}, and {own} would start on are idle and would be held for it{_before(held)}",
+    free = f"enough of them become free by {_rounded(hold.until_ms, 30_000)} without reclaim{_work(hold)}"
+    own = f"{hold.num_free} of the {len(hold.gpus)} that it"
+    place = ClausePair(
+        f"{free}, and {own} will start on are idle and held for it{_before(hold)}",
+        f"{free}, and {own} would start on are idle and would be held for it{_before(hold)}",
     )
-    num_hosts = len(held.gpus) // request.gpus_per_node
-    return verdict_of([_needed(request), place], through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
+    num_hosts = len(hold.gpus) // request.gpus_per_node
+    return verdict_of([_needed(request), place], through, Reason(WaitReason.PLACE_HELD, len(hold.gpus), num_hosts))
 
 
-def _work(held: Held) -> str:
-    hosts = "host" if held.num_worked_on == 1 else "hosts"
-    return f", once planned work on {held.num_worked_on} {hosts} is over" if held.num_worked_on else ""
+def _work(hold: Hold) -> str:
+    hosts = "host" if hold.num_running == 1 else "hosts"
+    return f", once planned work on {hold.num_running} {hosts} is over" if hold.num_running else ""
 
 
-def _before(held: Held) -> str:
-    if not held.num_before:
+def _before(hold: Hold) -> str:
+    if not hold.num_before:
         return ""
-    jobs = "one job" if held.num_before == 1 else f"{held.num_before} jobs"
+    jobs = "one job" if hold.num_before == 1 else f"{hold.num_before} jobs"
     return f", after {jobs} before it that will run there until then"
 
 
-def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:
-    num_hosts = len(held.gpus) // request.gpus_per_node
+def awaits_replacement(request: Request, hold: Hold, through: Funnel) -> Verdict:
+    num_hosts = len(hold.gpus) // request.gpus_per_node
     told = (
         f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
-        f"{moment(held.until_ms)} it waits for others of that {request.required} to replace the lost ones: "
+        f"{moment(hold.until_ms)} it waits for others of that {request.required} to replace the lost ones: "
         "then the whole gang is placed again"
     )
-    return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
+    return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(hold.gpus), num_hosts))
 
 
 def replacement_reclaimed(
@@ -169,7 +169,7 @@ def replacement_reclaimed(
     kept = f"{num_hosts} of its {request.nodes} hosts are good and kept for it, and others of that {request.required}"
     due = f"reclaimed to replace the lost ones, due by {moment(deadline_ms)}"
     being = f"{kept} are being {due}"
-    deed = being if stands else Deed(being, f"{kept} would be {due}")
+    deed = being if stands else ClausePair(being, f"{kept} would be {due}")
     missing = request.nodes - num_hosts
     reclaimed = Reason(WaitReason.RECLAIM_NOTIFIED, missing * request.gpus_per_node, missing)
     return verdict_of([_needed(request), deed], through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
@@ -208,20 +208,20 @@ def no_room(
     policy: Policy,
     through: Funnel,
     *,
-    held_until_ms: int | None = None,
-    held: Held | None = None,
+    hold_until_ms: int | None = None,
+    hold: Hold | None = None,
 ) -> Verdict:
     """Return the verdict for a gang that was tried and did not fit; ``outcome``: the effect of reclaim.
 
-    ``held_until_ms``: until when GPUs on which it would fit are held for others; ``held``: the GPUs held for it until a
+    ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the GPUs held for it until a
     reclaim may help.
     """
     clauses = _no_room(state, request, outcome, policy)
-    if held is not None:
-        idle = f"{held.num_free} idle GPUs"
-        clauses.append(Deed(f"{idle} are held for it until then", f"{idle} would be held for it until then"))
-    if held_until_ms is not None:
-        clauses.append(_in_the_way(held_until_ms))
+    if hold is not None:
+        idle = f"{hold.num_free} idle GPUs"
+        clauses.append(ClausePair(f"{idle} are held for it until then", f"{idle} would be held for it until then"))
+    if hold_until_ms is not None:
+        clauses.append(_in_the_way(hold_until_ms))
     return verdict_of(clauses, through, *_obstacle(outcome))
 
 
@@ -277,8 +277,8 @@ def _reasons(state: FleetState, request: Request) -> str:
     num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
     if num_spares and not request.may_use_spares:
         reasons.append(f"{num_spares} of the held GPUs are spares for gangs that lose hosts")
-    if request.closing_ms is not None:
-        closes = state.cell_closes_ms <= request.closing_ms
+    if request.maintenance_start_ms is not None:
+        closes = state.cell_closes_ms <= request.maintenance_start_ms
         num_closing = int(state.tier(request.tier).counts[closes].sum())
         if num_closing:
             first_ms = int(state.cell_closes_ms[closes].min())
@@ -295,10 +295,10 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
     admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
-        anytime = replace(request, closing_ms=None)
-        most = most if request.closing_ms is None else most_nodes(state, anytime, admitted)
+        anytime = replace(request, maintenance_start_ms=None)
+        most = most if request.maintenance_start_ms is None else most_nodes(state, anytime, admitted)
         if most >= request.nodes:
-            return _BESIDE_WORK
+            return _ALONGSIDE_WORK
         told = _has(request, most, "that this tier admits", most_unrounded(state, anytime, admitted))
         return f"even with every GPU idle, {told}{_apart(state, admitted)}"
     if num_free < request.nodes * request.gpus_per_node:
@@ -318,7 +318,7 @@ def _apart(state: FleetState, admitted: Ints) -> str:
         if names and count:
             differing[" and ".join(names)] += int(count)
     most_first = sorted(differing.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{count} GPUs differ from it in {names}" for names, count in most_first[:DIFFERENCES_TOLD]]
+    told = [f"{count} GPUs differ from it in {names}" for names, count in most_first[:DIFFERENCES_SHOWN]]
     return f" ({', '.join(told)})" if told else ""
 
 
@@ -344,14 +344,16 @@ def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Cla
         return "reclaim would help if it ended before hosts close for planned work"
     if outcome.obstacle is Obstacle.OWN_GUARANTEE:
         beyond = "with it its tenant, or the tenant's department, would hold more than is guaranteed in this tier"
-        return Deed(f"{beyond}, so nothing is reclaimed for it", f"{beyond}, so nothing would be reclaimed for it")
+        return ClausePair(
+            f"{beyond}, so nothing is reclaimed for it", f"{beyond}, so nothing would be reclaimed for it"
+        )
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "the GPUs that other tenants borrow are not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
         until, when = moment(outcome.until_ms), "when enough jobs have had their minimum run time"
         if outcome.is_behind:
             until, when = f"{until} at the earliest", f"{when}, and helps jobs before it first"
-        return Deed(f"reclaim waits until {until}, {when}", f"reclaim would wait until {until}, {when}")
+        return ClausePair(f"reclaim waits until {until}, {when}", f"reclaim would wait until {until}, {when}")
     return ""
 
 

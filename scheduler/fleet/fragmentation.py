@@ -40,7 +40,7 @@ def mix_of(
     """
     if not policy.is_weighed:
         return ()
-    asked = [one.asked for one in running if one.asked is not None]
+    asked = [one.requested for one in running if one.requested is not None]
     numbers = Counter((shape.nodes, shape.gpus_per_node, shape.required) for shape in asked)
     numbers.update((job.nodes, job.gpus_per_node, job.required_level) for job in queue)
     found = {Shape(*shape): float(number) for shape, number in numbers.items()}

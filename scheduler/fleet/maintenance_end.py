@@ -14,7 +14,7 @@ from scheduler.solve.request import Request
 from scheduler.solve.solver import could_ever_fit
 
 
-def reopenings_of(windows: Iterable[tuple[NodeId, int, int]]) -> dict[NodeId, int]:
+def maintenance_ends_of(windows: Iterable[tuple[NodeId, int, int]]) -> dict[NodeId, int]:
     """Return for each node the end of its next window, with all windows that begin before that end.
 
     ``windows``: a node, from when, until when, without completed ones. Later windows are not foreseen.
@@ -36,10 +36,10 @@ def _over_ms(windows: list[tuple[int, int]]) -> int:
 
 def reopenings_ahead(workload: Workload) -> list[tuple[int, NodeId]]:
     """Return each end after now with its node, in order."""
-    return sorted((at_ms, node_id) for node_id, at_ms in workload.reopenings.items() if at_ms > workload.now_ms)
+    return sorted((at_ms, node_id) for node_id, at_ms in workload.maintenance_ends.items() if at_ms > workload.now_ms)
 
 
-class Reopenings:
+class MaintenanceEnds:
     """The ends of planned work in one cycle. ``moments_ms``: when planned work on any node is over, in order."""
 
     def __init__(self, state: FleetState, workload: Workload) -> None:
@@ -89,7 +89,7 @@ class Reopenings:
         """
         if not self._ahead:
             return False
-        anytime = replace(request.at_least(), closing_ms=None)
+        anytime = replace(request.at_least(), maintenance_start_ms=None)
         if anytime not in self._could_be:
             self._could_be[anytime] = could_ever_fit(self.in_the_end, anytime)
         return self._could_be[anytime]
@@ -98,8 +98,8 @@ class Reopenings:
 class FleetLater:
     """The fleet of now, without planned work that is over by a later moment; valid as long as the fleet stays so."""
 
-    def __init__(self, state: FleetState, reopenings: Reopenings) -> None:
-        self._state, self._reopenings = state, reopenings
+    def __init__(self, state: FleetState, maintenance_ends: MaintenanceEnds) -> None:
+        self._state, self._reopenings = state, maintenance_ends
         self._of_number = {0: state}
 
     def at(self, at_ms: int) -> FleetState:

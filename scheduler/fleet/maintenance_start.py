@@ -9,7 +9,7 @@ from scheduler.queue.order import expected_s
 from scheduler.solve.request import Request
 
 
-def closing_of(state: FleetState, job: WaitingJob, policy: Policy, now_ms: int) -> int | None:
+def maintenance_start_of(state: FleetState, job: WaitingJob, policy: Policy, now_ms: int) -> int | None:
     """Return the last closing that the job would meet if it started now.
 
     A job without a wall time counts with its predicted run time, else with the policy's expected one.
@@ -25,10 +25,10 @@ def starting(state: FleetState, request: Request, at_ms: int, run_s: float | Non
     if run_s is None or not state.closings_ms:
         return request
     closing_ms = state.last_closing_ms(at_ms + run_s * 1000)
-    return request if closing_ms == request.closing_ms else replace(request, closing_ms=closing_ms)
+    return request if closing_ms == request.maintenance_start_ms else replace(request, maintenance_start_ms=closing_ms)
 
 
-def closing_of_attempt(state: FleetState, attempt: RunningAttempt, policy: Policy, now_ms: int) -> int | None:
+def maintenance_start_of_attempt(state: FleetState, attempt: RunningAttempt, policy: Policy, now_ms: int) -> int | None:
     """Return the last closing that a running attempt would meet if it had another size from now on."""
     believed_ms = now_ms + int(policy.queue.expected_run_s * 1000)
     return state.last_closing_ms(believed_ms if attempt.ends_ms is None else attempt.ends_ms)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.fleet.topology import NEVER_MS, NOWHERE, Flags, FleetState, Ints, Layout
-from scheduler.solve.node_filter import fence_of
+from scheduler.solve.node_filter import node_filter_of
 from scheduler.solve.slices import in_groups
 from scheduler.solve.solver import Request, level_span
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class Reservation:
     """A time in which a job is to run on ``gpus``, distinct indices, from ``start_ms`` to before ``end_ms``."""
 
     start_ms: int
@@ -34,28 +34,30 @@ class PlannedWork(NamedTuple):
 class Profile:
     """The free times of one fleet.
 
-    ``free_from_ms``: when the work that runs on each GPU has ended; ``bookings``: later work on them.
+    ``free_from_ms``: when the work that runs on each GPU has ended; ``reservations``: later work on them.
     """
 
-    def __init__(self, free_from_ms: Ints, bookings: Sequence[Booking], work: PlannedWork | None = None) -> None:
+    def __init__(
+        self, free_from_ms: Ints, reservations: Sequence[Reservation], work: PlannedWork | None = None
+    ) -> None:
         self._free_from_ms, self._work = free_from_ms, work
-        self._bookings = sorted(bookings, key=lambda one: one.start_ms)
+        self._reservations = sorted(reservations, key=lambda one: one.start_ms)
 
     def opens_ms(self, from_ms: int, run_ms: int, open_ms: int = 0) -> Ints:
         """Return the first time, not before ``from_ms``, from which each GPU is free and open.
 
         It is free for ``run_ms`` and open for ``open_ms``.
         """
-        opens = self._beside_bookings(np.maximum(self._free_from_ms, from_ms), run_ms)
+        opens = self._around_reservations(np.maximum(self._free_from_ms, from_ms), run_ms)
         while self._work is not None:
             is_met = (opens < self._work.reopens_ms) & (opens > self._work.closes_ms - open_ms)
             if not is_met.any():
                 break
-            opens = self._beside_bookings(np.where(is_met, self._work.reopens_ms, opens), run_ms)
+            opens = self._around_reservations(np.where(is_met, self._work.reopens_ms, opens), run_ms)
         return opens
 
-    def _beside_bookings(self, opens: Ints, run_ms: int) -> Ints:
-        for one in self._bookings:
+    def _around_reservations(self, opens: Ints, run_ms: int) -> Ints:
+        for one in self._reservations:
             own = opens[one.gpus]
             is_before = own < one.end_ms
             if run_ms < NEVER_MS:
@@ -78,9 +80,11 @@ class SoonestRoom:
             self._may_take &= ~state.is_spare
         avoided = [cell for node in request.avoid_nodes for cell in self._layout.cells_of_node.get(node, ())]
         self._may_take[self._layout.gpus_of_cells(np.array(avoided, dtype=np.int64))] = False
-        fence = fence_of(state, replace(request, closing_ms=None))  # what closes depends on when it would run
+        fence = node_filter_of(
+            state, replace(request, maintenance_start_ms=None)
+        )  # what closes depends on when it would run
         if fence is not None:
-            self._may_take[self._layout.gpus_of_cells(fence.shut(state).nonzero()[0])] = False
+            self._may_take[self._layout.gpus_of_cells(fence.excluded(state).nonzero()[0])] = False
         self._row_of, self._column_of = _by_cell(self._layout)
 
     def of(self, opens_ms: Ints) -> int:

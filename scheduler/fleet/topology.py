@@ -31,10 +31,10 @@ from scheduler.model import GpuView
 NEVER_MS: Final = int(np.iinfo(np.int64).max)
 REFUSALS: Final = tuple(Refusal)
 _ADMITTED: Final = len(REFUSALS)
-_HELD: Final = REFUSALS.index(Refusal.HELD)
+_ASSIGNED: Final = REFUSALS.index(Refusal.ASSIGNED)
 
 
-def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+def _distinguished(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
     """Return the number of each entry, and the distinct ones.
 
     Many are one object, whose identity is faster to compare.
@@ -65,21 +65,21 @@ class TierView:
     admitted_counts: Ints
 
 
-class Fence(Protocol):
+class NodeFilter(Protocol):
     """A node filter, which closes cells to a request. Equal ones close the same cells."""
 
     def __hash__(self) -> int: ...
 
-    def shut(self, state: "FleetState") -> Flags:
+    def excluded(self, state: "FleetState") -> Flags:
         """Return the cells of the state's own layout that are closed."""
 
 
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other, for a what-if.
 
-    ``was_held``: the GPUs that were in use when the state was made, whatever was taken and given since. ``is_spare``:
-    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``: requests that are
-    expected of other jobs.
+    ``was_assigned``: the GPUs that were in use when the state was made, whatever was taken and given since.
+    ``is_spare``: kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``:
+    requests that are expected of other jobs.
     """
 
     __slots__ = (
@@ -101,16 +101,16 @@ class FleetState:
         "layout",
         "mix",
         "policy",
-        "was_held",
+        "was_assigned",
     )
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] | None = None) -> None:
         self._levels = policy.placement.levels if levels is None else levels
         self.layout, self._ordered = build_layout(gpus, self._levels)
-        self._facts, self._distinct = _told_apart([gpu.facts for gpu in self._ordered])
-        is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
-        self.was_held: Flags = is_held[self._facts]
-        self.is_free: Flags = ~self.was_held
+        self._facts, self._distinct = _distinguished([gpu.facts for gpu in self._ordered])
+        is_held = np.array([facts.is_assigned for facts in self._distinct], dtype=np.bool_)
+        self.was_assigned: Flags = is_held[self._facts]
+        self.is_free: Flags = ~self.was_assigned
         self.policy = policy
         self._rails = DeclaredRails(self.layout, self._ordered, policy.placement.rails)
         self._tiers: dict[str, TierView] = {}
@@ -190,10 +190,10 @@ class FleetState:
             facts[gpus[self._facts[gpus] == number]] = number_of.setdefault(open_one, len(number_of))
         return facts, tuple(number_of)
 
-    def close(self, closings: Mapping[NodeId, int]) -> None:
+    def close(self, maintenance_starts: Mapping[NodeId, int]) -> None:
         """Set from when on planned work needs these nodes without jobs."""
         self._closings.clear()
-        self._closings.update(closings)
+        self._closings.update(maintenance_starts)
         for each in self._of_rule.values():
             each.cell_closes_ms = _closes_ms(each.layout, self._closings)
             each._tallies = Tallies(each.layout.num_cells)  # noqa: SLF001  # of its own class; some are of other closings
@@ -242,12 +242,12 @@ class FleetState:
         usable: Flags = self.tier(name).admitted & self.is_free
         return usable
 
-    def tally(self, name: str, gpus_per_node: int, fence: Fence | None = None) -> Tally:
+    def tally(self, name: str, gpus_per_node: int, fence: NodeFilter | None = None) -> Tally:
         """Return the tally of GPUs that the tier may use now, without the cells that ``fence`` closes."""
         own, counts = self.for_tier(name), self.tier(name).counts
 
         def make() -> Tally:
-            return Tally(own.layout, counts, gpus_per_node, None if fence is None else fence.shut(own))
+            return Tally(own.layout, counts, gpus_per_node, None if fence is None else fence.excluded(own))
 
         return own.kept((name, gpus_per_node, fence), make)
 
@@ -264,7 +264,7 @@ class FleetState:
         """Return how many GPUs this tier cannot take now, by reason."""
         tier = self.tier(name)
         numbers = tier.num_refused.copy()
-        numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
+        numbers[_ASSIGNED] += tier.admitted_counts.sum() - tier.counts.sum()
         return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
 
     def take(self, gpus: Ints) -> None:
@@ -287,7 +287,7 @@ class FleetState:
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
-        codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
+        codes = [_ADMITTED if verdict in {None, Refusal.ASSIGNED} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED
         layout = self.for_tier(name).layout
@@ -299,10 +299,10 @@ class FleetState:
         return TierView(layout, admitted, refusals, counts, refused, refused.sum(axis=0), admitted_counts)
 
 
-def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
+def _closes_ms(layout: Layout, maintenance_starts: Mapping[NodeId, int]) -> Ints:
     """Return when each cell closes."""
     found = np.full(layout.num_cells, NEVER_MS, dtype=np.int64)
-    for node_id, at_ms in closings.items():
+    for node_id, at_ms in maintenance_starts.items():
         found[list(layout.cells_of_node.get(node_id, ()))] = at_ms
     return found
 

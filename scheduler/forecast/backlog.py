@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.domain.policy.document import Policy
-from scheduler.forecast.queue_snapshot import Line
-from scheduler.forecast.releases import Pace
+from scheduler.forecast.queue_snapshot import QueueSnapshot
+from scheduler.forecast.release_times import Pace
 from scheduler.queue.order import LEAST_RUN_S
 
-_SAID: Final = attrgetter("expected_s", "predicted_s")
+_STATED: Final = attrgetter("expected_s", "predicted_s")
 
 Floats = npt.NDArray[np.float64]
 
 
-class Volume:
+class Backlog:
     """The backlog of ``line``. Its arrays are computed once, at their first use."""
 
-    def __init__(self, line: Line, policy: Policy) -> None:
+    def __init__(self, line: QueueSnapshot, policy: Policy) -> None:
         self.line, self._policy = line, policy
 
     def work_before(self, pace: Pace, started: Collection[int]) -> Floats:
@@ -39,6 +39,6 @@ class Volume:
     @cached_property
     def _runs_s(self) -> Floats:
         """The run time of each job, as ``order.expected_s`` gives it."""
-        said = np.array([*map(_SAID, self.line.jobs)], dtype=np.float64).reshape(-1, 2)
+        said = np.array([*map(_STATED, self.line.jobs)], dtype=np.float64).reshape(-1, 2)
         believed = np.where(np.isnan(said[:, 0]), said[:, 1], said[:, 0])
         return np.maximum(np.where(np.isnan(believed), self._policy.queue.expected_run_s, believed), LEAST_RUN_S)

@@ -14,8 +14,8 @@ from muster.domain.ids import JobId, NodeId
 from scheduler.fleet.maintenance_end import reopenings_ahead
 from scheduler.fleet.maintenance_start import starting
 from scheduler.fleet.topology import Flags, FleetState, Ints
-from scheduler.forecast.queue_snapshot import Line
-from scheduler.forecast.releases import Holder, Pace, Releases
+from scheduler.forecast.queue_snapshot import QueueSnapshot
+from scheduler.forecast.release_times import Holder, Pace, Releases
 from scheduler.model import Plan, Question, WaitingJob
 from scheduler.queue.order import expected_s
 from scheduler.solve.elastic import nodes_within
@@ -24,7 +24,7 @@ from scheduler.solve.solver import most_nodes, place
 
 MAX_STARTS: Final = 64
 """At most so many gangs are placed: it bounds the cost of the first answer about a long queue."""
-MAX_LOOKS: Final = 1_000
+MAX_CHECKS: Final = 1_000
 """At most so many gangs are tried."""
 
 MOMENTS_APART: Final = 1.05
@@ -36,7 +36,7 @@ _End = tuple[int, int, Ints, Holder]
 """An end: its time, a number that distinguishes it from others at that time, its GPUs, and their holder."""
 
 
-class Play:
+class ForwardSimulation:
     """One simulation. ``idle``: the fleet as if nothing were held for a job. ``holds``: the GPUs held for each job.
 
     ``at_ms``: the time that is simulated, or was the last. ``num_working``: the GPUs in use after the last time that
@@ -45,36 +45,36 @@ class Play:
 
     def __init__(
         self,
-        asked: Question,
+        question: Question,
         decided: Plan,
         pace: Pace,
-        line: Line,
+        line: QueueSnapshot,
         releases: Releases,
         idle: FleetState,
         holds: Sequence[tuple[JobId, Ints]],
     ) -> None:
-        self._asked, self._pace, self._line, self._releases = asked, pace, line, releases
+        self._question, self._pace, self._line, self._releases = question, pace, line, releases
         moments_ms = releases.moments_ms(pace)
         self._order = moments_ms.argsort(kind="stable").tolist()
         self._ends_ms, self._num_ended = moments_ms[self._order], 0
         self._begun: list[_End] = []
-        self._reopenings = reopenings_ahead(asked.workload)[::-1]
+        self._reopenings = reopenings_ahead(question.workload)[::-1]
         self._holdings, self._is_busy = releases.holdings.copy(), releases.is_busy.copy()
         is_free: Flags = idle.is_free.copy()
-        self._held_for: Ints = np.zeros(len(is_free), dtype=np.int64)
+        self._hold_for: Ints = np.zeros(len(is_free), dtype=np.int64)
         """One more than the number of the job for which each GPU is held; 0 if for none."""
         self._with_holds: dict[int, Ints] = {}
         for job_id, gpus in holds if pace.is_late else ():
             number = line.number_of.get(job_id)
             if number is not None:  # else its job has been placed
-                self._held_for[gpus] = number + 1
+                self._hold_for[gpus] = number + 1
                 self._with_holds[number] = np.union1d(self._with_holds.get(number, _NONE), gpus)
                 is_free[gpus] = False
         self._kinds = line.kinds_apart(self._with_holds) if self._with_holds else line.kinds
         self._next = [0] * len(self._kinds)
         self.state = idle.fork(is_free, {kind.request.tier for kind in self._kinds})
-        self._kept_from = _kept_from(asked, line, decided)
-        self._num_starts, self._num_looks, self.at_ms = 0, 0, asked.workload.now_ms
+        self._kept_from = _kept_from(question, line, decided)
+        self._num_starts, self._num_checks, self.at_ms = 0, 0, question.workload.now_ms
         self.num_working: int | None = None
 
     def starts(self) -> Iterator[int]:
@@ -88,11 +88,11 @@ class Play:
 
     @property
     def is_cut_short(self) -> bool:
-        return self._num_starts >= MAX_STARTS or self._num_looks >= MAX_LOOKS
+        return self._num_starts >= MAX_STARTS or self._num_checks >= MAX_CHECKS
 
     def _moments(self) -> Iterator[int]:
         """Yield now, and the time after each group of ends of jobs or of planned work, with their GPUs free."""
-        now_ms = self._asked.workload.now_ms
+        now_ms = self._question.workload.now_ms
         yield now_ms
         while (at_ms := self._next_ms()) is not None:
             until_ms = now_ms + int((at_ms - now_ms) * MOMENTS_APART)
@@ -137,7 +137,7 @@ class Play:
     def _give(self, gpus: Ints) -> None:
         """Mark the GPUs as idle: free, or kept for the job that holds them."""
         self._is_busy[gpus] = False
-        self.state.give(gpus[~self.state.is_free[gpus] & (self._held_for[gpus] == 0)])
+        self.state.give(gpus[~self.state.is_free[gpus] & (self._hold_for[gpus] == 0)])
 
     def _starting(self) -> Iterator[int]:
         """Yield the jobs that start now, in the queue's order."""
@@ -188,16 +188,16 @@ class Play:
             return False
         if not self._kept_from:
             return True
-        until_ms = self.at_ms + expected_s(job, self._asked.policy) * 1000
+        until_ms = self.at_ms + expected_s(job, self._question.policy) * 1000
         has_place = number in self._kept_from
         others = [
             one
             for one, from_ms in self._kept_from.items()
             if from_ms < until_ms and (one < number if has_place else one != number)
         ]
-        return not others or self._may_have_beside(job, others)
+        return not others or self._may_have_alongside(job, others)
 
-    def _may_have_beside(self, job: WaitingJob, others: Sequence[int]) -> bool:
+    def _may_have_alongside(self, job: WaitingJob, others: Sequence[int]) -> bool:
         holdings = self._holdings.copy()
         for other in map(self._line.jobs.__getitem__, others):
             holdings.keep(other.tenant_id, other.tier, other.fewest_gpus)
@@ -206,16 +206,16 @@ class Play:
     def _starts_now(self, number: int, request: Request) -> bool:
         own = self._own(number) if number in self._with_holds else _NONE
         idle = own[~self._is_busy[own]]
-        self._num_looks += 1
+        self._num_checks += 1
         if len(idle):
             self.state.give(idle)
-        run_s = expected_s(self._line.jobs[number], self._asked.policy)
+        run_s = expected_s(self._line.jobs[number], self._question.policy)
         chosen = place(self.state, starting(self.state, request, self.at_ms, run_s))
         if chosen is None:
             if len(idle):
                 self.state.take(idle)
             return False
-        self._held_for[own] = 0
+        self._hold_for[own] = 0
         self._kept_from.pop(number, None)
         self._begin(self._line.jobs[number], chosen.gpus)
         return True
@@ -223,7 +223,7 @@ class Play:
     def _own(self, number: int) -> Ints:
         """Return the GPUs that are held for the job, in use or not."""
         gpus = self._with_holds[number]
-        own: Ints = gpus[self._held_for[gpus] == number + 1]
+        own: Ints = gpus[self._hold_for[gpus] == number + 1]
         return own
 
     def _begin(self, job: WaitingJob, gpus: Ints) -> None:
@@ -235,7 +235,7 @@ class Play:
         heapq.heappush(self._begun, end)
 
     def _run_ms(self, job: WaitingJob) -> int:
-        return self._pace.run_ms(job, self._asked.policy)
+        return self._pace.run_ms(job, self._question.policy)
 
     def work_running(self) -> float:
         """Return the GPU-milliseconds that running jobs still need."""
@@ -244,8 +244,8 @@ class Play:
         return left + sum(len(gpus) * (at_ms - self.at_ms) for at_ms, _, gpus, _ in self._begun)
 
 
-def _kept_from(asked: Question, line: Line, decided: Plan) -> dict[int, int]:
+def _kept_from(question: Question, line: QueueSnapshot, decided: Plan) -> dict[int, int]:
     """Return by number when jobs with holds are to start; empty if no quota binds."""
-    holds = decided.holds if asked.workload.tenancy.quotas else ()
+    holds = decided.holds if question.workload.tenancy.quotas else ()
     numbers = ((line.number_of.get(held.job_id), held.until_ms) for held in holds)
     return {number: from_ms for number, from_ms in numbers if number is not None}

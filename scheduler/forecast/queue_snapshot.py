@@ -7,12 +7,12 @@ from operator import attrgetter
 from typing import Final
 
 from muster.domain.ids import JobId, TenantId
-from scheduler.fleet.maintenance_start import closing_of
+from scheduler.fleet.maintenance_start import maintenance_start_of
 from scheduler.fleet.topology import FleetState
 from scheduler.model import Plan, Question, WaitingJob
 from scheduler.solve.request import Request, request_of
 
-_ASKED_FOR: Final = attrgetter(
+_REQUESTED: Final = attrgetter(
     "tenant_id",
     "tier",
     "nodes",
@@ -36,7 +36,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueSnapshot:
     """The queue snapshot of one plan.
 
     ``jobs``: the pending jobs in the order of their turns; a job's number is its index there. ``requests``: their
@@ -63,14 +63,14 @@ class Line:
         return [] if request is None else [Kind(request, numbers)]
 
 
-def line_of(state: FleetState, asked: Question, decided: Plan) -> Line:
-    queue = {job.job_id: job for job in asked.queue}
+def queue_snapshot_of(state: FleetState, question: Question, decided: Plan) -> QueueSnapshot:
+    queue = {job.job_id: job for job in question.queue}
     jobs = tuple([queue[waiting.job_id] for waiting in decided.waiting])
     requests: list[Request | None] = [None] * len(jobs)
     kinds: dict[tuple[Request, TenantId], Kind] = {}
     equal: dict[Request, Request] = {}
-    for closing_ms, numbers in _told_apart(state, asked, jobs):
-        request = _request(asked, jobs[numbers[0]], closing_ms)
+    for closing_ms, numbers in _distinguished(state, question, jobs):
+        request = _request(question, jobs[numbers[0]], closing_ms)
         if request is None:
             continue
         request = equal.setdefault(request, request)
@@ -82,11 +82,11 @@ def line_of(state: FleetState, asked: Question, decided: Plan) -> Line:
         kind.numbers.sort()
     number_of = {job.job_id: number for number, job in enumerate(jobs)}
     gpus_before = [*accumulate([job.fewest_gpus for job in jobs], initial=0)]
-    return Line(jobs, number_of, requests, [*kinds.values()], gpus_before)
+    return QueueSnapshot(jobs, number_of, requests, [*kinds.values()], gpus_before)
 
 
-def _told_apart(
-    state: FleetState, asked: Question, jobs: Sequence[WaitingJob]
+def _distinguished(
+    state: FleetState, question: Question, jobs: Sequence[WaitingJob]
 ) -> Iterator[tuple[int | None, list[int]]]:
     """Return the numbers of jobs that state the same, with the closing that they would meet.
 
@@ -95,10 +95,10 @@ def _told_apart(
     """
     closings_ms: list[int | None] = [None] * len(jobs)
     if state.closings_ms:
-        closings_ms = [closing_of(state, job, asked.policy, asked.workload.now_ms) for job in jobs]
+        closings_ms = [maintenance_start_of(state, job, question.policy, question.workload.now_ms) for job in jobs]
     found: dict[object, tuple[int | None, list[int]]] = {}
     rules = [id(job.rule) for job in jobs]
-    for number, key in enumerate(zip(map(_ASKED_FOR, jobs), rules, closings_ms, strict=True)):
+    for number, key in enumerate(zip(map(_REQUESTED, jobs), rules, closings_ms, strict=True)):
         alike = found.get(key)
         if alike is None:
             alike = found[key] = key[2], []
@@ -106,9 +106,11 @@ def _told_apart(
     return iter(found.values())
 
 
-def _request(asked: Question, job: WaitingJob, closing_ms: int | None) -> Request | None:
+def _request(question: Question, job: WaitingJob, maintenance_start_ms: int | None) -> Request | None:
     """Return the smallest request that the job allows; None if the policy does not define its tier."""
-    tier = asked.policy.tiers.get(job.tier)
+    tier = question.policy.tiers.get(job.tier)
     if tier is None:
         return None
-    return request_of(job, is_reclaimable=tier.notice_s is not None, closing_ms=closing_ms).at_least()
+    return request_of(
+        job, is_reclaimable=tier.notice_s is not None, maintenance_start_ms=maintenance_start_ms
+    ).at_least()

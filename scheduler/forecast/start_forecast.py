@@ -5,16 +5,16 @@ Beyond the simulated part the queue is a backlog of work, which the fleet does a
 
 from functools import cached_property
 
-from scheduler.forecast.backlog import Floats, Volume
-from scheduler.forecast.forward_simulation import Play
-from scheduler.forecast.releases import Pace
+from scheduler.forecast.backlog import Backlog, Floats
+from scheduler.forecast.forward_simulation import ForwardSimulation
+from scheduler.forecast.release_times import Pace
 from scheduler.solve.solver import could_ever_fit
 
 
-class Course:
+class ForwardRun:
     """The start times of one pace. ``play``: not yet started, and used by nothing else."""
 
-    def __init__(self, pace: Pace, volume: Volume, play: Play) -> None:
+    def __init__(self, pace: Pace, volume: Backlog, play: ForwardSimulation) -> None:
         self._pace, self._volume, self._play = pace, volume, play
         self._starts, self._starts_ms = play.starts(), dict[int, int]()
 

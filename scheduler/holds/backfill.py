@@ -18,11 +18,11 @@ from typing import Final
 
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import FleetState, Ints
-from scheduler.holds.first_room import FirstRoom
+from scheduler.holds.earliest_fit import FirstRoom
 from scheduler.holds.outcomes import Refused
-from scheduler.holds.places import HeldPlaces, Place, at_most
+from scheduler.holds.places import Holds, Place, at_most
 from scheduler.holds.quota_holds import KeptQuota
-from scheduler.model import Held, WaitingJob, Workload
+from scheduler.model import Hold, WaitingJob, Workload
 from scheduler.queue.order import expected_s
 from scheduler.quota.tenancy import Holdings, Limit
 from scheduler.reclaim.reclaim import Reclaimer
@@ -32,7 +32,7 @@ MAX_SEARCHES: Final = 64
 """Searches for a place in one cycle: each takes some bisections over the fleet."""
 
 
-class EasyBackfill(HeldPlaces):
+class EasyBackfill(Holds):
     """The EASY rule: ``queue.holds_per_cohort`` holds a cohort, and any that become free within a notice."""
 
     def __init__(
@@ -47,7 +47,7 @@ class EasyBackfill(HeldPlaces):
 
     def hold(
         self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
-    ) -> Held | None:
+    ) -> Hold | None:
         most = self._policy.queue.holds_per_cohort
         is_full = not is_coming and len(self._places) >= most * len(self._state.layout.cohort_keys)
         if self._num_searches == MAX_SEARCHES or is_full or not most:
@@ -72,7 +72,7 @@ class EasyBackfill(HeldPlaces):
             return None  # no job can start there in the meantime
         return self._keep(place)
 
-    def told_apart_by(self, job: WaitingJob) -> Hashable:
+    def distinguishing_key(self, job: WaitingJob) -> Hashable:
         """Return the key of the closings that the job would meet if it started later than now."""
         has_more = self._state.closings_ms and self._num_searches < MAX_SEARCHES and self._policy.queue.holds_per_cohort
         return job.expected_s if has_more else None
@@ -101,7 +101,7 @@ class EasyBackfill(HeldPlaces):
         if self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return None
         # A starving job treats an estimate as an end and holds idle GPUs; jobs that are expected to end may run on.
-        ends_ms = endings.believed_ms()
+        ends_ms = endings.expected_ms()
         until_ms = room.first_ms(ends_ms)
         chosen = None if until_ms is None else room.at(until_ms, ends_ms)
         return None if chosen is None or until_ms is None else (chosen, until_ms)

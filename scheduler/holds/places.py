@@ -15,7 +15,7 @@ import numpy as np
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NEVER_MS, FleetState, Ints
 from scheduler.holds.outcomes import Refused
-from scheduler.model import Held, WaitingJob, Workload
+from scheduler.model import Hold, WaitingJob, Workload
 from scheduler.quota.tenancy import Limit
 from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.solver import Chosen, Request, place
@@ -43,7 +43,7 @@ def at_most(until_ms: int, refused: Refused | None) -> int:
     return until_ms if refused is None or refused.until_ms is None else min(until_ms, refused.until_ms)
 
 
-class HeldPlaces(ABC):
+class Holds(ABC):
     """The holds of one cycle. Order matters: earlier jobs of the queue get their holds before later ones."""
 
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload) -> None:
@@ -62,7 +62,7 @@ class HeldPlaces(ABC):
     @abstractmethod
     def hold(
         self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
-    ) -> Held | None:
+    ) -> Hold | None:
         """Hold the place that is expected to be free first; None if there is none, or enough is held already.
 
         ``refused``: reclaim will help by its times, so no other job may have the place for longer; a job that started
@@ -83,27 +83,27 @@ class HeldPlaces(ABC):
         del job
         return None
 
-    def booked(self, job: WaitingJob) -> Limit | None:
+    def reserved(self, job: WaitingJob) -> Limit | None:
         """Return the limit by which jobs with holds could not start if the job started now, whatever is idle."""
         del job
         return None
 
-    def told_apart_by(self, job: WaitingJob) -> Hashable:
+    def distinguishing_key(self, job: WaitingJob) -> Hashable:
         """Return the key by which jobs with equal requests may still differ in whether they get a place."""
         del job
         return None
 
-    def moved(self) -> list[Held]:
+    def moved(self) -> list[Hold]:
         """Return the holds that moved to other GPUs for the same times, since another job runs there now."""
         return []
 
-    def _held(self, one: Place) -> Held:
+    def _hold(self, one: Place) -> Hold:
         layout = self._state.layout
         gpus = tuple(layout.uuids[gpu] for gpu in one.gpus)
         nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[one.gpus].tolist()}
         num_worked_on = len(nodes & self._reopenings.nodes_until(one.until_ms))
         idle = self._num_idle(one)
-        return Held(one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on)
+        return Hold(one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on)
 
     def _num_idle(self, one: Place) -> int:
         """Return how many GPUs others could use meanwhile, without GPUs that are still cordoned for planned work."""
@@ -115,14 +115,14 @@ class HeldPlaces(ABC):
         endings = self._reclaimer.endings
         return bool((endings.free_from_ms(endings.known_ms())[gpus] > until_ms).any())
 
-    def _keep(self, found: Place) -> Held:
+    def _keep(self, found: Place) -> Hold:
         """Hold the place. ``free`` is its idle part; it has no GPUs of other places or of reclaims for others."""
         self._state.take(found.free)
-        self._reclaimer.promises.mask[found.gpus] = True
+        self._reclaimer.holds.mask[found.gpus] = True
         self._places.append(found)
-        return self._held(found)
+        return self._hold(found)
 
-    def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
+    def alongside(self, job: WaitingJob, request: Request) -> Chosen | None:
         """Return where the job may start on GPUs of holds, if these find other places for the same times."""
         del job, request
         return None

@@ -59,7 +59,7 @@ class KeptQuota:
         None if unknown, or if another job keeps the quota.
         """
         others = self._but_for(job)
-        for returning in (self._ahead.known(), self._ahead.believed()):
+        for returning in (self._ahead.known(), self._ahead.expected()):
             from_ms = self._ahead.first_ms(job, self._now_ms, returning, others)
             if from_ms < NEVER_MS:
                 return from_ms

@@ -7,10 +7,10 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from scheduler.fleet.topology import Flags, FleetState, Ints
-from scheduler.model import Lapse, OwnHold, StandingReclaim, Withdrawal
+from scheduler.model import Lapse, ResumeHold, StandingReclaim, Withdrawal
 
 
-class Promises:
+class ReclaimHolds:
     """The holds of one cycle. ``mask``: the held GPUs. The free ones among them are taken in the fleet's state."""
 
     def __init__(self, state: FleetState, reclaims: Sequence[StandingReclaim], running: Collection[AttemptId]) -> None:
@@ -22,9 +22,9 @@ class Promises:
         self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self.withdrawals: list[Withdrawal] = []
         self.lapses: list[Lapse] = []
-        self._own: dict[JobId, tuple[OwnHold, Ints]] = {}
+        self._own: dict[JobId, tuple[ResumeHold, Ints]] = {}
 
-    def hold_own(self, own: OwnHold) -> None:
+    def hold_own(self, own: ResumeHold) -> None:
         """Hold the GPUs of a job that changes its size or was interrupted."""
         gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
         free = gpus[self._state.is_free[gpus]]
@@ -32,7 +32,7 @@ class Promises:
         self.mask[gpus] = True
         self._own[own.job_id] = own, free
 
-    def lift_own(self, job_id: JobId) -> OwnHold | None:
+    def lift_own(self, job_id: JobId) -> ResumeHold | None:
         """Lift the job's own hold, if any, and return it. Any job may take the GPUs; the job itself is tried first."""
         if job_id not in self._own:
             return None
@@ -50,13 +50,13 @@ class Promises:
     def deadline_ms(self, job_id: JobId) -> int:
         return max(reclaim.deadline_ms for reclaim in self._standing[job_id])
 
-    def held(self, job_id: JobId) -> Ints:
-        uuids = (uuid for reclaim in self._standing[job_id] for uuid in reclaim.held)
+    def hold_of(self, job_id: JobId) -> Ints:
+        uuids = (uuid for reclaim in self._standing[job_id] for uuid in reclaim.hold)
         return np.unique(self._state.layout.gpu_indices(uuids))
 
-    def held_for(self, jobs: Iterable[JobId]) -> Ints:
+    def holds_of(self, jobs: Iterable[JobId]) -> Ints:
         """Return all GPUs that are held for the beneficiaries among these jobs."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.held(job) for job in jobs if job in self)])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.hold_of(job) for job in jobs if job in self)])
 
     def hold(self, job_id: JobId, gpus: Ints) -> None:
         """Hold ``gpus``, distinct indices, free or not."""
@@ -67,7 +67,7 @@ class Promises:
 
     def lift(self, job_id: JobId) -> None:
         """Free the held GPUs, so that the beneficiary itself can choose among them; ``hold`` undoes this."""
-        self.mask[self.held(job_id)] = False
+        self.mask[self.hold_of(job_id)] = False
         self._state.give(self._taken.pop(job_id))
 
     def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:

@@ -40,15 +40,17 @@ def spares_needed(num_hosts: int, num_gpus: int, failures_per_gpu_hour: float, p
 class Spares:
     """The spares of one cycle. Idle ones are taken in the fleet's state until ``open_to`` opens them.
 
-    ``promised``: GPUs that are held for beneficiaries; they are no spares, whichever job runs there.
+    ``hold_of_others``: GPUs that are held for beneficiaries; they are no spares, whichever job runs there.
     """
 
-    def __init__(self, state: FleetState, policy: Policy, workload: Workload, promised: Ints | None = None) -> None:
+    def __init__(
+        self, state: FleetState, policy: Policy, workload: Workload, hold_of_others: Ints | None = None
+    ) -> None:
         self._state, self._policy = state, policy
         self._gpus: Ints = np.zeros(0, dtype=np.int64)
         self._is_any_kept = False
         if policy.recovery.spares.confidence is not None:
-            chosen = _chosen(state, policy, workload, promised)
+            chosen = _chosen(state, policy, workload, hold_of_others)
             self._is_any_kept = bool(chosen.any())
             self._gpus = np.flatnonzero(chosen & state.is_free)
             state.is_spare[chosen] = True
@@ -77,7 +79,7 @@ class Spares:
             self._state.take(self._gpus)
 
 
-def _chosen(state: FleetState, policy: Policy, workload: Workload, promised: Ints | None) -> Flags:
+def _chosen(state: FleetState, policy: Policy, workload: Workload, hold_of_others: Ints | None) -> Flags:
     """Return the GPUs of whole hosts, enough in each layout of the tiers that spares protect.
 
     Hosts of the finest layout are chosen first: a host that is whole there is mostly whole in a coarser one as well,
@@ -88,8 +90,8 @@ def _chosen(state: FleetState, policy: Policy, workload: Workload, promised: Int
         tier = policy.tiers.get(attempt.tier)
         if tier is not None and tier.notice_s is not None:
             lent[state.layout.gpu_indices(attempt.gpus)] = True
-    if promised is not None:
-        lent[promised] = False
+    if hold_of_others is not None:
+        lent[hold_of_others] = False
     chosen: Flags = np.zeros(len(lent), dtype=np.bool_)
     protected = protected_tiers(policy).values()
     for name in sorted(protected, key=lambda name: -len(state.for_tier(name).layout.cohort_keys)):

@@ -42,10 +42,10 @@ def entitlements(tenancy: Tenancy, tier: str, pool: float, wanted: Mapping[Tenan
     ``wanted``: what each has and requests by itself. A tenant that requests nothing is entitled to nothing: the others
     get its share.
     """
-    return _Pouring(tenancy, tier, wanted).poured(pool)
+    return _Filling(tenancy, tier, wanted).filled(pool)
 
 
-class _Pouring:
+class _Filling:
     def __init__(self, tenancy: Tenancy, tier: str, wanted: Mapping[TenantId, float]) -> None:
         self._tenancy, self._tier = tenancy, tier
         self._own = {tenant: number for tenant, number in wanted.items() if number > 0}
@@ -60,7 +60,7 @@ class _Pouring:
         self._wanted: dict[TenantId, float] = {}
         self._found: dict[TenantId, float] = {}
 
-    def poured(self, pool: float) -> dict[TenantId, float]:
+    def filled(self, pool: float) -> dict[TenantId, float]:
         for tenant in self._teams[None]:
             self._want(tenant)
         self._pour(None, pool)

@@ -43,16 +43,16 @@ def passed_work_bound_gpu_s(policy: Policy, num_gpus: int) -> float:
 
 def is_passed_enough(job: WaitingJob, policy: Policy, num_gpus: int) -> bool:
     """Return whether so much work overtook the job that no later job of its tier goes before it any more."""
-    return 0 < passed_work_bound_gpu_s(policy, num_gpus) <= job.passed_gpu_s
+    return 0 < passed_work_bound_gpu_s(policy, num_gpus) <= job.overtaken_gpu_s
 
 
 def expected_s(job: WaitingJob, policy: Policy) -> float:
     """Return the expected run time of the job in seconds."""
-    known_s = policy.queue.expected_run_s if job.believed_s is None else job.believed_s
+    known_s = policy.queue.expected_run_s if job.expected_run_s is None else job.expected_run_s
     return max(known_s, LEAST_RUN_S)
 
 
-def believed_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
+def expected_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
     """Return the expected total run time of a job that was expected to take ``run_s`` and has run for ``ran_s``.
 
     A job that outlasts the expectation has it raised by ``queue.overrun_fraction``, repeatedly, so that raises are few.

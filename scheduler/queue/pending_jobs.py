@@ -9,17 +9,17 @@ import numpy as np
 from muster.domain.ids import TenantId
 from muster.domain.policy.document import Policy
 from scheduler.explain import explain
-from scheduler.explain.funnel import Funnel, funnel
+from scheduler.explain.exclusions import Funnel, funnel
 from scheduler.fleet.topology import FleetState
 from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
-from scheduler.holds.places import HeldPlaces
-from scheduler.model import NO_TENANT, Held, Verdict, WaitingJob, Workload
+from scheduler.holds.places import Holds
+from scheduler.model import NO_TENANT, Hold, Verdict, WaitingJob, Workload
 from scheduler.queue.order import expected_s
-from scheduler.queue.report import Waiters
+from scheduler.queue.report import QueueReport
 from scheduler.quota.tenancy import Holdings, Limit
+from scheduler.reclaim.host_replacement import last_parts, missing_hosts
 from scheduler.reclaim.lending import Claim
 from scheduler.reclaim.reclaim import Reclaimer
-from scheduler.reclaim.replacing import last_parts, missing_hosts
 from scheduler.solve.placing import Placing, could_be
 from scheduler.solve.recovery import replan, still_good, wait_until_ms
 from scheduler.solve.solver import Request, most_nodes
@@ -36,7 +36,7 @@ class _Found:
     is_of_all: bool = False
 
 
-class Unplaced:
+class PendingJobs:
     """The decisions for jobs that do not start.
 
     ``reclaimer``, ``backfill``: None without a workload; then only fleet and queue are known. ``has_hopeful``: whether
@@ -50,14 +50,14 @@ class Unplaced:
         workload: Workload | None,
         holdings: Holdings,
         placing: Placing,
-        waiters: Waiters,
+        queue_report: QueueReport,
         reclaimer: Reclaimer | None,
-        backfill: HeldPlaces | None,
+        backfill: Holds | None,
     ) -> None:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
-        self._placing, self._waiters, self._reclaimer, self._backfill = placing, waiters, reclaimer, backfill
+        self._placing, self._queue_report, self._reclaimer, self._backfill = placing, queue_report, reclaimer, backfill
         self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
-        self._held_over: set[tuple[TenantId, str]] = set()
+        self._hold_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0
         self._awaits_min_run = False
         """Whether a job waits for minimum run times, with no place held."""
@@ -74,52 +74,52 @@ class Unplaced:
         if self._backfill is None:
             return None
         if not self._backfill.books_for_quota():
-            if alike in self._held_over or most_nodes(self._state, request) >= request.nodes:
+            if alike in self._hold_over or most_nodes(self._state, request) >= request.nodes:
                 return None
-            self._held_over.add(alike)
+            self._hold_over.add(alike)
         if not could_be(self._state, request):
             return None
-        through = funnel_beside(self._state, self._reclaimer, request)
-        held = self._waiters.hold(job, request, through, booked=limit)
-        return None if held is None else explain.quota_booked(job, limit, held)
+        through = funnel_alongside(self._state, self._reclaimer, request)
+        held = self._queue_report.hold(job, request, through, reserved=limit)
+        return None if held is None else explain.quota_reserved(job, limit, held)
 
     def verdict(self, job: WaitingJob, request: Request) -> Verdict:
         """Return the verdict of a job that found no place: equal jobs get the same one."""
         lending = None if self._reclaimer is None else self._reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        told_apart_by = None if self._backfill is None else self._backfill.told_apart_by(job)
+        told_apart_by = None if self._backfill is None else self._backfill.distinguishing_key(job)
         run_s = expected_s(job, self._policy)
-        meets = None if self._reclaimer is None else self._reclaimer.told_apart_by(request, claim, run_s)
+        meets = None if self._reclaimer is None else self._reclaimer.distinguishing_key(request, claim, run_s)
         tenant = NO_TENANT if claim is None else job.tenant_id
         alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
         if alike not in self._verdicts:
-            found = self._refused_or_held(job, request, claim)
+            found = self._refused_or_hold(job, request, claim)
             if not found.is_of_all:
                 return found.verdict
             self._verdicts[alike] = found.verdict
         return self._verdicts[alike]
 
-    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
+    def _refused_or_hold(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for the job, or hold a place for it; else the verdict is that of all jobs with its request."""
         can_ever_fit = could_be(self._state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
-        through = funnel_beside(self._state, self._reclaimer, request)
-        booked = None if self._backfill is None else self._backfill.booked(job)
+        through = funnel_alongside(self._state, self._reclaimer, request)
+        booked = None if self._backfill is None else self._backfill.reserved(job)
         if booked is not None:  # no reclaim would help
-            held = self._waiters.hold(job, request, through, booked=booked) if can_ever_fit else None
-            return _Found(explain.quota_booked(job, booked, held))
+            held = self._queue_report.hold(job, request, through, reserved=booked) if can_ever_fit else None
+            return _Found(explain.quota_reserved(job, booked, held))
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
-            self._waiters.hold_anew()
+            self._queue_report.hold_again()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))
         if can_ever_fit or (self._backfill is not None and self._backfill.could_be_later(request)):
             refused = outcome if isinstance(outcome, Refused) else None
-            held = self._waiters.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
+            held = self._queue_report.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
             if held is not None and refused is not None and held.is_by_reclaim:
                 helped = replace(refused, until_ms=held.until_ms)
-                return _Found(explain.no_room(self._state, request, helped, self._policy, through, held=held))
+                return _Found(explain.no_room(self._state, request, helped, self._policy, through, hold=held))
             if held is not None:
-                return _Found(explain.held_for_it(request, held, through))
+                return _Found(explain.hold_for_it(request, held, through))
         return self._refused(request, outcome, through)
 
     def _refused(self, request: Request, outcome: Coming | Refused, through: Funnel) -> "_Found":
@@ -129,7 +129,7 @@ class Unplaced:
             is_first, self._awaits_min_run = not self._awaits_min_run, True
             outcome = replace(outcome, is_behind=not is_first)
         passed = None if self._backfill is None else self._backfill.in_the_way(request.at_least())
-        verdict = explain.no_room(self._state, request, outcome, self._policy, through, held_until_ms=passed)
+        verdict = explain.no_room(self._state, request, outcome, self._policy, through, hold_until_ms=passed)
         return _Found(verdict, is_of_all=not is_first)
 
     def swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
@@ -143,49 +143,49 @@ class Unplaced:
         reclaimed = self._replacement_reclaimed(job, request)
         if reclaimed is not None:
             return reclaimed
-        through, uuids = funnel_beside(self._state, self._reclaimer, request), self._state.layout.uuids
+        through, uuids = funnel_alongside(self._state, self._reclaimer, request), self._state.layout.uuids
         self._state.take(kept)
-        held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
-        self._waiters.holds.append(held)
+        held = Hold(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
+        self._queue_report.holds.append(held)
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
 
     def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Reclaim hosts in place of the lost ones, at once, if candidates in its domain make the swap possible."""
         reclaimer, missing = self._reclaimer, missing_hosts(self._state, request, job.keep)
-        may_start = self._backfill is None or self._backfill.booked(job) is None
+        may_start = self._backfill is None or self._backfill.reserved(job) is None
         if reclaimer is None or missing is None or not may_start or self._num_beneficiaries == MAX_BENEFICIARIES:
             return None
-        through, run_s = funnel_beside(self._state, self._reclaimer, request), expected_s(job, self._policy)
+        through, run_s = funnel_alongside(self._state, self._reclaimer, request), expected_s(job, self._policy)
         claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
         outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
         if not isinstance(outcome, Notified):
             return None
         self._is_reclaimed_for(job)
         self.has_hopeful = True
-        self._waiters.hold_anew()
+        self._queue_report.hold_again()
         return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
 
-    def promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
+    def hold_of_others(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
-        promises, self.has_hopeful = reclaimer.promises, True
+        promises, self.has_hopeful = reclaimer.holds, True
         promises.lift(job.job_id)
         least, run_s = request.at_least(), expected_s(job, self._policy)
         last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
         is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
         if last and not is_swap:
             self.withdraw(reclaimer, job, "it would no longer replace the hosts that the job lost")
-            return self._swap_anew(job, request)
+            return self._swap_again(job, request)
         is_ready = not is_swap or replan(self._state, request, last) is not None
-        if is_ready and self._placing.start_promised(job, request):
+        if is_ready and self._placing.start_from_hold(job, request):
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
-        through = funnel_beside(self._state, self._reclaimer, request)
+        through = funnel_alongside(self._state, self._reclaimer, request)
         if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
             self.withdraw(reclaimer, job, "it would no longer free enough GPUs for the job that it was for")
-            return explain.planned_anew(request, through)
+            return explain.planned_again(request, through)
         missing = missing_hosts(self._state, request, last) if is_swap else None
-        held = promises.held(job.job_id)
+        held = promises.hold_of(job.job_id)
         num_awaited = int(np.count_nonzero(~self._state.is_free[held]))
         promises.hold(job.job_id, held)
         if missing is not None:
@@ -198,12 +198,12 @@ class Unplaced:
         reclaimer.withdraw(job.job_id, why)
         reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
 
-    def _swap_anew(self, job: WaitingJob, request: Request) -> Verdict | None:
+    def _swap_again(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Keep its good hosts in this very cycle while it waits for others; else start it where it fits."""
         awaited = self.swap_or_wait(job, request)
-        if awaited is not None or self._placing.start_promised(job, request):
+        if awaited is not None or self._placing.start_from_hold(job, request):
             return awaited
-        return explain.planned_anew(request, funnel_beside(self._state, self._reclaimer, request))
+        return explain.planned_again(request, funnel_alongside(self._state, self._reclaimer, request))
 
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self._reclaimer is None or self._num_beneficiaries == MAX_BENEFICIARIES:
@@ -224,10 +224,10 @@ class Unplaced:
         return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
 
 
-def funnel_beside(state: FleetState, reclaimer: Reclaimer | None, request: Request) -> Funnel:
+def funnel_alongside(state: FleetState, reclaimer: Reclaimer | None, request: Request) -> Funnel:
     """Return the funnel of a gang that does not fit, given the GPUs that are held for others."""
     if reclaimer is not None:
-        return funnel(state, request, reclaimer.promises.mask)
+        return funnel(state, request, reclaimer.holds.mask)
     return funnel(state, request, np.zeros(len(state.layout.uuids), dtype=np.bool_))
 
 

@@ -9,34 +9,34 @@ from typing import Final
 
 from muster.domain.ids import JobId
 from scheduler.explain import explain
-from scheduler.explain.funnel import Funnel
+from scheduler.explain.exclusions import Funnel
 from scheduler.holds.outcomes import Refused
-from scheduler.holds.places import HeldPlaces
-from scheduler.model import Held, Turn, Verdict, Waiting, WaitingJob
+from scheduler.holds.places import Holds
+from scheduler.model import Hold, Turn, Verdict, Waiting, WaitingJob
 from scheduler.queue.fair_share import FairShares
 from scheduler.quota.tenancy import Limit
 from scheduler.solve.request import Request
 
-MAX_HELD_ANEW: Final = 4
+MAX_HOLDS_AGAIN: Final = 4
 """So many jobs without a hold are tried again when a reclaim frees more than its beneficiary takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A job that was tried. ``booked``: the limit that keeps it pending, whatever is idle."""
+    """A job that was tried. ``reserved``: the limit that keeps it pending, whatever is idle."""
 
     job: WaitingJob
     request: Request
     through: Funnel
-    booked: Limit | None = None
+    reserved: Limit | None = None
 
-    def with_place(self, held: Held) -> Verdict:
-        if self.booked is None:
-            return explain.held_for_it(self.request, held, self.through)
-        return explain.quota_booked(self.job, self.booked, held)
+    def with_place(self, hold: Hold) -> Verdict:
+        if self.reserved is None:
+            return explain.hold_for_it(self.request, hold, self.through)
+        return explain.quota_reserved(self.job, self.reserved, hold)
 
 
-class Waiters:
+class QueueReport:
     """The queue report. ``waiting``: in the order of the tries; ``holds``: in the order in which they were found.
 
     ``funnel_of``: the reasons that exclude GPUs for a request, as the fleet is by then. Without a ``backfill`` nothing
@@ -48,22 +48,22 @@ class Waiters:
         shares: FairShares,
         is_passed_enough: Callable[[WaitingJob], bool],
         funnel_of: Callable[[Request], Funnel],
-        backfill: HeldPlaces | None = None,
+        backfill: Holds | None = None,
     ) -> None:
         self._shares, self._is_passed_enough, self._funnel_of = shares, is_passed_enough, funnel_of
         self._backfill = backfill
         self._turns: dict[JobId, Turn] = {}
-        self._held_for: dict[JobId, _Tried] = {}
+        self._hold_for: dict[JobId, _Tried] = {}
         self._unheld: dict[JobId, tuple[WaitingJob, Request]] = {}
         self.waiting: list[Waiting] = []
-        self.holds: list[Held] = []
+        self.holds: list[Hold] = []
 
     def is_on(self, job: WaitingJob, turn: Turn) -> None:
         """Record the turn in which the job is tried now."""
         self._turns[job.job_id] = turn
 
-    def tell(self, job: WaitingJob, verdict: Verdict) -> None:
-        self.waiting.append(self._told(job, verdict))
+    def report(self, job: WaitingJob, verdict: Verdict) -> None:
+        self.waiting.append(self._entry(job, verdict))
 
     def hold(
         self,
@@ -73,20 +73,20 @@ class Waiters:
         refused: Refused | None = None,
         *,
         is_coming: bool = False,
-        booked: Limit | None = None,
-    ) -> Held | None:
+        reserved: Limit | None = None,
+    ) -> Hold | None:
         """Hold a place for it, if there is one and the policy allows another hold; else remember the job.
 
-        ``booked``: the limit that keeps it pending, whatever is idle.
+        ``reserved``: the limit that keeps it pending, whatever is idle.
         """
         held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
         if held is not None:
-            self._keep(held, _Tried(job, request, through, booked))
-        elif booked is None and len(self._unheld) < MAX_HELD_ANEW:
+            self._keep(held, _Tried(job, request, through, reserved))
+        elif reserved is None and len(self._unheld) < MAX_HOLDS_AGAIN:
             self._unheld[job.job_id] = job, request
         return held
 
-    def hold_anew(self) -> None:
+    def hold_again(self) -> None:
         """Hold GPUs for earlier jobs, after victims were chosen whose GPUs become free soon.
 
         Else the next cycle would give these GPUs to them, and reclaim again for jobs that had counted on them in this
@@ -98,27 +98,27 @@ class Waiters:
             if held is not None:
                 del self._unheld[job.job_id]
                 self._keep(held, _Tried(job, request, through))
-                self._tell_anew([held])
+                self._report_again([held])
 
-    def move(self, moved: Iterable[Held]) -> None:
+    def move(self, moved: Iterable[Hold]) -> None:
         """Replace the holds that moved to other GPUs, with their verdicts."""
         elsewhere = {held.job_id: held for held in moved}
         if elsewhere:
             self.holds = [elsewhere.get(held.job_id, held) for held in self.holds]
-            self._tell_anew(elsewhere.values())
+            self._report_again(elsewhere.values())
 
-    def _keep(self, held: Held, tried: "_Tried") -> None:
-        self.holds.append(held)
-        self._held_for[held.job_id] = tried
+    def _keep(self, hold: Hold, tried: "_Tried") -> None:
+        self.holds.append(hold)
+        self._hold_for[hold.job_id] = tried
 
-    def _tell_anew(self, holds: Iterable[Held]) -> None:
+    def _report_again(self, holds: Iterable[Hold]) -> None:
         told: dict[JobId, Waiting] = {}
         for held in holds:
-            tried = self._held_for[held.job_id]
-            told[held.job_id] = self._told(tried.job, tried.with_place(held))
+            tried = self._hold_for[held.job_id]
+            told[held.job_id] = self._entry(tried.job, tried.with_place(held))
         self.waiting = [told.get(one.job_id, one) for one in self.waiting]
 
-    def _told(self, job: WaitingJob, verdict: Verdict) -> Waiting:
+    def _entry(self, job: WaitingJob, verdict: Verdict) -> Waiting:
         turn = self._turns[job.job_id]
         return Waiting(job.job_id, self._with_turn(job, turn, verdict), turn)
 

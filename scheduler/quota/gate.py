@@ -8,7 +8,7 @@ from collections.abc import Callable
 from muster.domain.ids import TenantId
 from scheduler.explain import explain
 from scheduler.fleet.topology import FleetState
-from scheduler.holds.places import HeldPlaces
+from scheduler.holds.places import Holds
 from scheduler.model import Verdict, WaitingJob
 from scheduler.quota.tenancy import Holdings, Limit
 from scheduler.reclaim.reclaim import Reclaimer
@@ -29,17 +29,17 @@ class QuotaGate:
         holdings: Holdings,
         is_passed_enough: Callable[[WaitingJob], bool],
         reclaimer: Reclaimer | None = None,
-        backfill: HeldPlaces | None = None,
+        backfill: Holds | None = None,
     ) -> None:
         self._state, self._holdings, self._is_passed_enough = state, holdings, is_passed_enough
         self._reclaimer, self._backfill = reclaimer, backfill
-        self._looked_at: set[tuple[TenantId, str]] = set()
+        self._checked: set[tuple[TenantId, str]] = set()
         self._kept_for: list[WaitingJob] = []
 
     def limit(self, job: WaitingJob) -> Limit | None:
         """Return the limit that leaves it least, now or with the jobs that start before it would have ended."""
         limit = self._holdings.limit(job.tenant_id, job.tier)
-        is_promised = self._reclaimer is not None and job.job_id in self._reclaimer.promises
+        is_promised = self._reclaimer is not None and job.job_id in self._reclaimer.holds
         if limit is None or self._backfill is None or is_promised:
             return limit
         kept = self._backfill.limit(job)
@@ -64,12 +64,12 @@ class QuotaGate:
     def _keep(self, job: WaitingJob, limit: Limit) -> int | None:
         """Keep quota for the first job of each limit that could start by it. Return from when on, or None."""
         key = limit.tenant_id, job.tier
-        if self._backfill is None or key in self._looked_at or not self._is_passed_enough(job):
+        if self._backfill is None or key in self._checked or not self._is_passed_enough(job):
             return None
         limits = self._holdings.limits(job.tenant_id, job.tier)
         if any(one.most < job.fewest_gpus for one in limits) or not could_be(self._state, request_of(job)):
             return None
-        self._looked_at.add(key)
+        self._checked.add(key)
         from_ms = self._backfill.keep_quota(job)
         if from_ms is not None:
             self._kept_for.append(job)

@@ -91,14 +91,14 @@ _ALONE: Final = Member()
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on ``tenant_id`` and all below it: ``held`` of ``most`` GPUs.
+    """A limit on ``tenant_id`` and all below it: ``assigned`` of ``most`` GPUs.
 
     ``is_ceiling``: the limit is a ceiling, else what may be borrowed. ``kept``: for pending jobs, in addition to
-    ``held``.
+    ``assigned``.
     """
 
     tenant_id: TenantId
-    held: int
+    assigned: int
     most: int
     is_ceiling: bool
     kept: int = 0
@@ -106,7 +106,7 @@ class Limit:
     @property
     def left(self) -> int:
         """The GPUs that the limit leaves; negative if it is exceeded already."""
-        return self.most - self.held - self.kept
+        return self.most - self.assigned - self.kept
 
     def leaving(self, left: int) -> "Limit":
         """Return the limit with so much more kept that it leaves no more than ``left``."""

@@ -15,7 +15,7 @@ from scheduler.reclaim.lending import Claim
 from scheduler.solve.request import Request
 
 
-class Givers:
+class ReclaimCandidates:
     """Candidates by the index of an attempt.
 
     ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant. ``notified``: attempts with a notice; the

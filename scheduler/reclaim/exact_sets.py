@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from scheduler.fleet.topology import Ints, Layout
 from scheduler.reclaim.shares import Shares
-from scheduler.reclaim.victim_sets import Candidates, Cover
+from scheduler.reclaim.victim_sets import VictimCandidates, VictimSet
 from scheduler.solve.request import Request
 from scheduler.solve.slices import in_whole_slices, outermost, rooms_by_row
 
@@ -22,7 +22,7 @@ MAX_FREE: Final = 12
 """Up to so many victims, every set is tested."""
 MAX_SWAPPED: Final = 10
 """With more victims, sets of so many are tested; at most half of these are of the known cover."""
-MAX_ASKED: Final = 1 << 18
+MAX_CHECKED: Final = 1 << 18
 """Bound on cells times sets; for gangs of many cells fewer victims are tried."""
 MAX_KNOWN: Final = 32
 """A greedy cover of more victims is not improved: a few of them weigh little."""
@@ -47,20 +47,20 @@ class Domain:
 
     layout: Layout
     request: Request
-    candidates: Candidates
+    candidates: VictimCandidates
     shares: Shares
     counts: Ints
     losses: Costs
     level: int
     cells: Ints
 
-    def cheapest(self, known: Collection[Cover]) -> list[Cover]:
+    def cheapest(self, known: Collection[VictimSet]) -> list[VictimSet]:
         """Return the two cheapest covers, neither within the other.
 
         With many candidates, return covers that are no worse than ``known``.
         """
         covers = {replace(one, loss=self._loss(one)) for one in known} if self.losses.any() else set(known)
-        best, limit = min(covers, key=Cover.order, default=None), _limit(covers)
+        best, limit = min(covers, key=VictimSet.order, default=None), _limit(covers)
         if best is not None and len(best.victims) > MAX_KNOWN:
             return list(covers)
         attempts = self._attempts(limit)
@@ -68,8 +68,8 @@ class Domain:
         if len(free) == len(attempts):
             return self._among(free, (), limit)
         for _ in range(MAX_ROUNDS):
-            covers.update(self._beside(best, attempts))
-            before, best = best, min(covers, key=Cover.order, default=None)
+            covers.update(self._alternatives(best, attempts))
+            before, best = best, min(covers, key=VictimSet.order, default=None)
             if best == before:
                 break
         return list(covers)
@@ -85,7 +85,7 @@ class Domain:
         found: Ints = attempts[by_cell][costs[by_cell] <= limit]
         return found
 
-    def _beside(self, best: Cover | None, attempts: Ints) -> list[Cover]:
+    def _alternatives(self, best: VictimSet | None, attempts: Ints) -> list[VictimSet]:
         """Return covers that keep the cheapest victims of ``best``."""
         held = () if best is None else best.victims
         dearest = sorted(held, key=lambda victim: -self.candidates.costs.item(victim))[: MAX_SWAPPED // 2]
@@ -96,7 +96,7 @@ class Domain:
 
     def _few(self, few: Ints) -> Ints:
         """Return the first of them, as many as the bound on tests allows."""
-        while len(few) > 1 and len(self._near(few)) << len(few) > MAX_ASKED:
+        while len(few) > 1 and len(self._near(few)) << len(few) > MAX_CHECKED:
             few = few[:-1]
         return few
 
@@ -115,7 +115,7 @@ class Domain:
         is_around = np.isin(groups[others], groups[near])
         return others[is_around], others[~is_around]
 
-    def _among(self, free: Ints, fixed: Sequence[int], limit: float) -> list[Cover]:
+    def _among(self, free: Ints, fixed: Sequence[int], limit: float) -> list[VictimSet]:
         """Return the two cheapest covers of ``fixed`` and some of ``free``, neither within the other."""
         if not len(free):
             return []
@@ -136,11 +136,11 @@ class Domain:
         rows, losses = rows[is_enough], self._losses(near, are_usable[is_enough], others)
         in_order = np.lexsort((rows, sets[rows].sum(axis=1), costs[rows] + losses))
         rows, losses = rows[in_order], losses[in_order]
-        covers: list[Cover] = []
+        covers: list[VictimSet] = []
         while len(rows) and len(covers) < 2:  # the cheapest and the next best
             victims = (*fixed, *free[sets[rows[0]] > 0].tolist())
             if self.candidates.may_lose is None or self.candidates.may_lose(victims):
-                covers.append(replace(self.candidates.cover(victims), loss=losses.item(0)))
+                covers.append(replace(self.candidates.victim_set(victims), loss=losses.item(0)))
                 is_other = rows & rows[0] != rows[0]
                 rows, losses = rows[is_other], losses[is_other]
             else:
@@ -188,22 +188,22 @@ class Domain:
         found: Costs = np.sort(by_set, axis=1)[:, : self.request.nodes].sum(axis=1)
         return found
 
-    def _loss(self, cover: Cover) -> float:
+    def _loss(self, victim_set: VictimSet) -> float:
         counts = self.counts.copy()
-        for victim in cover.victims:
+        for victim in victim_set.victims:
             counts[self.shares.cells_of(victim)] += self.shares.counts_of(victim)
         usable = self.cells[counts[self.cells] >= self.request.gpus_per_node]
         return float(np.sort(self.losses[usable])[: self.request.nodes].sum())
 
 
-def _limit(known: Collection[Cover]) -> float:
+def _limit(known: Collection[VictimSet]) -> float:
     """Return an upper bound for the cost of the two cheapest covers.
 
     It is infinite unless ``known`` has two covers that are not within each other.
     """
     if not known:
         return np.inf
-    best, *others = sorted(known, key=Cover.order)
+    best, *others = sorted(known, key=VictimSet.order)
     held = set(best.victims)
     costs = [one.weighed for one in others if not held <= set(one.victims) and not held >= set(one.victims)]
     return min(costs, default=np.inf) * _ROUNDING

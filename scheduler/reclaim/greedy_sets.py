@@ -15,20 +15,20 @@ import numpy.typing as npt
 
 from scheduler.fleet.topology import Flags, Ints
 from scheduler.reclaim.shares import Shares
-from scheduler.reclaim.victim_sets import Candidates, Cover
+from scheduler.reclaim.victim_sets import VictimCandidates, VictimSet
 from scheduler.solve.request import Request
 
 FAR: Final = -1
 
 
 @dataclass(slots=True)
-class Run:
+class GreedyRun:
     """One greedy run in one domain: ``need`` more cells must reach a node's part."""
 
     request: Request
     counts: Ints
     shares: Shares
-    candidates: Candidates
+    candidates: VictimCandidates
     need: int
     counts_cells: bool
     is_inside: Flags
@@ -48,15 +48,15 @@ class Run:
     far: tuple[Ints, npt.NDArray[np.float64]] | None = None
     """Cells that are not in the heap yet, and their keys: mostly only the cheapest are read."""
 
-    def cover(self, cells: Ints, least_keys: npt.NDArray[np.float64]) -> Cover | None:
+    def victim_set(self, cells: Ints, least_keys: npt.NDArray[np.float64]) -> VictimSet | None:
         """Return the cover, or None if none suffices. ``cells``: the cells inside."""
-        self._look_at(cells, least_keys, most=2 * self.need + 16)
+        self._check(cells, least_keys, most=2 * self.need + 16)
         while self.need > 0:
             if not self.heap:
                 return None
             _, cell = heapq.heappop(self.heap)
             if cell == FAR and self.far is not None:
-                self._look_at(*self.far, most=4 * self.num_near)
+                self._check(*self.far, most=4 * self.num_near)
                 continue
             bundle = None if cell in self.completed else self._bundle(cell)
             if bundle is None:
@@ -68,7 +68,7 @@ class Run:
                 self._adopt(bundle)
         return self._without_idle_victims()
 
-    def _look_at(self, cells: Ints, keys: npt.NDArray[np.float64], *, most: int) -> None:
+    def _check(self, cells: Ints, keys: npt.NDArray[np.float64], *, most: int) -> None:
         """Add the ``most`` cells of least keys and their equals; ``FAR`` stands for the others, at their least key."""
         is_near = np.ones(len(cells), dtype=np.bool_)
         if len(cells) > most:
@@ -181,7 +181,7 @@ class Run:
                 else:
                     heapq.heappush(self.heap, (0.0, cell))
 
-    def _without_idle_victims(self) -> Cover:
+    def _without_idle_victims(self) -> VictimSet:
         """Drop each victim without which enough cells stay complete, the dearest first."""
         spare = -self.need
         for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs.item(index), index)):
@@ -193,4 +193,4 @@ class Run:
                 self.completed.difference_update(undone)
                 for cell, gain in gains:
                     self.shortages[cell] += gain
-        return self.candidates.cover(tuple(self.chosen))
+        return self.candidates.victim_set(tuple(self.chosen))

@@ -37,10 +37,10 @@ class Lending:
         ``stays``: GPUs with which the job of a stopping attempt continues; without an entry, none.
         """
         self._policy, self._attempts = policy, attempts
-        self._held, self._leaving = Holdings(tenancy), Holdings(tenancy)
+        self._assigned, self._leaving = Holdings(tenancy), Holdings(tenancy)
         self._guarantees = {tier: tenancy.guarantees(tier) for tier in policy.tiers}
         for attempt in attempts:
-            self._held.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+            self._assigned.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
             if attempt.is_stopping:
                 self.leaves(attempt, 0 if stays is None else stays.get(attempt.attempt_id, 0))
 
@@ -50,19 +50,19 @@ class Lending:
 
     def comes(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """Count GPUs that the tenant got by a placement, or will get by reclaim, as its own."""
-        self._held.add(tenant_id, tier, num_gpus)
+        self._assigned.add(tenant_id, tier, num_gpus)
 
     def over(self, tenant_id: TenantId, tier: str) -> int:
         """Return the GPUs beyond its guarantee, negative if under it, without the ones under notice."""
         guaranteed = self._guarantees[tier].get(tenant_id, 0)
-        return self._held.of(tenant_id, tier) - self._leaving.of(tenant_id, tier) - guaranteed
+        return self._assigned.of(tenant_id, tier) - self._leaving.of(tenant_id, tier) - guaranteed
 
     def claim(self, tenant_id: TenantId, tier: str, num_gpus: int) -> "Claim | None":
         """Return what the tenant may take back for a job of so many GPUs; None: nothing."""
         rules = self._policy.tiers.get(tier)
         if rules is None or rules.notice_s is None or not self._guarantees[tier]:
             return None
-        line = self._held.line(tenant_id)
+        line = self._assigned.line(tenant_id)
         within = frozenset(above for above in line if self.over(above, tier) + num_gpus <= 0)
         return Claim(self, tier, line, within, self._attempts) if within else None
 
@@ -70,14 +70,14 @@ class Lending:
         """Return whether it or one above it has a guarantee in a tier in which lent GPUs are taken back."""
         rules = self._policy.tiers.get(tier)
         is_taken_back = rules is not None and rules.notice_s is not None
-        return is_taken_back and any(self._guarantees[tier].get(above, 0) for above in self._held.line(tenant_id))
+        return is_taken_back and any(self._guarantees[tier].get(above, 0) for above in self._assigned.line(tenant_id))
 
     def way_down(self, line: Sequence[TenantId], tenant_id: TenantId) -> tuple[TenantId, ...]:
         """Return the tenants from this one up to where its line meets ``line``, without the common ones."""
-        return tuple(above for above in self._held.line(tenant_id) if above not in line)
+        return tuple(above for above in self._assigned.line(tenant_id) if above not in line)
 
     def parent(self, tenant_id: TenantId) -> TenantId | None:
-        return self._held.tenancy.member(tenant_id).parent
+        return self._assigned.tenancy.member(tenant_id).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Claim:
     line: tuple[TenantId, ...]
     within: frozenset[TenantId]
     attempts: Sequence[RunningAttempt]
-    _givers: dict[TenantId, tuple[TenantId, ...]] = field(default_factory=dict)
+    _candidates: dict[TenantId, tuple[TenantId, ...]] = field(default_factory=dict)
 
     def reaches(self, attempt: RunningAttempt) -> bool:
         """Return whether the attempt runs on lent GPUs and may be reclaimed for the claim."""
@@ -100,12 +100,12 @@ class Claim:
 
     def _giving(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
         """Return the tenants that would give back with this one, itself first; empty if it lends nothing."""
-        if tenant_id not in self._givers:
+        if tenant_id not in self._candidates:
             down = self.lending.way_down(self.line, tenant_id)
             is_due = bool(down) and self._branch(down[-1]) in self.within
             is_over = all(self.lending.over(above, self.tier) > 0 for above in down)
-            self._givers[tenant_id] = down if is_due and is_over else ()
-        return self._givers[tenant_id]
+            self._candidates[tenant_id] = down if is_due and is_over else ()
+        return self._candidates[tenant_id]
 
     def _branch(self, other: TenantId) -> TenantId | None:
         """Return the branch of the claiming tenant where the tree parts from the branch ``other``."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from scheduler.fleet.topology import FleetState, Ints
 from scheduler.model import RunningAttempt
-from scheduler.reclaim.victims import Cover, dispensable
+from scheduler.reclaim.victims import VictimSet, dispensable
 from scheduler.solve.solver import Chosen, Request, most_nodes, narrowed, place
 
 MAX_MINIMISED: Final = 64
@@ -17,7 +17,7 @@ MAX_MINIMISED: Final = 64
 
 def minimal(
     state: FleetState,
-    cover: Cover,
+    victim_set: VictimSet,
     owner: Ints,
     request: Request,
     attempts: Sequence[RunningAttempt],
@@ -28,7 +28,7 @@ def minimal(
     The target is at the narrowest level at which the whole cover gives one, since the cover was chosen for that level.
     ``owner``: the attempt, by index, of each GPU that would become free to the request, else -1.
     """
-    victims = list(cover.victims)
+    victims = list(victim_set.victims)
     given_by = _given_by(victims, owner, len(attempts))
     state.give(np.concatenate(list(given_by.values())))
     request = narrowed(state, request)

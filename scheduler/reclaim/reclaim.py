@@ -12,19 +12,19 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy.document import Policy
-from scheduler.fleet.maintenance_end import Reopenings
+from scheduler.fleet.maintenance_end import MaintenanceEnds
 from scheduler.fleet.maintenance_start import starting
 from scheduler.fleet.topology import Flags, FleetState, Ints
-from scheduler.forecast.endings import CLEANING_MS, Endings
+from scheduler.forecast.end_times import CLEANING_MS, Endings
 from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
-from scheduler.holds.reclaim_holds import Promises
+from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.model import Parts, Reclaim, Workload
-from scheduler.reclaim.candidates import Givers
-from scheduler.reclaim.choosing import Choice, Chooser
+from scheduler.reclaim.candidates import ReclaimCandidates
+from scheduler.reclaim.host_replacement import Missing
 from scheduler.reclaim.lending import Claim, Lending
-from scheduler.reclaim.reach import Reach
-from scheduler.reclaim.replacing import Missing
-from scheduler.reclaim.shrinking import kept_beside
+from scheduler.reclaim.release_effect import Reach
+from scheduler.reclaim.shrinking import kept_alongside
+from scheduler.reclaim.victim_choice import Choice, Chooser
 from scheduler.solve.recovery import replan
 from scheduler.solve.solver import Request
 
@@ -50,16 +50,16 @@ class Reclaimer:
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
                 self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
-        self._givers = Givers(self._attempts, self._notified, workload, policy)
-        self.promises = Promises(state, workload.reclaims, indices)
+        self._candidates = ReclaimCandidates(self._attempts, self._notified, workload, policy)
+        self.holds = ReclaimHolds(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
+                self.holds.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
-        self.reopenings = Reopenings(state, workload)
-        self.reach = Reach(state, self._owner, self._givers, self.promises)
+        self.reopenings = MaintenanceEnds(state, workload)
+        self.reach = Reach(state, self._owner, self._candidates, self.holds)
         factor = policy.reclaim.shrink_cost_factor
-        self._chooser = Chooser(state, self._attempts, self._givers, self.reach, self._now_ms, factor)
+        self._chooser = Chooser(state, self._attempts, self._candidates, self.reach, self._now_ms, factor)
 
     def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
         """Return whether the gang will fit once every victim has released its GPUs; the job's hold must be lifted.
@@ -67,26 +67,26 @@ class Reclaimer:
         ``run_s``: its expected run time, counted from the last deadline. ``last``: the last parts of a gang that is to
         continue with the GPUs that it kept.
         """
-        held = self.promises.held(job_id)
-        starts_ms = max(self.promises.deadline_ms(job_id), self._now_ms)
+        held = self.holds.hold_of(job_id)
+        starts_ms = max(self.holds.deadline_ms(job_id), self._now_ms)
         request = starting(self._state, request, starts_ms, run_s)
-        notice_ms = int((self._givers.longest_notice_s(request) or 0.0) * 1000)
-        until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
+        notice_ms = int((self._candidates.longest_notice_s(request) or 0.0) * 1000)
+        until_ms = max(self.holds.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
         freed = held[is_coming & ~self._state.is_free[held]]
         return self._goes_on(freed, request, last) if last else self.reach.with_freed(freed, request) is not None
 
     def hold_standing(self, waiting: Collection[JobId]) -> None:
         """Hold the GPUs of standing reclaims for pending jobs; withdraw the reclaims for others."""
-        for job_id in self.promises.jobs():
+        for job_id in self.holds.jobs():
             if job_id in waiting:
-                self.promises.hold(job_id, self.promises.held(job_id))
+                self.holds.hold(job_id, self.holds.hold_of(job_id))
             else:
                 self.withdraw(job_id, "the job that it was for is no longer pending")
 
     def withdraw(self, job_id: JobId, why: str) -> None:
         """Withdraw the reclaims for the job: the victims continue, and none of them is chosen again in this cycle."""
-        spared = {withdrawal.victim for withdrawal in self.promises.withdraw(job_id, why)}
+        spared = {withdrawal.victim for withdrawal in self.holds.withdraw(job_id, why)}
         for index, attempt in enumerate(self._attempts):
             if attempt.attempt_id in spared:
                 self.endings.go_on(index)
@@ -127,7 +127,7 @@ class Reclaimer:
         if not isinstance(choice, Choice):
             return choice
         target = choice.target.gpus
-        latest_ms = self._now_ms + int((self._givers.longest_notice_s(request, claim) or 0.0) * 1000)
+        latest_ms = self._now_ms + int((self._candidates.longest_notice_s(request, claim) or 0.0) * 1000)
         then = starting(self._state, request, latest_ms, run_s)
         if not self._goes_on(target[~self._state.is_free[target]], then, last):
             return Refused()
@@ -144,7 +144,7 @@ class Reclaimer:
     def _choice(
         self, request: Request, claim: Claim | None, *, is_beyond: bool = False, run_s: float | None = None
     ) -> Choice | Coming | Refused:
-        notice_s = self._givers.longest_notice_s(request, claim)
+        notice_s = self._candidates.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         latest_ms = self._now_ms + int(notice_s * 1000)
@@ -158,9 +158,9 @@ class Reclaimer:
         self._state.take(coming)
         return choice
 
-    def told_apart_by(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
+    def distinguishing_key(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
         """Return the key by which reclaim may help a job where it does not help one with an equal request."""
-        notice_s = self._givers.longest_notice_s(request, claim) if self._state.closings_ms else None
+        notice_s = self._candidates.longest_notice_s(request, claim) if self._state.closings_ms else None
         if notice_s is None:
             return None
         is_same = starting(self._state, request, self._now_ms + int(notice_s * 1000), run_s) is request
@@ -213,7 +213,7 @@ class Reclaimer:
                 is_coming = np.zeros_like(self._state.is_free)
                 is_coming[gpus] = is_coming[self.endings.cleaned()] = True
                 gpus = np.flatnonzero(is_coming)
-        return gpus[~self.promises.mask[gpus]]
+        return gpus[~self.holds.mask[gpus]]
 
     def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:
@@ -227,15 +227,15 @@ class Reclaimer:
         held = tuple([layout.uuids[gpu] for gpu in gpus.tolist()])
         taken, runner_up = frozenset(held), choice.runner_up
         for index in choice.victims:
-            attempt, cost = self._attempts[index], self._givers.costs.item(index)
-            keeps = kept_beside(attempt, taken)
+            attempt, cost = self._attempts[index], self._candidates.costs.item(index)
+            keeps = kept_alongside(attempt, taken)
             given = tuple([uuid for uuid in attempt.gpus if uuid not in keeps]) if keeps else attempt.gpus
             notice_s = self._policy.tiers[attempt.tier].notice_s or 0.0
             self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
-            self._givers.loses(attempt.tenant_id, len(given))
+            self._candidates.loses(attempt.tenant_id, len(given))
             if keeps:
-                self.promises.mask[layout.gpu_indices(keeps)] = True
+                self.holds.mask[layout.gpu_indices(keeps)] = True
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
-        self.promises.hold(job_id, gpus)
+        self.holds.hold(job_id, gpus)
         num_gpus = sum(len(one.gpus) for one in self.reclaims[-len(choice.victims) :])
         return Notified(int(self._ends[choice.victims].max()), num_gpus)

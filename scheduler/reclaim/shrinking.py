@@ -17,7 +17,7 @@ from scheduler.model import RunningAttempt
 from scheduler.solve.slices import cheapest_in_slices
 from scheduler.solve.solver import Request, count_by_group, fitting_cells, level_span
 
-NOBODY: Final = -1
+NONE: Final = -1
 FULL: Final = int(np.iinfo(np.int32).max)
 """A number larger than any number of free GPUs: nothing that is given there helps."""
 
@@ -71,11 +71,11 @@ def within_cap(
                 num_hosts, left = num_hosts + 1, left - size
                 num_given[surplus.attempt] = num_given.get(surplus.attempt, 0) + size
             else:
-                owner[gpus] = NOBODY
+                owner[gpus] = NONE
     return owner, num_given
 
 
-def kept_beside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[GpuUuid, ...]:
+def kept_alongside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[GpuUuid, ...]:
     """Return the GPUs with which an elastic victim continues: its untouched hosts; empty if they are too few."""
     gang = attempt.elastic
     if gang is None:

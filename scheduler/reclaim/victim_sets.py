@@ -10,7 +10,7 @@ from scheduler.fleet.topology import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class VictimCandidates:
     """Attempts by index. ``owner``: the attempt of each GPU that would become free to the beneficiary, else -1.
 
     ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
@@ -27,12 +27,12 @@ class Candidates:
     def cost_of(self, victims: Sequence[int]) -> float:
         return sum(map(self.costs.item, sorted(victims)))
 
-    def cover(self, victims: Sequence[int]) -> "Cover":
-        return Cover(self.cost_of(victims), tuple(sorted(victims)))
+    def victim_set(self, victims: Sequence[int]) -> "VictimSet":
+        return VictimSet(self.cost_of(victims), tuple(sorted(victims)))
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class VictimSet:
     """Attempts, by index, that suffice together, none to spare.
 
     ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there, which weighs

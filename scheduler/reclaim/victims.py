@@ -26,14 +26,14 @@ import numpy.typing as npt
 
 from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.reclaim.exact_sets import Domain
-from scheduler.reclaim.greedy_sets import Run
+from scheduler.reclaim.greedy_sets import GreedyRun
 from scheduler.reclaim.shares import Shares, shares_of
-from scheduler.reclaim.victim_sets import Candidates, Cover
+from scheduler.reclaim.victim_sets import VictimCandidates, VictimSet
+from scheduler.solve.health_cost import expected_losses
 from scheduler.solve.slices import cheapest_in_slices, cheapest_runs, in_groups
 from scheduler.solve.solver import Request, count_by_group, fitting_cells, level_span, room_of
-from scheduler.solve.soundness import expected_losses
 
-__all__ = ["Candidates", "Cover", "cheapest_covers", "dispensable"]
+__all__ = ["VictimCandidates", "VictimSet", "cheapest_covers", "dispensable"]
 
 LOSS_WEIGHT: Final = 1e-6
 """Weight of the gang's expected loss on weak hosts against the victims' loss: it decides only between equal costs."""
@@ -66,7 +66,7 @@ def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints
     return {victim for victim in given_by if num_closed[victim] < num_homes}
 
 
-def cheapest_covers(state: FleetState, request: Request, candidates: Candidates) -> list[Cover]:
+def cheapest_covers(state: FleetState, request: Request, candidates: VictimCandidates) -> list[VictimSet]:
     """Return distinct covers, the cheapest first; empty if no set within the allowances suffices.
 
     A preferred level is tried before wider ones; without one, only the widest that is allowed, where the cost is least.
@@ -81,7 +81,7 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     return []
 
 
-def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Search":
+def _search(state: FleetState, request: Request, candidates: VictimCandidates) -> "_Search":
     """Return the search. ``state``: laid out for the request's tier."""
     counts, num_cells = state.tier(request.tier).counts, state.layout.num_cells
     shares = shares_of(state, candidates.owner, len(candidates.costs))
@@ -107,7 +107,7 @@ class _Search:
 
     state: FleetState
     request: Request
-    candidates: Candidates
+    candidates: VictimCandidates
     counts: Ints
     shares: Shares
     after: Ints
@@ -116,14 +116,14 @@ class _Search:
     bounds: list[npt.NDArray[np.float64]]
     prices: list[npt.NDArray[np.float64]]
 
-    def at(self, level: int) -> list[Cover]:
+    def at(self, level: int) -> list[VictimSet]:
         """Return covers in domains of the level, the cheapest first, with at least the next best one."""
         layout, request = self.state.layout, self.request
         groups = layout.groups[level]
         need_in = request.nodes - count_by_group(layout, np.flatnonzero(self.is_enough), level)
         possible = np.flatnonzero(room_of(layout, request, self.after, level) >= request.nodes)
         least_costs = self._least_costs(level, need_in)
-        covers: set[Cover] = set()
+        covers: set[VictimSet] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
             # Groups come by their lower bound: after the second best cover none can be better than it.
             if any(least_costs[group] > cover.weighed for cover in _in_order(covers)[1:2]):
@@ -147,15 +147,15 @@ class _Search:
         num_runs = np.full(len(need_in), nodes // runs.cells.shape[1])
         return _least_costs(groups[runs.cells[:, 0]], runs.costs, num_runs)
 
-    def _in_any(self, cells: Ints, need: int) -> Iterator[Cover]:
+    def _in_any(self, cells: Ints, need: int) -> Iterator[VictimSet]:
         """Yield greedy covers. ``cells``: the cells of a domain that fit after reclaim."""
         cells = cells[~self.is_enough[cells]]
         for by_cells in range(len(self.bounds)):
-            found = self._run(cells, need, by_cells).cover(cells, self.bounds[by_cells][cells])
+            found = self._run(cells, need, by_cells).victim_set(cells, self.bounds[by_cells][cells])
             if found is not None:
                 yield found
 
-    def _in_slices(self, level: int, cells: Ints) -> Iterator[Cover]:
+    def _in_slices(self, level: int, cells: Ints) -> Iterator[VictimSet]:
         """Yield greedy covers in whole slices. Only a run shows which of the chosen cells a cap excludes."""
         for by_cells, prices in enumerate(self.prices):
             costs = np.where(self.is_enough, 0.0, prices) + self.losses
@@ -166,23 +166,23 @@ class _Search:
                     break
                 missing = chosen[~self.is_enough[chosen]]
                 run = self._run(missing, len(missing), by_cells)
-                found = run.cover(missing, self.bounds[by_cells][missing])
+                found = run.victim_set(missing, self.bounds[by_cells][missing])
                 if found is not None:
                     yield found
                     break
                 costs[[cell for cell in missing.tolist() if cell not in run.completed]] = np.inf
 
-    def _run(self, cells: Ints, need: int, by_cells: int) -> Run:
+    def _run(self, cells: Ints, need: int, by_cells: int) -> GreedyRun:
         is_inside = np.zeros(len(self.is_enough), dtype=np.bool_)
         is_inside[cells] = True
-        return Run(
+        return GreedyRun(
             self.request, self.counts, self.shares, self.candidates, need, bool(by_cells), is_inside, self.losses
         )
 
 
-def _in_order(covers: Collection[Cover]) -> list[Cover]:
+def _in_order(covers: Collection[VictimSet]) -> list[VictimSet]:
     """Return the cheapest first, without others that have all its victims: they are no alternative to it."""
-    ordered = sorted(covers, key=Cover.order)
+    ordered = sorted(covers, key=VictimSet.order)
     return ordered[:1] + [one for one in ordered[1:] if not set(ordered[0].victims) <= set(one.victims)]
 
 
@@ -208,7 +208,7 @@ def _places(ordered: Ints) -> Ints:
     return np.arange(len(ordered)) - firsts.repeat(np.diff(np.append(firsts, len(ordered))))
 
 
-def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
+def _least_keys(shares: Shares, candidates: VictimCandidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
     """Return a lower bound of each cell's key in a run that may complete ``most`` cells.
 
     With it few keys have to be computed exactly.
@@ -220,7 +220,7 @@ def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: in
     return least
 
 
-def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) -> npt.NDArray[np.float64]:
+def _prices(shares: Shares, candidates: VictimCandidates, shortages: Ints, most: int) -> npt.NDArray[np.float64]:
     """Return the cost of completing each cell: by the densest victims together, or by one alone, without caps.
 
     ``shortages``: by cell. A victim's cost is shared among its cells, ``most`` at most. If all victims do not complete

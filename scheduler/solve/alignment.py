@@ -11,7 +11,7 @@ from muster.domain.policy.placement import PlacementPolicy
 from scheduler.fleet.rails import UNKNOWN
 from scheduler.fleet.topology import NOWHERE, FleetState, Ints
 from scheduler.model import Parts
-from scheduler.solve.job_rules import AsksForPlace
+from scheduler.solve.job_rules import PlaceRequest
 
 Dimension = Literal["tp", "fsdp", "pp"]
 
@@ -48,7 +48,7 @@ class Alignment:
     rails: HostsOnRails | None = None
 
 
-def alignment_of(state: FleetState, tier: str, spec: AsksForPlace, policy: PlacementPolicy, parts: Parts) -> Alignment:
+def alignment_of(state: FleetState, tier: str, spec: PlaceRequest, policy: PlacementPolicy, parts: Parts) -> Alignment:
     """Return the alignment of ``parts``, which have the spec's shape, of GPUs of the fleet."""
     layout = state.for_tier(tier).layout
     cells = layout.cell_of_gpu[layout.gpu_indices(uuids[0] for _, uuids in parts)]
@@ -64,7 +64,7 @@ def alignment_of(state: FleetState, tier: str, spec: AsksForPlace, policy: Place
     return Alignment(groups, _on_rails(state, parts))
 
 
-def _groups(spec: AsksForPlace, policy: PlacementPolicy, num_nodes: int) -> Iterator[tuple[Dimension, str, Ints]]:
+def _groups(spec: PlaceRequest, policy: PlacementPolicy, num_nodes: int) -> Iterator[tuple[Dimension, str, Ints]]:
     """Yield the groups that are wider than a host, with the hosts of each group's ranks: groups × ranks.
 
     If an NVLink domain is a host, no tensor-parallel group that spans hosts is in one.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from muster.domain.policy.document import Policy
-from scheduler.fleet.maintenance_start import closing_of_attempt
+from scheduler.fleet.maintenance_start import maintenance_start_of_attempt
 from scheduler.fleet.topology import FleetState
 from scheduler.model import ElasticGang, Growth, RunningAttempt, WaitingJob, Workload
 from scheduler.quota.tenancy import Holdings, Limit
@@ -45,8 +45,8 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
     """Return the attempts that grow, the highest tier and the longest run first. Their new GPUs are taken."""
     growths: list[Growth] = []
     is_full: dict[Request, bool] = {}
-    for attempt, gang in _ripe(workload, policy):
-        closing_ms = closing_of_attempt(state, attempt, policy, workload.now_ms)
+    for attempt, gang in _due(workload, policy):
+        closing_ms = maintenance_start_of_attempt(state, attempt, policy, workload.now_ms)
         wanted = _request(attempt, gang, closing_ms)
         one = wanted.sized(1)
         if one not in is_full:
@@ -67,7 +67,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
     return growths
 
 
-def _ripe(workload: Workload, policy: Policy) -> Iterable[tuple[RunningAttempt, ElasticGang]]:
+def _due(workload: Workload, policy: Policy) -> Iterable[tuple[RunningAttempt, ElasticGang]]:
     """Return the attempts that have run for the dwell and are not stopping."""
     since_ms = workload.now_ms - policy.elastic.grow_after_s * 1000
     ripe = [
@@ -82,7 +82,7 @@ def _ripe(workload: Workload, policy: Policy) -> Iterable[tuple[RunningAttempt, 
     return sorted(ripe, key=lambda one: (-policy.tier(one[0].tier).priority, one[0].started_ms, one[0].attempt_id))
 
 
-def _request(attempt: RunningAttempt, gang: ElasticGang, closing_ms: int | None) -> Request:
+def _request(attempt: RunningAttempt, gang: ElasticGang, maintenance_start_ms: int | None) -> Request:
     return Request(
         tier=attempt.tier,
         nodes=gang.max_nodes,
@@ -92,7 +92,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang, closing_ms: int | None)
         avoid_nodes=gang.avoid_nodes,
         min_nodes=gang.min_nodes,
         rule=gang.rule,
-        closing_ms=closing_ms,
+        maintenance_start_ms=maintenance_start_ms,
     )
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.job.spec import Shape
 from muster.domain.policy.placement import PlacementPolicy
-from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PipelineOrder, PlacementRule, Slice, Wish
+from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PipelineOrder, PlacementRule, Preference, Slice
 
 
-class AsksForPlace(Protocol):
+class PlaceRequest(Protocol):
     """The part of a job's specification about its place."""
 
     @property
@@ -31,17 +31,17 @@ class Fault(NamedTuple):
     detail: str
 
 
-def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
+def rule_of(spec: PlaceRequest, policy: PlacementPolicy) -> PlacementRule:
     """Return the placement rule of a specification without ``faults_of``.
 
     If the policy has changed since, the job may ask for levels that do not exist. Then it stays pending.
     """
-    asked = _asked(spec, policy)
+    asked = _requested(spec, policy)
     slices = _chain(asked, policy.levels) or tuple(asked)
     labels = spec.node_labels
     rule = PlacementRule(
         slices=slices,
-        wished=tuple(_wishes(spec, policy, asked, slices)),
+        preferred=tuple(_preferences(spec, policy, asked, slices)),
         balance=spec.topology.balance,
         labels=LabelRule(
             required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
@@ -51,13 +51,13 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
     return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: one object compares without a hash
 
 
-def has_tp_across_nodes(spec: AsksForPlace) -> bool:
+def has_tp_across_nodes(spec: PlaceRequest) -> bool:
     """Return whether its tensor-parallel groups may span NVLink domains, as its submitter has allowed."""
     layout = spec.layout
     return layout is not None and layout.allow_tp_across_nodes and layout.tp > spec.shape.num_ranks_per_node
 
 
-def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+def faults_of(spec: PlaceRequest, policy: PlacementPolicy) -> Iterator[Fault]:
     """Yield the demands that no wait could ever meet. The shape itself checks nodes × GPUs."""
     topology, shape = spec.topology, spec.shape
     named = [("required", topology.required), ("preferred", topology.preferred), ("balance", topology.balance)]
@@ -80,7 +80,7 @@ def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
     yield from _faults_of_layout(spec, policy)
 
 
-def _faults_of_slices(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+def _faults_of_slices(spec: PlaceRequest, policy: PlacementPolicy) -> Iterator[Fault]:
     per_host, num_ranks = spec.shape.num_ranks_per_node, spec.shape.nodes * spec.shape.num_ranks_per_node
     for number, one in enumerate(spec.topology.slices):
         pointer = f"/topology/slices/{number}/ranks"
@@ -113,7 +113,7 @@ def _torn_apart(what: str, balance: str | None) -> Fault:
     return Fault("/topology/balance", "within_slices", detail)
 
 
-def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+def _faults_of_layout(spec: PlaceRequest, policy: PlacementPolicy) -> Iterator[Fault]:
     layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None:
         return
@@ -140,7 +140,7 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         )
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     else:
-        asked = _asked(spec, policy)
+        asked = _requested(spec, policy)
         groups = () if layout.allow_tp_across_nodes else _tensor_slices(spec, policy)
         if any(_is_wider(one.level, spec.topology.balance, policy) for one in groups):
             yield _torn_apart("tensor-parallel groups", spec.topology.balance)
@@ -152,14 +152,14 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
             yield Fault("/layout/tp", "uneven_slices", detail)
 
 
-def _asked(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
+def _requested(spec: PlaceRequest, policy: PlacementPolicy) -> list[Slice]:
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
     asked = [Slice(one.level, one.ranks // per_host) for one in spec.topology.slices]
     may_span = layout is not None and layout.allow_tp_across_nodes
     return asked if may_span else [*asked, *_tensor_slices(spec, policy)]
 
 
-def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
+def _tensor_slices(spec: PlaceRequest, policy: PlacementPolicy) -> list[Slice]:
     """Return the slices of tensor-parallel groups that are wider than a host, if NVLink joins hosts."""
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
     if layout is None or layout.tp <= per_host or policy.nvlink_level is None:
@@ -167,9 +167,9 @@ def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
     return [Slice(policy.nvlink_level, layout.tp // per_host)]
 
 
-def _wishes(
-    spec: AsksForPlace, policy: PlacementPolicy, asked: Sequence[Slice], slices: Sequence[Slice]
-) -> Iterator[Wish]:
+def _preferences(
+    spec: PlaceRequest, policy: PlacementPolicy, requested: Sequence[Slice], slices: Sequence[Slice]
+) -> Iterator[Preference]:
     """Yield the slices that are tried before ``slices`` alone, the best first.
 
     These are: a whole replica of the model under one leaf, with the stages of its pipeline; else the ranks that shard
@@ -179,7 +179,7 @@ def _wishes(
     if layout is None:
         return
     under_leaf: list[tuple[int, PipelineOrder | None]] = []
-    order = _pipeline_order(layout, per_host, spec.shape.nodes, asked)
+    order = _pipeline_order(layout, per_host, spec.shape.nodes, requested)
     if order is not None:
         under_leaf.append((order.stages * order.hosts, order))
     if layout.fsdp * layout.tp % per_host == 0:
@@ -187,15 +187,15 @@ def _wishes(
     told = [(*slices,)]
     for nodes, by in [*(under_leaf if policy.leaf_level else ()), (1, None)]:
         outer = [Slice(policy.leaf_level, nodes)] if policy.leaf_level and nodes > 1 else []
-        chain = _chain([*asked, *_tensor_slices(spec, policy), *outer], policy.levels)
+        chain = _chain([*requested, *_tensor_slices(spec, policy), *outer], policy.levels)
         is_torn = any(_is_wider(one.level, spec.topology.balance, policy) for one in chain or ())
         if chain and chain not in told and not is_torn:
             told.append(chain)
-            yield Wish(chain, by)
+            yield Preference(chain, by)
 
 
 def _pipeline_order(
-    layout: ParallelLayout, per_host: int, num_nodes: int, asked: Sequence[Slice]
+    layout: ParallelLayout, per_host: int, num_nodes: int, requested: Sequence[Slice]
 ) -> PipelineOrder | None:
     """Return the order in which a pipeline's stages are neighbours. By rank they are far apart: ``pp`` varies slowest.
 
@@ -208,17 +208,17 @@ def _pipeline_order(
     is_whole = sharded % per_host == 0 or per_host % sharded == 0
     if layout.pp == 1 or replicas < 2 or rest or not is_whole:
         return None
-    if any(hosts % one.nodes for one in asked):
+    if any(hosts % one.nodes for one in requested):
         return None
     return PipelineOrder(layout.pp, hosts)
 
 
-def _chain(asked: Iterable[Slice], levels: Sequence[str]) -> tuple[Slice, ...] | None:
+def _chain(requested: Iterable[Slice], levels: Sequence[str]) -> tuple[Slice, ...] | None:
     """Return the widest level first, each a multiple of the next, without slices that a narrower one implies.
 
     None: two of them cut each other, or a level is unknown.
     """
-    wanted = list(asked)
+    wanted = list(requested)
     if any(one.level not in levels for one in wanted):
         return None
     chain: list[Slice] = []

@@ -13,36 +13,37 @@ from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.request import Request
 
 
-class Fenced(NamedTuple):
+class Filtered(NamedTuple):
     """A node filter.
 
-    ``closing_ms``: hosts that close then or before are excluded; ``levels``: so are hosts of unknown place there.
+    ``maintenance_start_ms``: hosts that close then or before are excluded; ``levels``: so are hosts of unknown place
+    there.
     """
 
     labels: LabelRule
-    closing_ms: int | None
+    maintenance_start_ms: int | None
     levels: tuple[int, ...]
 
-    def shut(self, state: FleetState) -> Flags:
+    def excluded(self, state: FleetState) -> Flags:
         layout = state.layout
         shut = ~labelled(layout, self.labels) if self.labels else np.zeros(layout.num_cells, dtype=np.bool_)
-        if self.closing_ms is not None:
-            shut |= state.cell_closes_ms <= self.closing_ms
+        if self.maintenance_start_ms is not None:
+            shut |= state.cell_closes_ms <= self.maintenance_start_ms
         for level in self.levels:
             shut |= layout.groups[level] == NOWHERE
         return shut
 
 
-def fence_of(state: FleetState, request: Request) -> Fenced | None:
+def node_filter_of(state: FleetState, request: Request) -> Filtered | None:
     """Return the filter of the request; None if it may be anywhere in this fleet."""
     layout = state.layout
     levels = _unknown_levels(layout, request) if layout.has_unknown else ()
-    closings_ms, closing_ms = state.closings_ms, request.closing_ms
+    closings_ms, closing_ms = state.closings_ms, request.maintenance_start_ms
     if closing_ms is not None and (not closings_ms or closings_ms[0] > closing_ms):
         closing_ms = None
     if closing_ms is None and not levels and not request.rule.labels:
         return None
-    return Fenced(request.rule.labels, closing_ms, levels)
+    return Filtered(request.rule.labels, closing_ms, levels)
 
 
 def _unknown_levels(layout: Layout, request: Request) -> tuple[int, ...]:

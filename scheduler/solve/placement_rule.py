@@ -45,7 +45,7 @@ class PipelineOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Preference:
     """Slices that replace the required ones if the gang fits with them.
 
     ``order``: the order of the hosts; None: they follow each other by rank.
@@ -88,12 +88,12 @@ class PlacementRule:
     """The demands of a gang.
 
     ``slices``: widest level first; each one's hosts are a multiple of the next one's, the gang's of the first one's.
-    ``wished``: preferences, of which the first one with which the gang fits is used. ``balance``: a level over whose
+    ``preferred``: preferences, of which the first one with which the gang fits is used. ``balance``: a level over whose
     domains the gang is spread evenly, over the fewest that hold it.
     """
 
     slices: tuple[Slice, ...] = ()
-    wished: tuple[Wish, ...] = ()
+    preferred: tuple[Preference, ...] = ()
     balance: str | None = None
     labels: LabelRule = field(default_factory=LabelRule)
 

@@ -8,7 +8,7 @@ from muster.domain.ids import NodeId
 from muster.domain.policy.document import Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from scheduler.fleet.topology import FleetState
-from scheduler.holds.places import HeldPlaces
+from scheduler.holds.places import Holds
 from scheduler.model import Placement, WaitingJob
 from scheduler.quota.tenancy import Holdings
 from scheduler.reclaim.reclaim import Reclaimer
@@ -34,24 +34,24 @@ class Placing:
         policy: Policy,
         holdings: Holdings,
         reclaimer: Reclaimer | None = None,
-        backfill: HeldPlaces | None = None,
+        backfill: Holds | None = None,
     ) -> None:
         self._state, self._policy, self._holdings = state, policy, holdings
         self._reclaimer, self._backfill = reclaimer, backfill
         self._in_order = policy.queue.backfill == CONSERVATIVE
         self._unplaceable: set[Request] = set()
         self._unpassable: set[tuple[Request, tuple[int, ...]]] = set()
-        self._forgiving: dict[Request, Request] = {}
+        self._exempting: dict[Request, Request] = {}
         self._enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = {}
         self.placements: list[Placement] = []
 
     def start(self, job: WaitingJob, request: Request) -> bool:
         """Place the job now if there is room, given the holds of others."""
-        if self._backfill is not None and self._backfill.booked(job) is not None:
+        if self._backfill is not None and self._backfill.reserved(job) is not None:
             return False
-        return self._pass(job, request) or self._place(job, request) or self._place_beside(job, request)
+        return self._pass(job, request) or self._place(job, request) or self._place_alongside(job, request)
 
-    def start_promised(self, job: WaitingJob, request: Request) -> bool:
+    def start_from_hold(self, job: WaitingJob, request: Request) -> bool:
         """Place a beneficiary by itself: the GPUs that are held for it are free for it alone just now."""
         was_unplaceable = request in self._unplaceable
         self._unplaceable.discard(request)
@@ -60,17 +60,17 @@ class Placing:
             self._unplaceable.add(request)
         return is_placed
 
-    def there_is_more(self) -> None:
+    def on_capacity_added(self) -> None:
         """Forget which requests failed: GPUs are free that were not."""
         self._unplaceable.clear()
 
-    def forgiving(self, request: Request) -> Request:
+    def exempting(self, request: Request) -> Request:
         """Return the request with fewer hosts to avoid, if the gang could never be placed without them.
 
         The fewest possible are dropped: of the avoided hosts, one after another by id, each stays avoided if a place
         exists without it.
         """
-        found = self._forgiving.get(request)
+        found = self._exempting.get(request)
         if found is None:
             found = request
             if not could_be(self._state, request) and could_be(self._state, request.avoiding(frozenset())):
@@ -79,7 +79,7 @@ class Placing:
                     if could_be(self._state, request.avoiding(avoided | {node_id})):
                         avoided |= {node_id}
                 found = request.avoiding(avoided)
-            self._forgiving[request] = found
+            self._exempting[request] = found
         return found
 
     def enlarge(self) -> None:
@@ -94,7 +94,7 @@ class Placing:
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs if it ends before the hold's job starts."""
-        holds = () if self._backfill is None else self._backfill.open_to(job.believed_s)
+        holds = () if self._backfill is None else self._backfill.open_to(job.expected_run_s)
         if self._backfill is None or not holds or (request, holds) in self._unpassable:
             return False
         with self._backfill.lifted(holds):
@@ -118,9 +118,9 @@ class Placing:
         self._take(job, request, chosen)
         return True
 
-    def _place_beside(self, job: WaitingJob, request: Request) -> bool:
+    def _place_alongside(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs whose job has found others."""
-        chosen = None if self._backfill is None else self._backfill.beside(job, request)
+        chosen = None if self._backfill is None else self._backfill.alongside(job, request)
         if chosen is None:
             return False
         self._take(job, request, chosen)
@@ -143,7 +143,7 @@ class Placing:
         self._holdings.add(job.tenant_id, job.tier, len(chosen.gpus))
         if self._reclaimer is not None:
             self._reclaimer.endings.placed(job, chosen.gpus)
-            if job.job_id not in self._reclaimer.promises:
+            if job.job_id not in self._reclaimer.holds:
                 self._reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self._enlargeable[len(self.placements)] = (job, request, chosen)

@@ -68,7 +68,7 @@ def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) 
     if not len(cells):
         return room
     lanes, groups = kept_lanes(state, request.tier, rails)[cells], layout.groups[level][cells]
-    distinct, which = _told_apart(lanes, rails.num_lanes)
+    distinct, which = _distinguished(lanes, rails.num_lanes)
     sets = sets_of(request.gpus_per_node, rails.num_lanes)
     has_set = (distinct[:, None] & sets) == sets
     size = layout.num_groups[level]
@@ -83,7 +83,7 @@ def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) 
     return room.without(cells[~is_home[groups]])
 
 
-def _told_apart(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
+def _distinguished(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
     """Return the distinct ones in order, and the index of each; for few lanes without a sort."""
     if num_lanes > TABLE_LANES:
         distinct, which = np.unique(lanes, return_inverse=True)
@@ -95,14 +95,14 @@ def _told_apart(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
 
 
 def _in_slices(
-    state: FleetState, request: Request, level: int, cells: Ints, have_set: Sequence[Flags], is_asked: Flags
+    state: FleetState, request: Request, level: int, cells: Ints, have_set: Sequence[Flags], is_requested: Flags
 ) -> Flags:
     """Return by group and set whether the group holds the gang in whole slices.
 
     Only the first set is marked with which any group does. ``have_set``: of each set which cells have it.
     """
     found = np.zeros((state.layout.num_groups[level], len(have_set)), dtype=np.bool_)
-    for number in is_asked.nonzero()[0].tolist():
+    for number in is_requested.nonzero()[0].tolist():
         room = room_by_group(state.layout, request.rule.slices, cells[have_set[number]], level)
         found[:, number] = room >= request.nodes
         if found[:, number].any():

@@ -16,12 +16,12 @@ from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NOWHERE, Flags, FleetState, Ints, Layout
 from scheduler.model import Parts, Resized, Swap, WaitingJob, Workload
 from scheduler.solve.even_swaps import EvenSpread
+from scheduler.solve.health_cost import pick_gpus, steps_of
 from scheduler.solve.placement_rule import Slice
 from scheduler.solve.rail_sets import has_rails_of
 from scheduler.solve.slice_homes import SliceHomes, without_slice
 from scheduler.solve.slices import are_in_slices
 from scheduler.solve.solver import Chosen, Request, fitting_cells, has_labels
-from scheduler.solve.soundness import pick_gpus, steps_of
 
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
@@ -33,20 +33,20 @@ def replan(state: FleetState, request: Request, last: Parts, bad: Collection[Gpu
     only if no host in its own domain replaces what it lost, whatever is preferred.
     """
     state = state.for_tier(request.tier)
-    chosen = _replan_wishing(state, request, last, bad, may_move=False)
+    chosen = _replan_with_preferences(state, request, last, bad, may_move=False)
     if chosen is not None or not request.rule.slices:
         return chosen
-    return _replan_wishing(state, request, last, bad, may_move=True)
+    return _replan_with_preferences(state, request, last, bad, may_move=True)
 
 
-def _replan_wishing(
+def _replan_with_preferences(
     state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid], *, may_move: bool
 ) -> Chosen | None:
     required = request.rule.slices if may_move else ()
-    for wish in request.rule.wished:
+    for wish in request.rule.preferred:
         placed = last if wish.order is None or len(last) != request.nodes else wish.order.by_place(last)
         movable = [one for one in wish.slices if one in required]
-        chosen = _replan(state, request.wishing(wish), placed, bad, movable)
+        chosen = _replan(state, request.with_preferences(wish), placed, bad, movable)
         if chosen is not None:
             return chosen.ranked(wish.order)
     return _replan(state, request, last, bad, required)
@@ -165,8 +165,8 @@ def good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection
     usable[state.layout.gpu_indices(bad)] = False
     for node_id in request.avoid_nodes:
         usable[state.layout.gpus_of_cells(_cells_of(state, node_id))] = False
-    if request.closing_ms is not None:
-        usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.closing_ms
+    if request.maintenance_start_ms is not None:
+        usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.maintenance_start_ms
     if request.rule.labels:
         usable &= has_labels(state.layout, request)[state.layout.cell_of_gpu]
     if request.rule.balance is not None:

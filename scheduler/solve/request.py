@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.domain.ids import NodeId
 from scheduler.model import WaitingJob
-from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Wish
+from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Preference
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +12,9 @@ class Request:
     """One class of request: jobs with equal requests fit or fail together.
 
     ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` if so many do not fit. ``expected_s``: its
-    expected run time, which weighs the health of places and does not decide whether one is found. ``closing_ms``: the
-    request does not use nodes that close then or before, since it would still run (``FleetState.last_closing_ms``).
+    expected run time, which weighs the health of places and does not decide whether one is found.
+    ``maintenance_start_ms``: the request does not use nodes that close then or before, since it would still run
+    (``FleetState.last_closing_ms``).
     """
 
     tier: str
@@ -25,7 +26,7 @@ class Request:
     prefers_weak: bool = False
     min_nodes: int | None = None
     rule: PlacementRule = ANYWHERE
-    closing_ms: int | None = None
+    maintenance_start_ms: int | None = None
     may_use_spares: bool = False
     expected_s: float | None = field(default=None, compare=False)
 
@@ -46,12 +47,12 @@ class Request:
     def unsliced(self) -> "Request":
         return replace(self, rule=replace(self.rule, slices=()))
 
-    def wishing(self, wish: Wish) -> "Request":
+    def with_preferences(self, preference: Preference) -> "Request":
         """Return the request with the preferred slices as required ones."""
-        return replace(self, rule=replace(self.rule, slices=wish.slices, wished=()))
+        return replace(self, rule=replace(self.rule, slices=preference.slices, preferred=()))
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False, maintenance_start_ms: int | None = None) -> Request:
     """Return the job's request. A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
@@ -63,6 +64,6 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int
         prefers_weak=is_reclaimable and job.nodes == 1,
         min_nodes=job.min_nodes,
         rule=job.rule,
-        closing_ms=closing_ms,
+        maintenance_start_ms=maintenance_start_ms,
         expected_s=job.expected_s,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.domain.policy.placement import PlacementPolicy
-from scheduler.solve.job_rules import AsksForPlace, rule_of
+from scheduler.solve.job_rules import PlaceRequest, rule_of
 from scheduler.solve.placement_rule import LabelRule, Slice
 
 
@@ -41,7 +41,7 @@ class HostsThere:
     ranks: Sequence[int]
 
 
-def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) -> RequiredPlace | None:
+def required_place(spec: PlaceRequest, policy: PlacementPolicy, num_hosts: int) -> RequiredPlace | None:
     """Return the demands of a gang of so many hosts; None: it may be anywhere."""
     rule, level = rule_of(spec, policy), spec.topology.required
     whole = () if level is None else (Slice(level, num_hosts),)
@@ -50,13 +50,15 @@ def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) 
     return RequiredPlace(rule.labels, within, tuple(policy.levels)) if rule.labels or within else None
 
 
-def broken_by(asked: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
+def broken_by(required: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
     """Return which demand does not hold on these ``hosts``, which are the whole gang's; None if all hold."""
     there = list(hosts)
-    barred = sum(len(each.ranks) for each in there if not asked.labels.admits(each.labels.items()))
+    barred = sum(len(each.ranks) for each in there if not required.labels.admits(each.labels.items()))
     if barred:
         return f"the labels of {barred} of its hosts exclude the job"
-    return next((broken for one in asked.within if (broken := _broken(one, asked.levels, there)) is not None), None)
+    return next(
+        (broken for one in required.within if (broken := _broken(one, required.levels, there)) is not None), None
+    )
 
 
 def _broken(one: Slice, levels: Sequence[str], hosts: Sequence[HostsThere]) -> str | None:

@@ -26,13 +26,13 @@ from scheduler.fleet.tally import Tally, least_of
 from scheduler.fleet.topology import NOWHERE, FleetState, Ints, Layout
 from scheduler.model import Parts
 from scheduler.solve.balance import least_shares
+from scheduler.solve.health_cost import KeptCosts, kept_costs, pick_gpus, soundest, soundest_homes, weakness_of
 from scheduler.solve.host_choice import balance_level, descend, first_of, level_below, unit_below
-from scheduler.solve.node_filter import fence_of, has_labels, known_levels
+from scheduler.solve.node_filter import has_labels, known_levels, node_filter_of
 from scheduler.solve.placement_rule import PipelineOrder
 from scheduler.solve.rail_sets import on_same_rails, room_on_rails
 from scheduler.solve.request import Request, request_of
 from scheduler.solve.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
-from scheduler.solve.soundness import KeptCosts, kept_costs, pick_gpus, soundest, soundest_homes, weakness_of
 
 __all__ = [
     "Chosen",
@@ -129,8 +129,8 @@ def place(state: FleetState, request: Request, within: Ints | None = None, *, in
     Then other placements outside the place do not change the choice (except for even spreads, among equal ones).
     """
     state = state.for_tier(request.tier)
-    for wish in request.rule.wished:
-        chosen = _place(state, request.wishing(wish), within, in_order=in_order)
+    for wish in request.rule.preferred:
+        chosen = _place(state, request.with_preferences(wish), within, in_order=in_order)
         if chosen is not None:
             return chosen.ranked(wish.order)
     return _place(state, request, within, in_order=in_order)
@@ -184,13 +184,13 @@ def _suffices(state: FleetState, request: Request, level: int, cells: Ints) -> b
 
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
     """Return the cells for one host's part, without nodes to avoid and nodes that the filter excludes."""
-    fence = fence_of(state, request)
+    fence = node_filter_of(state, request)
     if within is None:
         room = state.tally(request.tier, request.gpus_per_node, fence)
     else:
         counts = np.zeros(state.layout.num_cells, dtype=np.int64)
         counts[within] = state.tier(request.tier).counts[within]
-        room = Tally(state.layout, counts, request.gpus_per_node, None if fence is None else fence.shut(state))
+        room = Tally(state.layout, counts, request.gpus_per_node, None if fence is None else fence.excluded(state))
     avoided = [cell for node_id in request.avoid_nodes for cell in state.layout.cells_of_node.get(node_id, ())]
     return room.without(np.array(avoided, dtype=np.int64)) if avoided else room
 
@@ -213,8 +213,8 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
     if any(state.layout.level(name) is None for name in known_levels(request)):
         return np.zeros(0, dtype=np.int64)
-    fence = fence_of(state, request)
-    return np.flatnonzero(fits if fence is None else fits & ~fence.shut(state))
+    fence = node_filter_of(state, request)
+    return np.flatnonzero(fits if fence is None else fits & ~fence.excluded(state))
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:

@@ -19,7 +19,7 @@ from simulator.world.settings import Settings
 from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
-_LOOKS_AGAIN_BEATS: Final = 20
+_CHECKS_AGAIN_BEATS: Final = 20
 """A plan that only the passing of time calls for is at most so late."""
 
 
@@ -129,7 +129,7 @@ class Planner:
         contacts = tuple(self._placer.is_live(node_id) for node_id in store.gpus)
         lost = self._placer.num_lost, self._reclaims.num_lost
         facts = store.num_changes, contacts, tuple(store.is_admitted.values()), len(store.is_out), lost
-        is_late = now_ms - self._planned_ms >= _LOOKS_AGAIN_BEATS * beat_ms
+        is_late = now_ms - self._planned_ms >= _CHECKS_AGAIN_BEATS * beat_ms
         if facts == self._planned_on and not is_late:
             return False
         self._planned_on, self._planned_ms = facts, now_ms

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from muster.domain.exit.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import GpuUuid, JobId, NodeId
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.policy.document import Policy
 from scheduler.model import Plan, Question, WaitingJob
 from simulator.world.truth import require
@@ -17,7 +17,7 @@ from simulator.world.truth import require
 Parts = Mapping[NodeId, Collection[GpuUuid]]
 
 
-def kept_of(life: AttemptLife, parts: Parts) -> Iterator[GpuUuid]:
+def kept_of(life: AttemptLifecycle, parts: Parts) -> Iterator[GpuUuid]:
     """Yield the GPUs that the job of an ended attempt keeps: all except the GPUs of hosts at fault."""
     if life.ending is None or life.ending.cause not in KEEPS_ITS_GPUS:
         return
@@ -33,9 +33,9 @@ class Kept:
 
     job_of: dict[GpuUuid, JobId] = field(default_factory=dict)
 
-    def note(self, life: AttemptLife, parts: Parts, promised: Mapping[GpuUuid, JobId]) -> None:
-        """Record the kept GPUs. ``promised``: GPUs that are already held for jobs; these stay theirs."""
-        own = (gpu for gpu in kept_of(life, parts) if promised.get(gpu, life.job_id) == life.job_id)
+    def note(self, life: AttemptLifecycle, parts: Parts, hold: Mapping[GpuUuid, JobId]) -> None:
+        """Record the kept GPUs. ``hold``: GPUs that are already held for jobs; these stay theirs."""
+        own = (gpu for gpu in kept_of(life, parts) if hold.get(gpu, life.job_id) == life.job_id)
         self.job_of.update(dict.fromkeys(own, life.job_id))
 
     def forget(self, job_id: JobId, gpus: Collection[GpuUuid] | None = None) -> None:
@@ -51,13 +51,17 @@ class Kept:
         require(not taken, "kept", f"{taken} are kept since an interruption, and {job_id} takes them")
 
 
-def fault_of_kept(asked: Question, decided: Plan) -> str | None:
+def fault_of_kept(question: Question, decided: Plan) -> str | None:
     """Return which hold this plan keeps without using it or waiting with it; None if there is none."""
     settled = {one.job_id for one in decided.placements} | {one.beneficiary for one in decided.lapses}
-    queue = {job.job_id: job for job in asked.queue} if asked.workload.holds else {}
-    for own in asked.workload.holds:
+    queue = {job.job_id: job for job in question.queue} if question.workload.holds else {}
+    for own in question.workload.holds:
         job = queue.get(own.job_id)
-        if job is not None and own.job_id not in settled and not _may_wait(job, asked.policy, asked.workload.now_ms):
+        if (
+            job is not None
+            and own.job_id not in settled
+            and not _may_wait(job, question.policy, question.workload.now_ms)
+        ):
             return f"{own} remains held, and {own.job_id} neither continues on it nor waits for a replacement"
     return None
 

@@ -71,14 +71,14 @@ class Rules:
         return min((one.most for one in quotas if one is not None and one.most is not None), default=None)
 
 
-BY_CHANCE: Final = Rules()
+RANDOM_RULES: Final = Rules()
 
 
 def draw_rules(rng: Random, settings: Settings, nodes: Sequence[NodeId], *, is_planned: bool | None = None) -> Rules:
     """Return the rules of a world. ``is_planned``: None makes it true in one of four worlds."""
     is_drawn = rng.random() < _PLANNED_SHARE
     if not (is_drawn if is_planned is None else is_planned):
-        return BY_CHANCE
+        return RANDOM_RULES
     policy = _draw_policy(rng, settings)
     return Rules(
         is_planned=True,

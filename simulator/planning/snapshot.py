@@ -10,17 +10,17 @@ from functools import cache
 from typing import Final
 
 from health.standing.admission import AdmissionFacts
-from muster.domain.exit.causes import CAUSE_RULES, GOES_ON_THERE, HAD_TO_LEAVE, INTERRUPTIONS, Avoid
+from muster.domain.exit.causes import CAUSE_RULES, GOES_ON_THERE, HAD_TO_LEAVE, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.lifecycle.model import AttemptLife, JobLife
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle
 from muster.domain.states import AttemptState, Contact, JobState, Standing
 from scheduler.model import (
     ElasticGang,
     GpuView,
-    OwnHold,
     Parts,
     Question,
     ReclaimLoss,
+    ResumeHold,
     RunningAttempt,
     Shape,
     StandingReclaim,
@@ -38,7 +38,7 @@ class Snapshot:
     """The planner's input. ``seen``: the jobs of the queue as they were."""
 
     question: Question
-    seen: Mapping[JobId, JobLife]
+    seen: Mapping[JobId, JobLifecycle]
     at_ms: int
 
 
@@ -48,7 +48,7 @@ def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience
     ``patience_ms``: how long an evacuated or interrupted job waits for its own GPUs to be proved clean.
     """
     queued = [life for life in store.jobs.values() if life.state is JobState.QUEUED]
-    promised = store.notices.held_for()
+    promised = store.notices.holds()
     own = _own_holds(store)
     cleaning = {
         life.job_id
@@ -56,7 +56,7 @@ def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience
         if life.job_id not in promised and _waits_for_its_own(store, life, now_ms - patience_ms, contacts)
     }
     queued = [life for life in queued if life.job_id not in cleaning]
-    may_grow = not cleaning and _may_anybody_grow(store, now_ms)
+    may_grow = not cleaning and _may_any_grow(store, now_ms)
     if not queued and not may_grow and not promised:
         return None
     workload = workload_of(store, now_ms, own, may_grow=may_grow, others_wait=bool(cleaning))
@@ -85,14 +85,14 @@ def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
 
 
 @cache
-def _facts(*said: *tuple[Standing, Contact, bool, bool, bool]) -> AdmissionFacts:
+def _facts(*facts: *tuple[Standing, Contact, bool, bool, bool]) -> AdmissionFacts:
     """Return the facts; GPUs with equal ones share one object."""
-    standing, contact, is_cordoned, is_held, is_calm = said
+    standing, contact, is_cordoned, is_held, is_calm = facts
     return AdmissionFacts(standing, contact, is_cordoned, is_held, override=Standing.HEALTHY if is_calm else None)
 
 
 def workload_of(
-    store: Store, now_ms: int, own: tuple[OwnHold, ...] = (), *, may_grow: bool = False, others_wait: bool = False
+    store: Store, now_ms: int, own: tuple[ResumeHold, ...] = (), *, may_grow: bool = False, others_wait: bool = False
 ) -> Workload:
     rules, live = store.rules, store.live_of_job.values()
     since_ms = now_ms - int(rules.policy.reclaim.window_s * 1000)
@@ -110,12 +110,12 @@ def workload_of(
         cleaning=tuple(sorted(gpu for gpu, holder in store.holders.items() if holder in store.ended_ms)),
         may_grow=may_grow,
         others_wait=others_wait,
-        closings=closings,
+        maintenance_starts=closings,
         failures_per_gpu_hour=0.0 if store.is_calm else rules.failures_per_gpu_hour,
     )
 
 
-def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
+def _running(store: Store, life: AttemptLifecycle, now_ms: int) -> RunningAttempt:
     row = store.rows[life.job_id]
     started_ms = store.started_ms(life)
     return RunningAttempt(
@@ -129,18 +129,18 @@ def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
         ends_ms=_ends_ms(row, life, now_ms if started_ms is None else started_ms),
         is_stopping=life.stop is not None or life.ending is not None,
         elastic=_elastic(store, row, life),
-        asked=Shape(len(life.hosts), row.gpus_per_node, row.required_level),
+        requested=Shape(len(life.hosts), row.gpus_per_node, row.required_level),
     )
 
 
-def _ends_ms(row: JobRow, life: AttemptLife, started_ms: int) -> int | None:
+def _ends_ms(row: JobRow, life: AttemptLifecycle, started_ms: int) -> int | None:
     """Return the certain end, or None if the job continues on its good GPUs: no other job may count on them."""
     if life.stop is None:
         return started_ms + row.wall_time_ms + row.stop_grace_ms
     return None if life.stop.reason in GOES_ON_THERE else life.stop.deadline_ms
 
 
-def _elastic(store: Store, row: JobRow, life: AttemptLife) -> ElasticGang | None:
+def _elastic(store: Store, row: JobRow, life: AttemptLifecycle) -> ElasticGang | None:
     if not row.is_elastic or life.state is not AttemptState.RUNNING or life.stop or life.ending:
         return None
     return ElasticGang(
@@ -157,8 +157,8 @@ def _elastic(store: Store, row: JobRow, life: AttemptLife) -> ElasticGang | None
 
 def _standing(store: Store) -> list[StandingReclaim]:
     standing = []
-    for beneficiary, given in store.notices.held_for().items():
-        held = tuple(sorted(gpu for gpu, job_id in store.held_for.items() if job_id == beneficiary))
+    for beneficiary, given in store.notices.holds().items():
+        held = tuple(sorted(gpu for gpu, job_id in store.hold_of.items() if job_id == beneficiary))
         standing += [StandingReclaim(key, beneficiary, one.deadline_ms, held, one.keeps) for key, one in given]
     return standing
 
@@ -173,19 +173,19 @@ def _losses(store: Store, now_ms: int, since_ms: int) -> list[ReclaimLoss]:
     return losses
 
 
-def _own_holds(store: Store) -> tuple[OwnHold, ...]:
-    promised = store.notices.held_for()
+def _own_holds(store: Store) -> tuple[ResumeHold, ...]:
+    promised = store.notices.holds()
     held: dict[JobId, list[GpuUuid]] = {}
-    for gpu, job_id in store.held_for.items():
+    for gpu, job_id in store.hold_of.items():
         if job_id not in promised:
             held.setdefault(job_id, []).append(gpu)
     return tuple(
-        OwnHold(job_id, tuple(sorted(gpus)), TenantId(store.rows[job_id].tenant), store.rows[job_id].tier)
+        ResumeHold(job_id, tuple(sorted(gpus)), TenantId(store.rows[job_id].tenant), store.rows[job_id].tier)
         for job_id, gpus in held.items()
     )
 
 
-def _may_anybody_grow(store: Store, now_ms: int) -> bool:
+def _may_any_grow(store: Store, now_ms: int) -> bool:
     if not store.cases.keys() - store.holders.keys() - store.is_out:
         return False
     since_ms = now_ms - store.rules.policy.elastic.grow_after_s * 1000
@@ -199,7 +199,7 @@ def _may_anybody_grow(store: Store, now_ms: int) -> bool:
     return False
 
 
-def _waits_for_its_own(store: Store, job: JobLife, since_ms: int, contacts: Mapping[NodeId, Contact]) -> bool:
+def _waits_for_its_own(store: Store, job: JobLifecycle, since_ms: int, contacts: Mapping[NodeId, Contact]) -> bool:
     """Return whether its last attempt has just ended, and live hosts are still proving its GPUs clean."""
     last = _last(store, job.job_id)
     if last is None or last.ending is None or store.ended_ms.get(last.attempt_id, since_ms) <= since_ms:
@@ -211,18 +211,18 @@ def _waits_for_its_own(store: Store, job: JobLife, since_ms: int, contacts: Mapp
     )
 
 
-def _last(store: Store, job_id: JobId) -> AttemptLife | None:
+def _last(store: Store, job_id: JobId) -> AttemptLifecycle | None:
     own = store.attempts_of.get(job_id)
     return store.attempts[own[-1]] if own else None
 
 
-def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJob:
+def _waiting(store: Store, job: JobLifecycle, now_ms: int, num_assigned: int) -> WaitingJob:
     row, last = store.rows[job.job_id], _last(store, job.job_id)
     keep: Parts = () if last is None else tuple(store.allocated[last.attempt_id].items())
     is_interrupted = last is not None and last.ending is not None and last.ending.cause in INTERRUPTIONS
     avoided = _at_fault(store, job.job_id)
     # GPUs that are held since an interruption are the ones it keeps; they do not change its size.
-    held_nodes = 0 if is_interrupted else num_held // row.gpus_per_node
+    held_nodes = 0 if is_interrupted else num_assigned // row.gpus_per_node
     waiting = WaitingJob(
         job_id=job.job_id,
         version=0,
@@ -239,7 +239,7 @@ def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJ
         min_nodes=row.min_nodes if row.is_elastic else None,
         max_nodes=row.most_nodes if row.is_elastic else None,
         expected_s=(row.wall_time_ms + row.stop_grace_ms) / 1000,
-        passed_gpu_s=_passed_gpu_s(store, row, now_ms),
+        overtaken_gpu_s=_passed_gpu_s(store, row, now_ms),
         rule=row.placement,
     )
     if last is not None and is_interrupted:
@@ -268,9 +268,9 @@ def _at_fault(store: Store, job_id: JobId) -> frozenset[NodeId]:
     own: list[AttemptId] = store.attempts_of.get(job_id, [])
     for attempt_id in own[-_AVOID_LAST_ATTEMPTS:]:
         life = store.attempts[attempt_id]
-        avoid = Avoid.NOTHING if life.ending is None else CAUSE_RULES[life.ending.cause].avoid
-        if avoid is Avoid.NOTHING:
+        avoid = Avoidance.NOTHING if life.ending is None else CAUSE_RULES[life.ending.cause].avoid
+        if avoid is Avoidance.NOTHING:
             continue
         known = [part.node_id for part in life.hosts if part.is_at_fault]
-        nodes.update(known or ([part.node_id for part in life.hosts] if avoid is Avoid.NODE else []))
+        nodes.update(known or ([part.node_id for part in life.hosts] if avoid is Avoidance.NODE else []))
     return frozenset(nodes)

@@ -26,7 +26,7 @@ LOST_SHARE: Final = 0.01
 RESENT_SHARE: Final = 0.05
 """Share of all messages that are stored, but whose answer is lost with the agent: its next life sends them again."""
 RESENT_WITHIN_MS: Final = 600_000
-ANEW_WITHIN_MS: Final = HOUR_MS
+AGAIN_WITHIN_MS: Final = HOUR_MS
 """Time within which the next life of an agent reports a fault that still holds."""
 TRAINING_SHARE: Final = 214 / 288
 """Share of booting nodes that report links that train (NVSentinel issue 1701)."""
@@ -56,7 +56,7 @@ def stream_of(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stre
     rng, span_ms = Random(seed), int(num_days * DAY_MS)  # noqa: S311  # a simulation
     until_ms = start_ms + span_ms
     injected = tuple(_faults(rng, num_nodes, num_days, start_ms, span_ms))
-    told: list[Input] = [each for fault in injected for each in _told_of(rng, fault)]
+    told: list[Input] = [each for fault in injected for each in _inputs_of(rng, fault)]
     told += crashes_of(rng, num_nodes, num_days, start_ms, span_ms)
     told += _boots(
         rng, num_nodes, start_ms, span_ms, {each.node_id for each in injected if each.fault.name == "nvlink"}
@@ -94,8 +94,8 @@ def _come_again(
     number = len(arrivals)
     for fault in injected:
         if fault.fault.event is not None and fault.fault.event.kind in STATE_KINDS:
-            later = replace(fault, at_ms=fault.at_ms + rng.randrange(1, ANEW_WITHIN_MS))
-            for given in _told_of(rng, later):
+            later = replace(fault, at_ms=fault.at_ms + rng.randrange(1, AGAIN_WITHIN_MS))
+            for given in _inputs_of(rng, later):
                 again.append((_arrival_ms(rng, given), number, given))
                 number += 1
     return again
@@ -119,7 +119,7 @@ def _sampled(at_ms: int, node_id: NodeId, gpu_uuid: GpuUuid, **readings: float) 
     return Sampled(node_id, GpuSample(gpu_uuid, at_ms, values))
 
 
-def _told_of(rng: Random, injected: Injected) -> Iterator[Input]:
+def _inputs_of(rng: Random, injected: Injected) -> Iterator[Input]:
     """Yield the inputs that report a fault; samples are preceded by some of the healthy GPU.
 
     A real GPU is sampled 360 times an hour, so that no loss of a single report hides the state before.

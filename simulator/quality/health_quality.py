@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from health.replay.replay import Replay
-from health.replay.stream import Moved, Passed, Told
+from health.replay.stream import Moved, Passed, ReplayLine
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import BreakerPolicy, HealthPolicy
 from muster.domain.states import Standing
@@ -47,7 +47,7 @@ def quality_of(seed: int, num_nodes: int, num_days: float, policy: HealthPolicy)
     told: dict[NodeId, list[tuple[int, GpuUuid | None, str]]] = {}
     out, suspect = set[GpuUuid](), set[GpuUuid]()
     for output in _outputs(world, stream, START_MS + int(num_days * DAY_MS) + DAY_MS):
-        if isinstance(output, Told) and output.what == "new":
+        if isinstance(output, ReplayLine) and output.what == "new":
             evidence = output.evidence
             told.setdefault(evidence.node_id, []).append((output.at_ms, evidence.gpu_uuid, evidence.fault_key))
         elif isinstance(output, Moved) and output.move.to_standing is Standing.QUARANTINED:
@@ -74,16 +74,16 @@ def _outputs(world: Replay, stream: Stream, until_ms: int) -> Iterator[object]:
     yield from world.take(Passed(until_ms))
 
 
-def _found_ms(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> int | None:
+def _found_ms(injected: Injected, reported: list[tuple[int, GpuUuid | None, str]]) -> int | None:
     """Return when the first evidence of the fault appeared, or None."""
-    return min(_evidence_of(injected, told), default=None)
+    return min(_evidence_of(injected, reported), default=None)
 
 
-def _evidence_of(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> list[int]:
+def _evidence_of(injected: Injected, reported: list[tuple[int, GpuUuid | None, str]]) -> list[int]:
     """Return the times at which evidence of the fault, about its GPU or its node, appeared."""
     about = None if injected.fault.is_of_node else injected.gpu_uuid
     return [
         at_ms
-        for at_ms, gpu_uuid, key in told
+        for at_ms, gpu_uuid, key in reported
         if at_ms >= injected.at_ms and gpu_uuid == about and key.startswith(injected.fault.found_as)
     ]

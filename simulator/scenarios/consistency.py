@@ -76,7 +76,7 @@ def _of_domains(form: ScenarioForm) -> Iterator[Disagreement]:
 
 def _states(form: ScenarioForm) -> Iterator[tuple[Place, GpuState]]:
     yield from ((("gpus", number), state) for number, state in enumerate(form.gpus))
-    yield from (((*place, "change"), one.change) for place, one in form.told if one.change is not None)
+    yield from (((*place, "change"), one.change) for place, one in form.placed_happenings if one.change is not None)
 
 
 def _of_tenants(form: ScenarioForm) -> Iterator[Disagreement]:
@@ -170,7 +170,7 @@ def _of_times(form: ScenarioForm) -> Iterator[Disagreement]:
         if job.queued_s > 0:
             words = f"must be at most 0: {job.name} is pending at second 0; submit a later job in requests"
             yield Disagreement(("jobs", "queued", number, "queued_s"), words)
-    for place, one in form.told:
+    for place, one in form.placed_happenings:
         for word, asked in (("submit", one.submit), ("plan", one.plan)):
             if asked is not None and asked.queued_s > one.at_s:
                 words = f"must be at most at_s, which is {one.at_s:g}: {asked.name} cannot have come later"
@@ -181,8 +181,8 @@ def _of_ends(form: ScenarioForm) -> Iterator[Disagreement]:
     """Yield ends of jobs that do not exist by then: by the second, within one second by the place in the list."""
     jobs: tuple[RunningJob | QueuedJob, ...] = (*form.jobs.running, *form.jobs.queued)
     there = {job.name for job in jobs}
-    later = {one.submit.name: one.at_s for _, one in reversed(form.told) if one.submit is not None}
-    for place, one in form.told:
+    later = {one.submit.name: one.at_s for _, one in reversed(form.placed_happenings) if one.submit is not None}
+    for place, one in form.placed_happenings:
         if one.submit is not None:
             there.add(one.submit.name)
         for word, name in (("cancel", one.cancel), ("end", one.end)):

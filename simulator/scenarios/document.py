@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
-from muster.domain.validating import validated
+from muster.domain.validation import validated
 from scheduler.quota.tenancy import Member, Tenancy
 from scheduler.quota.tenancy import Quota as TenantQuota
 from simulator.scenarios.consistency import Disagreement, disagreements
@@ -77,7 +77,7 @@ class Scenario(ScenarioForm):
     @property
     def happenings(self) -> tuple[Happening, ...]:
         """Return the events in the order of time, faults before requests of the same second."""
-        return tuple(one for _, one in self.told)
+        return tuple(one for _, one in self.placed_happenings)
 
 
 def _error_of(one: Disagreement) -> InitErrorDetails:

@@ -34,13 +34,13 @@ class Nodes(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _domain_is_a_path(cls, said: Any) -> Any:
-        if not isinstance(said, dict) or "domain" not in said:
-            return said
-        if "path" in said:
+    def _domain_is_a_path(cls, text: Any) -> Any:
+        if not isinstance(text, dict) or "domain" not in text:
+            return text
+        if "path" in text:
             raise ValueError("has both path and domain: give one of them")
-        rest = {name: value for name, value in said.items() if name != "domain"}
-        domain = said["domain"]
+        rest = {name: value for name, value in text.items() if name != "domain"}
+        domain = text["domain"]
         return {**rest, "path": domain.split("/") if isinstance(domain, str) else domain}
 
     @field_validator("names")
@@ -70,10 +70,10 @@ class Nodes(StrictModel):
             )
         return self
 
-    def domains_of(self, said: str) -> Iterator[str]:
+    def domains_of(self, text: str) -> Iterator[str]:
         """Yield its domains that match a name, or a path from the widest level on."""
         paths = ["/".join(self.path[: depth + 1]) for depth in range(len(self.path))]
-        yield from (path for path, name in zip(paths, self.path, strict=True) if said in (path, name))
+        yield from (path for path, name in zip(paths, self.path, strict=True) if text in (path, name))
 
     @property
     def number(self) -> int:

@@ -91,7 +91,7 @@ class ScenarioForm(StrictModel):
         return about
 
     @property
-    def told(self) -> list[tuple[Place, Happening]]:
+    def placed_happenings(self) -> list[tuple[Place, Happening]]:
         """The events, each with its place, in the order of time: faults before requests of the same second."""
         parts: tuple[tuple[str, tuple[Happening, ...]], ...] = (("faults", self.faults), ("requests", self.requests))
         all_of = [((name, number), one) for name, part in parts for number, one in enumerate(part)]
@@ -101,8 +101,10 @@ class ScenarioForm(StrictModel):
         """Yield all jobs that run, are pending or are submitted."""
         yield from (Placed(("jobs", "running", number), job) for number, job in enumerate(self.jobs.running))
         yield from (Placed(("jobs", "queued", number), job) for number, job in enumerate(self.jobs.queued))
-        yield from (Placed((*place, "submit"), one.submit) for place, one in self.told if one.submit is not None)
+        yield from (
+            Placed((*place, "submit"), one.submit) for place, one in self.placed_happenings if one.submit is not None
+        )
 
     def planned_jobs(self) -> Iterator[Placed]:
         """Yield the jobs that are only asked about."""
-        yield from (Placed((*place, "plan"), one.plan) for place, one in self.told if one.plan is not None)
+        yield from (Placed((*place, "plan"), one.plan) for place, one in self.placed_happenings if one.plan is not None)

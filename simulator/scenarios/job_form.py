@@ -98,12 +98,12 @@ class QueuedJob(JobFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _total_is_of_hosts(cls, said: Any) -> Any:
-        if not isinstance(said, dict) or "total_gpus" not in said:
-            return said
-        rest = {name: value for name, value in said.items() if name != "total_gpus"}
-        total, each = said["total_gpus"], said.get("gpus_per_node", 8)
-        if "nodes" in said:
+    def _total_is_of_hosts(cls, text: Any) -> Any:
+        if not isinstance(text, dict) or "total_gpus" not in text:
+            return text
+        rest = {name: value for name, value in text.items() if name != "total_gpus"}
+        total, each = text["total_gpus"], text.get("gpus_per_node", 8)
+        if "nodes" in text:
             raise ValueError("has both nodes and total_gpus: give one of them")
         if type(each) is not int or each < 1:
             return rest  # which its own rule refuses
@@ -118,7 +118,7 @@ class QueuedJob(JobFields):
         return self.nodes
 
     @model_validator(mode="after")
-    def _wishes_for_a_size_that_it_takes(self) -> Self:
+    def _requests_a_valid_size(self) -> Self:
         if not (self.min_nodes or self.nodes) <= self.nodes <= (self.max_nodes or self.nodes):
             raise ValueError(f"{self.name}: nodes must be from min_nodes to max_nodes")
         return self

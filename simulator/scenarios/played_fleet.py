@@ -7,7 +7,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import Policy
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Contact
-from scheduler.fleet.maintenance_end import reopenings_of
+from scheduler.fleet.maintenance_end import maintenance_ends_of
 from scheduler.model import GpuView, Parts
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.fleet_form import GpuState
@@ -36,10 +36,10 @@ class PlayedFleet:
             cost = hazard.failures_in_million_h(state.score * 100, state.quarantines)
             self._gpus[uuid] = replace(view, facts=facts, health_cost=cost)
 
-    def hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
+    def hold(self, uuids: Sequence[GpuUuid], *, is_assigned: bool) -> None:
         for uuid in uuids:
             view = self._gpus[uuid]
-            self._gpus[uuid] = replace(view, facts=replace(view.facts, is_held=is_held))
+            self._gpus[uuid] = replace(view, facts=replace(view.facts, is_assigned=is_assigned))
 
     def taken_of(self, node: str, num_gpus: int) -> tuple[GpuUuid, ...]:
         """Return the first free GPUs of a node, and mark them as used.
@@ -47,11 +47,11 @@ class PlayedFleet:
         Raises:
             ValueError: fewer are free.
         """
-        free = [view.uuid for view in self._gpus.values() if view.node_id == node and not view.facts.is_held]
+        free = [view.uuid for view in self._gpus.values() if view.node_id == node and not view.facts.is_assigned]
         if len(free) < num_gpus:
             message = f"takes {num_gpus} GPUs of {node}, which has {len(free)} left"
             raise ValueError(message)
-        self.hold(free[:num_gpus], is_held=True)
+        self.hold(free[:num_gpus], is_assigned=True)
         return tuple(free[:num_gpus])
 
     def nodes_of(self, uuids: Sequence[GpuUuid]) -> list[NodeId]:
@@ -81,14 +81,14 @@ class PlayedFleet:
                 is_cordoned = view.node_id in closed or uuid in self._cordoned
                 self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_cordoned))
 
-    def reopenings(self, now_ms: int) -> Mapping[NodeId, int]:
+    def maintenance_ends(self, now_ms: int) -> Mapping[NodeId, int]:
         """Return the end of planned work on each node, without nodes that are cordoned by hand."""
         by_hand = {self._gpus[uuid].node_id for uuid in self._cordoned}
         ahead = [window for window in self.windows if now_ms < window.until_ms]
         nodes = ((node, one.starts_ms, one.until_ms) for one in ahead for node in one.nodes if node not in by_hand)
-        return reopenings_of(nodes)
+        return maintenance_ends_of(nodes)
 
-    def closings(self, now_ms: int) -> Mapping[NodeId, int]:
+    def maintenance_starts(self, now_ms: int) -> Mapping[NodeId, int]:
         """Return from when on planned work excludes jobs from each node."""
         moments: dict[NodeId, int] = {}
         for window in self.windows:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from muster.domain.ids import AttemptId
-from muster.domain.job.plan_words import Mood
+from muster.domain.job.plan_texts import Tense
 from muster.domain.job.wait_reasons import WaitReason
-from scheduler.explain.answer import answer
+from scheduler.explain.advice import answer
 from scheduler.explain.explain import moment
 from scheduler.fleet.topology import FleetState
 from scheduler.model import Question, RunnerUp, StartRange, Swap, Verdict, WaitingJob
@@ -17,28 +17,28 @@ _IS_SEEN_TO: Final = frozenset({WaitReason.RECLAIM_NOTIFIED, WaitReason.PLACE_HE
 
 
 def planned(
-    asked: Question,
+    question: Question,
     one: WaitingJob,
     levels: Sequence[str],
     names: Mapping[AttemptId, str],
     windows: Sequence[Window],
 ) -> dict[str, Any]:
-    """Return what would become of ``one``, which is in the queue of ``asked``; nothing of the plan is kept."""
-    state = FleetState(asked.gpus, asked.policy, levels)
-    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+    """Return what would become of ``one``, which is in the queue of ``question``; nothing of the plan is kept."""
+    state = FleetState(question.gpus, question.policy, levels)
+    decided = plan_on(state, question.queue, question.policy, question.workload)
     placed = [item.parts for item in decided.placements if item.job_id == one.job_id]
     if placed:
         return {"nodes": [node for node, _ in placed[0]]}
-    found = answer(state, asked, decided, one, 0.0)
-    node_of = {view.uuid: view.node_id for view in asked.gpus}
+    found = answer(state, question, decided, one, 0.0)
+    node_of = {view.uuid: view.node_id for view in question.gpus}
     own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == one.job_id]
     return {
-        "nodes": list(dict.fromkeys(node_of[uuid] for reclaim in own for uuid in reclaim.held)),
+        "nodes": list(dict.fromkeys(node_of[uuid] for reclaim in own for uuid in reclaim.hold)),
         "victims": sorted(names[reclaim.victim] for reclaim in own),
         "cost_gpu_s": round(sum(reclaim.cost_gpu_s for reclaim in own), 1) if own else None,
         "starts": _range_of(found.starts),
         "changes": [{change.field: change.value} for change in found.changes],
-        "why": why_of(found.verdict.told(Mood.ASKED), found.verdict, windows, asked.workload.now_ms),
+        "why": why_of(found.verdict.in_tense(Tense.CONDITIONAL), found.verdict, windows, question.workload.now_ms),
         **reasons_of(found.verdict),
     }
 

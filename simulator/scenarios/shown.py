@@ -124,5 +124,5 @@ def running_of(name: str, one: Attempt) -> RunningAttempt:
         ends_ms=one.wall_ms,
         is_stopping=one.stops_ms is not None,
         elastic=elastic,
-        asked=Shape(len(one.parts), one.job.gpus_per_node, one.job.required),
+        requested=Shape(len(one.parts), one.job.gpus_per_node, one.job.required),
     )

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from scheduler.model import (
-    OwnHold,
     Parts,
     Placement,
     Plan,
     Question,
     Reclaim,
     ReclaimLoss,
+    ResumeHold,
     StandingReclaim,
     WaitingJob,
     Workload,
@@ -70,10 +70,10 @@ class _World:
         self._shapes: dict[str, JobFields] = {}
         self._queued_ms: dict[str, int] = {}
         self._reclaims: dict[AttemptId, StandingReclaim] = {}
-        self._kept: dict[str, OwnHold] = {}
+        self._kept: dict[str, ResumeHold] = {}
         self._losses: list[ReclaimLoss] = []
         self._peaks: Counter[TenantId] = Counter()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._num_attempts = 0
         self._done: list[tuple[str, int, float]] = []
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
@@ -118,7 +118,7 @@ class _World:
         elif what.end is not None:
             self._is_over(what.end, "ended")
         elif what.restart is not None:
-            self._told.clear()  # all else that this world knows is a row of the control plane's
+            self._reported.clear()  # all else that this world knows is a row of the control plane's
         elif what.crash is not None:
             self._crashes.arm(what.crash)
 
@@ -151,12 +151,12 @@ class _World:
     def _submit(self, job: QueuedJob) -> None:
         self._shapes[job.name] = job
         queued_ms = self._queued_ms[job.name] = min(ms_of(job.queued_s), self._now_ms)
-        self._waiting[job.name] = self._asks(job, queued_ms, job.nodes, ())
+        self._waiting[job.name] = self._waiting_job(job, queued_ms, job.nodes, ())
 
-    def _asks(self, job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
+    def _waiting_job(self, job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
         return replace(waiting_of(job, queued_ms, nodes, keep), rule=rule_of(job, self._policy.placement))
 
-    def _say(self, job: str, kind: DecisionKind, **words: Any) -> None:
+    def _record(self, job: str, kind: DecisionKind, **words: Any) -> None:
         said = {name: word for name, word in words.items() if word not in (None, [], ())}
         self.decisions.append({"at_s": seconds_of(self._now_ms), "job": job, "kind": kind, **said})
 
@@ -183,7 +183,7 @@ class _World:
                 continue
             stops_ms = max(window.starts_ms, self._now_ms)
             attempt.leave_by(stops_ms, self._now_ms)
-            self._say(name, "notice", why="maintenance", deadline_s=seconds_of(stops_ms))
+            self._record(name, "notice", why="maintenance", deadline_s=seconds_of(stops_ms))
 
     def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
         """Return when the planner stops waiting for a replacement in the job's domain, or None."""
@@ -204,9 +204,9 @@ class _World:
     def _end(self, name: str, kind: DecisionKind) -> None:
         attempt = self._running.pop(name, None)
         if attempt is not None:
-            self._fleet.hold(attempt.gpus, is_held=False)
+            self._fleet.hold(attempt.gpus, is_assigned=False)
             self._done.append(self._work_of(name, attempt))
-        self._say(name, kind)
+        self._record(name, kind)
 
     def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
         """Release its GPUs and queue it again. ``is_interrupted``: by a fault, not by a notice."""
@@ -219,26 +219,26 @@ class _World:
             return
         self._end(name, "interrupted")
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
-        waiting = self._asks(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        waiting = self._waiting_job(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
         self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
         if is_interrupted:
             self._keep(name, attempt)
 
     def _keep(self, name: str, attempt: Attempt) -> None:
         """Keep the GPUs of its good hosts for it until it is placed, or cannot continue with them."""
-        promised = {uuid for reclaim in self._reclaims.values() for uuid in reclaim.held}
+        promised = {uuid for reclaim in self._reclaims.values() for uuid in reclaim.hold}
         good = [uuid for _, own in attempt.parts if not self._fleet.is_out(own) for uuid in own if uuid not in promised]
         if good:
-            self._kept[name] = OwnHold(JobId(name), tuple(good), TenantId(attempt.job.tenant), attempt.job.tier)
+            self._kept[name] = ResumeHold(JobId(name), tuple(good), TenantId(attempt.job.tenant), attempt.job.tier)
 
     def _shrink(self, name: str, attempt: Attempt) -> None:
         """Continue the job on the hosts that it keeps; it has saved."""
         parts = tuple((node, uuids) for node, uuids in attempt.parts if set(uuids) <= set(attempt.keeps))
-        self._fleet.hold(attempt.gpus, is_held=False)
+        self._fleet.hold(attempt.gpus, is_assigned=False)
         del self._running[name]
-        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_assigned=True)
         self._start(name, attempt.job, parts, self._now_ms, self._now_ms)
-        self._say(name, "shrunk", nodes=[node for node, _ in parts])
+        self._record(name, "shrunk", nodes=[node for node, _ in parts])
 
     def _interrupt(self) -> None:
         """End jobs on GPUs that may no longer be used, and queue them again."""
@@ -256,7 +256,7 @@ class _World:
         work = [*self._done, *(self._work_of(name, attempt) for name, attempt in self._running.items())]
         return [
             replace(
-                job, passed_gpu_s=sum(done for tier, came, done in work if tier == job.tier and came > job.queued_ms)
+                job, overtaken_gpu_s=sum(done for tier, came, done in work if tier == job.tier and came > job.queued_ms)
             )
             for job in self._waiting.values()
         ]
@@ -269,7 +269,7 @@ class _World:
                 plan(self._fleet.views(), self._queue(), self._policy, self._workload(), levels=self._levels)
             )
         except DiedError:
-            self._told.clear()
+            self._reported.clear()
 
     def _carry_out(self, decided: Plan) -> None:
         """Commit the decisions one by one, as the control plane does."""
@@ -288,24 +288,24 @@ class _World:
         self._explain(decided)
         for growth in decided.growths:
             attempt = self._running[names[growth.attempt_id]]
-            self._fleet.hold(attempt.gpus, is_held=False)
+            self._fleet.hold(attempt.gpus, is_assigned=False)
             attempt.parts = growth.parts
-            self._fleet.hold(attempt.gpus, is_held=True)
-            self._say(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
+            self._fleet.hold(attempt.gpus, is_assigned=True)
+            self._record(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
 
     def _plan(self, job: QueuedJob) -> None:
         """Report what would become of the job now, by the same planner on the same input; nothing is kept."""
-        one = self._asks(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
+        one = self._waiting_job(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
         asked = Question(self._policy, self._fleet.views(), [*self._queue(), one], self._workload())
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
-        self._say(job.name, "planned", **planned(asked, one, self._levels, names, self._fleet.windows))
+        self._record(job.name, "planned", **planned(asked, one, self._levels, names, self._fleet.windows))
 
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
         attempt = self._running[victim]
         self._reclaims.pop(attempt.attempt_id, None)
         attempt.stops_ms = attempt.leaves_ms = None
         attempt.keeps = ()
-        self._say(beneficiary, "withdrawn", victims=[victim], why=why)
+        self._record(beneficiary, "withdrawn", victims=[victim], why=why)
 
     def _let_go(self, beneficiary: JobId) -> None:
         self._kept.pop(beneficiary, None)
@@ -315,11 +315,11 @@ class _World:
         job_id, parts, swap = placement.job_id, placement.parts, placement.swap
         self._let_go(job_id)
         del self._waiting[job_id]
-        self._told.pop(job_id, None)
-        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._reported.pop(job_id, None)
+        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_assigned=True)
         self._start(job_id, self._shapes[job_id], parts, self._now_ms)
         told = {} if swap is None else recovery_of(swap)
-        self._say(job_id, "placed", nodes=[node for node, _ in parts], slots=self._fleet.slots_of(parts), **told)
+        self._record(job_id, "placed", nodes=[node for node, _ in parts], slots=self._fleet.slots_of(parts), **told)
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
@@ -331,19 +331,19 @@ class _World:
                 attempt.leave_by(deadline_ms, self._now_ms)
                 attempt.keeps = reclaim.keeps
                 self._reclaims[reclaim.victim] = StandingReclaim(
-                    reclaim.victim, job_id, deadline_ms, reclaim.held, reclaim.keeps
+                    reclaim.victim, job_id, deadline_ms, reclaim.hold, reclaim.keeps
                 )
-            self._say_reclaim(job_id, own, names)
+            self._record_reclaim(job_id, own, names)
             self._crashes.reach("reclaim.notify.after_commit", self._now_ms)
 
-    def _say_reclaim(self, job_id: JobId, own: Sequence[Reclaim], names: Mapping[AttemptId, str]) -> None:
+    def _record_reclaim(self, job_id: JobId, own: Sequence[Reclaim], names: Mapping[AttemptId, str]) -> None:
         best = own[0].runner_up
         keeps = {names[one.victim]: self._fleet.nodes_of(one.keeps) for one in own if one.keeps}
-        self._say(
+        self._record(
             job_id,
             "reclaim",
             victims=sorted(names[one.victim] for one in own),
-            nodes=self._fleet.nodes_of(own[0].held),
+            nodes=self._fleet.nodes_of(own[0].hold),
             deadline_s=max(seconds_of(self._now_ms) + one.notice_s for one in own),
             cost_gpu_s=round(sum(one.cost_gpu_s for one in own), 1),
             runner_up=None if best is None else runner_up_of(best, names),
@@ -355,14 +355,14 @@ class _World:
         held = {one.job_id: one for one in decided.holds}
         for item in decided.waiting:
             why = why_of(item.why, item.verdict, self._fleet.windows, self._now_ms)
-            if self._told.get(item.job_id) == why:
+            if self._reported.get(item.job_id) == why:
                 continue
-            self._told[item.job_id] = why
+            self._reported[item.job_id] = why
             one = held.get(item.job_id)
             if one is None:
-                self._say(item.job_id, "waits", why=why, **reasons_of(item.verdict))
+                self._record(item.job_id, "waits", why=why, **reasons_of(item.verdict))
             else:
-                self._say(
+                self._record(
                     item.job_id,
                     "held",
                     nodes=self._fleet.nodes_of(one.gpus),
@@ -382,6 +382,6 @@ class _World:
             peak_gpus=dict(self._peaks),
             tenancy=self._tenancy,
             failures_per_gpu_hour=self._failures_per_gpu_hour,
-            closings=self._fleet.closings(self._now_ms),
-            reopenings=self._fleet.reopenings(self._now_ms),
+            maintenance_starts=self._fleet.maintenance_starts(self._now_ms),
+            maintenance_ends=self._fleet.maintenance_ends(self._now_ms),
         )

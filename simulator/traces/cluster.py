@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.queue.order import believed_run_s, passed_work_bound_gpu_s
+from scheduler.queue.order import expected_run_s, passed_work_bound_gpu_s
 from simulator.traces.counts import Counts
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes, NodeSet
@@ -20,11 +20,11 @@ class Cluster:
     """The state of one played trace.
 
     ``queue``: numbers of jobs in order of submission, the ones of ``waiting``. ``ends``: (expected end, job, its GPUs
-    by ``counts``), or for a node that is away (when it is back, -1 - node, all its GPUs); so ``running``, ``held``.
+    by ``counts``), or for a node that is away (when it is back, -1 - node, all its GPUs); so ``running``, ``assigned``.
     ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: interruptions of
     all jobs. ``saves_every_s``: work between two checkpoints.
 
-    ``notices``: (job, its deadline), until they are handled; ``told``: jobs with a notice; ``losses``: (time of the
+    ``notices``: (job, its deadline), until they are handled; ``reported``: jobs with a notice; ``losses``: (time of the
     notice, job) of the last while. ``idle``: GPUs of each node, by ``counts``.
     """
 
@@ -43,15 +43,15 @@ class Cluster:
     left_s: list[float] = field(init=False)
     attempts: list[int] = field(init=False)
     notices: list[tuple[int, float]] = field(default_factory=list)
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
     losses: deque[tuple[float, int]] = field(default_factory=deque)
     counts: Counts = field(init=False)
     idle: int = field(init=False)
-    held: dict[int, int] = field(default_factory=dict)
+    assigned: dict[int, int] = field(default_factory=dict)
     num_interrupted: int = 0
     saves_every_s: float = math.inf
     _since_s: dict[int, float] = field(default_factory=dict)
-    _believed_s: dict[int, float] = field(default_factory=dict)
+    _expected_s: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.started_s = [math.nan] * len(self.jobs)
@@ -80,13 +80,13 @@ class Cluster:
     def submit(self, number: int) -> None:
         self.waiting.add(number)
 
-    def start(self, number: int, beside: NodeSet = 0) -> int:
-        """Start the job and return its number. ``beside``: nodes that it must not use."""
+    def start(self, number: int, excluded: NodeSet = 0) -> int:
+        """Start the job and return its number. ``excluded``: nodes that it must not use."""
         self.waiting.remove(number)
         job, now_s = self.jobs[number], self.now_s
-        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node, beside)
-        self.held[number] = self.counts.of(taken, job.gpus_per_node)
-        self.idle -= self.held[number]
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node, excluded)
+        self.assigned[number] = self.counts.of(taken, job.gpus_per_node)
+        self.idle -= self.assigned[number]
         if not self.attempts[number]:
             self.started_s[number] = now_s
             self.num_racks[number] = self.nodes.num_racks_of(taken)
@@ -100,10 +100,10 @@ class Cluster:
         """End the attempt, and return how long it had its nodes."""
         job = self.jobs[number]
         self.nodes.give(self.running.pop(number), job.gpus_per_node)
-        self.idle += self.held.pop(number)
+        self.idle += self.assigned.pop(number)
         self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
         self._forget(number)
-        self.told.discard(number)
+        self.reported.discard(number)
         return self.now_s - self._since_s.pop(number)
 
     def ran_s(self, number: int) -> float:
@@ -121,10 +121,10 @@ class Cluster:
 
     def give_notice(self, number: int, stop_s: float) -> None:
         """Give the job a notice: it leaves by then at the latest, and its expected end is no later."""
-        self.told.add(number)
+        self.reported.add(number)
         self.notices.append((number, stop_s))
         self.losses.append((self.now_s, number))
-        believed_s = self._believed_s[number]
+        believed_s = self._expected_s[number]
         self._forget(number)
         self._believe(number, min(believed_s, stop_s) if believed_s > self.now_s else stop_s)
 
@@ -133,15 +133,15 @@ class Cluster:
         self.nodes.lose(node)
         self.away[node] = until_s
         self.running[-1 - node] = 1 << node
-        self.held[-1 - node] = self.counts.of(1 << node, self.nodes.size)
-        self.idle -= self.held[-1 - node]
+        self.assigned[-1 - node] = self.counts.of(1 << node, self.nodes.size)
+        self.idle -= self.assigned[-1 - node]
         self._believe(-1 - node, until_s)
 
-    def believe_anew(self) -> None:
+    def expect_again(self) -> None:
         """Set a new, future end for each job that outlasts its expected one."""
         while self.ends and self.ends[0][0] < self.now_s:
             number = self.ends[0][1]
-            run_s = believed_run_s(self.estimates_s[number], self.ran_s(number), DEFAULT_POLICY)
+            run_s = expected_run_s(self.estimates_s[number], self.ran_s(number), DEFAULT_POLICY)
             self._forget(number)
             self._believe(number, max(self._since_s[number] + run_s, self.now_s))
 
@@ -149,11 +149,11 @@ class Cluster:
         del self.away[node], self.running[-1 - node]
         self._forget(-1 - node)
         self.nodes.give(1 << node, self.nodes.size)
-        self.idle += self.held.pop(-1 - node)
+        self.idle += self.assigned.pop(-1 - node)
 
     def _believe(self, number: int, end_s: float) -> None:
-        self._believed_s[number] = end_s
-        insort(self.ends, (end_s, number, self.held[number]))
+        self._expected_s[number] = end_s
+        insort(self.ends, (end_s, number, self.assigned[number]))
 
     def _forget(self, number: int) -> None:
-        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number, 0))]
+        del self.ends[bisect_left(self.ends, (self._expected_s.pop(number), number, 0))]

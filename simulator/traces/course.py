@@ -43,10 +43,10 @@ class Interruption:
 class Work:
     """Seconds of each job, summed over its attempts: its time on its nodes, and the parts that were not kept work."""
 
-    __slots__ = ("held_s", "lost_s", "restarting_s", "stalled_s")
+    __slots__ = ("busy_s", "lost_s", "restarting_s", "stalled_s")
 
     def __init__(self, num_jobs: int) -> None:
-        self.held_s, self.stalled_s, self.restarting_s, self.lost_s = ([0.0] * num_jobs for _ in range(4))
+        self.busy_s, self.stalled_s, self.restarting_s, self.lost_s = ([0.0] * num_jobs for _ in range(4))
 
 
 class Course:
@@ -115,7 +115,7 @@ class Course:
         else:
             held_s = cluster.end(number)
             restart_s = self._failures.checkpoints.restart_s if attempt > 1 else 0.0
-            self.work.held_s[number] += held_s
+            self.work.busy_s[number] += held_s
             self.work.restarting_s[number] += restart_s
             if self._failures.checkpoints.stall_s:
                 self.work.stalled_s[number] += held_s - cluster.left_s[number] - restart_s
@@ -149,7 +149,7 @@ class Course:
         is_again = cluster.attempts[number] > 1
         held_s = cluster.end(number)
         spent = self._failures.checkpoints.spent(held_s, is_again=is_again, saves_last=cause is Cause.RECLAIM)
-        work.held_s[number] += held_s
+        work.busy_s[number] += held_s
         work.stalled_s[number] += spent.stalled_s
         work.restarting_s[number] += spent.restarting_s
         work.lost_s[number] += spent.lost_s

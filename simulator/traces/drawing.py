@@ -44,11 +44,11 @@ class Bar:
     shown: str
 
 
-def lines(title: str, xs: Sequence[float], told: Sequence[Line], *, x_unit: str, y_unit: str) -> str:
-    """Return a chart of lines. Each of ``told`` has a value for each of ``xs``, which ascend."""
+def lines(title: str, xs: Sequence[float], drawn: Sequence[Line], *, x_unit: str, y_unit: str) -> str:
+    """Return a chart of lines. Each of ``drawn`` has a value for each of ``xs``, which ascend."""
     if not xs:
         return _document(title, HEIGHT, _nothing())
-    top = _nice_top(max(max(line.values) for line in told))
+    top = _nice_top(max(max(line.values) for line in drawn))
     right = xs[-1] - xs[0] or 1.0
 
     def x_of(x: float) -> float:
@@ -66,21 +66,21 @@ def lines(title: str, xs: Sequence[float], told: Sequence[Line], *, x_unit: str,
         x = xs[0] + right * step / 4
         parts.append(_text(x_of(x), HEIGHT - _BOTTOM + 20, _short(x), "faint", anchor="middle"))
     parts.append(_text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 14, x_unit, "faint", anchor="middle"))
-    for number, line in enumerate(told):
+    for number, line in enumerate(drawn):
         points = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in zip(xs, line.values, strict=True))
         parts.append(f'<polyline class="line stroke{number}" points="{points}"/>')
-    return _document(title, HEIGHT, parts + (_legend([line.name for line in told]) if len(told) > 1 else []))
+    return _document(title, HEIGHT, parts + (_legend([line.name for line in drawn]) if len(drawn) > 1 else []))
 
 
-def bars(title: str, told: Sequence[Bar], *, unit: str) -> str:
+def bars(title: str, drawn: Sequence[Bar], *, unit: str) -> str:
     """Return a chart of bars, from the top in the given order."""
-    height = _TOP + 8 + _ROW * max(len(told), 2) + 16
-    if not told:
+    height = _TOP + 8 + _ROW * max(len(drawn), 2) + 16
+    if not drawn:
         return _document(title, height, _nothing())
-    top = max(bar.value for bar in told) or 1.0
+    top = max(bar.value for bar in drawn) or 1.0
     room = WIDTH - _LABEL - 110
     parts = [_text(_LABEL, _TOP - 8, unit, "faint")]
-    for number, bar in enumerate(told):
+    for number, bar in enumerate(drawn):
         y = _TOP + 4 + _ROW * number
         width = bar.value / top * room
         parts.append(_text(_LABEL - 10, y + 14, bar.name, anchor="end"))

@@ -40,10 +40,10 @@ class Checkpoints:
         num_saves = max(math.ceil(work_s / self.every_s) - 1, 0) if self.stall_s else 0
         return (self.restart_s if is_again else 0.0) + work_s + num_saves * self.stall_s
 
-    def spent(self, held_s: float, *, is_again: bool, saves_last: bool) -> "Spent":
+    def spent(self, busy_s: float, *, is_again: bool, saves_last: bool) -> "Spent":
         """Return how an attempt that ended after so long spent its time. ``saves_last``: it had a notice in time."""
-        restarting_s = min(held_s, self.restart_s) if is_again else 0.0
-        ran_s = held_s - restarting_s
+        restarting_s = min(busy_s, self.restart_s) if is_again else 0.0
+        ran_s = busy_s - restarting_s
         num_saved = math.floor(ran_s / (self.every_s + self.stall_s))
         kept_s, stalled_s = (num_saved * self.every_s, num_saved * self.stall_s) if num_saved else (0.0, 0.0)
         rest_s = ran_s - kept_s - stalled_s

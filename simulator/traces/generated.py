@@ -41,14 +41,14 @@ def generated(law: Law, *, num_jobs: int, num_nodes: int, gpus_per_node: int, lo
     return jobs_of(rows, num_nodes=num_nodes, gpus_per_node=gpus_per_node, arrivals=stretch)
 
 
-def arrivals_in_bursts(chance: Random, _: float) -> float:
+def arrivals_in_bursts(rng: Random, _: float) -> float:
     """Return the next gap: nine in ten follow within a minute, the others after hours."""
-    return chance.expovariate(1 / 30) if chance.random() < 0.9 else chance.expovariate(1 / 7_200)
+    return rng.expovariate(1 / 30) if rng.random() < 0.9 else rng.expovariate(1 / 7_200)
 
 
-def arrivals_by_day(chance: Random, part: float) -> float:
+def arrivals_by_day(rng: Random, part: float) -> float:
     """Return the next gap: ten times as many jobs arrive at noon as at midnight."""
-    return chance.expovariate(1) * 300 / (1 - 0.82 * math.cos(2 * math.pi * part))
+    return rng.expovariate(1) * 300 / (1 - 0.82 * math.cos(2 * math.pi * part))
 
 
 LAWS: Final[Mapping[str, Law]] = {

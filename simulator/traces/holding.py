@@ -35,7 +35,7 @@ def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
     started: list[int] = []
     waiting = cluster.waiting
     until_s, held = _place(cluster, head)
-    while (beside := _room_beside(cluster, until_s, held)) is not None:
+    while (beside := _room_alongside(cluster, until_s, held)) is not None:
         may_start = np.array(cluster.nodes.at_least).take(waiting.gpus_per_node) >= waiting.num_nodes
         is_gone = waiting.estimates_s <= until_s - cluster.now_s
         if held:
@@ -65,15 +65,15 @@ def _place(cluster: Cluster, head: int) -> tuple[float, NodeSet]:
     return until_s, held
 
 
-def _room_beside(cluster: Cluster, until_s: float, held: NodeSet) -> list[int] | None:
+def _room_alongside(cluster: Cluster, until_s: float, assigned: NodeSet) -> list[int] | None:
     """Return how many nodes without a hold have so many GPUs, as ``Nodes.at_least``; None if no job may start.
 
     Mostly none may, which the shortest job of each shape shows without a test of every job.
     """
     nodes, left_s = cluster.nodes, until_s - cluster.now_s
     beside = nodes.at_least
-    if held:
-        beside = list(accumulate([(with_so_many & ~held).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
+    if assigned:
+        beside = list(accumulate([(with_so_many & ~assigned).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
     for (num_nodes, each), estimates_s in cluster.waiting.estimates_by_shape.items():
         if beside[each] >= num_nodes or (estimates_s[0] <= left_s and nodes.at_least[each] >= num_nodes):
             return beside

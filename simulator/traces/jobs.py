@@ -108,13 +108,13 @@ class _Reader:
             return None
         return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, tier)
 
-    def _shape(self, place: str, gpus: int, told_nodes: int | None) -> tuple[int, int]:
+    def _shape(self, place: str, gpus: int, stated_nodes: int | None) -> tuple[int, int]:
         """Return the number of nodes, and the GPUs of each."""
         size = self._gpus_per_node
-        if told_nodes is None:
+        if stated_nodes is None:
             nodes, each = (1, gpus) if gpus < size else (-(-gpus // size), size)
         else:
-            nodes, each = told_nodes, -(-gpus // told_nodes)
+            nodes, each = stated_nodes, -(-gpus // stated_nodes)
         if nodes > gpus:
             self._fault(place, f"nodes={nodes}: must be no more than gpus={gpus}")
         elif each > size:

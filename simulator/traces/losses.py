@@ -64,7 +64,7 @@ def lost_hours(jobs: Sequence[TraceJob], played: Played) -> LostHours:
         "work_done_again": gpus @ np.array(work.lost_s),
         "restarts": gpus @ np.array(work.restarting_s),
         "checkpoints": gpus @ np.array(work.stalled_s),
-        "rounding": (held - gpus) @ np.array(work.held_s),
+        "rounding": (held - gpus) @ np.array(work.busy_s),
         "repairs": (columns["away_gpus"] * took_s).sum(),
         "idle_scattered": scattered_s[is_waited].sum(),
         "idle_whole_nodes": (free_s - scattered_s)[is_waited].sum(),

@@ -114,24 +114,24 @@ class Nodes:
     def num_gpus(self) -> int:
         return self.num_nodes * self.size
 
-    def fits(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> bool:
-        """Return whether so many nodes have so many free GPUs. ``beside``: nodes that do not count."""
+    def fits(self, num_nodes: int, gpus_per_node: int, excluded: NodeSet = 0) -> bool:
+        """Return whether so many nodes have so many free GPUs. ``excluded``: nodes that do not count."""
         if self.at_least[gpus_per_node] < num_nodes:
             return False
-        return not beside or sum((nodes & ~beside).bit_count() for nodes in self.free[gpus_per_node:]) >= num_nodes
+        return not excluded or sum((nodes & ~excluded).bit_count() for nodes in self.free[gpus_per_node:]) >= num_nodes
 
     def num_racks_of(self, nodes: NodeSet) -> int:
         """Return the number of racks of these nodes: 1 if racks are unknown."""
         return 1 if self._racks is None else sum(1 for _ in self._racks.apart(nodes))
 
-    def take(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> NodeSet:
+    def take(self, num_nodes: int, gpus_per_node: int, excluded: NodeSet = 0) -> NodeSet:
         """Take the fullest nodes that have room, the first of equals; wholly free ones by rack. They must fit.
 
-        ``beside``: nodes that are not taken.
+        ``excluded``: nodes that are not taken.
         """
         taken, missing = 0, num_nodes
         for has in range(gpus_per_node, self.size):
-            part = self.free[has] & ~beside
+            part = self.free[has] & ~excluded
             if part:
                 number = min(part.bit_count(), missing)
                 part = lowest(part, number)
@@ -141,9 +141,9 @@ class Nodes:
                 if not missing:
                     return taken
         if self._racks is None:
-            whole = lowest(self.free[-1] & ~beside, missing)
+            whole = lowest(self.free[-1] & ~excluded, missing)
         else:
-            whole = self._by_rack(self._racks, missing, beside & self.free[-1])
+            whole = self._by_rack(self._racks, missing, excluded & self.free[-1])
         self._change(whole, missing, self.size, self.size - gpus_per_node)
         return taken | whole
 
@@ -178,20 +178,20 @@ class Nodes:
             for count in range(after + 1, before + 1):
                 at_least[count] -= number
 
-    def _by_rack(self, racks: Racks, num_nodes: int, beside: NodeSet) -> NodeSet:
+    def _by_rack(self, racks: Racks, num_nodes: int, excluded: NodeSet) -> NodeSet:
         """Return wholly free nodes: of the rack that keeps the fewest; else of the freest racks, the last by best fit.
 
-        ``beside``: wholly free nodes that do not count.
+        ``excluded``: wholly free nodes that do not count.
         """
-        racks.add(beside, -1)
+        racks.add(excluded, -1)
         found, missing = 0, num_nodes
         while missing:
             rack = racks.best_for(missing)
-            whole = self.free[-1] & racks.nodes_of(rack) & ~(found | beside)
+            whole = self.free[-1] & racks.nodes_of(rack) & ~(found | excluded)
             number = min(whole.bit_count(), missing)
             whole = lowest(whole, number)
             racks.add(whole, -1)
             found |= whole
             missing -= number
-        racks.add(beside, 1)
+        racks.add(excluded, 1)
         return found

@@ -24,14 +24,14 @@ _FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 class Decision:
     """One plan. ``state``: as ``decided`` left it. ``numbers``: of the pending jobs, by job."""
 
-    asked: Question
+    question: Question
     decided: Plan
     state: FleetState
     numbers: dict[JobId, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class Expected:
     """The wall time of each job and its predicted run time, in seconds; None: unknown."""
 
     wall_times_s: Sequence[float | None]
@@ -43,7 +43,7 @@ class PlannedQueue:
     """A trace under the planner. ``started_ms``: of each job by number, once it has started. ``running``: by number."""
 
     jobs: Sequence[TraceJob]
-    believed: Believed
+    expected: Expected
     num_nodes: int
     gpus_per_node: int
     policy: Policy = DEFAULT_POLICY
@@ -64,7 +64,7 @@ class PlannedQueue:
                     self._submit(number, now_ms)
                 else:
                     self._end(number, now_ms)
-            decision = self._look(now_ms)
+            decision = self._check(now_ms)
             note(decision)
             for number in self._start(decision, now_ms):
                 heappush(moments, (now_ms + max(round(self.jobs[number].duration_s * 1000), 1), 0, number))
@@ -81,15 +81,15 @@ class PlannedQueue:
                 job.num_nodes,
                 job.gpus_per_node,
                 tenant_id=_TENANT,
-                expected_s=self.believed.wall_times_s[number],
-                predicted_s=self.believed.predicted_s[number],
+                expected_s=self.expected.wall_times_s[number],
+                predicted_s=self.expected.predicted_s[number],
             ),
         )
 
     def _end(self, number: int, now_ms: int) -> None:
         self._ran_gpu_ms[number] = self._work(self.running.pop(number), now_ms)
 
-    def _look(self, now_ms: int) -> Decision:
+    def _check(self, now_ms: int) -> Decision:
         queue = list(self._queue(now_ms))
         asked = Question(self.policy, self._gpus(), queue, Workload(now_ms, tuple(self.running.values())))
         state = FleetState(asked.gpus, self.policy)
@@ -101,7 +101,7 @@ class PlannedQueue:
         work = self._ran_gpu_ms | {number: self._work(attempt, now_ms) for number, attempt in self.running.items()}
         for number, job in self._waiting.values():
             passed_ms = sum(done for other, done in work.items() if other > number)
-            yield replace(job, passed_gpu_s=passed_ms / 1000)
+            yield replace(job, overtaken_gpu_s=passed_ms / 1000)
 
     def _gpus(self) -> list[GpuView]:
         held = {uuid for attempt in self.running.values() for uuid in attempt.gpus}
@@ -111,7 +111,7 @@ class PlannedQueue:
             for slot in range(self.gpus_per_node)
         ]
         return [
-            GpuView(GpuUuid(uuid), NodeId(node), slot, "one", replace(_FIT, is_held=uuid in held))
+            GpuView(GpuUuid(uuid), NodeId(node), slot, "one", replace(_FIT, is_assigned=uuid in held))
             for node, uuid, slot in names
         ]
 
@@ -140,5 +140,5 @@ def _attempt(job: WaitingJob, parts: Parts, now_ms: int) -> RunningAttempt:
         now_ms,
         ends_ms=after_ms(job.expected_s),
         predicted_ms=after_ms(job.predicted_s if job.expected_s is None else None),
-        asked=Shape(job.nodes, job.gpus_per_node),
+        requested=Shape(job.nodes, job.gpus_per_node),
     )

@@ -18,7 +18,7 @@ def take_back(cluster: Cluster, number: int) -> None:
     if not cluster.waiting.has_tiers:
         return
     job = cluster.jobs[number]
-    going = [one for one in cluster.told if one in cluster.running]
+    going = [one for one in cluster.reported if one in cluster.running]
     if _room(cluster, going, job.gpus_per_node) >= job.num_nodes:
         return
     chosen: list[int] = []
@@ -50,7 +50,7 @@ def _candidates(cluster: Cluster, number: int) -> list[int]:
     costs: list[tuple[float, int]] = []
     for one in cluster.running:
         tier = DEFAULT_POLICY.tiers.get(cluster.jobs[one].tier) if one >= 0 else None
-        if tier is None or tier.notice_s is None or one in cluster.told or priority_of(one) >= priority_of(number):
+        if tier is None or tier.notice_s is None or one in cluster.reported or priority_of(one) >= priority_of(number):
             continue
         ran_s = cluster.ran_s(one)
         if ran_s >= tier.min_run_s:

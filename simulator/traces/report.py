@@ -132,7 +132,7 @@ def report_of(
     makespan_s = played.end_s - jobs[0].submit_s
     fleet_gpu_s = makespan_s * num_gpus
     gpu_s = sum(job.gpus * job.duration_s for job in jobs)
-    held_gpu_s = sum(job.gpus * held_s for job, held_s in zip(jobs, played.work.held_s, strict=True))
+    held_gpu_s = sum(job.gpus * held_s for job, held_s in zip(jobs, played.work.busy_s, strict=True))
     jcts = [end_s - job.submit_s for job, end_s in zip(jobs, played.finished_s, strict=True)]
     return Report(
         jobs=len(jobs),

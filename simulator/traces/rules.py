@@ -19,7 +19,7 @@ from simulator.traces.holding import first_room, pass_by
 from simulator.traces.reclaiming import take_back
 from simulator.traces.waiting import Floats
 
-LOOK_AHEAD: Final = 300
+LOOKAHEAD: Final = 300
 """So many jobs after its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
 
 
@@ -38,7 +38,7 @@ def fifo(cluster: Cluster) -> list[int]:
 def skip(cluster: Cluster) -> list[int]:
     """Start each job that fits: nothing is held for the head (Kueue's BestEffortFIFO)."""
     started: list[int] = []
-    for number in cluster.queue[:LOOK_AHEAD]:
+    for number in cluster.queue[:LOOKAHEAD]:
         if not cluster.nodes.num_free:
             break
         if cluster.fits(number):
@@ -64,7 +64,7 @@ def muster(cluster: Cluster) -> list[int]:
     submission. A job that outlasts its expected run time gets a new one.
     """
     started: list[int] = []
-    cluster.believe_anew()
+    cluster.expect_again()
     if not (cluster.waiting.has_tiers and cluster.queue) and not cluster.may_start_any():
         return started
     worth = _worth(cluster)
@@ -104,7 +104,7 @@ def _behind(cluster: Cluster, head: int) -> list[int]:
     nodes = cluster.nodes
     shadow_s, whole = first_room(cluster, cluster.jobs[head].num_nodes, nodes.size)
     num_spare = whole.bit_count() - cluster.jobs[head].num_nodes
-    for number in cluster.queue[1 : LOOK_AHEAD + 1]:
+    for number in cluster.queue[1 : LOOKAHEAD + 1]:
         if not nodes.num_free:
             break
         ends_in_time = cluster.now_s + cluster.estimates_s[number] <= shadow_s

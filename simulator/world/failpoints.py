@@ -14,7 +14,7 @@ ACTIONS: Final = (
 FAILPOINTS: Final = tuple(f"{action}.{point}" for action in ACTIONS for point in ("before_commit", "after_commit"))
 
 _ACTION_OF: Final[dict[type[attempts.Event], str]] = {
-    attempts.ClaimAsked: "host.claim",
+    attempts.ClaimRequested: "host.claim",
     attempts.Listed: "host.report",
     attempts.Ready: "host.report",
     attempts.Started: "host.report",

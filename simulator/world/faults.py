@@ -64,7 +64,7 @@ class Faults:
             wire.mend()
         for host in self._hosts.values():
             host.crash_rate = 0.0
-            for wire in (host.up, host.down, host.bell):
+            for wire in (host.up, host.down, host.wakeup):
                 wire.mend()
             host.boot()
             host.start_launcher()
@@ -90,7 +90,7 @@ class Faults:
     def cut_both_ways(self) -> None:
         host = self._some_host()
         until_ms = self._kernel.now_ms + self._a_while_ms()
-        for wire in (host.up, host.down, host.bell):  # one way may come back a little before the other
+        for wire in (host.up, host.down, host.wakeup):  # one way may come back a little before the other
             wire.cut_until_ms = until_ms + int(self._rng.random() ** 2 * 2 * self._settings.timers.lost_ms)
 
     def drop_server(self) -> None:

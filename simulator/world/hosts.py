@@ -7,11 +7,11 @@ from typing import Final
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from simulator.world.clocks import HostClock
 from simulator.world.kernel import Kernel
 from simulator.world.network import Wire
-from simulator.world.server import Fact, Held, Server
+from simulator.world.server import Fact, HostAttempts, Server
 from simulator.world.settings import Settings
 from simulator.world.supervisors import Program, Supervisor, draw_program
 from simulator.world.truth import Run
@@ -31,7 +31,7 @@ class Host:
     ) -> None:
         self.node_id, self.name = node_id, node_id
         self.up, self.down = Wire(kernel, rng, settings), Wire(kernel, rng, settings)
-        self.bell = Wire(kernel, rng, settings, is_good=settings.has_broker)
+        self.wakeup = Wire(kernel, rng, settings, is_good=settings.has_broker)
         self.disk = HostLedger("")
         self.supervisors: dict[AttemptId, Supervisor] = {}
         self.crash_rate = settings.crash_rate
@@ -90,7 +90,7 @@ class Host:
         self.launch += 1
         self._seq, self._next_beat_ms, self._next_report_ms = 0, 0, 0
         self._unreported: dict[AttemptId, None] = {}
-        self._said: tuple[HostLedger | None, Held] = (None, ())
+        self._reported: tuple[HostLedger | None, HostAttempts] = (None, ())
         self._live(self._adopt)
         self.turn(self.launch)
 
@@ -99,9 +99,9 @@ class Host:
         self.disk = self.ledger
         self._carry_out(commands)
 
-    def _live(self, deed: Callable[..., None], *args: object) -> None:
+    def _live(self, action: Callable[..., None], *args: object) -> None:
         try:
-            deed(*args)
+            action(*args)
         except LauncherKilledError:
             self.kill_launcher(int(self._random() * 4 * self._settings.timers.heartbeat_ms))
 
@@ -111,7 +111,7 @@ class Host:
             self._kernel.after(self._settings.turn_ms, self.turn, launch)
             self._live(self._turn)
 
-    def on_ring(self) -> None:
+    def on_wakeup(self) -> None:
         if self._is_launcher_alive:
             self._live(self._beat, True)
 
@@ -120,37 +120,37 @@ class Host:
         if launch == self.launch and self._is_launcher_alive:
             self._live(self._apply, event)
 
-    def on_taken(self, launch: int, attempt_id: AttemptId, phase: Phase, is_told_to_go: bool) -> None:  # noqa: FBT001  # by place, as all that crosses the wire
+    def on_taken(self, launch: int, attempt_id: AttemptId, phase: Phase, may_go: bool) -> None:  # noqa: FBT001  # by place, as all that crosses the wire
         """Handle the server's receipt of a report that was sent when the record was in ``phase``."""
         record = self.ledger.records.get(attempt_id) if launch == self.launch and self._is_launcher_alive else None
         if record is not None and record.phase is phase:
             self._unreported.pop(attempt_id, None)
             if phase is _CLEAN:
                 self._next_beat_ms = 0
-            if is_told_to_go:
-                self._live(self._apply, host.GoHeard(attempt_id))
+            if may_go:
+                self._live(self._apply, host.GoReceived(attempt_id))
 
     def _turn(self) -> None:
         now_ms = self.clock()
         if now_ms >= self._next_beat_ms:
             self._beat(False)
         if self.ledger.records:
-            self._look_at_programs()
+            self._check_programs()
             self._apply(_TICK)
             if self._unreported and now_ms >= self._next_report_ms:
                 self._send_reports(now_ms)
 
-    def _beat(self, is_rung: bool) -> None:  # noqa: FBT001  # called from one place each
+    def _beat(self, is_woken: bool) -> None:  # noqa: FBT001  # called from one place each
         sent_ms = self.clock()
         self._seq += 1
         self._next_beat_ms = sent_ms + int(self._settings.timers.heartbeat_ms * (0.9 + 0.2 * self._random()))
-        if self._said[0] is not self.ledger:
+        if self._reported[0] is not self.ledger:
             held = tuple((record.attempt_id, record.fence, record.phase) for record in self.ledger.records.values())
-            self._said = (self.ledger, held)
+            self._reported = (self.ledger, held)
         number = sent_ms * 64 + self._seq % 64
         self.up.send(
             self._server.receive, self._server.heartbeat,
-            self.node_id, self._boot_id, number, self._said[1], sent_ms, self.launch, is_rung,
+            self.node_id, self._boot_id, number, self._reported[1], sent_ms, self.launch, is_woken,
         )  # fmt: skip
 
     def _apply(self, event: host.Event) -> None:
@@ -188,7 +188,7 @@ class Host:
         if command.attempt_id not in self.supervisors:
             supervisor = self._new_supervisor(record)
             self._begin(record, supervisor.prepare, is_allowed=host.may_prepare(record, self.clock()))
-        self._look_at(record)
+        self._check(record)
 
     def _start_program(self, command: host.StartProgram) -> None:
         record = self.ledger.records[command.attempt_id]
@@ -198,11 +198,11 @@ class Host:
             self._begin(record, supervisor.begin, is_allowed=host.may_start(record, self.clock()))
         elif supervisor.is_waiting and host.may_start(record, self.clock()):
             supervisor.go()
-        self._look_at(record)
+        self._check(record)
 
-    def _begin(self, record: HostRecord, deed: Callable[[], None], *, is_allowed: bool) -> None:
+    def _begin(self, record: HostRecord, action: Callable[[], None], *, is_allowed: bool) -> None:
         if is_allowed:
-            self._kernel.after(1 + int(50 * self._random()), deed)
+            self._kernel.after(1 + int(50 * self._random()), action)
         else:
             self.supervisors[record.attempt_id].refuse(record.stop_reason or "lease")
 
@@ -218,7 +218,7 @@ class Host:
         self.supervisors[record.attempt_id] = supervisor
         return supervisor
 
-    def _awaited(self, life: AttemptLife) -> tuple[NodeId, ...]:
+    def _awaited(self, life: AttemptLifecycle) -> tuple[NodeId, ...]:
         """Return all hosts of its gang that can wait; a host that cannot starts when granted, and waits for none."""
         if not self.can_wait or len(life.hosts) == 1:
             return ()
@@ -242,17 +242,17 @@ class Host:
 
     def _prove_clean(self, command: host.ProveClean) -> None:
         supervisor = self.supervisors.get(command.attempt_id)
-        if supervisor is None or supervisor.is_gone() or not self._wiring.looks_before_it_says_clean:
+        if supervisor is None or supervisor.is_gone() or not self._wiring.checks_before_clean:
             self._apply(host.ProvedClean(command.attempt_id))
 
-    def _look_at_programs(self) -> None:
+    def _check_programs(self) -> None:
         for record in tuple(self.ledger.records.values()):
             if record.phase is _STARTED or record.phase is _CLAIMED:
-                self._look_at(record)
+                self._check(record)
             elif record.phase is _EXITED:
                 self._prove_clean(host.ProveClean(record.attempt_id))
 
-    def _look_at(self, record: HostRecord) -> None:
+    def _check(self, record: HostRecord) -> None:
         supervisor = self.supervisors.get(record.attempt_id)
         if supervisor is None:
             return

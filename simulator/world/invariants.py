@@ -12,8 +12,8 @@ from health.standing import standing
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
-from muster.domain.lifecycle.contact import Hearing
-from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
+from muster.domain.lifecycle.contact import LastContact
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import ENDED_PARTS, OUT_OF_SERVICE
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState
@@ -47,9 +47,9 @@ class NotOfThisWorld:
 class Seen:
     """The state at the previous inspection."""
 
-    jobs: Mapping[JobId, JobLife]
-    attempts: Mapping[AttemptId, AttemptLife]
-    hearings: Mapping[NodeId, Hearing]
+    jobs: Mapping[JobId, JobLifecycle]
+    attempts: Mapping[AttemptId, AttemptLifecycle]
+    hearings: Mapping[NodeId, LastContact]
 
 
 class Inspector:
@@ -67,18 +67,18 @@ class Inspector:
         self.kernel, self.store, self.judge, self.accepted, self.timers = kernel, store, judge, accepted, timers
         self.scheduler = scheduler
         self.seen = Seen({}, {}, {})
-        self.num_looks = 0
+        self.num_checks = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         for check in INVARIANTS.values():
             if not isinstance(check, AtItsMoment | NotOfThisWorld):
                 check(self)
         explained_evictions(self)
         store = self.store
         self.seen = Seen(dict(store.jobs), dict(store.attempts), dict(store.hearings))
-        self.num_looks += 1
+        self.num_checks += 1
 
-    def held(self) -> Iterator[tuple[GpuUuid, AttemptId]]:
+    def assigned(self) -> Iterator[tuple[GpuUuid, AttemptId]]:
         """Yield the GPUs in use by the attempts' own rows: until the attempt has ended and its host is clean."""
         for attempt_id, life in self.store.attempts.items():
             for part in life.hosts:
@@ -88,7 +88,7 @@ class Inspector:
 
 def _one_holder(world: Inspector) -> None:
     holders: dict[GpuUuid, AttemptId] = {}
-    for gpu, attempt_id in world.held():
+    for gpu, attempt_id in world.assigned():
         require(gpu not in holders, "I1", f"{gpu} is held by {holders.get(gpu)} and {attempt_id}")
         holders[gpu] = attempt_id
     require(holders == world.store.holders, "I1", f"held are {holders}, by the index {world.store.holders}")
@@ -125,13 +125,13 @@ def _sound_places(world: Inspector) -> None:
 
 def _within_ceilings(world: Inspector) -> None:
     held: dict[str, int] = {}
-    for _, attempt_id in world.held():
+    for _, attempt_id in world.assigned():
         tenant = world.store.rows[world.store.attempts[attempt_id].job_id].tenant
         held[tenant] = held.get(tenant, 0) + 1
     most = max(held.values(), default=0)
     require(most <= world.store.ceiling_gpus, "I6", f"{held} GPUs are held, of {world.store.ceiling_gpus} at most")
     by_tier: dict[tuple[str, str], int] = {}
-    rows = [world.store.rows[world.store.attempts[attempt_id].job_id] for _, attempt_id in world.held()]
+    rows = [world.store.rows[world.store.attempts[attempt_id].job_id] for _, attempt_id in world.assigned()]
     for row in rows:
         by_tier[row.tenant, row.tier] = by_tier.get((row.tenant, row.tier), 0) + 1
     for row in rows:
@@ -173,7 +173,7 @@ def _condemned_are_out(world: Inspector) -> None:
     standings = world.judge.standings
     for gpu, condemned_ms in standings.condemned_ms.items():
         is_proved = standings.proved_ms.get(gpu, 0) > condemned_ms
-        is_kept_off = world.store.cases[gpu].standing in OUT_OF_SERVICE or gpu in world.judge.held_back
+        is_kept_off = world.store.cases[gpu].standing in OUT_OF_SERVICE or gpu in world.judge.proposed
         require(is_proved or is_kept_off, "I11", f"{gpu} is in service, condemned at {condemned_ms} and not proved")
 
 
@@ -240,7 +240,7 @@ def _ends_are_final(world: Inspector) -> None:
 
 
 def _free_is_clean(world: Inspector) -> None:
-    held = {gpu for gpu, _ in world.held()}
+    held = {gpu for gpu, _ in world.assigned()}
     for place, run in world.store.truth.present.items():
         free = [gpu for gpu in run.gpus if gpu not in held]
         require(not free, "I22", f"{free} are free, and {place} is on them")

@@ -84,7 +84,7 @@ class Judge:
             by_rack[place.rack or ""] = by_rack.get(place.rack or "", 0) + 1
         self._counts = FleetCounts(len(self._places), by_rack=by_rack, places=self._places)
         store.cases = {gpu: GpuCase(gpu, Standing.HEALTHY, self._wall_ms()) for gpu in self._places}
-        self.held_back: set[GpuUuid] = set()
+        self.proposed: set[GpuUuid] = set()
         self._burning: dict[GpuUuid, int] = {}
         self._num_evidence = 0
 
@@ -107,7 +107,7 @@ class Judge:
         told = [finding for finding in findings if _condemns(finding)]
         self._judge(cases, told)
 
-    def _judge(self, cases: dict[GpuUuid, GpuCase], told: Iterable[Finding] = ()) -> None:
+    def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[Finding] = ()) -> None:
         now_ms, wiring = self._wall_ms(), self._wiring
         state, moves, held_back = self._store.breaker, list[tuple[Move, GpuCase]](), set[GpuUuid]()
         for gpu, judged in cases.items():
@@ -125,14 +125,14 @@ class Judge:
                 case = moved(case, move)
             cases[gpu] = case
         self._server.failpoint("judgement.judge.before_commit")
-        for finding in told:
+        for finding in reported:
             told_ms = min(finding.onset_ms, now_ms)
             gpu_uuid = finding.gpu_uuid or GpuUuid("")
             self.standings.condemned_ms[gpu_uuid] = max(told_ms, self.standings.condemned_ms.get(gpu_uuid, 0))
         rings = self._commit(cases, state, moves)
-        self.held_back = (self.held_back - cases.keys()) | held_back
+        self.proposed = (self.proposed - cases.keys()) | held_back
         self._server.failpoint("judgement.judge.after_commit")
-        self._server.send_rings(rings)
+        self._server.send_wakeups(rings)
 
     def _commit(
         self, cases: dict[GpuUuid, GpuCase], state: BreakerState, moves: list[tuple[Move, GpuCase]]
@@ -156,7 +156,7 @@ class Judge:
 
     def keep_up(self) -> None:
         """Start burn-ins on free GPUs that are out of service; now and then close the breaker as a person does."""
-        if not self._store.is_out and not self._store.breaker.open_since_ms and not self.held_back:
+        if not self._store.is_out and not self._store.breaker.open_since_ms and not self.proposed:
             return
         now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
         for gpu in sorted(self._store.is_out):
@@ -169,8 +169,8 @@ class Judge:
         scopes = self._store.breaker.open_since_ms
         if scopes and (self.is_calm or self._rng.random() < 0.05):
             self.close_breaker(next(iter(scopes)))
-        elif self.is_calm and self.held_back and not scopes:
-            self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
+        elif self.is_calm and self.proposed and not scopes:
+            self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.proposed)})
 
     def burned(self, gpu: GpuUuid, began_ms: int, has_passed: bool) -> None:  # noqa: FBT001  # by place, as all received
         """Take the result of a burn-in."""
@@ -192,11 +192,11 @@ class Judge:
         if scope == FLEET_WINDOW:
             self.standings.closed_ms = self._wall_ms()
         self._server.failpoint("breaker.close.after_commit")
-        self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.held_back)})
+        self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.proposed)})
 
     def is_at_rest(self) -> bool:
         """Return whether every GPU is back, and nothing needs a person."""
-        return not self._store.is_out and not self.held_back
+        return not self._store.is_out and not self.proposed
 
 
 def _condemns(finding: Finding) -> bool:

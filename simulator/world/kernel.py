@@ -49,7 +49,7 @@ class Kernel:
         self._heap.clear()
 
 
-def told(entry: Entry) -> str:
+def text_of(entry: Entry) -> str:
     """Return one event as one line."""
     time_ms, _, action, args = entry
     whom = getattr(getattr(action, "__self__", None), "name", "world")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from muster.domain.ids import AttemptId, JobId
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.policy.document import ReclaimPolicy
 from muster.domain.states import RECLAIM_EDGES, Cause, ReclaimState, require_edge
 from simulator.world.rows import Notice
@@ -46,14 +46,14 @@ class Notices:
     def untold(self, attempt_id: AttemptId) -> Notice | None:
         """Return the notice of the attempt if it stands and none of its hosts knows of it."""
         notice = self.newest.get(attempt_id)
-        if notice is None or notice.state is not ReclaimState.NOTIFIED or notice.is_told:
+        if notice is None or notice.state is not ReclaimState.NOTIFIED or notice.is_delivered:
             return None
         return notice
 
-    def tell(self, attempt_id: AttemptId) -> None:
-        self.newest[attempt_id] = replace(self.newest[attempt_id], is_told=True)
+    def report(self, attempt_id: AttemptId) -> None:
+        self.newest[attempt_id] = replace(self.newest[attempt_id], is_delivered=True)
 
-    def held_for(self) -> dict[JobId, list[tuple[AttemptId, Notice]]]:
+    def holds(self) -> dict[JobId, list[tuple[AttemptId, Notice]]]:
         """Return by job the notices that free GPUs for it, as long as it waits for them, whatever the victims do."""
         found: dict[JobId, list[tuple[AttemptId, Notice]]] = {}
         for attempt_id, notice in self.newest.items():
@@ -66,10 +66,10 @@ class Notices:
         return [key for key in self.newest if (one := self.untold(key)) is not None and one.hold_ended is not None]
 
     def end_hold(self, beneficiary: JobId, why: str) -> None:
-        for attempt_id, notice in self.held_for().get(beneficiary, ()):
+        for attempt_id, notice in self.holds().get(beneficiary, ()):
             self.newest[attempt_id] = replace(notice, hold_ended=why)
 
-    def settle(self, life: AttemptLife, at_ms: int) -> None:
+    def settle(self, life: AttemptLifecycle, at_ms: int) -> None:
         """Settle the notice of an attempt that has ended."""
         if self.is_open(life.attempt_id):
             is_by_it = life.ending is not None and life.ending.cause is Cause.RECLAIMED
@@ -79,7 +79,9 @@ class Notices:
         """Withdraw a notice that no host knows of."""
         notice = self.newest[attempt_id]
         require(
-            not notice.is_told, "withdrawal", f"a host of {attempt_id} knows its notice, and the reclaim is withdrawn"
+            not notice.is_delivered,
+            "withdrawal",
+            f"a host of {attempt_id} knows its notice, and the reclaim is withdrawn",
         )
         self._move(attempt_id, ReclaimState.WITHDRAWN, at_ms)
         self.num_withdrawn += 1

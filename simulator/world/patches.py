@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Final
 
 from health.standing import standing
-from health.standing.breaker import BreakerState, FleetCounts, Ruling
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts
 from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
 from muster.domain.ids import JobId
 from muster.domain.lifecycle import attempt, contact, host
 from muster.domain.lifecycle.host import HostLedger, Phase
-from muster.domain.lifecycle.model import AttemptLife, Timers
+from muster.domain.lifecycle.model import AttemptLifecycle, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import AttemptState, HostPartState, Standing
@@ -35,14 +35,14 @@ def never_fence(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outc
     return (ledger, ()) if isinstance(event, host.Tick) else host.step(ledger, event, now_ms)
 
 
-def no_reaper(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+def no_reaper(life: AttemptLifecycle, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
     is_starting = life.state in {AttemptState.PLACED, AttemptState.CLAIMING}
     if isinstance(event, attempt.Tick) and is_starting:
         return life, ()
     return attempt.step(life, event, now_ms, timers)
 
 
-def not_idempotent(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+def not_idempotent(life: AttemptLifecycle, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
     """Count a completion again when it comes again."""
     after, commands = attempt.step(life, event, now_ms, timers)
     is_repeated = isinstance(event, attempt.Exited) and life.state is AttemptState.ENDED and life.ending is not None
@@ -61,13 +61,15 @@ def remember_records(ledger: HostLedger, boot_id: str) -> host.Outcome:
     return host.restarted(HostLedger(boot_id, 0, records), boot_id)
 
 
-def believe_all_boots(before: contact.Hearing | None, boot_id: str, seq: int, now_ms: int) -> contact.Hearing | None:
+def believe_all_boots(
+    before: contact.LastContact | None, boot_id: str, seq: int, now_ms: int
+) -> contact.LastContact | None:
     if before is None or before.boot_id == boot_id:
-        return contact.hear(before, boot_id, seq, now_ms)
-    return contact.Hearing(boot_id, now_ms, seq)
+        return contact.accept_heartbeat(before, boot_id, seq, now_ms)
+    return contact.LastContact(boot_id, now_ms, seq)
 
 
-def end_at_once(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+def end_at_once(life: AttemptLifecycle, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
     """End the attempt with its first bad exit, while other hosts still run it."""
     after, commands = attempt.step(life, event, now_ms, timers)
     if isinstance(event, attempt.Exited) and after.ending is not None and after.state is AttemptState.STOPPING:
@@ -76,9 +78,9 @@ def end_at_once(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Ti
     return after, commands
 
 
-def forget_grants(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+def forget_grants(life: AttemptLifecycle, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
     """Grant a claim whichever host had it before."""
-    if isinstance(event, attempt.ClaimAsked):
+    if isinstance(event, attempt.ClaimRequested):
         hosts = tuple(
             replace(part, state=HostPartState.UNCLAIMED)
             if part.node_id == event.node_id and part.state is HostPartState.CLAIMED
@@ -109,11 +111,11 @@ def go_by_oneself(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Ou
     ledger, commands = host.step(ledger, event, now_ms)
     if not isinstance(event, host.HostReady):
         return ledger, commands
-    ledger, more = host.step(ledger, host.GoHeard(event.attempt_id), now_ms)
+    ledger, more = host.step(ledger, host.GoReceived(event.attempt_id), now_ms)
     return ledger, commands + more
 
 
-def go_with_the_first(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+def go_with_the_first(life: AttemptLifecycle, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
     """Send the go to all hosts when the first one is ready."""
     after, commands = attempt.step(life, event, now_ms, timers)
     is_ready = isinstance(event, attempt.Ready) and after is not life
@@ -132,8 +134,10 @@ def lend_longer(timers: Timers) -> Timers:
     return replace(timers, agent_lease_ms=timers.agent_lease_ms * 2)
 
 
-def admit_all(moves: Iterable[Move], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int) -> Ruling:
-    return Ruling(state, tuple(moves), (), None)
+def admit_all(
+    moves: Iterable[Move], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int
+) -> BreakerDecision:
+    return BreakerDecision(state, tuple(moves), (), None)
 
 
 def decide_by_any_burn_in(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 from muster.domain.ids import AttemptId, GpuUuid, NodeId
-from muster.domain.lifecycle.model import JobLife
+from muster.domain.lifecycle.model import JobLifecycle
 from muster.domain.states import JobState
 from simulator.world.kernel import Kernel
 from simulator.world.placing import Picks, Placer
@@ -49,10 +49,10 @@ class RandomPicker:
                 delay_ms = 1 + int(self._rng.random() ** 2 * 3 * self._settings.timers.heartbeat_ms)
                 self._kernel.after(delay_ms, self._server.receive, self._placer.commit, job, picks)
 
-    def _pick(self, job: JobLife, taken: set[GpuUuid]) -> Picks | None:
+    def _pick(self, job: JobLifecycle, taken: set[GpuUuid]) -> Picks | None:
         row = self._store.rows[job.job_id]
         fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
-        room = self._store.ceiling_gpus - self._store.num_held(row.tenant)
+        room = self._store.ceiling_gpus - self._store.num_assigned(row.tenant)
         most = min(row.nodes, room // row.gpus_per_node)
         if most < fewest:
             return None

@@ -18,26 +18,26 @@ def fault_of_place(rules: Rules, row: JobRow, nodes: Sequence[NodeId]) -> tuple[
     if len(cohorts) > 1:
         return "I4", f"{row.job_id} is on {sorted(cohorts)} at once"
     if row.required_level is not None and not _is_within(rules, nodes, row.required_level):
-        return "level", f"{row.job_id} requires one {row.required_level}, and is on {_told(rules, nodes)}"
+        return "level", f"{row.job_id} requires one {row.required_level}, and is on {_text_of(rules, nodes)}"
     balance = row.placement.balance
     if balance is not None and not all(rules.domain(node_id, balance) for node_id in nodes):
-        return "level", f"{row.job_id} is spread over each {balance}, and is on {_told(rules, nodes)}"
+        return "level", f"{row.job_id} is spread over each {balance}, and is on {_text_of(rules, nodes)}"
     for one in row.placement.slices:
         for first in range(0, len(nodes), one.nodes):
             if not _is_within(rules, nodes[first : first + one.nodes], one.level):
-                return "level", f"a slice of {row.job_id} leaves its {one.level}: {_told(rules, nodes)}"
+                return "level", f"a slice of {row.job_id} leaves its {one.level}: {_text_of(rules, nodes)}"
     return None
 
 
 def fault_of_reclaimed(
     rules: Rules,
     row: JobRow,
-    held: Sequence[GpuUuid],
+    assigned: Sequence[GpuUuid],
     chosen: Sequence[Reclaim],
     gpus: Mapping[NodeId, Sequence[GpuUuid]],
 ) -> str | None:
-    """Return why ``held`` is no whole place of the beneficiary, or which victims give nothing of it, or None."""
-    parts = {node_id: sum(gpu in held for gpu in part) for node_id, part in gpus.items()}
+    """Return why ``assigned`` is no whole place of the beneficiary, or which victims give nothing of it, or None."""
+    parts = {node_id: sum(gpu in assigned for gpu in part) for node_id, part in gpus.items()}
     nodes = [node_id for node_id, number in parts.items() if number]
     if any(parts[node_id] != row.gpus_per_node for node_id in nodes):
         return f"{row.job_id} would have {parts} GPUs, and needs {row.gpus_per_node} of each host"
@@ -46,7 +46,7 @@ def fault_of_reclaimed(
     fault = fault_of_place(rules, replace(row, placement=ANYWHERE), nodes)
     if fault is not None:
         return fault[1]
-    idle = [wanted.victim for wanted in chosen if not set(wanted.gpus) & set(held)]
+    idle = [wanted.victim for wanted in chosen if not set(wanted.gpus) & set(assigned)]
     return f"{idle} lose GPUs, and {row.job_id} gets none of them" if idle else None
 
 
@@ -56,17 +56,17 @@ def _is_within(rules: Rules, nodes: Sequence[NodeId], level: str) -> bool:
     return len(domains) == 1 and "" not in domains
 
 
-def _told(rules: Rules, nodes: Sequence[NodeId]) -> str:
+def _text_of(rules: Rules, nodes: Sequence[NodeId]) -> str:
     return ", ".join(f"{node_id} ({'/'.join(rules.paths[node_id])} of {len(LEVELS)} levels)" for node_id in nodes)
 
 
-def over_quota(rules: Rules, held: Mapping[tuple[str, str], int], row: JobRow) -> str | None:
+def over_quota(rules: Rules, assigned: Mapping[tuple[str, str], int], row: JobRow) -> str | None:
     """Return which of the job's tenant and those above it has more of its tier than it may; None: none."""
     for above in rules.tenancy.line(TenantId(row.tenant)):
         quota = rules.tenancy.quotas.get((above, row.tier))
         has = sum(
             number
-            for (tenant, tier), number in held.items()
+            for (tenant, tier), number in assigned.items()
             if tier == row.tier and above in rules.tenancy.line(TenantId(tenant))
         )
         if quota is not None and quota.most is not None and has > quota.most:

@@ -5,7 +5,7 @@ from typing import Final
 
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
-from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife
+from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, JobLifecycle
 from simulator.world.kernel import Kernel
 from simulator.world.places import fault_of_place, over_quota
 from simulator.world.rows import JobRow
@@ -34,7 +34,7 @@ class Placer:
         """Return why the job may not have this GPU now; None: it may."""
         if gpu in self._store.holders:
             return "held"
-        if self._store.held_for.get(gpu, job_id) != job_id:
+        if self._store.hold_of.get(gpu, job_id) != job_id:
             return "held for another job"
         return self.not_admitted(node_id, gpu, self._store.rows[job_id])
 
@@ -59,22 +59,22 @@ class Placer:
     def is_live(self, node_id: NodeId) -> bool:
         hearing = self._store.hearings.get(node_id)
         silent_ms = self._settings.timers.lost_ms // 2
-        return hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
+        return hearing is not None and self._kernel.now_ms - hearing.received_ms < silent_ms
 
-    def is_over_quota(self, row: JobRow, num_gpus: int, *, beside: JobId | None = None) -> bool:
+    def is_over_quota(self, row: JobRow, num_gpus: int, *, alongside: JobId | None = None) -> bool:
         """Return whether so many more GPUs exceed a quota.
 
-        ``beside``: a job; if given, the GPUs that are kept for all other pending jobs count too.
+        ``alongside``: a job; if given, the GPUs that are kept for all other pending jobs count too.
         """
-        if self._store.num_held(row.tenant) + num_gpus > self._store.ceiling_gpus:
+        if self._store.num_assigned(row.tenant) + num_gpus > self._store.ceiling_gpus:
             return True
-        held = self._store.held_by_tenant_and_tier()
-        for tenant, tier in () if beside is None else self._store.kept_beside(beside):
+        held = self._store.assigned_by_tenant_and_tier()
+        for tenant, tier in () if alongside is None else self._store.kept_alongside(alongside):
             held[tenant, tier] = held.get((tenant, tier), 0) + 1
         held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + num_gpus
         return over_quota(self._store.rules, held, row) is not None
 
-    def commit(self, seen: JobLife, picks: Picks) -> None:
+    def commit(self, seen: JobLifecycle, picks: Picks) -> None:
         store, wiring = self._store, self._wiring
         job = store.jobs[seen.job_id]
         row = store.rows[job.job_id]
@@ -93,14 +93,14 @@ class Placer:
         self._server.placed(life, picks)
         self._server.failpoint(f"{_PLACE}.after_commit")
         for node_id in picks:
-            self._server.ring(node_id)
+            self._server.wake(node_id)
 
-    def _is_lost(self, seen: JobLife, row: JobRow, gpus: Sequence[tuple[NodeId, GpuUuid]]) -> bool:
+    def _is_lost(self, seen: JobLifecycle, row: JobRow, gpus: Sequence[tuple[NodeId, GpuUuid]]) -> bool:
         store, wiring, job_id = self._store, self._wiring, seen.job_id
         is_as_seen = store.jobs[job_id] is seen and not any(gpu in store.holders for _, gpu in gpus)
         if wiring.rechecks_snapshot and not is_as_seen:
             return True
-        promised = [gpu for _, gpu in gpus if store.held_for.get(gpu, job_id) != job_id]
+        promised = [gpu for _, gpu in gpus if store.hold_of.get(gpu, job_id) != job_id]
         if any(wiring.rechecks_kept if gpu in store.kept.job_of else wiring.rechecks_holds for gpu in promised):
             return True
         if wiring.rechecks_admission and any(self.not_admitted(*gpu, row) for gpu in gpus):
@@ -113,14 +113,14 @@ class Placer:
             return True
         return self._wiring.keeps_to_sizes and not row.min_nodes <= len(nodes) <= row.most_nodes
 
-    def _new_attempt(self, job: JobLife, picks: Picks) -> AttemptLife:
+    def _new_attempt(self, job: JobLifecycle, picks: Picks) -> AttemptLifecycle:
         row = self._store.rows[job.job_id]
         self._num_attempts += 1
-        return AttemptLife(
+        return AttemptLifecycle(
             attempt_id=AttemptId(f"att{self._num_attempts}"),
             job_id=job.job_id,
             fence=self._store.next_fence(),
-            hosts=tuple(HostPart(node_id, rung_ms=self._kernel.now_ms) for node_id in picks),
+            hosts=tuple(HostPart(node_id, woken_ms=self._kernel.now_ms) for node_id in picks),
             placed_ms=self._kernel.now_ms,
             on_node_loss=row.rule,
             stop_grace_ms=row.stop_grace_ms,

@@ -76,11 +76,11 @@ PLANTED_BUGS: Final = (
     ),
     _bug(
         "clean_without_look", "a host says clean without having looked", 0, "I22",
-        looks_before_it_says_clean=False,
+        checks_before_clean=False,
     ),
     _bug(
         "old_boots_believed", "a delayed heartbeat of an earlier boot is accepted", 1, "I14",
-        hear=patches.believe_all_boots, knows_claiming_boot=False,
+        accept_heartbeat=patches.believe_all_boots, knows_claiming_boot=False,
     ),
     _bug(
         "two_schedulers", "a commit trusts the snapshot of its selection", 0, "I21",
@@ -248,11 +248,11 @@ PLANTED_BUGS: Final = (
     ),
     _bug(
         "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 202, "withdrawal",
-        rechecks_told=False,
+        rechecks_delivered=False,
     ),
     _bug(
         "order_of_reading", "the queue follows the order in which its rows were read", 10, "I19",
-        plan=misplanning.take_the_first_told,
+        plan=misplanning.take_the_first_listed,
     ),
 )  # fmt: skip
 BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}

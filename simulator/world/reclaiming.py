@@ -9,7 +9,7 @@ from typing import Final
 
 from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.lifecycle.model import JobLife
+from muster.domain.lifecycle.model import JobLifecycle
 from muster.domain.state_sets import JOBS_THAT_WAIT_FOR_GPUS, PARTS_THAT_MAY_RUN
 from muster.domain.states import AttemptState, JobState, StopReason
 from scheduler.model import Growth, Reclaim
@@ -57,16 +57,16 @@ class Reclaims:
         self._store.put_notice(self._store.attempts[attempt_id], Notice(now_ms, deadline_ms))
         rings = self._server.stop_in(attempt_id, StopReason.RECLAIM, deadline_ms - now_ms)
         self._server.failpoint(f"{_NOTIFY}.after_commit")
-        self._server.send_rings(rings)
+        self._server.send_wakeups(rings)
 
     def _deadline_ms(self, job_id: JobId, selected_ms: int) -> int:
         notice_ms = self._store.rows[job_id].notice_ms or 0
         return notice_ms + (self._kernel.now_ms if self._wiring.counts_notice_from_commit else selected_ms)
 
-    def notify_all(self, seen: JobLife, chosen: Sequence[Reclaim], selected_ms: int) -> None:
+    def notify_all(self, seen: JobLifecycle, chosen: Sequence[Reclaim], selected_ms: int) -> None:
         """Notify all victims of one beneficiary, or none: only together they free its place, which is held for it."""
         store, beneficiary = self._store, seen.job_id
-        held = list(dict.fromkeys(gpu for wanted in chosen for gpu in wanted.held))
+        held = list(dict.fromkeys(gpu for wanted in chosen for gpu in wanted.hold))
         row = store.rows[beneficiary]
         if self._is_lost(seen, chosen, held):
             self.num_lost += 1
@@ -82,24 +82,24 @@ class Reclaims:
         for wanted in chosen:
             life = store.attempts[wanted.victim]
             deadline_ms = self._deadline_ms(life.job_id, selected_ms)
-            notice = Notice(now_ms, deadline_ms, beneficiary, wanted.gpus, wanted.keeps, is_told=False)
+            notice = Notice(now_ms, deadline_ms, beneficiary, wanted.gpus, wanted.keeps, is_delivered=False)
             store.put_notice(life, notice)
-        promised = {gpu: store.held_for[gpu] for gpu in held if store.held_for.get(gpu, beneficiary) != beneficiary}
+        promised = {gpu: store.hold_of[gpu] for gpu in held if store.hold_of.get(gpu, beneficiary) != beneficiary}
         require(not promised, "hold", f"{promised} are held, and reclaimed for {beneficiary}")
         store.hold_alone(beneficiary, held)
         rings = [ring for wanted in chosen for ring in self._deliver(wanted.victim)]
         self._server.failpoint(f"{_NOTIFY}.after_commit")
         for node_id in rings:
-            self._server.ring(node_id)
+            self._server.wake(node_id)
 
     def _deliver(self, victim: AttemptId) -> list[NodeId]:
         """Return the hosts whose heartbeats bring the order; if none runs anything of the victim, stop it now."""
         running = [part.node_id for part in self._store.attempts[victim].hosts if part.state in PARTS_THAT_MAY_RUN]
         if not running:
-            self._server.tell_victim(victim)
+            self._server.notify_victim(victim)
         return running
 
-    def _is_lost(self, seen: JobLife, chosen: Sequence[Reclaim], held: Sequence[GpuUuid]) -> bool:
+    def _is_lost(self, seen: JobLifecycle, chosen: Sequence[Reclaim], assigned: Sequence[GpuUuid]) -> bool:
         store, row = self._store, self._store.rows[seen.job_id]
         live = store.live_of_job.values()
         if any(wanted.victim not in live or store.notices.is_open(wanted.victim) for wanted in chosen):
@@ -108,16 +108,18 @@ class Reclaims:
             return True
         if self._wiring.rechecks_victims and any(not self._is_victim(wanted, row) for wanted in chosen):
             return True
-        if self._wiring.rechecks_holds and any(store.held_for.get(gpu, seen.job_id) != seen.job_id for gpu in held):
+        if self._wiring.rechecks_holds and any(store.hold_of.get(gpu, seen.job_id) != seen.job_id for gpu in assigned):
             return True
-        if self._wiring.rechecks_staying and self._stays(held, {wanted.victim for wanted in chosen}):
+        if self._wiring.rechecks_staying and self._stays(assigned, {wanted.victim for wanted in chosen}):
             return True
         node_of = {gpu: node_id for node_id, part in store.gpus.items() for gpu in part}
-        if any(self._placer.not_admitted(node_of[gpu], gpu, row) for gpu in held):
+        if any(self._placer.not_admitted(node_of[gpu], gpu, row) for gpu in assigned):
             return True
-        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held), beside=seen.job_id):
+        if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(assigned), alongside=seen.job_id):
             return True
-        return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
+        return self._wiring.rechecks_caps and (
+            self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(assigned))
+        )
 
     def _stays(self, gpus: Sequence[GpuUuid], victims: Collection[AttemptId]) -> bool:
         """Return whether attempts other than victims use some of them without a known end, or jobs continue there."""
@@ -134,9 +136,9 @@ class Reclaims:
         going_on = {holder for holder, stop in stops.items() if stop is not None and stop.reason in GOES_ON_THERE}
         return {gpu: holder for gpu, holder in held.items() if holder in going_on}
 
-    def _waits_no_more(self, seen: JobLife) -> bool:
+    def _waits_no_more(self, seen: JobLifecycle) -> bool:
         job = self._store.jobs[seen.job_id]
-        return job.state is not JobState.QUEUED or seen.job_id in self._store.notices.held_for()
+        return job.state is not JobState.QUEUED or seen.job_id in self._store.notices.holds()
 
     def _is_victim(self, wanted: Reclaim, beneficiary: JobRow) -> bool:
         """Return whether I7 and the minimum run time of I9 hold, and the attempt still has the GPUs of the snapshot."""
@@ -176,7 +178,7 @@ class Reclaims:
         for attempt in running:
             if attempt.attempt_id in keeps and not attempt.is_stopping:
                 lending.leaves(attempt, keeps[attempt.attempt_id])
-        for job_id in (one for one in self._store.held_for.values() if one != row.job_id):
+        for job_id in (one for one in self._store.hold_of.values() if one != row.job_id):
             holder = self._store.rows[job_id]
             lending.comes(TenantId(holder.tenant), holder.tier, 1)
         claim = lending.claim(TenantId(row.tenant), row.tier, num_gpus)
@@ -188,7 +190,7 @@ class Reclaims:
     def withdraw(self, attempt_id: AttemptId) -> None:
         """Withdraw a notice that serves no job any more, as long as no host of the victim knows."""
         notices = self._store.notices
-        if self._wiring.rechecks_told and attempt_id not in notices.idle():
+        if self._wiring.rechecks_delivered and attempt_id not in notices.idle():
             return
         if not notices.is_open(attempt_id):
             return
@@ -208,8 +210,8 @@ class Reclaims:
             self.lapse(job_id, "the job that it was for is no longer pending")
 
     def idle_holders(self) -> list[JobId]:
-        store, promised = self._store, self._store.notices.held_for()
-        own = dict.fromkeys(job_id for job_id in store.held_for.values() if job_id not in promised)
+        store, promised = self._store, self._store.notices.holds()
+        own = dict.fromkeys(job_id for job_id in store.hold_of.values() if job_id not in promised)
         return [job_id for job_id in own if not self._still_needs(job_id)]
 
     def _still_needs(self, job_id: JobId) -> bool:
@@ -233,7 +235,7 @@ class Reclaims:
             self.num_lost += 1
             return
         is_taken = any(gpu in store.holders and gpu not in own for _, gpu in wanted)
-        is_promised = any(gpu in store.held_for for _, gpu in wanted)
+        is_promised = any(gpu in store.hold_of for _, gpu in wanted)
         is_refused = any(self._placer.not_admitted(*place, row) for place in wanted)
         if is_taken or is_promised or is_refused or self._placer.is_over_quota(row, len(wanted) - len(own)):
             self.num_lost += 1

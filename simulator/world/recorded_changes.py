@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from muster.domain.exit.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.attempt import part_of
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import (
     RECLAIM_EDGES,
@@ -43,7 +43,7 @@ class Given:
     keeps: tuple[GpuUuid, ...]
     notified_ms: int
     deadline_ms: int
-    told_ms: int | None = None
+    delivered_ms: int | None = None
     hold_ended_ms: int | None = None
     settled_ms: int | None = None
     state: ReclaimState = ReclaimState.NOTIFIED
@@ -81,7 +81,7 @@ class Changes:
     def decide(self) -> None:
         """Run one cycle: at most one notice, lapses of holds, one growth, one change of size."""
         self.tidy()
-        chance = self._server.chance
+        chance = self._server.rng
         queued = [job_id for job_id in self._holders if self._store.jobs[job_id].state is JobState.QUEUED]
         vain = [job_id for job_id in dict.fromkeys([*self._beneficiaries(), *queued]) if chance() < 0.15]
         for job_id in vain:
@@ -113,7 +113,7 @@ class Changes:
         return job.state is JobState.QUEUED or is_tried_soon
 
     def _hold(self, job_id: JobId, gpus: Sequence[GpuUuid]) -> None:
-        if any(gpu not in self._store.held_for for gpu in gpus):
+        if any(gpu not in self._store.hold_of for gpu in gpus):
             self._store.hold(job_id, gpus)
             self._holders[job_id] = None
 
@@ -128,7 +128,7 @@ class Changes:
             self._holders.pop(job_id, None)
             self._end_hold(job_id)
 
-        self._server.carry_out("reclaim.lapse", "lapse", lapse, said={"job_id": job_id})
+        self._server.carry_out("reclaim.lapse", "lapse", lapse, arguments={"job_id": job_id})
 
     def _end_hold(self, job_id: JobId) -> None:
         self._move(
@@ -149,7 +149,7 @@ class Changes:
 
     @staticmethod
     def _is_idle(one: Given) -> bool:
-        return one.is_open and one.told_ms is None and one.hold_ended_ms is not None
+        return one.is_open and one.delivered_ms is None and one.hold_ended_ms is not None
 
     def _withdraw_idle(self) -> None:
         idle = [one for one in self.given if self._is_idle(one)]
@@ -160,7 +160,7 @@ class Changes:
 
     def _notify(self) -> None:
         """Choose a beneficiary, and victims of a lower tier that together free some GPUs for it."""
-        store, chance = self._store, self._server.chance
+        store, chance = self._store, self._server.rng
         waiting = [
             job_id
             for job_id, job in store.jobs.items()
@@ -173,11 +173,11 @@ class Changes:
             return
         beneficiary = waiting[int(chance() * len(waiting))]
         chosen = [self._taken_from(victim) for victim in victims if chance() < 0.7] or [self._taken_from(victims[0])]
-        held = tuple(gpu for _, gpus, _ in chosen for gpu in gpus if gpu not in store.held_for)
+        held = tuple(gpu for _, gpus, _ in chosen for gpu in gpus if gpu not in store.hold_of)
         if held and all(self._server.is_live(self._server.node_of[gpu]) for gpu in held):
             said = {"beneficiary": beneficiary, "chosen": tuple(chosen), "held": held}
             self._server.carry_out(
-                "reclaim.notify", "notify", partial(self._give, beneficiary, chosen, held), said=said
+                "reclaim.notify", "notify", partial(self._give, beneficiary, chosen, held), arguments=said
             )
 
     def _may_be_taken(self, attempt_id: AttemptId) -> bool:
@@ -193,7 +193,7 @@ class Changes:
         """
         parts = list(self._store.allocated[victim].values())
         fewest = self._store.rows[self._store.attempts[victim].job_id].min_nodes
-        num_kept = fewest if fewest < len(parts) and self._server.chance() < 0.7 else 0
+        num_kept = fewest if fewest < len(parts) and self._server.rng() < 0.7 else 0
         given = tuple(gpu for part in parts[num_kept:] for gpu in part)
         return victim, given, tuple(gpu for part in parts[:num_kept] for gpu in part)
 
@@ -201,35 +201,37 @@ class Changes:
         self,
         beneficiary: JobId,
         chosen: Iterable[tuple[AttemptId, tuple[GpuUuid, ...], tuple[GpuUuid, ...]]],
-        held: tuple[GpuUuid, ...],
+        assigned: tuple[GpuUuid, ...],
     ) -> None:
         now_ms = self._server.now_ms
-        self._hold(beneficiary, held)
+        self._hold(beneficiary, assigned)
         for victim, gpus, keeps in chosen:
             self.given.append(Given(beneficiary, victim, gpus, keeps, now_ms, now_ms + NOTICE_MS))
         for victim, _, _ in chosen:
             life = self._store.attempts[victim]
             running = [part.node_id for part in life.hosts if part.state in PARTS_THAT_MAY_RUN]
             if not running:
-                self._tell(victim)
+                self._notify_victim(victim)
             for node_id in running:
-                self._server.ring(node_id)
+                self._server.wake(node_id)
 
-    def tell_those_on(self, node_id: NodeId) -> None:
+    def notify_jobs_on(self, node_id: NodeId) -> None:
         """Deliver stop orders with the heartbeat's answer."""
         for attempt_id in tuple(self._store.open_on[node_id]):
             part = part_of(self._store.attempts[attempt_id], node_id)
-            untold = [one for one in self.given if one.victim == attempt_id and one.is_open and one.told_ms is None]
+            untold = [
+                one for one in self.given if one.victim == attempt_id and one.is_open and one.delivered_ms is None
+            ]
             if untold and untold[0].hold_ended_ms is None and part is not None and part.state in PARTS_THAT_MAY_RUN:
-                self._tell(attempt_id)
+                self._notify_victim(attempt_id)
 
-    def _tell(self, victim: AttemptId) -> None:
+    def _notify_victim(self, victim: AttemptId) -> None:
         (notice,) = [one for one in self.given if one.victim == victim and one.is_open]
-        self._move([notice], told_ms=self._server.now_ms)
+        self._move([notice], delivered_ms=self._server.now_ms)
         if notice.keeps:
             self._hold(self._store.attempts[victim].job_id, notice.keeps)
         rings = self._server.stop_in(victim, StopReason.RECLAIM, notice.deadline_ms - self._server.now_ms)
-        self._server.send_rings(rings)
+        self._server.send_wakeups(rings)
 
     def exits(self, attempt_id: AttemptId, node_id: NodeId, boot_id: str) -> None:
         """Record that SIGKILL ended the attempt's programs there."""
@@ -237,7 +239,7 @@ class Changes:
         if part is not None and part.state in PARTS_THAT_MAY_RUN and part.boot_id == boot_id:
             self._killed.add((attempt_id, node_id))
 
-    def ended(self, life: AttemptLife) -> None:
+    def ended(self, life: AttemptLifecycle) -> None:
         """Settle the notice of an attempt that has ended, if it had one."""
         state = ReclaimState.OVERTAKEN
         if life.ending is not None and life.ending.cause is Cause.RECLAIMED:
@@ -247,7 +249,7 @@ class Changes:
         self._move(standing, state=state, settled_ms=self._server.now_ms)
         self._keep(life)
 
-    def _keep(self, life: AttemptLife) -> None:
+    def _keep(self, life: AttemptLifecycle) -> None:
         """Keep the GPUs of an interrupted attempt for its job, except for hosts that were at fault."""
         is_tried_again = self._store.jobs[life.job_id].state is JobState.RECOVERING
         if life.ending is None or life.ending.cause not in KEEPS_ITS_GPUS or not is_tried_again:
@@ -269,10 +271,10 @@ class Changes:
                 if node_id not in parts and len(parts) < most and len(free) >= row.gpus_per_node:
                     parts[node_id] = tuple(free[: row.gpus_per_node])
             wanted = [gpu for part in parts.values() for gpu in part]
-            is_open = all(map(self._server.is_live, parts)) and not any(gpu in store.held_for for gpu in wanted)
+            is_open = all(map(self._server.is_live, parts)) and not any(gpu in store.hold_of for gpu in wanted)
             if is_steady and is_open and len(parts) > len(life.hosts):
                 said = {"attempt_id": attempt_id, "job_id": life.job_id, "parts": parts, "was": len(life.hosts)}
-                self._server.carry_out("elastic.grow", "grow", partial(self._leave, life, wanted), said=said)
+                self._server.carry_out("elastic.grow", "grow", partial(self._leave, life, wanted), arguments=said)
                 return
 
     def _resize(self) -> None:
@@ -280,12 +282,14 @@ class Changes:
         rows = [row for row in self._store.rows.values() if row.min_nodes < row.nodes]
         able = [row for row in rows if not self._server.is_over(row.job_id)]
         if able:
-            row = able[int(self._server.chance() * len(able))]
-            nodes = row.min_nodes if self._server.chance() < 0.7 else row.nodes
+            row = able[int(self._server.rng() * len(able))]
+            nodes = row.min_nodes if self._server.rng() < 0.7 else row.nodes
             said = {"job_id": row.job_id, "nodes": nodes}
-            self._server.carry_out("job.resize", "resize", partial(self._wish, row.job_id, nodes), said=said)
+            self._server.carry_out(
+                "job.resize", "resize", partial(self._request_size, row.job_id, nodes), arguments=said
+            )
 
-    def _wish(self, job_id: JobId, nodes: int) -> None:
+    def _request_size(self, job_id: JobId, nodes: int) -> None:
         if self.wanted.get(job_id) == nodes:
             return
         self.wanted[job_id] = nodes
@@ -295,9 +299,9 @@ class Changes:
         life = self._store.attempts[live]
         if len(life.hosts) > nodes and life.stop is None and life.ending is None:
             kept = [gpu for part in list(self._store.allocated[live].values())[:nodes] for gpu in part]
-            self._leave(life, [gpu for gpu in kept if gpu not in self._store.held_for])
+            self._leave(life, [gpu for gpu in kept if gpu not in self._store.hold_of])
 
-    def _leave(self, life: AttemptLife, gpus: list[GpuUuid]) -> None:
+    def _leave(self, life: AttemptLifecycle, gpus: list[GpuUuid]) -> None:
         self._hold(life.job_id, gpus)
         grace_ms = max(GROW_GRACE_MS, life.stop_grace_ms)
-        self._server.send_rings(self._server.stop_in(life.attempt_id, StopReason.RESIZE, grace_ms))
+        self._server.send_wakeups(self._server.stop_in(life.attempt_id, StopReason.RESIZE, grace_ms))

@@ -18,12 +18,12 @@ from muster.domain.ids import AttemptId, Fence, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import Phase
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, StopReason
 from simulator.world.kernel import Action
 from simulator.world.placing import Picks
 from simulator.world.recorded_changes import Changes
-from simulator.world.server import Fact, Held, Server, ServerCrashedError
+from simulator.world.server import Fact, HostAttempts, Server, ServerCrashedError
 from simulator.world.settings import Settings, draw_settings
 from simulator.world.store import JobRow
 from simulator.world.wiring import TRUE_WIRING
@@ -48,7 +48,7 @@ class Call:
 
     at_ms: int
     name: str
-    said: dict[str, Any]
+    arguments: dict[str, Any]
     died_at: str | None = None
 
 
@@ -69,7 +69,7 @@ class RecordingServer(Server):
     def now_ms(self) -> int:
         return self._kernel.now_ms
 
-    def chance(self) -> float:
+    def rng(self) -> float:
         return self._random()
 
     def is_over(self, job_id: JobId) -> bool:
@@ -77,7 +77,7 @@ class RecordingServer(Server):
 
     def is_live(self, node_id: NodeId) -> bool:
         hearing = self.store.hearings.get(node_id)
-        return hearing is not None and self.now_ms - hearing.heard_ms < self.timers.lost_ms // 2
+        return hearing is not None and self.now_ms - hearing.received_ms < self.timers.lost_ms // 2
 
     def come_up(self) -> None:
         """Come up; the gap between two beats shows whether this was an outage."""
@@ -94,13 +94,13 @@ class RecordingServer(Server):
         name: str,
         work: Callable[[], object],
         *,
-        said: Mapping[str, Any] = MappingProxyType({}),
+        arguments: Mapping[str, Any] = MappingProxyType({}),
         is_one: bool = True,
     ) -> None:
         """Carry out one request. ``is_one``: one unit of work does it; with none, or several, nothing dies."""
         edge = self._death(name) if is_one else None
         died_at = None if edge is None else f"{action}.{edge}"
-        self.calls.append(Call(self.now_ms, name, dict(said), died_at))
+        self.calls.append(Call(self.now_ms, name, dict(arguments), died_at))
         if edge != _BEFORE:
             with self._unanswered(is_so=edge is not None):
                 work()
@@ -120,7 +120,7 @@ class RecordingServer(Server):
         if not is_so:
             yield
             return
-        wires = [wire for host in self.hosts.values() for wire in (host.down, host.bell)]
+        wires = [wire for host in self.hosts.values() for wire in (host.down, host.wakeup)]
         before = [wire.cut_until_ms for wire in wires]
         for wire in wires:
             wire.cut_until_ms = self.now_ms + 1
@@ -134,10 +134,10 @@ class RecordingServer(Server):
             return
         take = super().submit
         said = {"row": row, "max_restarts": max_restarts}
-        self.carry_out("job.submit", "submit", lambda: take(row, max_restarts, lambda _: None), said=said)
+        self.carry_out("job.submit", "submit", lambda: take(row, max_restarts, lambda _: None), arguments=said)
         acknowledge(row)
 
-    def placed(self, life: AttemptLife, picks: Picks) -> None:
+    def placed(self, life: AttemptLifecycle, picks: Picks) -> None:
         """Record the commit; if the scheduler dies before it, the next one commits the same."""
         edge = self._death("place")
         self._is_committing = True
@@ -157,28 +157,28 @@ class RecordingServer(Server):
     def cancel(self, job_id: JobId) -> None:
         if not self.is_over(job_id):
             cancel = super().cancel
-            self.carry_out("job.cancel", "cancel", lambda: cancel(job_id), said={"job_id": job_id})
+            self.carry_out("job.cancel", "cancel", lambda: cancel(job_id), arguments={"job_id": job_id})
 
     def stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
         if attempt_id in self.store.live_of_job.values():
             stop = super().stop
             said = {"attempt_id": attempt_id, "reason": reason, "grace_ms": grace_ms}
-            self.carry_out("reconcile.attempt", "stop", partial(stop, attempt_id, reason, grace_ms), said=said)
+            self.carry_out("reconcile.attempt", "stop", partial(stop, attempt_id, reason, grace_ms), arguments=said)
 
     def heartbeat(
-        self, node_id: NodeId, boot_id: str, seq: int, held: Held, sent_ms: int, launch: int,
-        is_rung: bool,  # noqa: FBT001  # as the server has it
+        self, node_id: NodeId, boot_id: str, seq: int, on_host: HostAttempts, sent_ms: int, launch: int,
+        is_woken: bool,  # noqa: FBT001  # as the server has it
     ) -> None:  # fmt: skip
-        if boot_id not in self.store.heard_boots and not self.hosts[node_id].is_boot(boot_id):
+        if boot_id not in self.store.known_boots and not self.hosts[node_id].is_boot(boot_id):
             return
         hear = super().heartbeat
-        work = partial(hear, node_id, boot_id, seq, held, sent_ms, launch, is_rung)
-        said = {"node_id": node_id, "boot_id": boot_id, "seq": seq, "held": held}
-        self.carry_out("host.heartbeat", "heartbeat", work, said=said)
+        work = partial(hear, node_id, boot_id, seq, on_host, sent_ms, launch, is_woken)
+        said = {"node_id": node_id, "boot_id": boot_id, "seq": seq, "held": on_host}
+        self.carry_out("host.heartbeat", "heartbeat", work, arguments=said)
 
-    def _orders(self, node_id: NodeId, held: Held) -> tuple[Any, tuple[AttemptId, ...]]:
-        self.changes.tell_those_on(node_id)
-        return super()._orders(node_id, held)
+    def _orders(self, node_id: NodeId, on_host: HostAttempts) -> tuple[Any, tuple[AttemptId, ...]]:
+        self.changes.notify_jobs_on(node_id)
+        return super()._orders(node_id, on_host)
 
     def claim(
         self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int,
@@ -186,7 +186,7 @@ class RecordingServer(Server):
     ) -> None:  # fmt: skip
         work = partial(super().claim, node_id, attempt_id, fence, boot_id, sent_ms, launch, can_wait)
         said = {"node_id": node_id, "attempt_id": attempt_id, "boot_id": boot_id, "can_wait": can_wait}
-        self.carry_out("host.claim", "claim", work, said=said)
+        self.carry_out("host.claim", "claim", work, arguments=said)
 
     def report(
         self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, facts: tuple[Fact, ...],
@@ -200,7 +200,7 @@ class RecordingServer(Server):
             report()
 
         said = {"node_id": node_id, "attempt_id": attempt_id, "boot_id": boot_id, "facts": facts}
-        self.carry_out("host.report", "report", take, said=said)
+        self.carry_out("host.report", "report", take, arguments=said)
 
     def reconcile(self) -> None:
         if self.now_ms - self.beat_ms > API_SILENCE_MS:
@@ -218,7 +218,7 @@ class RecordingServer(Server):
             tick = attempts.Tick(dict(self.store.hearings), self.started_ms)
             self.step_attempt(self.store.attempts[attempt_id], tick)
 
-    def _apply(self, before: AttemptLife, after: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
+    def _apply(self, before: AttemptLifecycle, after: AttemptLifecycle, commands: tuple[attempts.Command, ...]) -> None:
         super()._apply(before, after, commands)
         if after.state is AttemptState.ENDED and before.state is not AttemptState.ENDED:
             self.changes.ended(after)

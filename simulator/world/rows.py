@@ -47,7 +47,7 @@ class Notice:
     """A reclaim that was committed: from then on its deadline stands (I8, I25).
 
     ``beneficiary``: None without one; ``gpus``: the GPUs that it gives; ``keeps``: the GPUs with which an elastic
-    victim continues. ``is_told``: a host of it knows, so it leaves even if the beneficiary no longer needs it.
+    victim continues. ``is_delivered``: a host of it knows, so it leaves even if the beneficiary no longer needs it.
     ``hold_ended``: why the beneficiary's hold has ended.
     """
 
@@ -56,7 +56,7 @@ class Notice:
     beneficiary: JobId | None = None
     gpus: tuple[GpuUuid, ...] = ()
     keeps: tuple[GpuUuid, ...] = ()
-    is_told: bool = True
+    is_delivered: bool = True
     hold_ended: str | None = None
     state: ReclaimState = ReclaimState.NOTIFIED
     settled_ms: int | None = None

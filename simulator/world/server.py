@@ -15,7 +15,7 @@ from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
-from muster.domain.lifecycle.model import AttemptLife, JobLife, Verdict
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Verdict
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
 from simulator.planning.keeping import kept_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from simulator.world.hosts import Host
 
 _GONE: Final = frozenset({Phase.EXITED, Phase.CLEAN})
-Held = tuple[tuple[AttemptId, Fence, Phase], ...]
+HostAttempts = tuple[tuple[AttemptId, Fence, Phase], ...]
 Fact = tuple[str, ExitRecord | None]
 
 
@@ -95,13 +95,13 @@ class Server:
             self.store.job_of_key[row.key] = row.job_id
             self.store.rows[row.job_id] = row
             self.store.submitted_ms[row.job_id] = self._kernel.now_ms
-            self.store.put_job(JobLife(row.job_id, max_restarts=max_restarts))
+            self.store.put_job(JobLifecycle(row.job_id, max_restarts=max_restarts))
             self.failpoint("job.submit.after_commit")
         acknowledge(row)
 
     def cancel(self, job_id: JobId) -> None:
         life = self.store.jobs[job_id]
-        after, commands = self._wiring.job_step(life, jobs.CancelAsked(), self._kernel.now_ms, self.timers)
+        after, commands = self._wiring.job_step(life, jobs.CancelRequested(), self._kernel.now_ms, self.timers)
         self.failpoint("job.cancel.before_commit")
         self.store.put_job(after)
         attempt_id = self.store.live_of_job.get(job_id)
@@ -109,14 +109,14 @@ class Server:
         if commands and attempt_id is not None:
             rings = self.stop_in(attempt_id, StopReason.CANCEL, self.store.rows[job_id].stop_grace_ms)
         self.failpoint("job.cancel.after_commit")
-        self.send_rings(rings)
+        self.send_wakeups(rings)
 
     def stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
         if attempt_id in self.store.live_of_job.values():
             self.failpoint("attempt.stop.before_commit")
             rings = self.stop_in(attempt_id, reason, grace_ms)
             self.failpoint("attempt.stop.after_commit")
-            self.send_rings(rings)
+            self.send_wakeups(rings)
 
     def resize(self, attempt_id: AttemptId, grace_ms: int, more: tuple[GpuUuid, ...]) -> None:
         """Let an elastic job's attempt leave for another size; its GPUs, and ``more`` if free, stay its job's."""
@@ -133,42 +133,42 @@ class Server:
         self.store.hold(self.store.attempts[attempt_id].job_id, gpus)
         rings = self.stop_in(attempt_id, StopReason.RESIZE, grace_ms)
         self.failpoint("job.resize.after_commit")
-        self.send_rings(rings)
+        self.send_wakeups(rings)
 
     def stop_in(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> tuple[attempts.Command, ...]:
         """Request a stop within a transaction, and return the wake-ups to send after its commit."""
-        event = attempts.StopAsked(reason, self._kernel.now_ms + grace_ms)
+        event = attempts.StopRequested(reason, self._kernel.now_ms + grace_ms)
         life = self.store.attempts[attempt_id]
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         self._apply(life, after, commands)
         return commands
 
-    def tell_victim(self, attempt_id: AttemptId) -> tuple[attempts.Command, ...]:
+    def notify_victim(self, attempt_id: AttemptId) -> tuple[attempts.Command, ...]:
         """Request the victim's stop within a transaction: it leaves by the deadline of its notice."""
         store = self.store
         notice = store.notices.untold(attempt_id)
         if notice is None:
             return ()
-        store.notices.tell(attempt_id)
+        store.notices.report(attempt_id)
         if notice.keeps:
             store.hold(store.attempts[attempt_id].job_id, notice.keeps)
         return self.stop_in(attempt_id, StopReason.RECLAIM, notice.deadline_ms - self._kernel.now_ms)
 
-    def _tell_victims(self, node_id: NodeId) -> list[attempts.Command]:
+    def _notify_victims(self, node_id: NodeId) -> list[attempts.Command]:
         rings: list[attempts.Command] = []
         for attempt_id in tuple(self.store.open_on[node_id]):
             part = attempts.part_of(self.store.attempts[attempt_id], node_id)
             notice = self.store.notices.untold(attempt_id)
             if notice is None or part is None or part.state not in PARTS_THAT_MAY_RUN:
                 continue
-            if notice.hold_ended is None or not self._wiring.rechecks_told:
-                rings += self.tell_victim(attempt_id)
+            if notice.hold_ended is None or not self._wiring.rechecks_delivered:
+                rings += self.notify_victim(attempt_id)
         return rings
 
-    def placed(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
+    def placed(self, life: AttemptLifecycle, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
         """Do nothing: a recording server overrides this, which is called after an attempt was stored."""
 
-    def step_attempt(self, life: AttemptLife, event: attempts.Event) -> tuple[attempts.Command, ...]:
+    def step_attempt(self, life: AttemptLifecycle, event: attempts.Event) -> tuple[attempts.Command, ...]:
         """Apply one event in one transaction."""
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         if after is not life:
@@ -177,10 +177,10 @@ class Server:
             self._apply(life, after, commands)
             self.failpoint(after_commit)
         if commands:
-            self.send_rings(commands)
+            self.send_wakeups(commands)
         return commands
 
-    def _apply(self, before: AttemptLife, after: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
+    def _apply(self, before: AttemptLifecycle, after: AttemptLifecycle, commands: tuple[attempts.Command, ...]) -> None:
         now_ms = self._kernel.now_ms
         if after.ending is not before.ending and after.ending is not None:
             up_ms, ending = now_ms - self.started_ms, after.ending
@@ -195,39 +195,39 @@ class Server:
         if has_ended and self.store.rules.is_planned and self._wiring.keeps_interrupted:
             self._keep(after)
 
-    def _keep(self, life: AttemptLife) -> None:
+    def _keep(self, life: AttemptLifecycle) -> None:
         """Hold the attempt's GPUs for its job. Random picking never ends such a hold, so only planned worlds use it."""
         if self.store.jobs[life.job_id].state is JobState.RECOVERING:
             self.store.hold(life.job_id, kept_of(life, self.store.allocated[life.attempt_id]))
 
-    def _end_job(self, life: AttemptLife, verdict: Verdict) -> None:
+    def _end_job(self, life: AttemptLifecycle, verdict: Verdict) -> None:
         job = self.store.jobs[life.job_id]
         self.store.put_job(self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0])
 
-    def send_rings(self, commands: Sequence[attempts.Command]) -> None:
+    def send_wakeups(self, commands: Sequence[attempts.Command]) -> None:
         for command in commands:
-            if isinstance(command, attempts.Ring):
-                self.ring(command.node_id)
+            if isinstance(command, attempts.Wake):
+                self.wake(command.node_id)
 
-    def ring(self, node_id: NodeId) -> None:
+    def wake(self, node_id: NodeId) -> None:
         host = self.hosts[node_id]
-        host.bell.send(host.on_ring)
+        host.wakeup.send(host.on_wakeup)
 
     def heartbeat(
-        self, node_id: NodeId, boot_id: str, seq: int, held: Held, sent_ms: int, launch: int,
-        is_rung: bool,  # noqa: FBT001  # by place, as all that crosses the wire
+        self, node_id: NodeId, boot_id: str, seq: int, on_host: HostAttempts, sent_ms: int, launch: int,
+        is_woken: bool,  # noqa: FBT001  # by place, as all that crosses the wire
     ) -> None:  # fmt: skip
         store, host = self.store, self.hosts[node_id]
-        if boot_id not in store.heard_boots and not host.is_boot(boot_id):
+        if boot_id not in store.known_boots and not host.is_boot(boot_id):
             return  # not modelled: a boot whose first heartbeat comes after its successor's, since wires reorder
-        hearing = self._wiring.hear(store.hearings.get(node_id), boot_id, seq, self._kernel.now_ms)
+        hearing = self._wiring.accept_heartbeat(store.hearings.get(node_id), boot_id, seq, self._kernel.now_ms)
         if hearing is None:
             host.down.send(host.on_answer, launch, HeartbeatAnswered(sent_ms, 0))
             return
         self.failpoint("host.heartbeat.before_commit")
         store.hearings[node_id] = hearing
-        store.heard_boots.add(boot_id)
-        listed = {item[0] for item in held}
+        store.known_boots.add(boot_id)
+        listed = {item[0] for item in on_host}
         unclaimed: list[tuple[AttemptId, Fence]] = []
         for attempt_id in tuple(store.open_on[node_id]):
             life = store.attempts[attempt_id]
@@ -235,25 +235,27 @@ class Server:
             is_listed = attempt_id in listed
             if part is not None and part.state in PARTS_THAT_MAY_RUN and is_listed == (part.omitted_ms is not None):
                 self.step_attempt(life, attempts.Listed(node_id, boot_id, is_listed))
-            if self._wiring.is_unclaimed_on(life, node_id) and (is_rung or self._wiring.lists_unclaimed_unrung):
+            if self._wiring.is_unclaimed_on(life, node_id) and (is_woken or self._wiring.lists_unclaimed_unrung):
                 unclaimed.append((attempt_id, life.fence))
-        rings = self._tell_victims(node_id) if store.notices.newest else []
-        stops, forget = self._orders(node_id, held)
+        rings = self._notify_victims(node_id) if store.notices.newest else []
+        stops, forget = self._orders(node_id, on_host)
         go = self._go(node_id) if self._wiring.repeats_go else ()
         self.failpoint("host.heartbeat.after_commit")
         answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget, go)
         host.down.send(host.on_answer, launch, answer)
-        self.send_rings(rings)
+        self.send_wakeups(rings)
 
     def _go(self, node_id: NodeId) -> tuple[AttemptId, ...]:
         lives = (self.store.attempts[attempt_id] for attempt_id in self.store.open_on[node_id])
-        return tuple(life.attempt_id for life in lives if attempts.is_told_to_go(life, node_id))
+        return tuple(life.attempt_id for life in lives if attempts.may_go(life, node_id))
 
-    def _orders(self, node_id: NodeId, held: Held) -> tuple[Mapping[AttemptId, tuple[str, int]], tuple[AttemptId, ...]]:
+    def _orders(
+        self, node_id: NodeId, on_host: HostAttempts
+    ) -> tuple[Mapping[AttemptId, tuple[str, int]], tuple[AttemptId, ...]]:
         stops: dict[AttemptId, tuple[str, int]] = {}
         forget: list[AttemptId] = []
         open_here = self.store.open_on[node_id]
-        for attempt_id, _, phase in held:
+        for attempt_id, _, phase in on_host:
             if attempt_id not in open_here:
                 if phase is Phase.CLEAN:
                     forget.append(attempt_id)
@@ -274,7 +276,7 @@ class Server:
         commands: tuple[attempts.Command, ...] = ()
         if not self._wiring.knows_claiming_boot or (hearing is not None and hearing.boot_id == boot_id):
             nonce = f"{node_id}/{attempt_id}"
-            event = attempts.ClaimAsked(node_id, fence, boot_id, nonce, can_wait, self._checks_single)
+            event = attempts.ClaimRequested(node_id, fence, boot_id, nonce, can_wait, self._checks_single)
             commands = self.step_attempt(life, event)
         for command in commands:
             if isinstance(command, attempts.Grant):
@@ -304,7 +306,7 @@ class Server:
             elif kind == "ready":
                 event = attempts.Ready(node_id, fence, boot_id)
             self.step_attempt(life, event)
-        is_told_to_go = attempts.is_told_to_go(self.store.attempts[attempt_id], node_id)
+        is_told_to_go = attempts.may_go(self.store.attempts[attempt_id], node_id)
         self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase, is_told_to_go)
 
     def take_commit(self, attempt_id: AttemptId, job_id: JobId, fence: Fence) -> None:
@@ -328,10 +330,10 @@ class Server:
             life = self.store.attempts[attempt_id]
             after, _ = self._wiring.attempt_step(life, tick, self._kernel.now_ms, self.timers)
             if after is not life:
-                delay_ms = 1 + int(self._random() * self._random() * self.timers.ring_again_ms)
+                delay_ms = 1 + int(self._random() * self._random() * self.timers.wake_again_ms)
                 self._kernel.after(delay_ms, self.receive, self.tick_attempt, life, tick)
 
-    def tick_attempt(self, seen: AttemptLife, seen_tick: attempts.Tick) -> None:
+    def tick_attempt(self, seen: AttemptLifecycle, seen_tick: attempts.Tick) -> None:
         """Apply a tick. All is read again under the row's lock; the planted reaper uses its old reading."""
         if not self._wiring.compares_and_sets:
             self.step_attempt(seen, seen_tick)

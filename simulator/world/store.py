@@ -8,8 +8,8 @@ from health.standing.breaker import BreakerState
 from health.standing.gpu_case import GpuCase
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.lifecycle.attempt import part_of
-from muster.domain.lifecycle.contact import Hearing
-from muster.domain.lifecycle.model import AttemptLife, JobLife
+from muster.domain.lifecycle.contact import LastContact
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle
 from muster.domain.state_sets import ENDED_PARTS, JOBS_THAT_WAIT_FOR_GPUS
 from muster.domain.states import (
     ALLOCATION_EDGES,
@@ -26,7 +26,7 @@ from muster.domain.states import (
 )
 from scheduler.model import GpuView
 from simulator.planning.keeping import Kept
-from simulator.planning.rules import BY_CHANCE, Rules, Window
+from simulator.planning.rules import RANDOM_RULES, Rules, Window
 from simulator.world.notices import Notices
 from simulator.world.places import fault_of_place, over_quota
 from simulator.world.rows import JobRow as JobRow  # noqa: PLC0414  # who asks the store has its rows from here
@@ -50,21 +50,21 @@ class Store:
     notices: Notices = field(default_factory=Notices)
     rows: dict[JobId, JobRow] = field(default_factory=dict)
     job_of_key: dict[str, JobId] = field(default_factory=dict)
-    jobs: dict[JobId, JobLife] = field(default_factory=dict)
-    attempts: dict[AttemptId, AttemptLife] = field(default_factory=dict)
+    jobs: dict[JobId, JobLifecycle] = field(default_factory=dict)
+    attempts: dict[AttemptId, AttemptLifecycle] = field(default_factory=dict)
     live_of_job: dict[JobId, AttemptId] = field(default_factory=dict)
     allocated: dict[AttemptId, Mapping[NodeId, tuple[GpuUuid, ...]]] = field(default_factory=dict)
     allocation_states: dict[AttemptId, AllocationState] = field(default_factory=dict)
     holders: dict[GpuUuid, AttemptId] = field(default_factory=dict)
-    held_for: dict[GpuUuid, JobId] = field(default_factory=dict)
+    hold_of: dict[GpuUuid, JobId] = field(default_factory=dict)
     kept: Kept = field(default_factory=Kept)
-    hearings: dict[NodeId, Hearing] = field(default_factory=dict)
-    heard_boots: set[str] = field(default_factory=set)
+    hearings: dict[NodeId, LastContact] = field(default_factory=dict)
+    known_boots: set[str] = field(default_factory=set)
     open_on: dict[NodeId, dict[AttemptId, None]] = field(default_factory=dict)
     open_attempts: dict[AttemptId, None] = field(default_factory=dict)
     usage_counts: dict[tuple[AttemptId, GpuUuid], int] = field(default_factory=dict)
     serial: int = 0
-    rules: Rules = BY_CHANCE
+    rules: Rules = RANDOM_RULES
     clock: Callable[[], int] = int
     submitted_ms: dict[JobId, int] = field(default_factory=dict)
     saved_ms: dict[JobId, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Store:
         self.serial += 1
         return compose_fence(1, self.serial)
 
-    def put_job(self, life: JobLife) -> None:
+    def put_job(self, life: JobLifecycle) -> None:
         before = self.jobs.get(life.job_id)
         if before is not None and before.state is not life.state:
             require_edge(JOB_EDGES, before.state, life.state)
@@ -93,23 +93,23 @@ class Store:
     def hold(self, job_id: JobId, gpus: Iterable[GpuUuid]) -> None:
         """Hold GPUs for a job that changes its size, or the reclaimed GPUs for a pending one."""
         self.num_changes += 1
-        self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
+        self.hold_of.update({gpu: job_id for gpu in gpus if gpu not in self.hold_of})
 
     def hold_alone(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
         """Hold these GPUs, and release all others that the job keeps since it was interrupted."""
-        rest = {gpu for gpu, holder in self.held_for.items() if holder == job_id}.difference(gpus)
-        self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if gpu not in rest}
+        rest = {gpu for gpu, holder in self.hold_of.items() if holder == job_id}.difference(gpus)
+        self.hold_of = {gpu: holder for gpu, holder in self.hold_of.items() if gpu not in rest}
         self.kept.forget(job_id, rest)
         self.hold(job_id, gpus)
 
     def let_go(self, job_id: JobId, why: str) -> None:
         """End the hold of the job. Reclaims of victims without an order yet may then be withdrawn."""
         self.num_changes += 1
-        self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if holder != job_id}
+        self.hold_of = {gpu: holder for gpu, holder in self.hold_of.items() if holder != job_id}
         self.kept.forget(job_id)
         self.notices.end_hold(job_id, why)
 
-    def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
+    def insert_attempt(self, life: AttemptLifecycle, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
         """Insert an attempt with I1, I2, I5 as unique indexes; the caller, which has the clock, checks I3."""
         row = self.rows[life.job_id]
         require(life.job_id not in self.live_of_job, "I2", f"{life.job_id} has a live attempt already")
@@ -130,32 +130,32 @@ class Store:
             self.open_on[node_id][life.attempt_id] = None
             for gpu in part:
                 require(gpu not in self.holders, "I1", f"{gpu} is held by {self.holders.get(gpu)} already")
-                holder = self.held_for.get(gpu, life.job_id)
+                holder = self.hold_of.get(gpu, life.job_id)
                 require(holder == life.job_id, "hold", f"{gpu} is held for {holder}, and {life.job_id} takes it")
                 self.holders[gpu] = life.attempt_id
-        held = self.num_held(row.tenant)
+        held = self.num_assigned(row.tenant)
         require(held <= self.ceiling_gpus, "I6", f"{row.tenant} holds {held} GPUs, of {self.ceiling_gpus} at most")
-        over = over_quota(self.rules, self.held_by_tenant_and_tier(), row)
+        over = over_quota(self.rules, self.assigned_by_tenant_and_tier(), row)
         require(over is None, "I6", f"with {life.attempt_id}, {over}")
         self.attempts_of.setdefault(life.job_id, []).append(life.attempt_id)
         self._note_holdings(row.tenant)
         self.let_go(life.job_id, PLACED)
 
-    def num_held(self, tenant: str) -> int:
+    def num_assigned(self, tenant: str) -> int:
         """Return the GPUs of the tenant's attempts, with the ones that are being cleaned."""
         return sum(self.rows[self.attempts[holder].job_id].tenant == tenant for holder in self.holders.values())
 
-    def held_by_tenant_and_tier(self) -> dict[tuple[str, str], int]:
+    def assigned_by_tenant_and_tier(self) -> dict[tuple[str, str], int]:
         held: dict[tuple[str, str], int] = {}
         for attempt_id in self.holders.values():
             row = self.rows[self.attempts[attempt_id].job_id]
             held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + 1
         return held
 
-    def kept_beside(self, job_id: JobId) -> list[tuple[str, str]]:
+    def kept_alongside(self, job_id: JobId) -> list[tuple[str, str]]:
         """Return tenant and tier of each GPU that is held for another pending job and not in use by that job."""
         found = []
-        for gpu, waiting in self.held_for.items():
+        for gpu, waiting in self.hold_of.items():
             holder = self.holders.get(gpu)
             is_its_own = holder is not None and self.attempts[holder].job_id == waiting
             if waiting != job_id and self.jobs[waiting].state in JOBS_THAT_WAIT_FOR_GPUS and not is_its_own:
@@ -169,17 +169,17 @@ class Store:
         now_ms = self.clock()
         return [one for one in self.rules.windows if one.declared_ms <= now_ms < one.until_ms]
 
-    def started_ms(self, life: AttemptLife) -> int | None:
+    def started_ms(self, life: AttemptLifecycle) -> int | None:
         """Return when the last of its hosts had started; None: not yet."""
         if life.wall_deadline_ms is None or life.wall_time_ms is None:
             return None
         return life.wall_deadline_ms - life.wall_time_ms
 
-    def ran_ms(self, life: AttemptLife, at_ms: int) -> int:
+    def ran_ms(self, life: AttemptLifecycle, at_ms: int) -> int:
         started_ms = self.started_ms(life)
         return 0 if started_ms is None else max(at_ms - started_ms, 0)
 
-    def put_notice(self, life: AttemptLife, notice: Notice) -> None:
+    def put_notice(self, life: AttemptLifecycle, notice: Notice) -> None:
         row = self.rows[life.job_id]
         require(row.notice_ms is not None, "I7", f"{life.attempt_id} is reclaimed, of a tier that no rule takes back")
         ran_ms, told_ms = self.ran_ms(life, notice.committed_ms), notice.deadline_ms - notice.committed_ms
@@ -206,8 +206,8 @@ class Store:
         self.notices.note_holdings(tenant, self.clock(), held)
 
     def newest_of(
-        self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
-    ) -> tuple[AttemptLife, Fence, str, NodeId]:
+        self, life: AttemptLifecycle, fence: Fence, boot_id: str, node_id: NodeId
+    ) -> tuple[AttemptLifecycle, Fence, str, NodeId]:
         """Treat the report of an old attempt as one of the job's live attempt, for a planted bug."""
         live = self.attempts.get(self.live_of_job.get(life.job_id, life.attempt_id), life)
         if live is life:
@@ -215,7 +215,7 @@ class Store:
         part = part_of(live, node_id) or live.hosts[0]
         return live, live.fence, part.boot_id or boot_id, part.node_id
 
-    def put_attempt(self, after: AttemptLife) -> None:
+    def put_attempt(self, after: AttemptLifecycle) -> None:
         """Store one attempt's row and its hosts' rows, with the checks of the database and of the invariants."""
         before = self.attempts[after.attempt_id]
         if before.state is not after.state:
@@ -238,11 +238,11 @@ class Store:
             del self.live_of_job[after.job_id]
             self._move_allocation(after.attempt_id, AllocationState.CLEANING)
             if self.rules.is_planned:
-                self.kept.note(after, self.allocated[after.attempt_id], self.held_for)
+                self.kept.note(after, self.allocated[after.attempt_id], self.hold_of)
         if after.state is _ENDED:
             self._release(after)
 
-    def _put_parts(self, before: AttemptLife, after: AttemptLife) -> None:
+    def _put_parts(self, before: AttemptLifecycle, after: AttemptLifecycle) -> None:
         for old, new in zip(before.hosts, after.hosts, strict=True):
             if old.state is new.state:
                 continue
@@ -254,7 +254,7 @@ class Store:
                 require(place not in self.truth.present, "I22", f"{place} is clean at the server, not on its host")
                 self.open_on[new.node_id].pop(after.attempt_id, None)
 
-    def _release(self, life: AttemptLife) -> None:
+    def _release(self, life: AttemptLifecycle) -> None:
         is_all_clean = True
         for part in life.hosts:
             if part.state is not _CLEAN:
@@ -284,7 +284,9 @@ class Store:
                 count = self.usage_counts[attempt_id, gpu] = self.usage_counts.get((attempt_id, gpu), 0) + 1
                 require(count == 1, "I23", f"{attempt_id} on {gpu} is counted {count} times")
 
-    def require_end_is_proved(self, life: AttemptLife, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int) -> None:
+    def require_end_is_proved(
+        self, life: AttemptLifecycle, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int
+    ) -> None:
         """Require R15: silence alone ends no attempt soon after the control plane's own start."""
         if cause is Cause.NODE_LOST and ("without a word" in proof or "relaunches fenced" in proof):
             require(
@@ -294,5 +296,5 @@ class Store:
     def is_at_rest(self) -> bool:
         """Return whether every job has ended (or is HELD), and no GPU is in use or on hold."""
         at_rest = TERMINAL_JOB_STATES | {JobState.HELD}
-        is_any_held = bool(self.open_attempts or self.holders or self.held_for or self.notices.held_for())
+        is_any_held = bool(self.open_attempts or self.holders or self.hold_of or self.notices.holds())
         return not is_any_held and all(life.state in at_rest for life in self.jobs.values())

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from health.standing import breaker, standing
-from health.standing.breaker import BreakerState, FleetCounts, Ruling
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts
 from health.standing.gpu_case import GpuCase, Move
 from muster.domain.ids import NodeId
 from muster.domain.lifecycle import attempt, contact, host, job
-from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import HealthPolicy
 from scheduler.model import Plan, Question
@@ -19,22 +19,24 @@ def _as_they_are(timers: Timers) -> Timers:
     return timers
 
 
-def plan_of(asked: Question) -> Plan:
-    return plan(asked.gpus, asked.queue, asked.policy, asked.workload)
+def plan_of(question: Question) -> Plan:
+    return plan(question.gpus, question.queue, question.policy, question.workload)
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    attempt_step: Callable[[AttemptLife, attempt.Event, int, Timers], attempt.Outcome] = attempt.step
-    job_step: Callable[[JobLife, job.Event, int, Timers], job.Outcome] = job.step
+    attempt_step: Callable[[AttemptLifecycle, attempt.Event, int, Timers], attempt.Outcome] = attempt.step
+    job_step: Callable[[JobLifecycle, job.Event, int, Timers], job.Outcome] = job.step
     host_step: Callable[[host.HostLedger, host.Event, int], host.Outcome] = host.step
     host_restarted: Callable[[host.HostLedger, str], host.Outcome] = host.restarted
-    hear: Callable[[contact.Hearing | None, str, int, int], contact.Hearing | None] = contact.hear
-    is_unclaimed_on: Callable[[AttemptLife, NodeId], bool] = attempt.is_unclaimed_on
-    stop_order: Callable[[AttemptLife, NodeId, int], tuple[str, int] | None] = attempt.stop_order
+    accept_heartbeat: Callable[[contact.LastContact | None, str, int, int], contact.LastContact | None] = (
+        contact.accept_heartbeat
+    )
+    is_unclaimed_on: Callable[[AttemptLifecycle, NodeId], bool] = attempt.is_unclaimed_on
+    stop_order: Callable[[AttemptLifecycle, NodeId, int], tuple[str, int] | None] = attempt.stop_order
     server_timers: Callable[[Timers], Timers] = _as_they_are
     decide: Callable[[GpuCase, int, HealthPolicy], Move | None] = standing.decide
-    admit: Callable[[Iterable[Move], BreakerState, FleetCounts, HealthPolicy, int], Ruling] = breaker.admit
+    admit: Callable[[Iterable[Move], BreakerState, FleetCounts, HealthPolicy, int], BreakerDecision] = breaker.admit
     health_policy: HealthPolicy = DEFAULT_POLICY.health
     clamps_times: bool = True
     forgets_breaker_at_restart: bool = False
@@ -43,7 +45,7 @@ class Wiring:
     rechecks_caps: bool = True
     rechecks_beneficiary: bool = True
     rechecks_places: bool = True
-    rechecks_told: bool = True
+    rechecks_delivered: bool = True
     plan: Callable[[Question], Plan] = plan_of
     counts_notice_from_commit: bool = True
     leases_by_wall_clock: bool = False
@@ -65,7 +67,7 @@ class Wiring:
     remembers_keys: bool = True
     persists_before_acting: bool = True
     supervisors_fence_themselves: bool = True
-    looks_before_it_says_clean: bool = True
+    checks_before_clean: bool = True
 
 
 TRUE_WIRING = Wiring()

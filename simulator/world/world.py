@@ -14,7 +14,7 @@ from simulator.world.faults import Faults
 from simulator.world.hosts import Host
 from simulator.world.invariants import Inspector
 from simulator.world.judging import Judge
-from simulator.world.kernel import Kernel, told
+from simulator.world.kernel import Kernel, text_of
 from simulator.world.network import Wire
 from simulator.world.picking import RandomPicker
 from simulator.world.placing import Placer
@@ -35,14 +35,14 @@ _ERRORS: Final[dict[type[Exception], str]] = {IllegalTransitionError: "I21"}
 class History:
     """The result of one seed. ``violation`` is None, or its message with the last events before it.
 
-    ``num_looks``: how many inspections checked all invariants. ``broken``: the invariant's name, or that of the error
+    ``num_checks``: how many inspections checked all invariants. ``broken``: the invariant's name, or that of the error
     if the world itself could not continue. ``decision_counts``: the planner's decisions, by kind; empty without the
     planner.
     """
 
     seed: int
     num_events: int
-    num_looks: int = 0
+    num_checks: int = 0
     violation: str | None = None
     broken: str | None = None
     num_jobs: int = 0
@@ -91,9 +91,9 @@ class Client:
 
     def answer(self, row: JobRow) -> None:
         """Send the server's 2xx for this row's key."""
-        self.down.send(self.hear, row.key, self._server.store.job_of_key.get(row.key, row.job_id))
+        self.down.send(self.receive, row.key, self._server.store.job_of_key.get(row.key, row.job_id))
 
-    def hear(self, key: str, job_id: JobId) -> None:
+    def receive(self, key: str, job_id: JobId) -> None:
         known = self.accepted.setdefault(key, job_id)
         require(known == job_id, "I12", f"the key {key} made {known} and {job_id}")
         require(job_id in self._server.store.jobs, "I12", f"{job_id} was accepted and is lost")
@@ -139,7 +139,7 @@ class World:
         self.inspector = Inspector(
             self.kernel, self.store, self.judge, self.client.accepted, settings.timers, self.scheduler
         )
-        self.kernel.inspector = self.inspector.look
+        self.kernel.inspector = self.inspector.check
         self._is_calm = False
 
     def draw_settings(self, rng: Random) -> Settings:
@@ -163,13 +163,13 @@ class World:
         settings = self.settings
         self.begin()
         self.kernel.run(settings.horizon_ms + settings.settle_ms)
-        self.inspector.look()
+        self.inspector.check()
         require(self._is_at_rest(), "liveness", self._unrest())
 
-    def _every(self, period_ms: int, deed: Callable[[], None]) -> None:
+    def _every(self, period_ms: int, action: Callable[[], None]) -> None:
         def again() -> None:
             self.kernel.after(period_ms, again)
-            deed()
+            action()
 
         again()
 
@@ -205,7 +205,7 @@ class World:
                 *jobs,
                 *attempts,
                 *records,
-                f"held {self.store.held_for}",
+                f"held {self.store.hold_of}",
                 f"out {sorted(self.store.is_out)}",
                 f"accepted {sorted(self.client.accepted)}",
             )
@@ -221,7 +221,7 @@ def run_seed(
     try:
         world.run()
     except (ViolationError, IllegalTransitionError, AssertionError, KeyError) as fault:
-        trail = "\n".join(told(entry) for entry in world.kernel.trail)
+        trail = "\n".join(text_of(entry) for entry in world.kernel.trail)
         command = REPLAY.format(seed=seed, bug=f" --bug {bug}" if bug else "")
         what = f"{type(fault).__name__}: {fault}"
         broken = (
@@ -231,7 +231,7 @@ def run_seed(
     return History(
         seed=seed,
         num_events=world.kernel.num_events,
-        num_looks=world.inspector.num_looks,
+        num_checks=world.inspector.num_checks,
         violation=violation,
         broken=broken,
         num_jobs=len(world.store.jobs),

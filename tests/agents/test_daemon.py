@@ -21,7 +21,7 @@ from agents.spool.records import Found, scan
 from muster.wire.pair_probes import PairProbeAsk
 from muster.wire.telemetry import Report
 from tests.agents.test_uplink import ACCEPTED, read
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 from tests.waiting import wait_until
 
 DAEMON = """
@@ -49,13 +49,13 @@ class Server:
     taken: list[tuple[float, Report]] = field(default_factory=list)
     probing: list[PairProbeAsk] = field(default_factory=list)
 
-    def take(self, asked: Asked, _num: int) -> Answer:
-        if asked.path == "/v1/hosts/self/pair-probes/ask":
-            self.probing.append(msgspec.json.decode(asked.body, type=PairProbeAsk))
+    def take(self, requested: Requested, _num: int) -> Answer:
+        if requested.path == "/v1/hosts/self/pair-probes/ask":
+            self.probing.append(msgspec.json.decode(requested.body, type=PairProbeAsk))
             return Answer(document={"address": "127.0.0.1", "keys": ["ab" * 32]})
-        if asked.path != "/v1/telemetry":
+        if requested.path != "/v1/telemetry":
             return problem(404, "not_found")
-        report = read(asked)
+        report = read(requested)
         answer = self.answer(report)
         if answer.status == 200:
             self.taken.append((time.monotonic(), report))
@@ -219,7 +219,7 @@ def test_states_of_gpus_and_of_the_host_come_as_events_of_their_own(server: Serv
     assert {event.kind for event in told} == {"gpu_state", "host_state"}
 
 
-def test_without_a_disk_it_serves_all_the_same_and_says_so(server: Server, tmp_path: Path) -> None:
+def test_without_a_disk_it_serves_all_the_same_and_reports_it(server: Server, tmp_path: Path) -> None:
     with agent(server, tmp_path / "a", Path("/proc/no-such-place")) as process:
         server.wait_for(_has_gpus)
         process.send_signal(signal.SIGTERM)
@@ -253,7 +253,7 @@ def test_an_idle_agent_costs_little(server: Server, tmp_path: Path) -> None:
         assert watched.memory_info().rss < 150 << 20
 
 
-def test_an_agent_answers_probes_where_its_settings_name_a_port_and_asks_for_none_without(
+def test_an_agent_answers_probes_where_its_settings_name_a_port_and_requests_none_without(
     server: Server, tmp_path: Path
 ) -> None:
     with agent(server, tmp_path / "a"):

@@ -38,14 +38,14 @@ INVENTORY = HostInventory(
 class Office:
     """Gives a token to each caller, or the fault that a test sets."""
 
-    asked: list[TokenRequest] = field(default_factory=list)
+    requested: list[TokenRequest] = field(default_factory=list)
     faults: list[Exception] = field(default_factory=list)
 
     def ask(self, _node_id: str, request: TokenRequest) -> TokenAnswer:
-        self.asked.append(request)
+        self.requested.append(request)
         if self.faults:
             raise self.faults.pop(0)
-        return TokenAnswer(token=f"mst_{len(self.asked)}", expires_in_s=3600, renew_after_s=1800)
+        return TokenAnswer(token=f"mst_{len(self.requested)}", expires_in_s=3600, renew_after_s=1800)
 
 
 def _keeper(office: Office, clock: Clock, token_file: Path | None = None) -> TokenKeeper:
@@ -55,7 +55,7 @@ def _keeper(office: Office, clock: Clock, token_file: Path | None = None) -> Tok
         BOOT,
         monotonic_ms=clock.monotonic_ms,
         wall_ms=clock.wall_ms,
-        chance=random.Random(1),  # noqa: S311  # a test that repeats
+        rng=random.Random(1),  # noqa: S311  # a test that repeats
         token_file=token_file,
     )
 
@@ -66,10 +66,10 @@ def _problem(status: int, **members: Any) -> Problem:
 
 class Server:
     def __init__(self) -> None:
-        self.asked: list[EnrolRequest] = []
+        self.requested: list[EnrolRequest] = []
 
     def enrol(self, request: EnrolRequest) -> EnrolAnswer:
-        self.asked.append(request)
+        self.requested.append(request)
         return EnrolAnswer(node_id="node_7")
 
 
@@ -92,7 +92,7 @@ def test_enrolment_sends_the_public_key_alone_and_is_remembered(tmp_path: Path) 
     server = Server()
     assert stored_identity(tmp_path) is None
     made = enrol(tmp_path, server, join_token="mst_j", host_name="GPU-01.example", inventory=INVENTORY)
-    (request,) = server.asked
+    (request,) = server.requested
     assert request.public_key == made.key.public_key().public_bytes_raw()
     assert (request.host_name, request.gpus[0].uuid, request.gpus[0].serial) == ("gpu-01.example", "GPU-a", None)
     again = stored_identity(tmp_path)
@@ -104,7 +104,7 @@ def test_what_a_host_enrolled_with_is_known_to_its_agents_next_life(tmp_path: Pa
     server, ports = Server(), ["mlx5_1/1", "mlx5_0/1"]
     assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (None, frozenset())
     enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY, rdma_ports=ports)
-    assert server.asked[0].rdma_ports == ("mlx5_0/1", "mlx5_1/1")
+    assert server.requested[0].rdma_ports == ("mlx5_0/1", "mlx5_1/1")
     assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (1, frozenset(ports))
     (tmp_path / "identity.json").write_text('{"node_id": "node_7", "num_gpus": 8}', encoding="ascii")
     assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (8, frozenset()), "as an older agent wrote it"
@@ -137,7 +137,7 @@ def test_a_host_with_rdma_ports_enrols_with_a_server_that_does_not_know_them(tmp
     server = OlderServer()
     with capture_logs() as said:
         made = enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY, rdma_ports=["mlx5_0/1"])
-    (request,) = server.asked
+    (request,) = server.requested
     assert (made.node_id, request.rdma_ports) == ("node_7", ())
     assert enrolled_ports(tmp_path) == {"mlx5_0/1"}, "its agent knows all the same"
     assert [each["passed_over"] for each in said if each["event"] == "server_is_older"] == ["rdma_ports"]
@@ -161,17 +161,17 @@ def test_a_simulated_host_enrols_as_a_real_one_nowhere(tmp_path: Path) -> None:
 def test_what_a_host_cannot_leave_out_is_refused_as_before(tmp_path: Path, refused: Problem) -> None:
     class Refusing(Server):
         def enrol(self, request: EnrolRequest) -> EnrolAnswer:
-            self.asked.append(request)
+            self.requested.append(request)
             raise refused
 
     server = Refusing()
     with pytest.raises(Problem) as told:
         enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY)
     assert told.value is refused
-    assert (len(server.asked), stored_identity(tmp_path)) == (1, None)
+    assert (len(server.requested), stored_identity(tmp_path)) == (1, None)
 
 
-def test_a_gpu_that_does_not_say_its_memory_is_named(tmp_path: Path) -> None:
+def test_a_gpu_that_does_not_state_its_memory_is_named(tmp_path: Path) -> None:
     silent = HostInventory(gpus=(GpuIdentity(uuid=GpuUuid("GPU-mute"), index=0),))
     with pytest.raises(IdentityError, match="GPU-mute"):
         enrol(tmp_path, Server(), join_token="mst_j", host_name="h", inventory=silent)
@@ -195,7 +195,7 @@ def test_a_token_is_renewed_at_half_its_life_and_lies_where_other_programs_find_
     assert keeper.token() == "mst_2"
     assert (tmp_path / "node.token").read_text() == "mst_2\n"
     assert stat.S_IMODE((tmp_path / "node.token").stat().st_mode) == 0o600
-    first, second = office.asked
+    first, second = office.requested
     assert first.instance == second.instance
     assert first.nonce != second.nonce
     assert first.at_ms < second.at_ms
@@ -209,7 +209,7 @@ def test_an_unreachable_server_costs_nothing_while_the_token_lives(tmp_path: Pat
     clock.advance(1800)
     office.faults = [UnreachableError("away")] * 1000
     assert keeper.token() == keeper.token() == "mst_1"
-    assert len(office.asked) == 2, "not asked again at once"
+    assert len(office.requested) == 2, "not asked again at once"
     clock.advance(1801)
     with pytest.raises(NoTokenError, match="away"):
         keeper.token()
@@ -221,9 +221,9 @@ def test_an_unreachable_server_costs_nothing_while_the_token_lives(tmp_path: Pat
 def test_a_spurned_token_is_not_used_again(tmp_path: Path) -> None:
     office, clock = Office(), Clock()
     keeper = _keeper(office, clock)
-    keeper.spurn(keeper.token())
+    keeper.invalidate(keeper.token())
     assert keeper.token() == "mst_2"
-    keeper.spurn("mst_1")
+    keeper.invalidate("mst_1")
     assert keeper.token() == "mst_2", "an older one's refusal says nothing of this one"
 
 
@@ -232,7 +232,7 @@ def test_a_host_with_a_wrong_clock_signs_by_the_servers_time(tmp_path: Path) -> 
     server_ms = clock.wall_ms() - 7_200_000
     office.faults = [_problem(409, reason="stale_challenge", server_time_ms=server_ms, after_ms=server_ms + 40)]
     assert _keeper(office, clock).token() == "mst_2"
-    assert office.asked[1].at_ms == server_ms + 41
+    assert office.requested[1].at_ms == server_ms + 41
 
 
 def test_a_cloned_identity_waits_for_a_person(tmp_path: Path) -> None:
@@ -243,4 +243,4 @@ def test_a_cloned_identity_waits_for_a_person(tmp_path: Path) -> None:
         with pytest.raises(NoTokenError) as refused:
             keeper.token()
         assert refused.value.is_for_long
-    assert len(office.asked) == 1, "a minute between one asking and the next"
+    assert len(office.requested) == 1, "a minute between one asking and the next"

@@ -50,7 +50,7 @@ class Line:
             HostTeller(naming, HostPlaces(root=self.root, folders=(self.root,))),
             clocks=clocks,
             keep=self.kept.extend,
-            chance=random.Random(1),  # noqa: S311  # a test that repeats
+            rng=random.Random(1),  # noqa: S311  # a test that repeats
         )
 
     def pass_s(self, seconds: int) -> list[ProbeEvent]:
@@ -68,7 +68,7 @@ def line(tmp_path: Path) -> Line:
     return Line(tmp_path)
 
 
-def test_gpus_are_inspected_about_once_a_minute_and_an_hour_of_quiet_tells_each_thing_once(line: Line) -> None:
+def test_gpus_are_inspected_about_once_a_minute_and_an_hour_of_quiet_reports_each_thing_once(line: Line) -> None:
     kinds = [event.kind for event in line.pass_s(3_500)]
     assert 50 <= line.probe.num_inspections <= 70
     assert kinds.count(EventKind.GPU_STATE) == 8
@@ -76,7 +76,7 @@ def test_gpus_are_inspected_about_once_a_minute_and_an_hour_of_quiet_tells_each_
     assert kinds.count(EventKind.PORT_STATE) == 1
 
 
-def test_all_is_told_again_within_the_next_hour(line: Line) -> None:
+def test_all_is_reported_again_within_the_next_hour(line: Line) -> None:
     line.pass_s(3_500)
     kinds = [event.kind for event in line.pass_s(200)]
     assert kinds.count(EventKind.GPU_STATE) == 8
@@ -89,7 +89,7 @@ def test_a_port_is_seen_to_fall_within_ten_seconds(line: Line) -> None:
     assert [event.values["state"] for event in line.pass_s(10)] == [1]
 
 
-def test_without_a_driver_the_host_is_told_all_the_same(line: Line) -> None:
+def test_without_a_driver_the_host_is_reported_all_the_same(line: Line) -> None:
     line.probe.is_away = True
     kinds = {event.kind for event in line.pass_s(120)}
     assert kinds == {EventKind.HOST_STATE, EventKind.PORT_STATE}
@@ -109,7 +109,7 @@ def test_it_waits_for_the_first_sample_and_ends_without_one(line: Line) -> None:
     assert line.probe.num_inspections == 0
 
 
-def test_the_host_tells_how_many_of_its_gpus_are_set_up_otherwise_than_the_rest(line: Line) -> None:
+def test_the_host_reports_how_many_of_its_gpus_are_set_up_otherwise_than_the_rest(line: Line) -> None:
     told = [event.values for event in line.pass_s(60) if event.kind is EventKind.HOST_STATE]
     assert told[-1]["vbios_differs"] == told[-1]["persistence_differs"] == 0
     look, *rest = line.probe.inspect(0)

@@ -151,7 +151,7 @@ def offline(database_url: str, tmp_path: Path) -> Iterator[Offline]:
         config=UplinkConfig(history_per_s=1000),
         monotonic_ms=clock.monotonic_ms,
         wall_ms=clock.wall_ms,
-        chance=random.Random(1),  # noqa: S311  # a test that repeats
+        rng=random.Random(1),  # noqa: S311  # a test that repeats
     )
     yield Offline(units, api, url, spool, uplink, sender, clock)
     client.close()
@@ -229,7 +229,7 @@ def _assert_all_accounted_for(offline: Offline) -> None:
     with offline.units.read() as session:
         signals = session.scalars(select(StoredSignal.signal_id).where(StoredSignal.kind == "xid")).all()
         gaps = session.scalars(select(TelemetryGap)).all()
-        latest = {uuid: each.told_in.seq for uuid, each in newest_readings(session).items()}
+        latest = {uuid: each.reported_in.seq for uuid, each in newest_readings(session).items()}
     assert sorted(signals) == sorted(offline.events)
     assert {gap.priority for gap in gaps} <= {"metrics", "health"}
     num_counted = sum(gap.num_reports for gap in gaps if gap.priority == "metrics")

@@ -13,7 +13,7 @@ import pytest
 from agents.probes.faults import Fault, read_faults, write_fault
 from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from agents.repairs.hands import Commands, Hands, HandsError, HostHands
+from agents.repairs.actions import Commands, Hands, HandsError, HostHands
 from agents.repairs.journal import Given, Journal
 from agents.repairs.simulated import SimulatedHands
 from agents.repairs.worker import AWAY_S, RepairWorker
@@ -39,18 +39,18 @@ class PlayedServer:
 
     orders: list[RepairOrder] = field(default_factory=list)
     answers: list[RepairAnswer | Exception] = field(default_factory=list)
-    told: list[RepairReport] = field(default_factory=list)
-    num_asked: int = 0
+    reports: list[RepairReport] = field(default_factory=list)
+    num_requested: int = 0
     waiting: list[tuple[str, ...]] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
 
     def ask(self, request: RepairAsk) -> RepairAskAnswer:
-        self.num_asked += 1
+        self.num_requested += 1
         self.waiting.append(request.waiting)
         return RepairAskAnswer(order=self.orders.pop(0) if self.orders else None, ask_again_s=7.0)
 
     def report(self, repair_id: str, report: RepairReport) -> RepairAnswer:
-        self.told.append(report)
+        self.reports.append(report)
         self.reported.append(repair_id)
         answer = self.answers.pop(0) if self.answers else TAKEN
         if isinstance(answer, Exception):
@@ -79,7 +79,7 @@ def worker(
         Journal(tmp_path / "repair.json"),
         boot_id,
         allowed=tuple(RepairVerb) if allowed == "all" else (),
-        chance=random.Random(1),  # noqa: S311  # jitter, no secret
+        rng=random.Random(1),  # noqa: S311  # jitter, no secret
         now_s=now_s,
     )
 
@@ -90,14 +90,14 @@ def carried_out(hands: Hands, verb: str, tmp_path: Path, *, allowed: str = "all"
     stop = threading.Event()
     made.turn(stop)
     made.turn(stop)
-    return server.told[-1]
+    return server.reports[-1]
 
 
 def host_hands(tmp_path: Path) -> HostHands:
     return HostHands(commands=Commands(path=str(tmp_path / "bin")))
 
 
-def test_a_reset_is_one_program_with_fixed_words_and_its_output_is_told(tmp_path: Path) -> None:
+def test_a_reset_is_one_program_with_fixed_words_and_its_output_is_reported(tmp_path: Path) -> None:
     program(tmp_path / "bin", "nvidia-smi", f'echo "$*" > {tmp_path}/words; echo "GPU was\tsuccessfully reset."')
     told = carried_out(host_hands(tmp_path), "gpu_reset", tmp_path)
     assert (told.outcome, told.words) == (
@@ -153,7 +153,7 @@ def test_a_driver_reload_lets_go_of_the_driver_first_and_takes_it_up_again(tmp_p
     assert said == ["released", "\n".join([f"-r {' '.join(modules)}", *reversed(modules), ""])]
 
 
-def test_a_driver_that_is_held_by_somebody_is_loaded_again_whole(tmp_path: Path) -> None:
+def test_a_driver_that_is_on_hold_by_another_is_loaded_again_whole(tmp_path: Path) -> None:
     program(tmp_path / "bin", "modprobe", f'echo "$*" >> {tmp_path}/steps; test "$1" != -r')
     (tmp_path / "modules").write_text("nvidia_uvm 1 0 - Live 0x0\nnvidia 1 0 - Live 0x0\n")
     hands = HostHands(commands=Commands(path=str(tmp_path / "bin")), modules=tmp_path / "modules")
@@ -176,8 +176,8 @@ def test_programs_that_compute_keep_a_verb_from_what_it_touches(tmp_path: Path, 
     made = worker(server, host_hands(tmp_path), tmp_path, busy=(TWO,))
     made.turn(threading.Event())
     made.turn(threading.Event())
-    assert server.told[0].outcome == ("failed" if is_refused else "done")
-    assert (f"processes compute on {TWO}" in server.told[0].words) is is_refused
+    assert server.reports[0].outcome == ("failed" if is_refused else "done")
+    assert (f"processes compute on {TWO}" in server.reports[0].words) is is_refused
 
 
 def test_a_reboot_is_done_when_the_agent_comes_back_in_another_boot(tmp_path: Path) -> None:
@@ -186,14 +186,14 @@ def test_a_reboot_is_done_when_the_agent_comes_back_in_another_boot(tmp_path: Pa
     stop = threading.Event()
     threading.Timer(1.0, stop.set).start()
     worker(server, host_hands(tmp_path), tmp_path).turn(stop)
-    assert not server.told, "it says nothing before it went down"
+    assert not server.reports, "it says nothing before it went down"
     worker(server, host_hands(tmp_path), tmp_path, boot_id="boot-2").turn(threading.Event())
-    (told,) = server.told
+    (told,) = server.reports
     assert (told.outcome, told.boot_id, told.words) == ("done", "boot-2", "the host came back in another boot")
 
 
 @pytest.mark.parametrize(("verb", "boot_id"), [("gpu_reset", "boot-1"), ("gpu_reset", "boot-2"), ("reboot", "boot-1")])
-def test_what_a_kill_cut_short_was_interrupted_and_is_told_before_anything_is_asked(
+def test_what_a_kill_cut_short_was_interrupted_and_is_reported_before_anything_is_queried(
     tmp_path: Path, verb: str, boot_id: str
 ) -> None:
     journal = Journal(tmp_path / "repair.json")
@@ -201,10 +201,10 @@ def test_what_a_kill_cut_short_was_interrupted_and_is_told_before_anything_is_as
     server = PlayedServer()
     made = worker(server, host_hands(tmp_path), tmp_path, boot_id=boot_id)
     made.turn(threading.Event())
-    assert (server.told[0].outcome, server.num_asked) == ("failed", 0)
-    assert server.told[0].words == f"the {verb} was interrupted: the agent ended during it"
+    assert (server.reports[0].outcome, server.num_requested) == ("failed", 0)
+    assert server.reports[0].words == f"the {verb} was interrupted: the agent ended during it"
     assert made.turn(threading.Event()) == 7.0
-    assert server.num_asked == 1
+    assert server.num_requested == 1
 
 
 def test_a_report_goes_out_until_the_server_takes_it_or_has_no_use_for_it(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_report_goes_out_until_the_server_takes_it_or_has_no_use_for_it(tmp_pa
     assert made.turn(threading.Event()) == 3.0, "it asks for others until then"
     time_s[0] += 3.0
     assert [made.turn(threading.Event()) for _ in range(2)] == [0.0, 7.0]
-    assert [each.outcome for each in server.told] == ["done", "done", "done"]
+    assert [each.outcome for each in server.reports] == ["done", "done", "done"]
     assert server.waiting == [("rep_1",), ()]
 
 
@@ -238,7 +238,7 @@ def test_a_repair_that_waits_for_its_fault_to_end_holds_up_no_other_gpus(tmp_pat
     assert Journal(tmp_path / "repair.json").read() == ()
 
 
-def test_an_order_that_an_older_release_was_given_is_told(tmp_path: Path) -> None:
+def test_an_order_that_an_older_release_was_given_is_reported(tmp_path: Path) -> None:
     given = Given(repair_id="rep_1", gpu_uuid=ONE, verb="gpu_reset", boot_id="boot-1")
     (tmp_path / "repair.json").write_bytes(msgspec.json.encode(given))
     server = PlayedServer()

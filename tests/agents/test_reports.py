@@ -26,7 +26,7 @@ def test_numbers_that_json_cannot_hold_are_none() -> None:
     assert report.values[:4] == [None, None, None, 1.5]
 
 
-def test_whatever_a_driver_says_the_server_can_read() -> None:
+def test_whatever_a_driver_states_the_server_can_read() -> None:
     wild = _event(
         EventKind.XID,
         origin="x" * 500,
@@ -66,7 +66,7 @@ def test_a_wrong_count_is_open_until_the_usual_one_is_back() -> None:
     assert list(events) == []
 
 
-def test_an_xid_is_said_once() -> None:
+def test_an_xid_is_stated_once() -> None:
     events = OpenEvents()
     (xid,) = events.take(_event(EventKind.XID, code=94), BOOT)
     assert not xid.is_open

@@ -20,13 +20,13 @@ from agents.uplink import FAILURES_TO_SET_ASIDE, Uplink, UplinkConfig
 from muster.wire.messages import WireMessage
 from muster.wire.telemetry import EventReport, GapMarker, NodeReport, Report
 from tests.agents.reports import BOOT, Clock, event, sample
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 ACCEPTED = Answer(document={"boot_id": BOOT, "seq": 0, "interval_s": 10.0})
 
 
-def read(asked: Asked) -> Report:
-    body = gzip.decompress(asked.body) if asked.headers.get("content-encoding") == "gzip" else asked.body
+def read(requested: Requested) -> Report:
+    body = gzip.decompress(requested.body) if requested.headers.get("content-encoding") == "gzip" else requested.body
     return msgspec.json.decode(body, type=Report)
 
 
@@ -37,13 +37,13 @@ class Line:
     spool: Spool
     uplink: Uplink
     clock: Clock
-    asked: list[Asked]
+    requested: list[Requested]
     answer: Callable[[Report], Answer] = lambda _report: ACCEPTED
     intervals: list[float] = field(default_factory=list)
 
     @property
     def seqs(self) -> list[int]:
-        return [read(asked).seq for asked in self.asked]
+        return [read(asked).seq for asked in self.requested]
 
     def keep(self, report: Report) -> None:
         if report.gpus:
@@ -75,9 +75,9 @@ def lines(folder: Path, config: UplinkConfig | None = None, limits: SpoolLimits 
             config=config,
             monotonic_ms=clock.monotonic_ms,
             wall_ms=clock.wall_ms,
-            chance=random.Random(1),  # noqa: S311  # a test that repeats
+            rng=random.Random(1),  # noqa: S311  # a test that repeats
         )
-        line = Line(spool, uplink, clock, server.asked)
+        line = Line(spool, uplink, clock, server.requested)
         uplink.on_interval = line.intervals.append
         made.append(line)
         yield line
@@ -98,7 +98,7 @@ def test_current_state_goes_first_then_events_then_history_marked_as_such(line: 
     line.keep(event(6 * 16, line.clock.wall_ms()))
     line.keep(sample(7 * 16, line.clock.wall_ms()))
     line.turn_until_idle()
-    sent = [(read(asked).seq // 16, read(asked).is_history) for asked in line.asked]
+    sent = [(read(asked).seq // 16, read(asked).is_history) for asked in line.requested]
     assert sent == [(7, False), (6, True), (1, True), (2, True), (3, True), (4, True), (5, True)]
     assert line.intervals == [10.0]
 
@@ -108,7 +108,7 @@ def test_an_event_alone_goes_at_once_as_current(line: Line) -> None:
     line.uplink.turn()
     line.keep(event(32))
     line.uplink.turn()
-    assert [read(asked).is_history for asked in line.asked] == [False, False]
+    assert [read(asked).is_history for asked in line.requested] == [False, False]
     assert line.seqs == [16, 32]
 
 
@@ -120,7 +120,7 @@ def test_what_an_earlier_life_left_is_history(tmp_path: Path) -> None:
     before.close()
     with lines(tmp_path) as line:
         line.turn_until_idle()
-        assert all(read(asked).is_history for asked in line.asked)
+        assert all(read(asked).is_history for asked in line.requested)
         assert sorted(line.seqs) == [8, 16]
 
 
@@ -152,7 +152,7 @@ def test_a_poison_report_is_set_aside_and_the_rest_goes_on(line: Line, tmp_path:
     assert line.spool.state().num_refused == 1
     (kept,) = (tmp_path / "refused").glob("*.json")
     assert "validation_failed" in msgspec.json.decode(kept.read_bytes())["reason"]
-    gaps = [gap for asked in line.asked for gap in read(asked).gaps]
+    gaps = [gap for asked in line.requested for gap in read(asked).gaps]
     assert [(gap.first_seq, gap.num_reports) for gap in gaps] == [(48, 1)], "the hole is counted"
 
 
@@ -206,13 +206,13 @@ def test_retries_spread_up_to_the_cap_and_an_event_cuts_them_short(line: Line) -
     assert max(pauses) <= 30
     assert max(pauses[10:]) > 15
     assert min(pauses[10:]) < 10, "full jitter"
-    num_before = len(line.asked)
+    num_before = len(line.requested)
     while line.uplink.turn() < 2:
         line.clock.advance(2)
     line.clock.advance(1.5)
     line.uplink.wake(is_urgent=True)
     line.uplink.turn()
-    assert len(line.asked) > num_before
+    assert len(line.requested) > num_before
 
 
 def test_a_report_on_which_the_server_alone_fails_does_not_block_for_ever(line: Line) -> None:
@@ -240,9 +240,9 @@ def test_large_reports_go_compressed_and_small_ones_do_not(line: Line) -> None:
     line.uplink.turn()
     line.keep(event(32))
     line.uplink.turn()
-    assert [asked.headers.get("content-encoding") for asked in line.asked] == ["gzip", None]
-    assert len(line.asked[0].body) < 20_000
-    assert len(read(line.asked[0]).gpus) == 72
+    assert [asked.headers.get("content-encoding") for asked in line.requested] == ["gzip", None]
+    assert len(line.requested[0].body) < 20_000
+    assert len(read(line.requested[0]).gpus) == 72
 
 
 def test_an_hour_offline_reaches_the_server_with_every_event_and_every_gap_counted(tmp_path: Path) -> None:
@@ -258,10 +258,10 @@ def test_an_hour_offline_reaches_the_server_with_every_event_and_every_gap_count
             line.uplink.turn()
             line.clock.advance(10)
         line.answer = lambda _report: ACCEPTED
-        failed = len(line.asked)
+        failed = len(line.requested)
         line.keep(sample(361 * 16, line.clock.wall_ms()))
         line.turn_until_idle(limit=2000)
-        taken = [read(asked) for asked in line.asked[failed:]]
+        taken = [read(asked) for asked in line.requested[failed:]]
         assert taken[0].seq == 361 * 16, "current state first"
         assert sum(1 for report in taken if report.events) == 12
         gaps: list[GapMarker] = [gap for report in taken for gap in report.gaps]
@@ -280,7 +280,7 @@ def test_without_a_token_nothing_is_sent_and_nothing_lost(tmp_path: Path) -> Non
 def test_a_token_that_the_server_does_not_take_is_spurned(tmp_path: Path) -> None:
     spurned: list[str] = []
     with serving(lambda _asked, _num: problem(401, "unauthenticated")) as server:
-        client = TelemetryClient(server.url, token=lambda: "mst_old", spurn=spurned.append)
+        client = TelemetryClient(server.url, token=lambda: "mst_old", invalidate=spurned.append)
         assert isinstance(client.send(b"{}"), Later)
         client.close()
     assert spurned == ["mst_old"]
@@ -340,7 +340,7 @@ def taken_by_an_older_server(report: Report) -> Answer:
     return ACCEPTED
 
 
-def test_an_older_server_is_told_what_it_takes_without_the_names_of_what_dcgm_told(line: Line) -> None:
+def test_an_older_server_is_reported_what_it_takes_without_the_names_of_what_dcgm_reported(line: Line) -> None:
     line.answer = taken_by_an_older_server
     for seq in (16, 32):
         report = sample(seq, line.clock.wall_ms())
@@ -348,7 +348,7 @@ def test_an_older_server_is_told_what_it_takes_without_the_names_of_what_dcgm_to
         line.keep(msgspec.structs.replace(report, gpus=gpus))
         line.turn_until_idle()
         line.clock.advance(10)
-    sent = [read(asked) for asked in line.asked]
+    sent = [read(asked) for asked in line.requested]
     assert [(each.seq, {gpu.from_dcgm for gpu in each.gpus}) for each in sent] == [
         (16, {("power_w",)}),
         (16, {()}),

@@ -32,8 +32,8 @@ class Api:
     tokens: dict[str, str]
     key_ids: dict[str, KeyId]
 
-    def headers(self, who: str = "tenant_member") -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.tokens[who]}"}
+    def headers(self, actor: str = "tenant_member") -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[actor]}"}
 
 
 def _make_keys(units: UnitOfWorkFactory, fleet: Fleet, other: TenantId) -> dict[str, keys.NewKey]:

@@ -8,8 +8,8 @@ def ids_of_a_lived_in_fleet(api: Api) -> dict[str, str]:
     """Path parameter → an object that is there: a running job, a quarantined GPU with its evidence, and so on."""
     operator = api.headers("operator")
 
-    def made(path: str, who: str = "operator", **body: object) -> dict[str, str]:
-        answer = api.client.post(path, json=body, headers=api.headers(who))
+    def made(path: str, actor: str = "operator", **body: object) -> dict[str, str]:
+        answer = api.client.post(path, json=body, headers=api.headers(actor))
         assert answer.status_code in {200, 201}, answer.text
         found: dict[str, str] = answer.json()
         return found

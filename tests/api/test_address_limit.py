@@ -44,7 +44,7 @@ def test_an_address_has_its_burst_and_then_its_rate() -> None:
     assert _refused_for_s(limit, "10.0.0.1") == 2
 
 
-def test_asking_while_refused_costs_nothing_more() -> None:
+def test_requesting_while_refused_costs_nothing_more() -> None:
     clock = Clock()
     limit = AddressLimit(1, 1.0, clock_s=clock)
     limit.take("10.0.0.1")

@@ -46,12 +46,12 @@ Operation = APIOperation[Any, Any, Any, Any]
 api = judged_api
 
 
-class Asking:
-    """Sends what Schemathesis made as ``who``, and counts."""
+class Requesting:
+    """Sends what Schemathesis made as ``actor``, and counts."""
 
-    def __init__(self, api: Api, who: str) -> None:
+    def __init__(self, api: Api, actor: str) -> None:
         self._api = api
-        self.who = who
+        self.actor = actor
         self.num = 0
 
     def __call__(self, case: Case[Any]) -> None:
@@ -62,7 +62,7 @@ class Asking:
         answer = self._api.client.request(
             str(request.method),
             str(request.url),
-            headers={**{name: _bytes(value) for name, value in headers.items()}, **self._api.headers(self.who)},
+            headers={**{name: _bytes(value) for name, value in headers.items()}, **self._api.headers(self.actor)},
             content=request.body,
         )
         self.num += 1
@@ -73,26 +73,26 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode("latin-1", "replace") if isinstance(value, str) else value
 
 
-def _operations(document: Mapping[str, Any], who: str) -> Iterator[Operation]:
+def _operations(document: Mapping[str, Any], actor: str) -> Iterator[Operation]:
     """A node's own for the node, the others for people."""
     for result in schemathesis.openapi.from_dict(dict(document)).get_all_operations():
         assert isinstance(result, Ok), result
         operation = result.ok()
         words = document["paths"][operation.path][operation.method.lower()]["x-permission"]
-        if operation.path not in ENDLESS and (words == "host:report") == (who == "node"):
+        if operation.path not in ENDLESS and (words == "host:report") == (actor == "node"):
             yield operation
 
 
 @pytest.mark.skipif(not CASES, reason="MUSTER_API_CASES says how many requests")
 @pytest.mark.timeout(max(900, CASES))
-@pytest.mark.parametrize("who", SHARES)
+@pytest.mark.parametrize("actor", SHARES)
 def test_no_request_fails_the_api_or_gets_an_answer_it_does_not_document(
-    api: Api, conformance: Conformance, who: str
+    api: Api, conformance: Conformance, actor: str
 ) -> None:
     ids = ids_of_a_lived_in_fleet(api)
-    asking = Asking(api, who)
-    operations = list(_operations(conformance.document, who))
-    wanted = round(CASES * SHARES[who])
+    asking = Requesting(api, actor)
+    operations = list(_operations(conformance.document, actor))
+    wanted = round(CASES * SHARES[actor])
     ways = list(itertools.product((GenerationMode.POSITIVE, GenerationMode.NEGATIVE), (True, False)))
     left = len(operations) * len(ways)
     for operation, (mode, is_there) in itertools.product(operations, ways):
@@ -104,7 +104,7 @@ def test_no_request_fails_the_api_or_gets_an_answer_it_does_not_document(
 
 
 def _ask(
-    asking: Asking,
+    requesting: Requesting,
     operation: Operation,
     mode: GenerationMode,
     ids: dict[str, str],
@@ -123,12 +123,12 @@ def _ask(
     )
     @given(case=cases)
     def ask(case: Case[Any]) -> None:
-        asking(case)
+        requesting(case)
 
     try:
         (seed(SEED)(ask) if SEED else ask)()
     except Unsatisfiable:
         assert mode is GenerationMode.NEGATIVE, "an operation without parameters cannot be asked wrongly"
     except Exception as error:
-        error.add_note(f"{operation.label}, asked as {asking.who}; MUSTER_API_SEED={SEED} repeats it")
+        error.add_note(f"{operation.label}, asked as {requesting.actor}; MUSTER_API_SEED={SEED} repeats it")
         raise

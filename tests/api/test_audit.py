@@ -9,24 +9,24 @@ from control.core.sealer import seal_once, verify_audit
 from tests.api.conftest import GOOD_JOB, Api
 
 
-def read(api: Api, who: str = "auditor", **filters: Any) -> dict[str, Any]:
-    answer = api.client.get("/v1/audit", params=filters, headers=api.headers(who))
+def read(api: Api, actor: str = "auditor", **filters: Any) -> dict[str, Any]:
+    answer = api.client.get("/v1/audit", params=filters, headers=api.headers(actor))
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json()
     return document
 
 
-def submit(api: Api, who: str = "tenant_member", **more: Any) -> str:
-    answer = api.client.post("/v1/jobs", json={**GOOD_JOB, **more}, headers=api.headers(who))
+def submit(api: Api, actor: str = "tenant_member", **more: Any) -> str:
+    answer = api.client.post("/v1/jobs", json={**GOOD_JOB, **more}, headers=api.headers(actor))
     return str(answer.json()["id"])
 
 
-def cancel(api: Api, job_id: str, who: str) -> None:
-    answer = api.client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"}, headers=api.headers(who))
+def cancel(api: Api, job_id: str, actor: str) -> None:
+    answer = api.client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": "enough"}, headers=api.headers(actor))
     assert answer.status_code == 200, answer.text
 
 
-def test_the_newest_comes_first_with_who_did_what_why_and_from_where(api: Api) -> None:
+def test_the_newest_comes_first_with_what_did_what_why_and_from_where(api: Api) -> None:
     job_id = submit(api)
     cancel(api, job_id, "operator")
     last, before = read(api)["items"][:2]

@@ -19,7 +19,7 @@ from tests.api.judged_fleet import GPU, OTHER
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 from tests.api.lived_in import ids_of_a_lived_in_fleet
 
-TOKEN_OF_NOBODY = "mst_0000000000" + "0" * 30  # opens nothing
+TOKEN_OF_NONE = "mst_0000000000" + "0" * 30  # opens nothing
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_what_is_read_is_the_declared_document_and_sqlalchemy_sends_nothing_for_
         TypeAdapter(document).validate_json(found.content, extra="forbid")
 
 
-def test_a_rich_past_is_told_whole(api: Api) -> None:
+def test_a_rich_past_is_reported_whole(api: Api) -> None:
     ids = ids_of_a_lived_in_fleet(api)
     operator = api.headers("operator")
     gpu = api.client.get(f"/v1/gpus/{GPU}", headers=operator).json()
@@ -76,9 +76,9 @@ def test_a_rich_past_is_told_whole(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs?limit=0", "/v1/jobs?state=NOWHERE", "/v1/jobs/%00", "/v1/gpus/%20"])
-def test_who_may_not_ask_hears_that_before_any_fault_of_what_they_ask(api: Api, path: str) -> None:
+def test_a_caller_that_may_not_ask_receives_that_before_any_fault_of_what_they_ask(api: Api, path: str) -> None:
     assert api.client.get(path).status_code == 401
-    assert api.client.get(path, headers={"Authorization": f"Bearer {TOKEN_OF_NOBODY}"}).status_code == 401
+    assert api.client.get(path, headers={"Authorization": f"Bearer {TOKEN_OF_NONE}"}).status_code == 401
     assert api.client.get(path, headers=api.headers("node")).status_code == 403
     assert api.client.get(path, headers=api.headers("operator")).status_code in {404, 422}
 

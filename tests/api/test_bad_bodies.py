@@ -131,7 +131,7 @@ def test_a_bad_message_of_a_host_is_refused_by_name(api: Api, path: str, body: d
     assert answer.json()["errors"]
 
 
-def test_another_protocol_is_told_to_upgrade(api: Api) -> None:
+def test_another_protocol_is_ordered_to_upgrade(api: Api) -> None:
     body = {"protocol": 99, "boot_id": "b", "seq": 1}
     answer = api.client.post("/v1/hosts/self/heartbeat", json=body, headers=api.headers("node"))
     assert (answer.status_code, answer.json()["code"]) == (426, "upgrade_required")

@@ -23,7 +23,7 @@ def close(api: Api, scope: str, status: int = 200) -> dict[str, Any]:
     return document
 
 
-def test_an_open_breaker_is_told_and_closed_by_a_person(api: Api) -> None:
+def test_an_open_breaker_is_reported_and_closed_by_a_person(api: Api) -> None:
     assert not breaker(api)["is_open"]
     trip(api)
     found = breaker(api)

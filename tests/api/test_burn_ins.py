@@ -123,7 +123,7 @@ def test_a_bad_report_is_refused_by_the_name_of_its_field_and_changes_nothing(ap
     assert (shown["state"], shown["figures"]) == ("RUNNING", None)
 
 
-def test_a_report_of_what_the_node_has_not_is_404_and_another_protocol_is_told_so(api: Api) -> None:
+def test_a_report_of_what_the_node_has_not_is_404_and_another_protocol_is_reported_so(api: Api) -> None:
     assert report(api, "bi_00000000000000000000000000", body()).status_code == 404
     assert report(api, "x", body()).status_code == 404
     older = {"protocol": 0, "boot_id": "boot-1"}

@@ -110,7 +110,7 @@ def drift(api: Api) -> list[dict[str, Any]]:
     return items
 
 
-def told(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) -> None:
+def reported(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) -> None:
     with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         signal_id = f"{kind}-{uuid}-{columns.get('text', '')}"
         add_signal(
@@ -118,7 +118,7 @@ def told(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) ->
         )
 
 
-def test_gpus_of_a_model_that_differ_from_most_are_told_with_what_that_costs(api: Api) -> None:
+def test_gpus_of_a_model_that_differ_from_most_are_reported_with_what_that_costs(api: Api) -> None:
     assert drift(api) == []
     beta = enrol_host(api.units, "beta", num_gpus=3)
     with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
@@ -139,12 +139,12 @@ def test_states_and_networks_drift_too_by_the_newest_word_of_the_agents(api: Api
     with api.units.read() as session:
         gpus = {gpu.uuid: gpu.node_id for gpu in session.scalars(select(Gpu))}
     (first, second), (node_id,) = sorted(gpus), set(gpus.values())
-    told(api, node_id, first, "gpu_state", values={"ecc_enabled": 1.0, "power_limit_w": 700.0})
-    told(api, node_id, second, "gpu_state", values={"ecc_enabled": 0.0, "power_limit_w": 700.0})
+    reported(api, node_id, first, "gpu_state", values={"ecc_enabled": 1.0, "power_limit_w": 700.0})
+    reported(api, node_id, second, "gpu_state", values={"ecc_enabled": 0.0, "power_limit_w": 700.0})
     beta = enrol_host(api.units, "beta", num_gpus=3)
     for port in ("mlx5_0/1", "mlx5_1/1"):
-        told(api, node_id, None, "port_state", text=port, values={"rate_gbps": 400.0, "is_ethernet": 0.0})
-    told(api, beta, None, "port_state", text="mlx5_0/1", values={"rate_gbps": 400.0, "is_ethernet": 0.0})
+        reported(api, node_id, None, "port_state", text=port, values={"rate_gbps": 400.0, "is_ethernet": 0.0})
+    reported(api, beta, None, "port_state", text="mlx5_0/1", values={"rate_gbps": 400.0, "is_ethernet": 0.0})
     by_attribute = {each["attribute"]: each for each in drift(api)}
     assert set(by_attribute) == {"ecc_enabled", "network"}
     assert by_attribute["ecc_enabled"]["num_kept_out"] == 0
@@ -160,7 +160,7 @@ def test_a_cohort_names_what_its_tensor_cores_multiply(api: Api, other_key: str)
     assert set(by_capability.values()) <= {None}
 
 
-def test_a_cohort_says_how_many_of_its_nodes_are_kept_as_spares(api: Api) -> None:
+def test_a_cohort_states_how_many_of_its_nodes_are_kept_as_spares(api: Api) -> None:
     """Of one host of few GPUs, away for a year after each failure, one; and none is said where none are kept."""
     (before,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
     assert before["num_spare_nodes"] is None

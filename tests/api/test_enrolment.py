@@ -78,7 +78,7 @@ def test_a_dry_run_of_a_join_token_makes_none(api: Api) -> None:
     assert _enrol(api, Ed25519PrivateKey.generate(), answer.json()["token"]).status_code == 401
 
 
-def test_refusals_are_problems_that_say_what_to_do(api: Api) -> None:
+def test_refusals_are_problems_that_state_what_to_do(api: Api) -> None:
     key = Ed25519PrivateKey.generate()
     token = _join_token(api)["token"]
     assert _enrol(api, key, token, host_name="other").status_code == 403

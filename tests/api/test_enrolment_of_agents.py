@@ -44,7 +44,7 @@ def _keeper(client: EnrolmentClient, identity: NodeIdentity | None, boot_id: str
         boot_id,
         monotonic_ms=lambda: clock[0],
         wall_ms=lambda: time.time_ns() // 1_000_000,
-        chance=random.Random(1),  # noqa: S311  # a test that repeats
+        rng=random.Random(1),  # noqa: S311  # a test that repeats
     )
 
 
@@ -59,7 +59,7 @@ def test_a_server_names_the_field_that_it_does_not_know(api: Api) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (422, "Object contains unknown field `of_tomorrow`")
 
 
-def test_an_agent_enrols_and_its_token_speaks_for_its_node_alone(api: Api, tmp_path: Path) -> None:
+def test_an_agent_enrols_and_its_token_represents_its_node_alone(api: Api, tmp_path: Path) -> None:
     client = _client(api)
     join_token = _join_token(api, "gpu-9")
     identity = enrol(tmp_path, client, join_token=join_token, host_name="gpu-9", inventory=_inventory("GPU-1"))
@@ -84,10 +84,10 @@ def test_two_agents_with_one_copied_disk_are_both_refused_within_two_reports(api
     clone = _keeper(client, stored_identity(copy), "boot-2", clock)
     taken = clone.token()
     assert _whoami(api, first).status_code == 401, "the original's next report is turned away"
-    original.spurn(first)
+    original.invalidate(first)
     with pytest.raises(NoTokenError, match="cloned"):
         original.token()
     assert _whoami(api, taken).status_code == 401
-    clone.spurn(taken)
+    clone.invalidate(taken)
     with pytest.raises(NoTokenError, match="cloned"):
         clone.token()

@@ -63,7 +63,7 @@ def test_the_list_shows_standing_and_score_and_takes_filters(api: Api, command: 
     assert "No GPU is like that." in command(gpus.app, "list", "--model", "abacus")
 
 
-def test_show_says_what_it_stands_on_and_what_would_help(api: Api, command: Type) -> None:
+def test_show_states_what_it_stands_on_and_what_would_help(api: Api, command: Type) -> None:
     api.fleet.beat()
     fault(api)
     said = command(gpus.app, "show", "GPU-alpha-0")
@@ -80,7 +80,7 @@ def without_ages(text: str) -> str:
     return re.sub(r"\b\d+s\b", "…", text)
 
 
-def test_drift_is_told_by_model_with_what_it_costs_and_on_request_where(api: Api, command: Type) -> None:
+def test_drift_is_reported_by_model_with_what_it_costs_and_on_request_where(api: Api, command: Type) -> None:
     assert "alike" in command(cohorts.app, "drift")
     beta = enrol_host(api.units, "beta", num_gpus=3)
     with api.units.begin(system_principal("judge"), ACTIVATE, quiet=True) as unit:
@@ -93,7 +93,7 @@ def test_drift_is_told_by_model_with_what_it_costs_and_on_request_where(api: Api
     assert "alpha" in command(cohorts.app, "drift", "--nodes")
 
 
-def test_what_names_no_gpu_or_several_is_said(command: Type) -> None:
+def test_what_names_no_gpu_or_several_is_stated(command: Type) -> None:
     assert "there is no GPU 'GPU-beta'" in command(gpus.app, "show", "GPU-beta", fails=True)
     assert "could be 2 GPUs" in command(gpus.app, "show", "GPU-alpha", fails=True)
 
@@ -152,7 +152,7 @@ def test_a_board_whose_remap_failed_is_to_be_replaced(api: Api, command: Type) -
     assert "have the board replaced, then `muster gpu retire`" in told
 
 
-def test_a_repair_by_the_agent_is_ordered_taken_and_told(api: Api, command: Type) -> None:
+def test_a_repair_by_the_agent_is_ordered_taken_and_reported(api: Api, command: Type) -> None:
     fault(api)
     hands = {"reason": "x", "action": "swap", "by": "agent"}
     refused = api.client.post(f"/v1/gpus/{GPU}/repair", json=hands, headers=api.headers("operator"))

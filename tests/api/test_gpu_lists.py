@@ -92,7 +92,7 @@ def test_a_filter_that_means_nothing_is_refused_by_name(api: Api, bad: dict[str,
     assert next(iter(bad)) in answer.text
 
 
-def test_the_newest_override_in_force_stands_beside_the_standing(api: Api) -> None:
+def test_the_newest_override_in_force_stands_next_to_the_standing(api: Api) -> None:
     with api.units.begin(OPERATOR, inventory.OVERRIDE) as unit:
         until = unit.now + timedelta(hours=1)
         inventory.override_standing(unit, [GpuUuid("GPU-alpha-0")], Standing.QUARANTINED, until=until, reason="noise")

@@ -22,7 +22,7 @@ def pages(api: Api, what: str, uuid: str = GPU) -> list[dict[str, Any]]:
             return found
 
 
-def test_every_attempt_that_had_the_gpu_is_told_with_why_it_ended(api: Api) -> None:
+def test_every_attempt_that_had_the_gpu_is_reported_with_why_it_ended(api: Api) -> None:
     api.fleet.beat()
     jobs = []
     for number in range(3):
@@ -46,7 +46,7 @@ def test_every_attempt_that_had_the_gpu_is_told_with_why_it_ended(api: Api) -> N
     )
 
 
-def test_every_move_of_its_standing_is_told(api: Api) -> None:
+def test_every_move_of_its_standing_is_reported(api: Api) -> None:
     fault(api)
     act(api, "retire")
     act(api, "reinstate")
@@ -61,7 +61,7 @@ def test_every_move_of_its_standing_is_told(api: Api) -> None:
     assert (found[0]["reason"], found[0]["actor"]) == ("because", "key:key-operator")
 
 
-def test_its_burn_ins_stand_beside_the_cohorts_newest_figures(api: Api) -> None:
+def test_its_burn_ins_stand_next_to_the_cohorts_newest_figures(api: Api) -> None:
     for days_ago, tflops in ((3, 690.0), (2, 700.0), (0, 600.0)):
         measured(api, GPU, tflops, days_ago=days_ago)
     measured(api, "GPU-alpha-1", 700.0)

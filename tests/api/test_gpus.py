@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from control.health.judge import judge_once
 from control.policy.policies import ACTIVATE
-from muster.cli.gpu.gpu_words import gpu_lines
+from muster.cli.gpu.gpu_texts import gpu_lines
 from muster.db.models import AuditEntry, Event, EvidenceRow, Gpu, GpuStandingChange, Repair
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
@@ -17,7 +17,7 @@ from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 from tests.stored_signals import add_signal
 
 
-def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
+def test_a_gpu_reports_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
     api.fleet.beat()
     fault(api, code=63)
     fault(api)
@@ -41,7 +41,7 @@ def ways_to(found: dict[str, Any], tier: str) -> list[list[dict[str, Any]]]:
     return [way["conditions"] for way in admission["ways_back"]]
 
 
-def test_its_health_alone_says_why_it_stands_where_it_does(api: Api) -> None:
+def test_its_health_alone_states_why_it_stands_where_it_does(api: Api) -> None:
     api.fleet.beat()
     fault(api)
     whole = show(api)
@@ -56,7 +56,7 @@ def test_its_health_alone_says_why_it_stands_where_it_does(api: Api) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-def test_a_healthy_gpu_has_nothing_to_get_over_and_names_who_holds_it(api: Api) -> None:
+def test_a_healthy_gpu_has_nothing_to_get_over_and_names_what_holds_it(api: Api) -> None:
     api.fleet.beat()
     job = api.fleet.submit(**{**GOOD_JOB, "shape": {"nodes": 1, "gpus_per_node": 2}})
     api.fleet.cycle()
@@ -74,7 +74,7 @@ def test_a_healthy_gpu_has_nothing_to_get_over_and_names_who_holds_it(api: Api) 
     assert [each["id"] for each in show(api)["cordons"]] == [made["id"]]
 
 
-def test_a_suspect_gpu_says_when_it_comes_back(api: Api) -> None:
+def test_a_suspect_gpu_states_when_it_comes_back(api: Api) -> None:
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid == GPU)):
             gpu.standing, gpu.origin_standing = Standing.SUSPECT, Standing.HEALTHY
@@ -135,7 +135,7 @@ def test_dismissing_what_condemns_brings_it_back_with_event_and_audit_entry(api:
     assert again["version"] == show(api)["version"], "twice is the same as once"
 
 
-def test_a_dry_run_tells_and_changes_nothing(api: Api) -> None:
+def test_a_dry_run_reports_and_changes_nothing(api: Api) -> None:
     fault(api)
     (evidence,) = show(api)["evidence"]
     tried = act(api, f"evidence/{evidence['id']}/dismiss", query="?dry_run=true")
@@ -164,7 +164,7 @@ def test_a_repair_runs_its_course(api: Api) -> None:
     assert show(api)["standing"] == "QUARANTINED", "a new fault does"
 
 
-def test_health_says_which_remedy_is_due_and_by_whose_word(api: Api) -> None:
+def test_health_states_which_remedy_is_due_and_by_whose_word(api: Api) -> None:
     def health() -> dict[str, Any]:
         found = api.client.get(f"/v1/gpus/{GPU}/health", headers=api.headers("auditor"))
         document: dict[str, Any] = found.json()
@@ -253,7 +253,7 @@ def test_a_move_is_made_of_the_version_that_was_read(api: Api) -> None:
         ("repair/finish", {"reason": "x"}, 409),
     ],
 )
-def test_what_cannot_be_is_said(api: Api, path: str, body: dict[str, Any], status: int) -> None:
+def test_what_cannot_be_is_stated(api: Api, path: str, body: dict[str, Any], status: int) -> None:
     answer = api.client.post(f"/v1/gpus/{GPU}/{path}", json=body, headers=api.headers("operator"))
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

@@ -103,7 +103,7 @@ def test_a_reason_is_needed(api: Api, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(CLOSED_BY_RULE))
-def test_what_a_rule_closes_no_person_closes_and_is_told_the_way(api: Api, kind: str) -> None:
+def test_what_a_rule_closes_no_person_closes_and_is_reported_the_way(api: Api, kind: str) -> None:
     incident_id = opened(api, IncidentKind(kind))
     refused = close(api, incident_id, 409)
     assert refused["suggestion"] == CLOSED_BY_RULE[kind]

@@ -6,7 +6,7 @@ from tests.fleet_factory import enrol_host
 from tests.played_host import PlayedHost, played_host
 
 
-def test_a_host_that_gets_ready_is_told_of_again(api: Api) -> None:
+def test_a_host_that_gets_ready_is_notified_of_again(api: Api) -> None:
     first, second = PlayedHost(api.units, api.fleet.node_id, boot_id="boot-of-alpha"), played_host(api.units, "beta")
     job_id = api.fleet.submit(shape={"nodes": 2})
     for host in (first, second):

@@ -45,9 +45,9 @@ def test_pages_walk_through_all_lines(api: Api, lines: str) -> None:
     ]
 
 
-def test_filters_say_which_stream_and_case(api: Api, lines: str) -> None:
-    def texts(**asked: str) -> list[str]:
-        answer = api.client.get(lines, params=asked, headers=api.headers())
+def test_filters_state_which_stream_and_case(api: Api, lines: str) -> None:
+    def texts(**requested: str) -> list[str]:
+        answer = api.client.get(lines, params=requested, headers=api.headers())
         return [one["text"] for one in answer.json()["items"]]
 
     assert texts(contains="NaN") == ["loss NaN"]
@@ -56,7 +56,7 @@ def test_filters_say_which_stream_and_case(api: Api, lines: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("requested", "status"),
     [
         ({}, 422),
         ({"contains": ""}, 422),
@@ -67,8 +67,8 @@ def test_filters_say_which_stream_and_case(api: Api, lines: str) -> None:
         ({"contains": "\x00"}, 200),
     ],
 )
-def test_what_cannot_be_sought_is_refused(api: Api, lines: str, asked: dict[str, str], status: int) -> None:
-    assert api.client.get(lines, params=asked, headers=api.headers()).status_code == status
+def test_what_cannot_be_sought_is_refused(api: Api, lines: str, requested: dict[str, str], status: int) -> None:
+    assert api.client.get(lines, params=requested, headers=api.headers()).status_code == status
 
 
 def test_a_cursor_is_of_one_search(api: Api, lines: str) -> None:

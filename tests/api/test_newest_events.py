@@ -8,8 +8,8 @@ from control.core.sequencer import sequence_once
 from tests.api.conftest import GOOD_JOB, Api
 
 
-def newest(api: Api, who: str = "tenant_member", **filters: Any) -> dict[str, Any]:
-    answer = api.client.get("/v1/events/newest", params=filters, headers=api.headers(who))
+def newest(api: Api, actor: str = "tenant_member", **filters: Any) -> dict[str, Any]:
+    answer = api.client.get("/v1/events/newest", params=filters, headers=api.headers(actor))
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json()
     return document

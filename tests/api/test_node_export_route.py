@@ -16,12 +16,12 @@ from tests.api.test_telemetry import GPU, now_ms, post
 from tests.telemetry_reports import reading, report, xid
 
 
-def export(api: Api, node: str = "alpha", *, who: str = "operator", status: int = 200, **query: str) -> list[object]:
+def export(api: Api, node: str = "alpha", *, actor: str = "operator", status: int = 200, **query: str) -> list[object]:
     """All pages' records."""
     found, cursor = [], ""
     while True:
         more = {"cursor": cursor} if cursor else {}
-        answer = api.client.get(f"/v1/nodes/{node}/export", params={**query, **more}, headers=api.headers(who))
+        answer = api.client.get(f"/v1/nodes/{node}/export", params={**query, **more}, headers=api.headers(actor))
         assert answer.status_code == status, answer.text
         if status != 200:
             return [answer.json()["code"]]
@@ -31,14 +31,14 @@ def export(api: Api, node: str = "alpha", *, who: str = "operator", status: int 
             return found
 
 
-def test_an_auditor_reads_what_a_node_told_and_a_tenant_does_not(api: Api) -> None:
+def test_an_auditor_reads_what_a_node_reported_and_a_tenant_does_not(api: Api) -> None:
     at = now_ms()
     assert post(api, report(16, at, reading(GPU, power_w=312.5), events=(xid("e", at),))).status_code == 200
-    records = export(api, who="auditor")
+    records = export(api, actor="auditor")
     kinds = [each["type"] for each in records]  # type: ignore[index]
     assert kinds[:2] == ["export", "fleet"]
     assert {"samples", "event", "gpu"} <= set(kinds)
-    assert export(api, who="tenant_admin", status=403) == ["forbidden"]
+    assert export(api, actor="tenant_admin", status=403) == ["forbidden"]
     assert export(api, "nobody", status=404) == ["not_found"]
 
 

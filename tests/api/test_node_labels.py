@@ -29,7 +29,7 @@ def test_it_is_tried_done_and_shown(api: Api) -> None:
     assert shown(api)["labels"] == {"site": "fra"}
 
 
-def test_the_place_of_a_host_is_told_by_the_policys_levels(api: Api) -> None:
+def test_the_place_of_a_host_is_reported_by_the_policys_levels(api: Api) -> None:
     label(api, labels={"site": "ams"})
     assert "site" not in {each["level"] for each in shown(api)["path"]}
     policy = {"placement": {"levels": ["site", "rack"]}}

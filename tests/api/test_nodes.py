@@ -62,7 +62,7 @@ def test_each_filter_narrows_and_all_hold_together(api: Api, beta: NodeId) -> No
     assert listed(api, cordoned=False) == ["alpha"], "a GPU's cordon is not its node's"
 
 
-def test_a_node_in_the_list_counts_its_gpus_by_standing_and_those_that_are_held(api: Api, beta: NodeId) -> None:
+def test_a_node_in_the_list_counts_its_gpus_by_standing_and_those_that_are_on_hold(api: Api, beta: NodeId) -> None:
     api.fleet.beat()
     api.fleet.submit(**GOOD_JOB)
     api.fleet.cycle()
@@ -114,7 +114,7 @@ def test_one_node_is_shown_by_its_id_or_its_name_with_its_place_and_gpus(api: Ap
     assert found["rdma_ports"] == [], "it enrolled with none"
 
 
-def test_it_tells_what_its_agent_said_of_itself(api: Api) -> None:
+def test_it_reports_what_its_agent_stated_of_itself(api: Api) -> None:
     with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         readings = {"agent_version": "0.1.0", "driver_version": "580", "spool_reports": 4, "cpu_percent": 12.5}
         at = unit.now - timedelta(seconds=2)

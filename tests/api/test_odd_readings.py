@@ -41,7 +41,7 @@ def test_a_temperature_that_no_gpu_has_is_nothing_against_it(api: Api, metric: s
     assert (show(api)["standing"], show(api)["score"]) == ("HEALTHY", 100)
 
 
-def test_an_xid_that_nobody_knows_is_watched_and_asks_for_nothing(api: Api) -> None:
+def test_an_xid_that_is_unknown_is_watched_and_requests_nothing(api: Api) -> None:
     at_ms = now_ms()
     told = EventReport(event_id="odd", kind="xid", source="kernel_log", at_ms=at_ms, gpu_uuid=GPU, code=9999)
     take(api, report(16, at_ms, events=(told,)))

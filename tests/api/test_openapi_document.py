@@ -5,19 +5,19 @@ import pytest
 from tools.openapi_document import CHANGELOG, DOCUMENT, committed_versions, described, undeclared_breaks, written
 
 
-def test_the_committed_document_is_what_the_code_says() -> None:
+def test_the_committed_document_is_what_the_code_states() -> None:
     same = DOCUMENT.read_text(encoding="utf-8") == written(described())
     assert same, "run `make openapi` and commit docs/openapi.json"
 
 
-def test_what_clients_stand_on_breaks_only_where_the_changelog_says_so() -> None:
+def test_what_clients_stand_on_breaks_only_where_the_changelog_reports_it() -> None:
     earlier = committed_versions()
     if not earlier:
         pytest.skip("there is no history of the document here")
     assert undeclared_breaks(described(), earlier, CHANGELOG.read_text(encoding="utf-8")) == []
 
 
-def test_every_operation_says_what_it_answers_and_takes() -> None:
+def test_every_operation_states_what_it_answers_and_takes() -> None:
     document = described()
     names = [operation["operationId"] for operations in document["paths"].values() for operation in operations.values()]
     assert len(names) == len(set(names)), "an operation has its name alone"

@@ -34,7 +34,9 @@ URL = "/v1/hosts/self/pair-probes/ask"
 SESSION = "0123456789abcdef"
 
 
-def hear(api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None, boot_id: str | None = "boot-1") -> None:
+def receive(
+    api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None, boot_id: str | None = "boot-1"
+) -> None:
     """Their agents reported so long ago."""
     with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         unit.session.execute(delete(NodeLatest).where(NodeLatest.node_id.in_(nodes)))
@@ -68,8 +70,8 @@ def api_clock() -> Callable[[], datetime]:
 @pytest.fixture
 def beta(api: Api) -> NodeId:
     node = enrol_host(api.units, "beta")
-    hear(api, api.fleet.node_id, rack="r1")
-    hear(api, node, rack="r2")
+    receive(api, api.fleet.node_id, rack="r1")
+    receive(api, node, rack="r2")
     return node
 
 
@@ -91,17 +93,17 @@ def test_hosts_that_answer_are_named_to_each_other_with_the_keys_that_they_take(
         assert not session.scalars(select(Event.kind).where(Event.kind.like("pair_probe%"))).all()
 
 
-def test_who_does_not_answer_is_named_no_peers_and_to_nobody(api: Api, beta: NodeId) -> None:
+def test_what_does_not_answer_is_named_no_peers_and_to_none(api: Api, beta: NodeId) -> None:
     ask(api, api.tokens["node"])
     assert ask(api, key_for(api, beta, "beta"), port=None)["peers"] == []
     assert ask(api, api.tokens["node"])["peers"] == []
 
 
 @pytest.mark.parametrize("gone", ["silent", "stopped asking"])
-def test_who_is_away_is_named_to_nobody(api: Api, beta: NodeId, gone: str) -> None:
+def test_what_is_away_is_named_to_none(api: Api, beta: NodeId, gone: str) -> None:
     ask(api, key_for(api, beta, "beta"))
     if gone == "silent":
-        hear(api, beta, ago_s=120)
+        receive(api, beta, ago_s=120)
     else:
         with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             long_ago = unit.now - timedelta(seconds=3 * ROUND_S)
@@ -116,25 +118,25 @@ def test_simulated_hosts_and_real_ones_do_not_probe_each_other(api: Api, beta: N
     assert ask(api, api.tokens["node"])["peers"] == []
 
 
-def test_what_was_lost_at_an_agent_that_was_away_or_began_anew_is_withheld(api: Api, beta: NodeId) -> None:
+def test_what_was_lost_at_an_agent_that_was_away_or_began_again_is_withheld(api: Api, beta: NodeId) -> None:
     betas, alphas = key_for(api, beta, "beta"), api.tokens["node"]
     ask(api, betas, session="b" * 16)
     probed = [{"node_id": beta, "session": "b" * 16}, {"node_id": "node_unknown", "session": "c" * 16}]
     assert ask(api, alphas, probed=probed)["withheld"] == ["node_unknown"]
-    hear(api, beta, ago_s=120)
+    receive(api, beta, ago_s=120)
     assert ask(api, alphas, probed=probed[:1])["withheld"] == [beta]
-    hear(api, beta)
+    receive(api, beta)
     ask(api, betas, session="d" * 16)
     assert ask(api, alphas, probed=probed[:1])["withheld"] == [beta]
 
 
-def test_what_was_lost_at_a_host_that_rebooted_is_withheld_though_nobody_there_has_asked_yet(
+def test_what_was_lost_at_a_host_that_rebooted_is_withheld_though_none_there_has_requested_yet(
     api: Api, beta: NodeId
 ) -> None:
     ask(api, key_for(api, beta, "beta"))
     probed = [{"node_id": beta, "session": SESSION}]
     assert ask(api, api.tokens["node"], probed=probed)["withheld"] == []
-    hear(api, beta, boot_id="boot-2")
+    receive(api, beta, boot_id="boot-2")
     told = ask(api, api.tokens["node"], probed=probed)
     assert (told["withheld"], told["peers"]) == ([beta], [])
 
@@ -143,11 +145,11 @@ def test_a_host_that_went_away_in_the_newest_burst_is_no_loss_of_the_networks(ap
     ask(api, key_for(api, beta, "beta"))
     probed = [{"node_id": beta, "session": SESSION}]
     for ago_s, withheld in ((40, []), (50, [beta])):
-        hear(api, beta, ago_s=ago_s)
+        receive(api, beta, ago_s=ago_s)
         assert ask(api, api.tokens["node"], probed=probed)["withheld"] == withheld
 
 
-def test_an_agent_that_begins_anew_answers_nobody_until_it_says_so(api: Api, beta: NodeId) -> None:
+def test_an_agent_that_begins_again_answers_none_until_it_reports_it(api: Api, beta: NodeId) -> None:
     betas, probed = key_for(api, beta, "beta"), [{"node_id": beta, "session": SESSION}]
     ask(api, betas)
     ask(api, betas, port=None)
@@ -157,7 +159,7 @@ def test_an_agent_that_begins_anew_answers_nobody_until_it_says_so(api: Api, bet
     assert (told["withheld"], told["peers"]) == ([beta], [])
 
 
-def test_what_was_lost_at_an_agent_that_reports_and_asks_no_more_is_withheld(api: Api, beta: NodeId) -> None:
+def test_what_was_lost_at_an_agent_that_reports_and_requests_no_more_is_withheld(api: Api, beta: NodeId) -> None:
     ask(api, key_for(api, beta, "beta"))
     probed = [{"node_id": beta, "session": SESSION}]
     for ago_s, withheld in ((ROUND_S + 60, []), (ROUND_S + 600, [beta])):
@@ -188,12 +190,12 @@ def test_a_bad_question_is_refused_by_name(api: Api, change: dict[str, Any]) -> 
     assert name in answer.text
 
 
-def test_another_protocol_is_told_to_upgrade(api: Api) -> None:
+def test_another_protocol_is_ordered_to_upgrade(api: Api) -> None:
     body = {"protocol": 2, "boot_id": "boot-1", "session": SESSION}
     assert api.client.post(URL, json=body, headers=api.headers("node")).status_code == 426
 
 
-def told(api: Api, node: NodeId, peer: str, *, ago_h: float = 0.1, **values: float) -> None:
+def reported(api: Api, node: NodeId, peer: str, *, ago_h: float = 0.1, **values: float) -> None:
     with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         add_signal(
             unit,
@@ -216,14 +218,14 @@ def rack_pairs(api: Api, **query: object) -> list[dict[str, Any]]:
     return found
 
 
-def test_racks_are_told_in_pairs_the_greatest_loss_first(api: Api, beta: NodeId) -> None:
+def test_racks_are_reported_in_pairs_the_greatest_loss_first(api: Api, beta: NodeId) -> None:
     alpha, gamma = api.fleet.node_id, enrol_host(api.units, "gamma")
-    told(api, alpha, beta, sent=100, lost=10, round_trip_p50_us=100, round_trip_p99_us=900)
-    told(api, beta, alpha, sent=300, lost=10, round_trip_p50_us=300, round_trip_p99_us=700)
-    told(api, gamma, alpha, sent=100, lost=100)
-    told(api, alpha, beta, ago_h=2, sent=100, lost=100)
-    told(api, alpha, "node_gone", sent=100, lost=100)
-    told(api, alpha, beta, ago_h=0.2, sent=0, lost=0)
+    reported(api, alpha, beta, sent=100, lost=10, round_trip_p50_us=100, round_trip_p99_us=900)
+    reported(api, beta, alpha, sent=300, lost=10, round_trip_p50_us=300, round_trip_p99_us=700)
+    reported(api, gamma, alpha, sent=100, lost=100)
+    reported(api, alpha, beta, ago_h=2, sent=100, lost=100)
+    reported(api, alpha, "node_gone", sent=100, lost=100)
+    reported(api, alpha, beta, ago_h=0.2, sent=0, lost=0)
     unknown, known = rack_pairs(api)
     assert known == {
         "rack": "r1",
@@ -247,14 +249,14 @@ class Probing:
     """A host's worker against the real API; its time is the test's."""
 
     def __init__(self, api: Api, token: str) -> None:
-        self.told: list[ProbeEvent] = []
+        self.reported: list[ProbeEvent] = []
         self.stop = threading.Event()
         self.now_s = 1000.0
         self._api = api
         self.token = token
         clocks = Clocks(boottime_ms=lambda: round(self.now_s * 1000))
         chance = random.Random(7)  # noqa: S311  # jitter, no secret
-        self.worker = PairProbeWorker(HttpPairProbeServer(self.post), 0, "boot-1", clocks, chance, self.told.extend)
+        self.worker = PairProbeWorker(HttpPairProbeServer(self.post), 0, "boot-1", clocks, chance, self.reported.extend)
 
     def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
         sent = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
@@ -277,7 +279,7 @@ def test_two_hosts_probe_each_other_and_an_operator_reads_it_by_racks(api: Api, 
     for _ in range(6):
         alpha.turn(after_s=60)
     alpha.turn(after_s=2 * ROUND_S - 700)
-    (round_told,) = alpha.told
+    (round_told,) = alpha.reported
     assert (round_told.text, round_told.values["sent"], round_told.values["lost"]) == (beta, 120, 0)
     events = (event_report(round_told, "boot-1", is_open=False),)
     body = report(1, round(api.units.clock().timestamp() * 1000), events=events)

@@ -15,8 +15,8 @@ QUICK = {"contact": {"heartbeat_s": 5}}
 NO_SPOT = {"tiers": {"reserved": {"priority": 300}, "on_demand": {"priority": 200}}}
 
 
-def get(api: Api, path: str, status: int = 200, who: str = "auditor") -> dict[str, Any]:
-    answer = api.client.get(path, headers=api.headers(who))
+def get(api: Api, path: str, status: int = 200, actor: str = "auditor") -> dict[str, Any]:
+    answer = api.client.get(path, headers=api.headers(actor))
     assert answer.status_code == status, answer.text
     document: dict[str, Any] = answer.json()
     return document
@@ -46,7 +46,7 @@ def test_until_one_is_stored_the_built_in_policy_is_in_force(api: Api) -> None:
     assert get(api, "/v1/policies")["items"] == []
 
 
-def test_a_candidate_is_told_what_it_would_change_and_nothing_is_stored(api: Api) -> None:
+def test_a_candidate_is_reported_what_it_would_change_and_nothing_is_stored(api: Api) -> None:
     found = check(api, QUICK)
     assert (found["is_valid"], found["errors"], found["obstacles"]) == (True, [], [])
     assert found["differences"] == [{"path": "/contact/heartbeat_s", "from": 10.0, "to": 5.0}]
@@ -78,7 +78,7 @@ def test_each_fault_of_a_candidate_is_named_by_its_field(api: Api, name: str) ->
     assert get(api, "/v1/policies")["items"] == []
 
 
-def test_fields_that_are_wrong_and_rules_that_are_broken_are_told_at_once(api: Api) -> None:
+def test_fields_that_are_wrong_and_rules_that_are_broken_are_reported_at_once(api: Api) -> None:
     caps = {"fleet_share": 0.05, "fleet_window_share": 0.5, "rack_share": "5%", "cohort_share": 1.2}
     document = {"health": {"breaker": caps, "score": {"raise_line": 10}}, "helth": {}}
     wrong = {
@@ -96,7 +96,7 @@ def test_fields_that_are_wrong_and_rules_that_are_broken_are_told_at_once(api: A
     assert get(api, "/v1/policies")["items"] == [], "the old one stays"
 
 
-def test_a_rule_is_not_said_to_be_broken_by_a_field_that_was_not_taken(api: Api) -> None:
+def test_a_rule_is_not_stated_to_be_broken_by_a_field_that_was_not_taken(api: Api) -> None:
     document = {"health": {"breaker": {"fleet_share": 1.2, "fleet_window_share": 0.5}}}
     (fault,) = check(api, document)["errors"]
     assert fault["pointer"] == "/health/breaker/fleet_share"
@@ -107,7 +107,7 @@ def test_what_is_no_document_is_refused(api: Api, document: Any) -> None:
     assert check(api, document, 422)["errors"][0]["pointer"] == "/document"
 
 
-def test_one_is_made_active_with_who_when_and_why(api: Api) -> None:
+def test_one_is_made_active_with_what_when_and_why(api: Api) -> None:
     tried = activate(api, QUICK, 200, query="?dry_run=true")
     assert [each["kind"] for each in tried["consequences"]] == ["policy.activated"]
     assert rows(api, PolicyVersion) == []
@@ -169,7 +169,7 @@ def test_two_at_once_are_one_after_the_other(api: Api) -> None:
     assert [row.is_active for row in rows(api, PolicyVersion)] == [False] * 3 + [True]
 
 
-def test_a_stored_document_that_no_longer_validates_says_so(api: Api) -> None:
+def test_a_stored_document_that_no_longer_validates_reports_it(api: Api) -> None:
     broken = {"contact": {"of_an_older_release": 1}}
     with api.units.begin(JUDGE, policies.ACTIVATE, quiet=True) as unit:
         unit.session.add(
@@ -182,7 +182,7 @@ def test_a_stored_document_that_no_longer_validates_says_so(api: Api) -> None:
 
 def test_a_tenant_reads_no_policy_and_an_auditor_makes_none(api: Api) -> None:
     for path in ("/v1/policy", "/v1/policies", "/v1/policies/1"):
-        get(api, path, 403, who="tenant_admin")
+        get(api, path, 403, actor="tenant_admin")
     for who in ("auditor", "tenant_admin"):
         body = {"document": {}, "reason": "x"}
         assert api.client.post("/v1/policies", json=body, headers=api.headers(who)).status_code == 403

@@ -60,7 +60,7 @@ def test_a_refused_request_does_not_use_up_its_key(api: Api) -> None:
     assert api.client.post("/v1/jobs", json=GOOD_JOB, headers=headers).status_code == 201
 
 
-def test_a_dry_run_says_its_consequences_and_changes_nothing(api: Api) -> None:
+def test_a_dry_run_states_its_consequences_and_changes_nothing(api: Api) -> None:
     answer = api.client.post("/v1/jobs?dry_run=true", json=GOOD_JOB, headers=api.headers())
     assert answer.status_code == 200
     assert [item["kind"] for item in answer.json()["consequences"]] == ["job.queued"]
@@ -75,7 +75,7 @@ def test_etags_answer_unchanged_objects_briefly(api: Api) -> None:
     assert api.client.get(path, headers={**api.headers(), "If-None-Match": etag}).status_code == 200
 
 
-def test_a_stale_precondition_is_refused_and_a_missing_one_asked_for(api: Api) -> None:
+def test_a_stale_precondition_is_refused_and_a_missing_one_requested(api: Api) -> None:
     job = f"/v1/jobs/{submit(api)}/cancel"
     assert api.client.post(job, json={}, headers={**api.headers(), "If-Match": '"v99"'}).status_code == 412
     key = f"/v1/keys/{api.key_ids['tenant_member']}"
@@ -125,7 +125,7 @@ def test_missing_and_malformed_ids_are_the_same_404(api: Api, job_id: str) -> No
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_another_tenants_job_looks_like_a_missing_one(api: Api) -> None:
+def test_another_tenants_job_resembles_a_missing_one(api: Api) -> None:
     job_id = submit(api, name="canary-name")
     missing = "job_00000000000000000000000000"
     other = api.headers("other_tenant")
@@ -141,7 +141,7 @@ def test_another_tenants_job_looks_like_a_missing_one(api: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "TRACE", "NONSENSE"])
-def test_other_methods_are_told_what_is_allowed(api: Api, method: str) -> None:
+def test_other_methods_are_reported_what_is_allowed(api: Api, method: str) -> None:
     answer = api.client.request(method, "/v1/jobs", headers=api.headers())
     assert answer.status_code == 405
     assert answer.headers["allow"]

@@ -66,19 +66,19 @@ def reclaim(api: Api) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("who", "shown", "hidden"),
+    ("actor", "shown", "hidden"),
     [("tenant_member", "victim", "beneficiary"), ("other_tenant", "beneficiary", "victim")],
 )
 def test_a_tenant_reads_its_side_and_no_name_of_the_other(
-    api: Api, reclaim: dict[str, Any], who: str, shown: str, hidden: str
+    api: Api, reclaim: dict[str, Any], actor: str, shown: str, hidden: str
 ) -> None:
-    answer = api.client.get(f"/v1/reclaims/{reclaim['id']}", headers=api.headers(who))
+    answer = api.client.get(f"/v1/reclaims/{reclaim['id']}", headers=api.headers(actor))
     body = answer.json()
     assert (body[f"{shown}_job_id"], body[f"{shown}_job_name"]) == (reclaim[shown], "train")
     assert (body[f"{hidden}_job_id"], body[f"{hidden}_job_name"]) == (None, None)
     assert reclaim[hidden] not in answer.text
     assert body["runner_up"] is None
-    listed = api.client.get("/v1/reclaims", headers=api.headers(who)).json()
+    listed = api.client.get("/v1/reclaims", headers=api.headers(actor)).json()
     assert listed == {"items": [body], "next_cursor": None}
 
 

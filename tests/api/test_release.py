@@ -9,16 +9,16 @@ from tests.api.conftest import GOOD_JOB, Api
 from tests.fleet_factory import OPERATOR
 
 
-def _held(api: Api) -> str:
+def _assigned(api: Api) -> str:
     job_id: str = api.client.post("/v1/jobs", json=GOOD_JOB, headers=api.headers()).json()["id"]
     with api.units.begin(OPERATOR, RELEASE) as unit:
-        step_job(unit, lock_job(unit, JobId(job_id)), jobs.HoldAsked("look at it"), active_policy(unit.session))
+        step_job(unit, lock_job(unit, JobId(job_id)), jobs.HoldRequested("look at it"), active_policy(unit.session))
         unit.audit("test", "job", job_id)
     return job_id
 
 
-def test_what_is_held_is_released_once_by_its_tenant(api: Api) -> None:
-    job_id = _held(api)
+def test_what_is_on_hold_is_released_once_by_its_tenant(api: Api) -> None:
+    job_id = _assigned(api)
     path = f"/v1/jobs/{job_id}/release"
     assert api.client.get(f"/v1/jobs/{job_id}", headers=api.headers()).json()["state"] == "HELD"
     assert api.client.post(path, json={}, headers=api.headers("other_tenant")).status_code == 404

@@ -110,7 +110,7 @@ def test_fifty_megabytes_are_refused_and_not_kept(served: Served, *, is_chunked:
     assert httpx.get(f"{served.url}/healthz", timeout=60).status_code == 200
 
 
-def test_a_client_that_never_ends_its_headers_hinders_nobody(served: Served) -> None:
+def test_a_client_that_never_ends_its_headers_hinders_none(served: Served) -> None:
     slow = [socket.create_connection(("127.0.0.1", served.port), timeout=60) for _ in range(50)]
     try:
         for connection in slow:
@@ -123,7 +123,7 @@ def test_a_client_that_never_ends_its_headers_hinders_nobody(served: Served) -> 
             connection.close()
 
 
-def test_nobody_chooses_the_address_that_the_audit_keeps(served: Served) -> None:
+def test_none_chooses_the_address_that_the_audit_keeps(served: Served) -> None:
     """No proxy is named in the settings, so nobody's word about another address counts, from this machine neither."""
     told = {**served.headers, "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     assert httpx.post(f"{served.url}/v1/jobs", headers=told, json=GOOD_JOB).status_code == 201
@@ -204,7 +204,7 @@ def _play_host(served: Served, words: bytes) -> None:
         _play_host(served, words)
 
 
-def test_without_a_database_it_says_unavailable_and_comes_back(served: Served) -> None:
+def test_without_a_database_it_states_unavailable_and_comes_back(served: Served) -> None:
     served.postgres.kill()
     try:
         ready = httpx.get(f"{served.url}/readyz", timeout=60)

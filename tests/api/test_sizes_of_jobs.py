@@ -32,7 +32,7 @@ def test_a_sum_of_gpus_is_planned_as_it_is_submitted(api: Api, gpus: int) -> Non
 
 @pytest.mark.parametrize("path", ["/v1/job-plans", "/v1/jobs"])
 @pytest.mark.parametrize("more", [{"nodes": 1}, {"gpus_per_node": 8}, {"nodes": 2, "max_nodes": 3}])
-def test_a_size_said_twice_is_refused_by_name(api: Api, path: str, more: dict[str, int]) -> None:
+def test_a_size_stated_twice_is_refused_by_name(api: Api, path: str, more: dict[str, int]) -> None:
     status, refusal = sent(api, path, {"gpus": 8, **more})
     assert status == 422
     assert "takes `gpus` alone" in str(refusal)

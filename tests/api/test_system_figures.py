@@ -10,10 +10,10 @@ from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.policy.policies import ACTIVATE
 from control.system.system_figures import SCHEDULER_LOCK
-from control.telemetry.node_readings import GpuReadings, ToldIn, pack_known
+from control.telemetry.node_readings import GpuReadings, ReportedIn, pack_known
 from muster.db import migrate
-from muster.db.listening import advisory_lock
 from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
+from muster.db.notifications import advisory_lock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
@@ -63,7 +63,7 @@ def test_what_waits_is_counted_until_its_keeper_has_come(api: Api) -> None:
         assert after[keeper]["position"] >= found[keeper]["num"]
 
 
-def test_messages_that_wait_and_those_that_were_given_up_are_told_apart(api: Api) -> None:
+def test_messages_that_wait_and_those_that_were_given_up_are_distinguished(api: Api) -> None:
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         at = unit.now - timedelta(seconds=90)
         for sent_at, dead_at in ((None, None), (unit.now, None), (None, unit.now)):
@@ -75,7 +75,7 @@ def test_messages_that_wait_and_those_that_were_given_up_are_told_apart(api: Api
     assert found["oldest_age_s"] >= 90
 
 
-def test_signals_that_wait_and_those_that_are_set_aside_are_told_apart(api: Api) -> None:
+def test_signals_that_wait_and_those_that_are_set_aside_are_distinguished(api: Api) -> None:
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         received_at = unit.now - timedelta(seconds=30)
         for number, judge_fault in enumerate((None, None, "ZeroDivisionError")):
@@ -85,30 +85,30 @@ def test_signals_that_wait_and_those_that_are_set_aside_are_told_apart(api: Api)
     assert found["oldest_age_s"] >= 30
 
 
-def _heard(api: Api, *told: tuple[GpuUuid, int, float]) -> None:
+def _received(api: Api, *reported: tuple[GpuUuid, int, float]) -> None:
     """Reports as they are stored: of which GPU, under which number, how many seconds ago; the newest last."""
     known: dict[str, GpuReadings] = {}
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         where: dict[str, Any] = {"node_id": api.fleet.node_id, "boot_id": "boot-1"}
-        for uuid, seq, age_s in told:
+        for uuid, seq, age_s in reported:
             at = unit.now - timedelta(seconds=age_s)
             where |= {"seq": seq, "at": at, "received_at": at}
             unit.session.add(TelemetryBlock(**where, schema=1, content=b""))
-            known[uuid] = GpuReadings(ToldIn("boot-1", seq, to_ms(at), to_ms(at)), (), is_lost=False)
-        packed = pack_known(known, set(known), known[told[-1][0]].told_in)
+            known[uuid] = GpuReadings(ReportedIn("boot-1", seq, to_ms(at), to_ms(at)), (), is_lost=False)
+        packed = pack_known(known, set(known), known[reported[-1][0]].reported_in)
         behind = json.loads(packed.behind)
         unit.session.add(NodeLatest(**where, gpu_readings=packed.content, gpus_behind=behind))
 
 
 def test_ingest_is_that_of_the_last_minute(api: Api) -> None:
     assert read(api)["ingest"] == {"reports_last_minute": 0, "gpus_last_minute": 0, "newest_age_s": None}
-    _heard(api, (OTHER, 1, 3600), (GPU, 2, 0))
+    _received(api, (OTHER, 1, 3600), (GPU, 2, 0))
     found = read(api)["ingest"]
     assert (found["reports_last_minute"], found["gpus_last_minute"]) == (1, 1)
     assert found["newest_age_s"] >= 0
 
 
-def test_the_scheduler_is_active_while_somebody_holds_its_lock(api: Api) -> None:
+def test_the_scheduler_is_active_while_another_holds_its_lock(api: Api) -> None:
     assert not read(api)["scheduler"]["is_active"]
     with advisory_lock(api.units.engine, SCHEDULER_LOCK) as is_held:
         assert is_held
@@ -117,7 +117,7 @@ def test_the_scheduler_is_active_while_somebody_holds_its_lock(api: Api) -> None
         assert not read(api)["scheduler"]["is_active"]
 
 
-def test_the_breaker_and_the_versions_are_told(api: Api) -> None:
+def test_the_breaker_and_the_versions_are_reported(api: Api) -> None:
     fault(api)
     found = read(api)
     (breaker,) = found["breakers"]
@@ -127,7 +127,7 @@ def test_the_breaker_and_the_versions_are_told(api: Api) -> None:
     assert int(found["database_version"].split(".")[0]) >= 15
 
 
-def test_only_who_may_read_figures_does(api: Api) -> None:
+def test_only_a_caller_that_may_read_figures_does(api: Api) -> None:
     for who in ("tenant_admin", "node"):
         assert api.client.get("/v1/system", headers=api.headers(who)).status_code == 403
     assert api.client.get("/v1/system", headers=api.headers("auditor")).status_code == 200

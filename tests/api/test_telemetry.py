@@ -43,9 +43,9 @@ def other_node(api: Api) -> NodeId:
     return enrol_host(api.units, "beta")
 
 
-def post(api: Api, body: Report | dict[str, Any] | bytes, *, who: str = "node", **headers: str) -> httpx.Response:
+def post(api: Api, body: Report | dict[str, Any] | bytes, *, actor: str = "node", **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    sent = {"Content-Type": "application/json", **api.headers(who), **headers}
+    sent = {"Content-Type": "application/json", **api.headers(actor), **headers}
     answer: httpx.Response = api.client.post(PATH, content=content, headers=sent)
     return answer
 
@@ -58,7 +58,7 @@ def stored(api: Api, table: type[Any]) -> list[Any]:
 def latest(api: Api) -> dict[str, tuple[str, int]]:
     with api.units.read() as session:
         newest = newest_readings(session)
-    return {uuid: (each.told_in.boot_id, each.told_in.seq) for uuid, each in newest.items()}
+    return {uuid: (each.reported_in.boot_id, each.reported_in.seq) for uuid, each in newest.items()}
 
 
 def assert_nothing_stored(api: Api) -> None:
@@ -113,7 +113,7 @@ def test_another_nodes_gpu_is_refused_by_name_and_nothing_is_stored(api: Api, ot
     assert_nothing_stored(api)
 
 
-def test_a_gpu_that_nobody_has_enrolled_is_left_out_and_counted(api: Api) -> None:
+def test_a_gpu_that_none_has_enrolled_is_left_out_and_counted(api: Api) -> None:
     at = now_ms()
     found = xid("found", at, "GPU-new")
     answer = post(api, report(16, at, reading(GPU, power_w=1.0), reading("GPU-new", power_w=1.0), events=(found,)))
@@ -139,7 +139,7 @@ def test_an_event_of_a_kind_that_a_later_release_knows_is_set_aside_and_the_rest
 
 
 @pytest.mark.parametrize("kind", ["finding", "closing"])
-def test_no_agent_says_what_only_our_own_judgement_of_samples_says(api: Api, kind: str) -> None:
+def test_no_agent_states_what_only_our_own_judgement_of_samples_states(api: Api, kind: str) -> None:
     at = now_ms()
     forged = msgspec.structs.replace(xid("forged", at), kind=kind)
     assert post(api, report(16, at, events=(forged,))).status_code == 200
@@ -150,13 +150,13 @@ def test_no_agent_says_what_only_our_own_judgement_of_samples_says(api: Api, kin
 
 def test_only_a_node_reports(api: Api) -> None:
     good = report(16, now_ms())
-    assert post(api, good, who="operator").status_code == 403
-    assert post(api, good, who="tenant_member").status_code == 403
+    assert post(api, good, actor="operator").status_code == 403
+    assert post(api, good, actor="tenant_member").status_code == 403
     assert api.client.post(PATH, json=document(good)).status_code == 401
     assert api.client.get(PATH, headers=api.headers("node")).status_code == 405
 
 
-def test_a_node_that_nobody_has_enrolled_is_not_heard(api: Api) -> None:
+def test_a_node_that_none_has_enrolled_is_not_received(api: Api) -> None:
     good = report(16, now_ms(), reading(GPU, power_w=1.0), events=(xid("e", now_ms()),))
     for forged in (new_token().text, f"{api.tokens['node'][:-4]}AAAA", "mst_", ""):
         assert post(api, good, Authorization=f"Bearer {forged}").status_code == 401
@@ -256,7 +256,7 @@ def test_gzip_is_taken(api: Api) -> None:
     ],
     ids=["bomb", "nested", "cut short", "trailing", "two members", "not gzip", "unsaid", "br", "twice"],
 )
-def test_a_compressed_body_is_as_it_says_or_refused(
+def test_a_compressed_body_is_as_it_states_or_refused(
     api: Api, body: Callable[[], bytes], encoding: str, status: int
 ) -> None:
     answer = post(api, body(), **{"Content-Encoding": encoding})
@@ -268,7 +268,7 @@ def test_other_types_are_refused(api: Api) -> None:
     assert post(api, _bent(), **{"Content-Type": "text/plain"}).status_code == 415
 
 
-def test_a_clock_that_is_years_off_moves_state_and_is_told_apart(api: Api) -> None:
+def test_a_clock_that_is_years_off_moves_state_and_is_distinguished(api: Api) -> None:
     wrong = now_ms() + 366 * 86_400_000
     assert post(api, report(16, wrong, reading(GPU, power_w=1.0))).status_code == 200
     (block,) = stored(api, TelemetryBlock)
@@ -340,7 +340,7 @@ def test_a_question_that_has_no_answer_is_a_problem(api: Api, path: str, status:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_hook_hears_of_each_report_once(api: Api) -> None:
+def test_the_hook_receives_of_each_report_once(api: Api) -> None:
     heard: list[AcceptedReport] = []
     dependencies = AppDependencies(units=api.units, secret_key=b"x" * 32, on_flushed=heard.extend)
     post(api, report(16, now_ms(), reading(GPU, power_w=1.0)))
@@ -367,7 +367,7 @@ def refusing(api: Api) -> Iterator[TestClient]:
         yield client
 
 
-def test_without_room_the_agent_is_asked_to_come_again(api: Api, refusing: TestClient) -> None:
+def test_without_room_the_agent_is_queried_to_come_again(api: Api, refusing: TestClient) -> None:
     headers = {"Content-Type": "application/json", **api.headers("node")}
     answer = refusing.post(PATH, content=_bent(), headers=headers)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

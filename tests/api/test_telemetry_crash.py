@@ -123,7 +123,7 @@ def test_no_acknowledged_report_is_lost_and_none_counts_twice(served: Served) ->
     assert served.acknowledged <= set(kept)
     newest = {boot: max(seq for one, seq in kept if one == boot) for boot, _ in kept}
     with served.units.read() as session:
-        assert {each.told_in.boot_id: each.told_in.seq for each in newest_readings(session).values()} == newest
+        assert {each.reported_in.boot_id: each.reported_in.seq for each in newest_readings(session).values()} == newest
 
 
 def test_reports_survive_a_database_that_goes_away(served: Served) -> None:

@@ -15,7 +15,7 @@ async def read(patience: BodyPatience, comes: asyncio.Event) -> str:
 
 
 def test_a_body_that_does_not_come_is_refused_and_others_are_left_alone() -> None:
-    async def story() -> None:
+    async def timeline() -> None:
         patience, never, soon = BodyPatience(0.2), asyncio.Event(), asyncio.Event()
         hopeless = [asyncio.create_task(read(patience, never)) for _ in range(3)]
         good = asyncio.create_task(read(patience, soon))
@@ -28,11 +28,11 @@ def test_a_body_that_does_not_come_is_refused_and_others_are_left_alone() -> Non
         with pytest.raises(MalformedRequestError, match="did not come within"):
             await late
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(timeline(), 60))
 
 
-def test_who_is_cancelled_by_another_stays_cancelled() -> None:
-    async def story() -> None:
+def test_what_is_cancelled_by_another_stays_cancelled() -> None:
+    async def timeline() -> None:
         patience, never = BodyPatience(3600), asyncio.Event()
         task = asyncio.create_task(read(patience, never))
         await asyncio.sleep(0)
@@ -40,4 +40,4 @@ def test_who_is_cancelled_by_another_stays_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(timeline(), 60))

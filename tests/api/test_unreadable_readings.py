@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from control.incidents import incidents
 from control.telemetry.reports import IncomingReport, SetAside
-from control.telemetry.unreadable import TOLD_S, UnreadableReadings
+from control.telemetry.unreadable import REPORT_EVERY_S, UnreadableReadings
 from muster.db.models import Incident, Node, StoredSignal
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import NodeId
@@ -49,7 +49,7 @@ def test_a_number_past_all_numbers_is_none(api: Api) -> None:
     assert latest(api) == {OTHER: ("boot-1", 16)}
 
 
-def test_what_the_gpu_told_before_stays_as_it_was(api: Api) -> None:
+def test_what_the_gpu_reported_before_stays_as_it_was(api: Api) -> None:
     post(api, report(16, now_ms(), reading(GPU, power_w=1.0), reading(OTHER, power_w=1.0)))
     assert post(api, broken(32, math.nan)).status_code == 200
     assert latest(api) == {GPU: ("boot-1", 16), OTHER: ("boot-1", 32)}
@@ -75,7 +75,7 @@ def test_it_is_counted_and_a_repetition_has_no_effect(api: Api) -> None:
     assert "muster_telemetry_values_set_aside_total 0.0" in figures
 
 
-def test_a_readable_report_says_nothing_of_it(api: Api) -> None:
+def test_a_readable_report_states_nothing_of_it(api: Api) -> None:
     assert "set_aside" not in post(api, report(16, now_ms(), reading(GPU, power_w=1.0))).json()
     assert stored(api, Incident) == []
 
@@ -89,18 +89,18 @@ def test_one_incident_names_the_node_and_its_gpu_however_long_it_goes_on(api: Ap
     assert told.summary == f"alpha sends readings that are no numbers, which are set aside: {GPU}"
 
 
-def test_it_is_told_anew_once_a_person_has_closed_it_and_time_has_passed(api: Api) -> None:
+def test_it_is_reported_again_once_a_person_has_closed_it_and_time_has_passed(api: Api) -> None:
     with api.units.read() as session:
         node_id = NodeId(session.scalars(select(Node.id).where(Node.name == "alpha")).one())
     passed_s = 0.0
     teller = UnreadableReadings(api.units, system_principal("telemetry"), clock=lambda: passed_s)
     one = IncomingReport(node_id, None, report(16, now_ms()), now_ms(), SetAside((GPU,), 0))
-    teller.tell([one])
+    teller.report([one])
     with api.units.begin(OPERATOR, incidents.CLOSE) as unit:
         incidents.close(unit, stored(api, Incident)[0].id, reason="mended")
-    teller.tell([one])
+    teller.report([one])
     assert [each.closed_at is None for each in stored(api, Incident)] == [False]
-    passed_s = TOLD_S
-    teller.tell([one])
+    passed_s = REPORT_EVERY_S
+    teller.report([one])
     assert sorted(each.closed_at is None for each in stored(api, Incident)) == [False, True]
     assert teller.num_samples == 3

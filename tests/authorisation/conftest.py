@@ -19,9 +19,9 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.engine import make_engine
 from muster.domain.policy.document import LimitPolicy
 from tests.api.conformance import Conformance
-from tests.authorisation.asking import Asking
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
 from tests.authorisation.estates import Estates, make_estates
+from tests.authorisation.requesting import Requesting
 from tests.patient import PATIENT
 from tools.openapi_document import described
 
@@ -34,7 +34,7 @@ MANY = 100_000
 class House:
     estates: Estates
     callers: list[Caller]
-    asking: Asking
+    requesting: Requesting
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def house(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]
     style = files.url(STYLE).split("/")[-2]
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         client.event_hooks = {"response": [Conformance(document)]}
-        yield House(estates, every_caller(estates), Asking(client, app, document, (style, STYLE)))
+        yield House(estates, every_caller(estates), Requesting(client, app, document, (style, STYLE)))
     engine.dispose()
 
 

@@ -53,20 +53,20 @@ _NAMED: Final = re.compile(r"\{([a-z_]+(?::path)?)\}")
 
 @dataclass(frozen=True)
 class Row:
-    """``asked``: the path with its query. ``statuses``: by whose object it is, for tenants and for who sees all.
+    """``requested``: the path with its query. ``statuses``: by whose object it is, for tenants and for who sees all.
 
     Of a public route the second is for whoever is signed in.
     """
 
     method: str
-    asked: str
+    requested: str
     may_call: str
     statuses: Mapping[Whose, tuple[int, int]]
     body: str
 
     @property
     def path(self) -> str:
-        return self.asked.split("?")[0]
+        return self.requested.split("?")[0]
 
     @property
     def is_page(self) -> bool:
@@ -89,7 +89,7 @@ class Row:
 
     def filled(self, ids: Mapping[str, str]) -> tuple[str, str]:
         """Its address and body, with these objects named."""
-        return _fill(self.asked, ids), _fill(self.body, ids)
+        return _fill(self.requested, ids), _fill(self.body, ids)
 
 
 def _fill(text: str, ids: Mapping[str, str]) -> str:

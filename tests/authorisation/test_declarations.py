@@ -32,18 +32,18 @@ def faults_of(declarations: Declarations) -> list[str]:
     return sorted([*missing, *gone, *changed])
 
 
-def test_each_route_declares_what_the_table_says_and_each_stands_in_it(declarations: Declarations) -> None:
+def test_each_route_declares_what_the_table_states_and_each_stands_in_it(declarations: Declarations) -> None:
     assert faults_of(declarations) == []
 
 
-def test_a_route_stands_under_one_permission_however_often_it_is_asked() -> None:
+def test_a_route_stands_under_one_permission_however_often_it_is_queried() -> None:
     rows: dict[tuple[str, str], set[str]] = {}
     for row in read_table():
         rows.setdefault((row.method, row.path), set()).add(row.may_call)
     assert {route: words for route, words in rows.items() if len(words) > 1} == {}
 
 
-def test_each_role_holds_what_the_table_says_and_no_more() -> None:
+def test_each_role_holds_what_the_table_states_and_no_more() -> None:
     held = {str(each): {role for role, holds in ROLE_PERMISSIONS.items() if each in holds} for each in Permission}
     assert held == HOLDERS
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bell
-from workers.host.wake_socket import Doorbell
+from workers.host.wake_socket import WakeupSocket
 from workers.wakeup.command import ListenerArguments
 
 
 def test_a_listener_that_ends_at_once_ends_the_benchmark(tmp_path: Path) -> None:
-    doorbell = Doorbell(tmp_path / "bell.sock")
+    doorbell = WakeupSocket(tmp_path / "bell.sock")
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as listener:
         listener.wait()
         with pytest.raises(RuntimeError, match="does not hear: exit code 7"):
-            bell._ring("redis://127.0.0.1:1", doorbell, listener, rings=1)
+            bell._wake("redis://127.0.0.1:1", doorbell, listener, wakeups=1)
     doorbell.close()
 
 

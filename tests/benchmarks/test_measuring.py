@@ -29,7 +29,7 @@ def suites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "SUITES", {"whole": ("works",), "partly": ("works", "lacks"), "not": ("lacks",)})
 
 
-def test_each_module_is_measured_at_the_size_that_was_asked_for() -> None:
+def test_each_module_is_measured_at_the_size_that_was_requested() -> None:
     for size, value in ((measuring.FULL, 10.0), (measuring.SMALLEST, 1.0)):
         assert [figure.value for figure in measuring.measured("whole", size, measuring.Pace())] == [value]
 

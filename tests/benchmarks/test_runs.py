@@ -28,7 +28,7 @@ def test_a_result_is_a_list_of_rows_with_all_that_other_programs_read(tmp_path: 
     assert sorted(tmp_path.glob("*.json")) == [path], "what is beside it lies in a folder of its own"
 
 
-def test_beside_it_stand_commit_machine_date_and_calibration(tmp_path: Path) -> None:
+def test_next_to_it_stand_commit_machine_date_and_calibration(tmp_path: Path) -> None:
     runs.write("any", FIGURES, [30.0, 60.0, 45.0], tmp_path)
     run = json.loads(runs.run_path("any", tmp_path).read_text(encoding="utf-8"))
     assert run["commit"] == git(runs.ROOT, "rev-parse", "HEAD")
@@ -44,7 +44,7 @@ def test_no_host_is_named_and_no_path() -> None:
     assert "/" not in text
 
 
-def test_every_result_of_the_repository_says_at_which_commit_it_was_recorded() -> None:
+def test_every_result_of_the_repository_states_at_which_commit_it_was_recorded() -> None:
     names = {path.stem for path in runs.RESULTS.glob("*.json")}
     recorded = {path.stem: json.loads(path.read_text()) for path in (runs.RESULTS / runs.RUNS).glob("*.json")}
     assert set(recorded) == names

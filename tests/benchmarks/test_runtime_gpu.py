@@ -39,7 +39,7 @@ def test_a_plan_of_checkpoints_alone_has_the_stall_and_no_pace() -> None:
     assert stall.value > 0
 
 
-def test_mfu_is_the_runs_own_word_beside_what_the_clock_says() -> None:
+def test_mfu_is_the_runs_report_next_to_what_the_clock_states() -> None:
     seen = asdict(Seen(NVIDIA_H100, [0.30, 0.25], [0.3], [1.0], [10.0], 1))
     plan = Plan(Shape(layers=24, heads=16, head_dim=128, context=2048), 8, steps=4, rounds=2, num_saves=1)
     words = [{"type": "pace", "mfu": mfu} for mfu in (None, 0.41, 0.43, 0.42)]
@@ -50,15 +50,15 @@ def test_mfu_is_the_runs_own_word_beside_what_the_clock_says() -> None:
     assert mfu.peers["by the clock %"] == pytest.approx(8 * 2048 * per_token / 0.25 / 989e12 * 100)
 
 
-def test_a_gpu_whose_peak_nobody_knows_has_no_mfu() -> None:
+def test_a_gpu_whose_peak_is_unknown_has_no_mfu() -> None:
     seen = asdict(Seen("NVIDIA A1000", [0.3], [0.3], [], [], 1))
     found = list(runtime_gpu.Stage(1, has_gpu=True)._pace([seen], [{"type": "pace", "mfu": None}], TINY))
     assert [figure.unit for figure in found] == ["TFLOP/s"]
 
 
-def test_steps_that_the_supervisor_did_not_hear_make_no_figure() -> None:
+def test_steps_that_the_supervisor_did_not_receive_make_no_figure() -> None:
     with pytest.raises(RuntimeError, match="received 0 steps, and at least 6 were reported"):
-        runtime_gpu.Stage(1, has_gpu=False)._require_heard([], TINY)
+        runtime_gpu.Stage(1, has_gpu=False)._require_received([], TINY)
 
 
 @pytest.mark.parametrize(("gib", "layers"), [(80, 24), (24, 12)])
@@ -66,12 +66,12 @@ def test_the_larger_model_that_fits_is_taken(gib: int, layers: int) -> None:
     assert runtime_gpu.pace_plan(gib << 30).shape.layers == layers
 
 
-def test_a_small_gpu_is_said_to_be_too_small() -> None:
+def test_a_small_gpu_is_stated_to_be_too_small() -> None:
     with pytest.raises(figures.NothingToMeasureError, match=r"8\.0 GiB of memory; 14 are needed"):
         runtime_gpu.pace_plan(8 << 30)
 
 
-def test_without_cuda_the_suite_says_so_aloud_and_writes_nothing(
+def test_without_cuda_the_suite_reports_it_aloud_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runs, "RESULTS", tmp_path)

@@ -47,7 +47,7 @@ def test_each_group_is_scaled_by_the_samples_right_before_and_after_it(monkeypat
     assert len(pace.samples_ms) == 3
 
 
-def test_the_table_says_of_each_bar_whether_it_is_scaled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_states_of_each_bar_whether_it_is_scaled(capsys: pytest.CaptureFixture[str]) -> None:
     scaled = Figure("decision", 1.7, "ms", 1.0, basis=Basis.CPU).scaled(1.7)
     show([scaled, Figure("over the bare rows", 3.0, "×", 3.3, basis=Basis.RATIO)])
     head, decision, ratio = capsys.readouterr().out.splitlines()

@@ -49,7 +49,7 @@ def test_one_whose_smallest_size_has_grown_fails(monkeypatch: pytest.MonkeyPatch
     assert fault.startswith("TOO LARGE")
 
 
-def test_one_that_lacks_its_hardware_says_so_and_is_no_failure() -> None:
+def test_one_that_lacks_its_hardware_reports_it_and_is_no_failure() -> None:
     found = tried(f"print('{SKIPPED}: no GPU')")
     assert (found.fault, found.words) == (None, f"{SKIPPED}: no GPU")
 
@@ -65,7 +65,7 @@ def test_no_bar_is_judged() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_each_benchmark_has_its_sizes_beside_it_and_is_measured_at_one(module: str) -> None:
+def test_each_benchmark_has_its_sizes_next_to_it_and_is_measured_at_one(module: str) -> None:
     """By its text: some import torch or a browser."""
     tree = ast.parse((ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -44,7 +44,7 @@ TOO_WIDE: Final = """() => {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Check:
     """How a page is looked at."""
 
     theme: Theme
@@ -58,7 +58,7 @@ THEMES_AT: Final[dict[int, tuple[Theme, ...]]] = (
     {1280: ("light", "dark"), 390: ("light", "dark")} if IS_SOAK else {1280: ("light",), 390: ("dark",)}
 )
 """Width → the themes in which a page is inspected: each width and each theme once, in `make soak` each pair."""
-DEFAULT: Final = Look("light", 1280)
+DEFAULT: Final = Check("light", 1280)
 
 
 class Browsing:
@@ -69,15 +69,15 @@ class Browsing:
         self.watch = watch
         self._label = label
         self._scripts = scripts
-        self._look = DEFAULT
+        self._check = DEFAULT
         page.set_default_timeout(PATIENCE_MS)
-        self.look(DEFAULT)
+        self.check(DEFAULT)
 
-    def look(self, look: Look) -> None:
+    def check(self, check: Check) -> None:
         """Light or dark, a desk's width or a phone's. Without movement, so that pictures are still."""
-        self._look = look
-        self.page.set_viewport_size({"width": look.width_px, "height": HEIGHTS[look.width_px]})
-        self.page.emulate_media(color_scheme=look.theme, reduced_motion="reduce")
+        self._check = check
+        self.page.set_viewport_size({"width": check.width_px, "height": HEIGHTS[check.width_px]})
+        self.page.emulate_media(color_scheme=check.theme, reduced_motion="reduce")
 
     def open(self, path: str, *, ready: str | None = None, status: int = 200) -> None:
         """``ready``: what the page has once its scripts have done their first work."""
@@ -99,19 +99,19 @@ class Browsing:
     def shot(self, name: str = "page") -> Path:
         """The whole page as a picture, to be looked at."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        path = SCREENSHOTS / f"{self._label}--{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')}-{self._look}.png"
+        path = SCREENSHOTS / f"{self._label}--{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')}-{self._check}.png"
         self.page.screenshot(path=path, full_page=True)
         return path
 
     def require_accessible(self) -> None:
         """No serious or critical finding of axe-core."""
         findings = serious_findings(self.page)
-        assert not findings, "\n".join([f"{self.page.url} ({self._look}):", *findings])
+        assert not findings, "\n".join([f"{self.page.url} ({self._check}):", *findings])
 
     def require_fit(self) -> None:
         """Nothing makes the page scroll sideways."""
         too_wide: Sequence[str] = self.page.evaluate(TOO_WIDE)
-        assert not too_wide, f"{self.page.url} is wider than {self._look.width_px} px: {', '.join(too_wide)}"
+        assert not too_wide, f"{self.page.url} is wider than {self._check.width_px} px: {', '.join(too_wide)}"
 
     def inspect(self, name: str = "page") -> None:
         """The page as it is now: kept as a picture, fits, and can be used by everybody."""
@@ -119,17 +119,17 @@ class Browsing:
         self.require_fit()
         self.require_accessible()
 
-    def inspect_in_each_look(
+    def inspect_in_each_check(
         self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
     ) -> None:
         """At a desk's width and a phone's, opened anew at each; light and dark as one switches in the room."""
         for width, themes in THEMES_AT.items():
             for theme in themes:
-                self.look(Look(theme, width))
+                self.check(Check(theme, width))
                 if theme == themes[0]:
                     self.open(path, ready=ready, status=status)
                 self.inspect(name)
-        self.look(DEFAULT)
+        self.check(DEFAULT)
 
     def tab_to(self, words: str) -> Locator:
         """By the Tab key alone, to what is called so; every stop on the way shows that it has the focus."""

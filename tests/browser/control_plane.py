@@ -62,7 +62,7 @@ class ControlPlane:
         """Of a new session of the console, as the sign-in page would have made it."""
         return sign_in_by_key(self.units, self.key(role), address=None).text
 
-    def tell_events(self) -> None:
+    def report_events(self) -> None:
         """What the control worker does: events get their positions, so that pages hear of them; entries are sealed."""
         while sequence_once(self.units) or seal_once(self.units):
             pass

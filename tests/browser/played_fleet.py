@@ -24,7 +24,7 @@ from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import AllocationState, HostPartState, Standing
 from muster.domain.times import to_ms
-from muster.wire.host import PROTOCOL_VERSION, HeldAttempt, LogBatch, LogChunk
+from muster.wire.host import PROTOCOL_VERSION, HostAttempt, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost
@@ -66,14 +66,14 @@ class PlayedFleet(Fleet):
 
     def beat_all(self) -> None:
         for node_id, host in self.hosts.items():
-            host.beat(*self._held_by(NodeId(node_id)))
+            host.beat(*self._assigned_by(NodeId(node_id)))
 
-    def _held_by(self, node_id: NodeId) -> list[HeldAttempt]:
+    def _assigned_by(self, node_id: NodeId) -> list[HostAttempt]:
         running = (HostPartState.CLAIMED, HostPartState.STARTED)
         with self.units.read() as session:
             query = select(Attempt.id, Attempt.fence).join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
             held = session.execute(query.where(AttemptHost.node_id == node_id, AttemptHost.state.in_(running)))
-            return [HeldAttempt(attempt_id=one, fence=fence, phase="started") for one, fence in held]
+            return [HostAttempt(attempt_id=one, fence=fence, phase="started") for one, fence in held]
 
     def reconcile(self) -> None:
         reconcile(self.units, system_principal("reconciler"))
@@ -125,7 +125,7 @@ class PlayedFleet(Fleet):
         with self.units.read() as session:
             return list(session.scalars(free))
 
-    def tell(self, gpu: GpuUuid, code: int = 95, *, ago_s: float = 1.0) -> None:
+    def report(self, gpu: GpuUuid, code: int = 95, *, ago_s: float = 1.0) -> None:
         """An XID of this GPU arrives, and is judged."""
         with self.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
             add_signal(unit, gpu, code=code, at=unit.now - timedelta(seconds=ago_s))
@@ -166,7 +166,7 @@ class PlayedFleet(Fleet):
         told = {"type": "resumed", "step": step, "generation": generation}
         self._take(job_id, attempts[-1].hosts[0].part.node_id, [(0, told)])
 
-    def say(self, job_id: JobId, words: str, *, rank: int = 0) -> None:
+    def write_log(self, job_id: JobId, words: str, *, rank: int = 0) -> None:
         """A rank of the newest attempt's first host writes to its log."""
         newest = self.attempts(job_id)[-1]
         node_id, fence = newest.hosts[0].part.node_id, newest.attempt.fence
@@ -178,12 +178,12 @@ class PlayedFleet(Fleet):
             batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=(chunk,))
             hosts.store_logs(unit, newest.attempt.id, batch)
 
-    def _take(self, job_id: JobId, node_id: NodeId, told: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    def _take(self, job_id: JobId, node_id: NodeId, reported: Sequence[tuple[int, dict[str, Any]]]) -> None:
         attempt = self.attempts(job_id)[-1].attempt
         key, at_ms = (attempt.id, f"train-{node_id}"), to_ms(self.clock())
         offset = self.offsets.get(key, 0)
         self.offsets[key] = offset + _LINE_BYTES
-        lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for rank, message in told)
+        lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for rank, message in reported)
         batch = TrainBatch(
             protocol=PROTOCOL_VERSION,
             fence=attempt.fence,

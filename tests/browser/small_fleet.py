@@ -82,7 +82,7 @@ def small_fleet(control_plane: ControlPlane) -> SmallFleet:
     _keep_out_of_work(played)
     played.minutes_ago(0)
     _report_an_hour(played, busy={*played.gpus_of(hit_job), *played.gpus_of(victim), *played.gpus_of(evaluation)})
-    control_plane.tell_events()
+    control_plane.report_events()
     given = {name: getattr(played, name) for name in PlayedFleet.__dataclass_fields__}
     return SmallFleet(**given, hit=Hit(hit_job, gpu), victim=victim, beneficiary=beneficiary)
 
@@ -119,7 +119,7 @@ def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
 def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:
     """Between two checkpoints: the newer one is TAINTED, the older one is where it goes on."""
     played.minutes_ago(32)
-    played.say(job_id, "step 1 loss 10.42\nstep 40 loss 7.61\nstep 80 loss 5.55\n")
+    played.write_log(job_id, "step 1 loss 10.42\nstep 40 loss 7.61\nstep 80 loss 5.55\n")
     played.train(job_id, 1, 120)
     played.save(job_id, 120)
     played.minutes_ago(16)
@@ -127,17 +127,17 @@ def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:
     played.minutes_ago(6)
     played.train(job_id, 181, 215)
     played.save(job_id, 210)
-    played.say(job_id, "step 210 loss 2.91\nsaved step-00000210\n")
+    played.write_log(job_id, "step 210 loss 2.91\nsaved step-00000210\n")
     gpu = played.gpus_of(job_id)[2]
-    played.tell(gpu)
+    played.report(gpu)
     played.end(job_id, EVACUATED)
     played.minutes_ago(5)
     played.run(job_id)
     played.resume(job_id, 120)
-    played.say(job_id, "resumed from step 120\n")
+    played.write_log(job_id, "resumed from step 120\n")
     played.minutes_ago(1)
     played.train(job_id, 121, 160)
-    played.say(job_id, "step 160 loss 3.52\n")
+    played.write_log(job_id, "step 160 loss 3.52\n")
     return gpu
 
 
@@ -231,13 +231,13 @@ def _report_an_hour(played: PlayedFleet, busy: set[GpuUuid]) -> None:
             at_ms = now_ms - (SAMPLES - 1 - number) * HOUR_S * 1_000 // SAMPLES
             gpus = [_reading(uuid, number, index, is_busy=uuid in busy) for index, uuid in enumerate(uuids)]
             told = report(number + 1, at_ms, *gpus, is_history=not is_last)
-            intake.submit(IncomingReport(NodeId(node_id), None, told, now_ms), partial(_heard, heard))
+            intake.submit(IncomingReport(NodeId(node_id), None, told, now_ms), partial(_received, heard))
     wait_until(lambda: len(heard) == len(played.hosts) * SAMPLES)
     intake.close()
 
 
-def _heard(heard: list[Outcome], outcome: Outcome) -> None:
-    heard.append(outcome)
+def _received(received: list[Outcome], outcome: Outcome) -> None:
+    received.append(outcome)
 
 
 def _reading(uuid: GpuUuid, number: int, index: int, *, is_busy: bool) -> GpuReport:

@@ -23,7 +23,7 @@ def is_taken_out(fleet: SmallFleet, gpu: GpuUuid) -> bool:
         return overrides.is_taken_out(unit, gpu)
 
 
-def test_a_gpu_is_quarantined_by_a_person_who_saw_what_it_would_do_and_typed_its_name(
+def test_a_gpu_is_quarantined_by_a_person_that_saw_what_it_would_do_and_typed_its_name(
     console: Browsing, fleet: SmallFleet
 ) -> None:
     gpu = fleet.free_gpus()[-2]
@@ -50,7 +50,7 @@ def test_a_gpu_is_quarantined_by_a_person_who_saw_what_it_would_do_and_typed_its
     expect(console.page.get_by_role("button", name="Quarantine")).to_be_visible()
 
 
-def test_what_a_dialog_lacks_it_says_where_it_was_asked(console: Browsing, fleet: SmallFleet) -> None:
+def test_what_a_dialog_lacks_it_states_where_it_was_requested(console: Browsing, fleet: SmallFleet) -> None:
     gpu = fleet.free_gpus()[-2]
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Quarantine")
@@ -83,7 +83,7 @@ def test_the_way_back_of_a_gpu_that_is_out_is_ordered_and_seen(
     console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
 ) -> None:
     gpu = fleet.free_gpus()[-4]
-    fleet.tell(gpu)
+    fleet.report(gpu)
     console.open(f"/console/gpus/{gpu}")
     would, said = act(console, "Burn-in", reason="reseated")
     assert "burn" in would
@@ -96,15 +96,15 @@ def test_evidence_is_dismissed_with_a_reason_though_the_page_changes_meanwhile(
     console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
 ) -> None:
     gpu = fleet.free_gpus()[-5]
-    fleet.tell(gpu)
-    control_plane.tell_events()
+    fleet.report(gpu)
+    control_plane.report_events()
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Dismiss")
     dialog.get_by_label("Reason").fill("the driver")
     with console.page.expect_event("console", lambda said: said.text == "told"):
         console.page.evaluate("document.body.addEventListener('muster:changed', () => console.info('told'))")
-        fleet.tell(gpu, code=79)
-        control_plane.tell_events()
+        fleet.report(gpu, code=79)
+        control_plane.report_events()
     expect(dialog.get_by_label("Reason")).to_have_value("the driver")
     dialog.get_by_role("button", name="Cancel").click()
     console.see("XID 79")
@@ -132,7 +132,7 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
     console.inspect("draining")
     fleet.end(job_id, LEFT)
     fleet.cancel(job_id)
-    control_plane.tell_events()
+    control_plane.report_events()
     console.see("No job")
     _, said = act(console, "Release", reason="firmware is in", within=":has(> header > #cordons-title)")
     assert said == "That cordon is released."

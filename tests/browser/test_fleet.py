@@ -14,7 +14,7 @@ def count(console: Browsing, standing: str) -> int:
 
 
 def test_the_fleet_holds_at_every_width_and_in_both_themes(console: Browsing, hit: Hit) -> None:
-    console.inspect_in_each_look("/console", ready=DRAWN)
+    console.inspect_in_each_check("/console", ready=DRAWN)
 
 
 def test_every_gpu_is_on_the_map_and_counted_by_standing(console: Browsing, fleet: SmallFleet) -> None:
@@ -41,14 +41,14 @@ def test_a_gpu_that_breaks_is_counted_without_a_reload(
     console.open("/console", ready=DRAWN)
     before = count(console, "QUARANTINED")
     healthy = next(gpu for gpu in fleet.free_gpus() if gpu != hit.gpu)
-    fleet.tell(healthy)
-    control_plane.tell_events()
+    fleet.report(healthy)
+    control_plane.report_events()
     console.wait_for_words("[data-count=QUARANTINED]", str(before + 1))
     console.page.locator(f'.story a[href="/console/gpus/{healthy}"]').first.wait_for()
     console.shot("broken")
 
 
-def test_the_map_is_walked_by_arrow_keys_and_says_where_one_is(console: Browsing, fleet: SmallFleet) -> None:
+def test_the_map_is_walked_by_arrow_keys_and_states_where_one_is(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console", ready=DRAWN)
     console.tab_to("Map of the fleet")
     said = console.page.locator("[data-map-said]")
@@ -63,7 +63,7 @@ def test_the_map_is_walked_by_arrow_keys_and_says_where_one_is(console: Browsing
     assert console.page.url.endswith("/console/gpus/GPU-h100-2-1")
 
 
-def test_the_map_is_painted_by_what_one_asks_for(console: Browsing, hit: Hit) -> None:
+def test_the_map_is_painted_by_what_one_requests(console: Browsing, hit: Hit) -> None:
     console.open("/console", ready=DRAWN)
     pictures = set()
     for mode in ("Score", "Utilisation", "Temperature", "Tenant", "Standing"):
@@ -90,7 +90,7 @@ def test_a_tenant_sees_the_gpus_that_its_jobs_hold_and_what_hit_them(
     browse: Browse, fleet: SmallFleet, hit: Hit
 ) -> None:
     member = browse(Role.TENANT_MEMBER)
-    member.inspect_in_each_look("/console", "tenant", ready=DRAWN)
+    member.inspect_in_each_check("/console", "tenant", ready=DRAWN)
     assert member.page.locator("[data-map]").get_attribute("data-ready") == str(len(fleet.gpus_of(hit.job_id)))
     member.see("Your GPUs")
     member.see("pretrain")

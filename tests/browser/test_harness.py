@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Route
 
-from tests.browser.browsing import Browsing, Look
+from tests.browser.browsing import Browsing, Check
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
 GOOD = "<!doctype html><html lang=en><title>Page</title><main><h1>A page</h1>{}</main></html>"
@@ -75,7 +75,7 @@ def test_a_request_to_a_stranger_is_refused_and_a_fault(stranger: Browsing) -> N
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_an_answer_that_nobody_expected_is_a_fault(stranger: Browsing, serve: Serve, status: int) -> None:
+def test_an_answer_that_none_expected_is_a_fault(stranger: Browsing, serve: Serve, status: int) -> None:
     stranger.page.route("**/part.png", lambda route: route.fulfill(status=status))
     serve("<img src='/part.png' alt='none'>")
     assert [fault.split(" /")[0] for fault in settled(stranger)] == [
@@ -96,13 +96,13 @@ def test_what_axe_finds_serious_fails_the_page(stranger: Browsing, serve: Serve)
 
 
 def test_a_page_wider_than_a_phone_fails(stranger: Browsing, serve: Serve) -> None:
-    stranger.look(Look("light", 390))
+    stranger.check(Check("light", 390))
     serve("<pre>" + "wide " * 200 + "</pre>")
     with pytest.raises(AssertionError, match=r"wider than 390 px: \d+ px, .*pre"):
         stranger.require_fit()
 
 
-def test_the_keyboard_finds_what_it_can_reach_and_says_what_it_cannot(stranger: Browsing, serve: Serve) -> None:
+def test_the_keyboard_finds_what_it_can_reach_and_states_what_it_cannot(stranger: Browsing, serve: Serve) -> None:
     serve("<button>First</button> <a href='/made-up'>Second</a>")
     assert stranger.tab_to("second").evaluate("one => one.tagName") == "A"
     with pytest.raises(AssertionError, match="does not lead to “third”"):

@@ -27,7 +27,7 @@ def test_a_gpus_page_shows_what_another_person_did_to_it(
     with fleet.units.begin(OPERATOR, overrides.OVERRIDE) as unit:
         until = unit.now + timedelta(days=365)
         overrides.override(unit, gpu, Standing.SUSPECT, until=until, reason="seen from elsewhere")
-    control_plane.tell_events()
+    control_plane.report_events()
     console.see("set SUSPECT by")
     assert console.page.evaluate("window.isTheSamePage === true"), "it was not loaded again"
     with fleet.units.begin(OPERATOR, overrides.RELEASE) as unit:
@@ -37,14 +37,14 @@ def test_a_gpus_page_shows_what_another_person_did_to_it(
 def test_jobs_come_and_go_in_the_list(console: Browsing, fleet: SmallFleet, control_plane: ControlPlane) -> None:
     console.open("/console/jobs")
     job_id = fleet.submit(name="just-now")
-    control_plane.tell_events()
+    control_plane.report_events()
     row = console.page.locator("tr", has_text="just-now")
     expect(row.locator(".badge")).to_have_text("QUEUED", timeout=PATIENCE_MS)
     fleet.run(job_id)
-    control_plane.tell_events()
+    control_plane.report_events()
     expect(row.locator(".badge")).to_have_text("ACTIVE", timeout=PATIENCE_MS)
     fleet.end(job_id, DONE)
-    control_plane.tell_events()
+    control_plane.report_events()
     expect(row.locator(".badge")).to_have_text("SUCCEEDED", timeout=PATIENCE_MS)
 
 
@@ -53,7 +53,7 @@ def test_what_comes_while_the_stream_is_being_opened_is_not_missed(
 ) -> None:
     def late(route: Route) -> None:
         fleet.submit(name="in-between")
-        control_plane.tell_events()
+        control_plane.report_events()
         route.continue_()
 
     console.page.route("**/console/live*", late, times=1)
@@ -64,15 +64,15 @@ def test_what_comes_while_the_stream_is_being_opened_is_not_missed(
 def test_a_log_follows_is_searched_and_waits_where_one_reads(browse: Browse, fleet: SmallFleet) -> None:
     job_id = fleet.submit(name="talks", shape={"gpus_per_node": 2})
     fleet.run(job_id)
-    fleet.say(job_id, "step 1 loss 4.0\n")
+    fleet.write_log(job_id, "step 1 loss 4.0\n")
     member = browse(Role.TENANT_MEMBER)
     member.open(f"/console/jobs/{job_id}")
     log, said = member.page.locator("[data-log]"), member.page.locator("[data-log-said]")
     expect(log).to_contain_text("step 1 loss 4.0")
     expect(said).to_have_text("live", timeout=PATIENCE_MS)
-    fleet.say(job_id, "step 2 loss 3.1\n")
+    fleet.write_log(job_id, "step 2 loss 3.1\n")
     expect(log).to_contain_text("step 2 loss 3.1", timeout=PATIENCE_MS)
-    fleet.say(job_id, "<b>no tag</b> \x1b[31mred\x1b[0m\n", rank=1)
+    fleet.write_log(job_id, "<b>no tag</b> \x1b[31mred\x1b[0m\n", rank=1)
     expect(log).to_contain_text("<b>no tag</b> red", timeout=PATIENCE_MS)
     member.page.get_by_placeholder("Lines that have").fill("loss 3")
     expect(said).to_have_text("1 line")
@@ -80,7 +80,7 @@ def test_a_log_follows_is_searched_and_waits_where_one_reads(browse: Browse, fle
     member.shot("searched")
     member.page.get_by_placeholder("Lines that have").fill("")
     member.page.get_by_role("button", name="Pause").click()
-    fleet.say(job_id, "step 3 loss 2.7\n")
+    fleet.write_log(job_id, "step 3 loss 2.7\n")
     expect(said).to_have_text("paused; 1 more", timeout=PATIENCE_MS)
     expect(log).not_to_contain_text("step 3")
     member.page.get_by_role("button", name="Continue").click()
@@ -93,8 +93,8 @@ def test_a_log_follows_is_searched_and_waits_where_one_reads(browse: Browse, fle
 def test_a_log_is_narrowed_to_one_rank_and_taken_home(console: Browsing, fleet: SmallFleet) -> None:
     job_id = fleet.submit(name="two-voices", shape={"gpus_per_node": 2})
     fleet.run(job_id)
-    fleet.say(job_id, "the first rank\n")
-    fleet.say(job_id, "the second rank\n", rank=1)
+    fleet.write_log(job_id, "the first rank\n")
+    fleet.write_log(job_id, "the second rank\n", rank=1)
     fleet.end(job_id, DONE)
     console.open(f"/console/jobs/{job_id}")
     choice = console.page.locator("[data-log-choice]")
@@ -128,7 +128,7 @@ def test_what_a_person_holds_is_not_taken_by_what_changes(
     held = console.page.get_by_role("link", name="pretrain").first
     held.focus()
     job_id = fleet.submit(name="comes-between")
-    control_plane.tell_events()
+    control_plane.report_events()
     console.page.get_by_role("link", name="comes-between").wait_for()
     assert console.page.evaluate("document.activeElement.innerText") == "pretrain"
     fleet.cancel(job_id)

@@ -11,7 +11,7 @@ VARIABLE = "PICTURE"
 """Where the picture is kept beside the artefacts, from the folder of the repository."""
 PICTURE = ROOT / "docs" / "fleet.png"
 MOST_BYTES = 250_000
-TELLING = "live"
+REPORTING = "live"
 
 
 def width_of(picture: Path) -> int:
@@ -24,7 +24,7 @@ def width_of(picture: Path) -> int:
 def test_the_running_fleet_is_pictured(console: Browsing, hit: Hit) -> None:
     """With the GPU that is out, the jobs that run, and the story of both."""
     console.open("/console", ready="[data-map][data-ready]")
-    console.page.locator("[data-map-age]", has_text=TELLING).wait_for()
+    console.page.locator("[data-map-age]", has_text=REPORTING).wait_for()
     console.see("XID 95")
     picture = console.shot("fleet")
     if VARIABLE in os.environ:

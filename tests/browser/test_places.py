@@ -37,19 +37,19 @@ EMPTY = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_holds_at_every_width_and_in_both_themes(console: Browsing, fleet: SmallFleet, place: str) -> None:
-    console.inspect_in_each_look(f"/console/{place}")
+    console.inspect_in_each_check(f"/console/{place}")
     console.see(PLACES[place])
 
 
-def test_what_is_empty_says_so_and_what_would_fill_it(console: Browsing, fleet: SmallFleet) -> None:
+def test_what_is_empty_reports_it_and_what_would_fill_it(console: Browsing, fleet: SmallFleet) -> None:
     for place, words in EMPTY.items():
         console.open(f"/console/{place}")
         console.see(words)
         console.inspect(place)
 
 
-def test_a_gpu_that_is_out_says_why_since_when_and_what_would_bring_it_back(console: Browsing, hit: Hit) -> None:
-    console.inspect_in_each_look(f"/console/gpus/{hit.gpu}", ready=CHARTED)
+def test_a_gpu_that_is_out_states_why_since_when_and_what_would_bring_it_back(console: Browsing, hit: Hit) -> None:
+    console.inspect_in_each_check(f"/console/gpus/{hit.gpu}", ready=CHARTED)
     told = console.words()
     assert "XID 95: uncorrectable memory error, not contained" in told
     assert "QUARANTINED" in told
@@ -65,16 +65,18 @@ def test_a_gpu_that_is_out_says_why_since_when_and_what_would_bring_it_back(cons
     assert "XID 95" in (charts.first.get_by_role("img").get_attribute("aria-label") or ""), "marked where it struck"
 
 
-def test_a_node_shows_its_gpus_who_runs_there_and_where_it_stands(console: Browsing, hit: Hit) -> None:
-    console.inspect_in_each_look("/console/nodes/h100-1")
+def test_a_node_shows_its_gpus_what_runs_there_and_where_it_stands(console: Browsing, hit: Hit) -> None:
+    console.inspect_in_each_check("/console/nodes/h100-1")
     told = console.words()
     assert "rack rack-1" in told
     assert "pretrain" in told
     assert "QUARANTINED" in told
 
 
-def test_a_job_that_was_hit_tells_its_attempts_placement_training_and_checkpoints(console: Browsing, hit: Hit) -> None:
-    console.inspect_in_each_look(f"/console/jobs/{hit.job_id}", ready=CHARTED)
+def test_a_job_that_was_hit_reports_its_attempts_placement_training_and_checkpoints(
+    console: Browsing, hit: Hit
+) -> None:
+    console.inspect_in_each_check(f"/console/jobs/{hit.job_id}", ready=CHARTED)
     told = console.words()
     assert "Attempt 2 runs on h100-1, h100-2." in told
     assert "XID 95: uncorrectable memory error, not contained" in told
@@ -90,8 +92,8 @@ def test_a_job_that_was_hit_tells_its_attempts_placement_training_and_checkpoint
     console.inspect("attempt 1")
 
 
-def test_a_job_that_must_leave_says_by_when_and_for_whom(console: Browsing, fleet: SmallFleet) -> None:
-    console.inspect_in_each_look(f"/console/jobs/{fleet.victim}", ready=CHARTED)
+def test_a_job_that_must_leave_states_by_when_and_for_which(console: Browsing, fleet: SmallFleet) -> None:
+    console.inspect_in_each_check(f"/console/jobs/{fleet.victim}", ready=CHARTED)
     told = console.words()
     assert "must leave, because" in told
     assert "Programs that still run then are killed." in told
@@ -101,12 +103,12 @@ def test_a_job_that_must_leave_says_by_when_and_for_whom(console: Browsing, flee
     console.inspect("who waits for it")
 
 
-def test_a_tenant_sees_its_job_and_the_gpu_it_holds_and_what_concerns_nobody_else(
+def test_a_tenant_sees_its_job_and_the_gpu_it_holds_and_what_concerns_no_other(
     browse: Browse, fleet: SmallFleet, hit: Hit
 ) -> None:
     member = browse(Role.TENANT_MEMBER)
-    member.inspect_in_each_look(f"/console/jobs/{hit.job_id}", ready=CHARTED)
-    member.inspect_in_each_look(f"/console/gpus/{fleet.gpus_of(hit.job_id)[0]}", "gpu")
+    member.inspect_in_each_check(f"/console/jobs/{hit.job_id}", ready=CHARTED)
+    member.inspect_in_each_check(f"/console/gpus/{fleet.gpus_of(hit.job_id)[0]}", "gpu")
     for place in ("jobs", "reclaims", "events", "find?q=pretrain"):
         member.open(f"/console/{place}")
         member.inspect(place)
@@ -126,21 +128,21 @@ def test_a_tenants_admin_sees_its_own_keys_and_audit(browse: Browse, fleet: Smal
         assert "acme" not in told
 
 
-def test_what_is_not_there_says_so_and_leads_back(console: Browsing, fleet: SmallFleet) -> None:
-    console.inspect_in_each_look("/console/gpus/GPU-none", status=404)
+def test_what_is_not_there_reports_it_and_leads_back(console: Browsing, fleet: SmallFleet) -> None:
+    console.inspect_in_each_check("/console/gpus/GPU-none", status=404)
     console.page.get_by_role("link", name="To the fleet").click()
     console.see("Every GPU, in rack order")
 
 
-def test_what_one_may_not_see_says_which_right_is_missing(browse: Browse, fleet: SmallFleet) -> None:
+def test_what_one_may_not_see_states_which_right_is_missing(browse: Browse, fleet: SmallFleet) -> None:
     member = browse(Role.TENANT_MEMBER)
-    member.inspect_in_each_look("/console/system", status=403)
+    member.inspect_in_each_check("/console/system", status=403)
     member.see("metrics:read")
     member.open(f"/console/jobs/{fleet.victim}", status=404)
     member.see("To the fleet")
 
 
-def test_a_question_that_cannot_be_read_says_what_is_accepted(console: Browsing, fleet: SmallFleet) -> None:
+def test_a_question_that_cannot_be_read_states_what_is_accepted(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/gpus?standing=HALE", status=422)
     console.see("UNPROVEN, PROBATION, HEALTHY, SUSPECT, QUARANTINED, REPAIR, RETIRED")
     console.inspect()

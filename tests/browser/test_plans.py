@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from control.placement.placed_views import placed_views
+from control.placement.fleet_views import placed_views
 from control.policy.policies import active_policy
 from muster.domain.ids import JobId
 from muster.domain.principals import Role
@@ -43,8 +43,8 @@ def _num_whole_hosts(fleet: SmallFleet) -> int:
     return int((state.tier("on_demand").counts == 8).sum())
 
 
-def test_a_waiting_job_tells_what_binds_its_place_and_who_passes(console: Browsing, gang: JobId) -> None:
-    console.inspect_in_each_look(f"/console/jobs/{gang}", "waits")
+def test_a_waiting_job_reports_what_binds_its_place_and_what_passes(console: Browsing, gang: JobId) -> None:
+    console.inspect_in_each_check(f"/console/jobs/{gang}", "waits")
     why = console.page.locator("section:has(#waits-title)")
     expect(why.locator(".is-binding")).to_have_count(1)
     expect(why).to_contain_text("Jobs on its place")
@@ -52,29 +52,29 @@ def test_a_waiting_job_tells_what_binds_its_place_and_who_passes(console: Browsi
     expect(why).to_contain_text("Changes that would let it start at once")
 
 
-def test_the_queue_is_looked_at(console: Browsing, gang: JobId) -> None:
-    console.inspect_in_each_look("/console/queue", "queue")
+def test_the_queue_is_checked(console: Browsing, gang: JobId) -> None:
+    console.inspect_in_each_check("/console/queue", "queue")
     expect(console.page.locator(f"#{gang}")).to_contain_text("world-model")
 
 
-def test_the_quotas_are_looked_at(console: Browsing, fleet: SmallFleet) -> None:
-    console.inspect_in_each_look("/console/quotas", "quotas")
+def test_the_quotas_are_checked(console: Browsing, fleet: SmallFleet) -> None:
+    console.inspect_in_each_check("/console/quotas", "quotas")
     expect(console.page.locator("table.quotas")).to_contain_text("on_demand")
 
 
 def test_both_sides_of_a_reclaim_read_its_contract(console: Browsing, browse: Browse, fleet: SmallFleet) -> None:
-    console.inspect_in_each_look(f"/console/jobs/{fleet.beneficiary}", "beneficiary")
+    console.inspect_in_each_check(f"/console/jobs/{fleet.beneficiary}", "beneficiary")
     contract = console.page.locator(".contract").first
     expect(contract).to_contain_text("for this job, from night-sweep")
     expect(contract).to_contain_text("GPU-seconds")
-    console.inspect_in_each_look(f"/console/jobs/{fleet.victim}", "victim")
+    console.inspect_in_each_check(f"/console/jobs/{fleet.victim}", "victim")
     member = browse(Role.TENANT_MEMBER)
     member.open(f"/console/jobs/{fleet.beneficiary}")
     expect(member.page.locator(".contract").first).to_contain_text("another tenant's job")
     expect(member.page.locator("main")).not_to_contain_text("night-sweep")
 
 
-def test_a_plan_is_asked_by_its_form_and_stores_nothing(console: Browsing, browse: Browse, gang: JobId) -> None:
+def test_a_plan_is_queried_by_its_form_and_stores_nothing(console: Browsing, browse: Browse, gang: JobId) -> None:
     member = browse(Role.TENANT_MEMBER)
     member.open("/console/jobs")
     member.page.get_by_role("link", name="Plan a job").click()
@@ -85,10 +85,10 @@ def test_a_plan_is_asked_by_its_form_and_stores_nothing(console: Browsing, brows
     expect(member.page.locator("#plan-title")).to_be_visible()
     console.open("/console/queue")
     before = console.page.locator("tbody tr").count()
-    console.inspect_in_each_look(
+    console.inspect_in_each_check(
         "/console/plan?nodes=2&gpus_per_node=8&tier=reserved&tenant=" + _tenant(console), "plan-reclaims"
     )
-    console.inspect_in_each_look("/console/plan?nodes=1&gpus_per_node=2&tenant=" + _tenant(console), "plan-starts")
+    console.inspect_in_each_check("/console/plan?nodes=1&gpus_per_node=2&tenant=" + _tenant(console), "plan-starts")
     console.open("/console/queue")
     assert console.page.locator("tbody tr").count() == before
 
@@ -110,10 +110,10 @@ def test_the_folded_part_of_the_form_keeps_what_was_typed(console: Browsing) -> 
     expect(form.get_by_label("Not on hosts with")).to_have_value("disk=old\nzone=a|b")
     expect(form.get_by_label("Tensor-parallel groups may span hosts")).to_be_checked()
     expect(console.page.locator("main")).to_contain_text("0 of 1 tensor-parallel groups have one node each")
-    console.inspect_in_each_look(console.page.url.removeprefix(console.watch.base_url), "plan-folded")
+    console.inspect_in_each_check(console.page.url.removeprefix(console.watch.base_url), "plan-folded")
 
 
-def test_what_no_job_can_be_is_said_beside_the_form(console: Browsing) -> None:
+def test_what_no_job_can_be_is_stated_next_to_the_form(console: Browsing) -> None:
     asked = "/console/plan?nodes=2&gpus_per_node=2&min_nodes=3&layout=dp%3D2&slices=rack%3D3"
     with console.expecting(422):
         console.open(asked, status=422)

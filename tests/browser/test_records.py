@@ -25,7 +25,7 @@ def test_a_tenant_cancels_its_running_job_by_its_name(
     member.inspect("leaving")
     assert member.page.get_by_role("button", name="Cancel", exact=True).filter(visible=True).count() == 0
     fleet.end(job_id, {**DONE, "stop_reason": "cancel"})
-    control_plane.tell_events()
+    control_plane.report_events()
     expect(member.page.locator(".job-state .badge")).to_have_text("CANCELLED", timeout=PATIENCE_MS)
 
 
@@ -59,7 +59,7 @@ def test_a_line_is_found_in_all_that_a_job_has_printed(browse: Browse, fleet: Sm
     job_id = fleet.submit(name="diverging")
     fleet.run(job_id)
     for words in ("step 1 loss nan, early on\n", "x" * 99 * 1024 + "\n", "step 2 loss 2.5\n"):
-        fleet.say(job_id, words)
+        fleet.write_log(job_id, words)
     member = browse(Role.TENANT_MEMBER)
     member.open(f"/console/jobs/{job_id}")
     expect(member.page.get_by_text("early on")).to_have_count(0)
@@ -94,7 +94,7 @@ def test_the_field_on_top_leads_to_what_is_meant(console: Browsing, fleet: Small
     assert console.page.url.endswith("/console/gpus/GPU-h100-4-3")
 
 
-def test_an_incident_is_closed_by_who_has_seen_to_it(console: Browsing, fleet: SmallFleet) -> None:
+def test_an_incident_is_closed_by_what_has_seen_to_it(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/incidents?state=open")
     _, said = act(console, "Close", reason="they have a week", within="li:has-text('in the tier spot')")
     assert said == "The incident is closed."

@@ -10,10 +10,10 @@ from tests.browser.control_plane import ControlPlane
 
 
 def test_the_sign_in_page_holds_at_every_width_and_in_both_themes(stranger: Browsing) -> None:
-    stranger.inspect_in_each_look("/console/sign-in")
+    stranger.inspect_in_each_check("/console/sign-in")
 
 
-def test_the_first_person_signs_in_by_keyboard_alone_and_comes_to_the_page_they_asked_for(
+def test_the_first_person_signs_in_by_keyboard_alone_and_comes_to_the_page_they_requested(
     stranger: Browsing, control_plane: ControlPlane
 ) -> None:
     stranger.open("/console/gpus?standing=HEALTHY")
@@ -55,7 +55,7 @@ def test_a_tenant_signs_in_with_a_key_alone(stranger: Browsing, control_plane: C
     stranger.see("Your GPUs")
 
 
-def test_who_signs_out_sees_nothing_more(console: Browsing, control_plane: ControlPlane) -> None:
+def test_what_signs_out_sees_nothing_more(console: Browsing, control_plane: ControlPlane) -> None:
     console.open("/console")
     with console.page.expect_navigation():
         console.page.get_by_role("button", name="Sign out").click()
@@ -65,7 +65,7 @@ def test_who_signs_out_sees_nothing_more(console: Browsing, control_plane: Contr
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.AUDITOR, Role.TENANT_ADMIN, Role.TENANT_MEMBER])
-def test_every_place_that_somebody_is_shown_opens_for_them(browse: Browse, role: Role) -> None:
+def test_every_place_that_another_is_shown_opens_for_them(browse: Browse, role: Role) -> None:
     person = browse(role)
     person.open("/console")
     links = person.page.get_by_label("Places").get_by_role("link")

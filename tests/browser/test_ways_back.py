@@ -52,7 +52,7 @@ def take_back(fleet: SmallFleet, gpus: list[GpuUuid]) -> None:
 
 def test_a_repair_is_started_fails_is_started_again_and_is_done(console: Browsing, fleet: SmallFleet) -> None:
     gpu = fleet.free_gpus()[-6]
-    fleet.tell(gpu)
+    fleet.report(gpu)
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Start a repair")
     kinds = dialog.get_by_label("Action")
@@ -92,9 +92,9 @@ def test_a_breaker_that_holds_quarantines_back_is_closed_with_a_reason_and_they_
 ) -> None:
     gpu = fleet.free_gpus()[-8]
     with narrow_breaker(fleet):
-        fleet.tell(gpu)
+        fleet.report(gpu)
     assert standing(fleet, gpu) is Standing.HEALTHY
-    control_plane.tell_events()
+    control_plane.report_events()
     console.open(f"/console/gpus/{gpu}")
     console.see("If the circuit breaker admits it.")
     console.shot("proposed")
@@ -111,7 +111,7 @@ def test_a_breaker_that_holds_quarantines_back_is_closed_with_a_reason_and_they_
     take_back(fleet, [gpu])
 
 
-def test_a_job_that_is_held_says_why_and_is_released(
+def test_a_job_that_is_on_hold_states_why_and_is_released(
     console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
 ) -> None:
     job_id = fleet.submit(name="gpu-eater", restart={"max_restarts": 5})
@@ -120,9 +120,9 @@ def test_a_job_that_is_held_says_why_and_is_released(
         assert len(broken) < MANY, "it is never held"
         fleet.run(job_id)
         broken += fleet.gpus_of(job_id)
-        fleet.tell(broken[-1], ago_s=0.0)
+        fleet.report(broken[-1], ago_s=0.0)
         fleet.end(job_id, EVACUATED)
-    control_plane.tell_events()
+    control_plane.report_events()
     console.open(f"/console/jobs/{job_id}")
     console.see("suspect program")
     console.inspect("held")

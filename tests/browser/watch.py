@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, Route
 
-TOLD_ELSEWHERE: Final = "Failed to load resource"
+REPORTED_ELSEWHERE: Final = "Failed to load resource"
 """The console's echo of what the response or the failed request says better."""
 GIVEN_UP: Final = "net::ERR_ABORTED"
 """The browser let go of a stream or a download because the page was left: no fault of anybody."""
 LOCAL: Final = frozenset({"data", "blob", "about"})
-TELL_VIOLATIONS: Final = """
+REPORT_VIOLATIONS: Final = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy violated: ${event.violatedDirective} by ${event.blockedURI} ${event.sample}`), true);
 """
@@ -28,7 +28,7 @@ class Watch:
     expected: set[int] = field(default_factory=set)
 
     def over(self, context: BrowserContext) -> None:
-        context.add_init_script(TELL_VIOLATIONS)
+        context.add_init_script(REPORT_VIOLATIONS)
         context.route(self._is_foreign, self._refuse)
         context.on("page", self._listen)
 
@@ -61,7 +61,7 @@ class Watch:
         route.abort()
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not message.text.startswith(TOLD_ELSEWHERE):
+        if message.type == "error" and not message.text.startswith(REPORTED_ELSEWHERE):
             self.faults.append(f"console: {message.text}")
 
     def _on_failure(self, request: Request) -> None:

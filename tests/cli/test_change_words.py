@@ -4,13 +4,13 @@ from typing import get_args
 
 import pytest
 
-from console import plan_words
+from console import plan_texts
 from muster.cli.job.job_plan import change_words
-from scheduler.explain.answer import ChangeField
+from scheduler.explain.advice import ChangeField
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told", "shown"),
+    ("field", "value", "reported", "shown"),
     [
         ("wall_time_s", 600.0, "with --wall-time 600s", "with a wall time of 10 min or less"),
         ("topology.required", "block", "with --within block", "anywhere in one block"),
@@ -19,16 +19,16 @@ from scheduler.explain.answer import ChangeField
         ("shape.nodes", 2, "with --nodes 2", "on 2 hosts"),
     ],
 )
-def test_a_change_has_words(field: str, value: float | str, told: str, shown: str) -> None:
-    assert change_words({"field": field, "value": value}) == told
-    assert plan_words.change_words(field, value) == shown
+def test_a_change_has_words(field: str, value: float | str, reported: str, shown: str) -> None:
+    assert change_words({"field": field, "value": value}) == reported
+    assert plan_texts.change_words(field, value) == shown
 
 
 @pytest.mark.parametrize("field", get_args(ChangeField))
 def test_every_change_has_some(field: str) -> None:
     assert change_words({"field": field, "value": 8}) != f"with {field} 8"
-    assert "8" in plan_words.change_words(field, 8)
+    assert "8" in plan_texts.change_words(field, 8)
 
 
-def test_one_that_only_a_newer_server_knows_is_told_by_its_name() -> None:
+def test_one_that_only_a_newer_server_knows_is_reported_by_its_name() -> None:
     assert change_words({"field": "new.field", "value": 8}) == "with new.field 8"

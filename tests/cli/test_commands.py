@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 JOB = {"id": "job_1", "name": "train", "tier": "spot", "state": "QUEUED", "created_at": "2026-01-01T00:00:00Z"}
 AT_START = ("PYTHON", "LANG", "LC_")
@@ -72,7 +72,7 @@ def test_a_problem_ends_in_its_exit_code_with_words_and_advice(muster: Command, 
     assert "do otherwise" in answer.stderr
 
 
-def test_nobody_there_and_nobody_named_are_told_apart(muster: Command) -> None:
+def test_none_there_and_none_named_are_distinguished(muster: Command) -> None:
     assert muster.run("job", "list", url="http://127.0.0.1:9").returncode == Exit.UNREACHABLE
     unnamed = muster.run("job", "list")
     assert unnamed.returncode == Exit.USAGE
@@ -99,7 +99,7 @@ def test_lists_fit_narrow_terminals_and_are_json_for_programs(muster: Command) -
         assert json.loads(muster.run("job", "list", "--json", url=server.url).stdout) == [JOB]
 
 
-def test_a_job_says_how_often_it_saves_and_why(muster: Command) -> None:
+def test_a_job_states_how_often_it_saves_and_why(muster: Command) -> None:
     interval = {
         "interval_s": 60,
         "bound": "none",
@@ -126,13 +126,13 @@ def test_a_job_says_how_often_it_saves_and_why(muster: Command) -> None:
     assert words.endswith("in 1 h attempt 2 RUNNING"), "of an older server's attempt nothing is known"
 
 
-def test_an_empty_list_says_what_to_do(muster: Command) -> None:
+def test_an_empty_list_states_what_to_do(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         assert "muster job submit" in muster.run("job", "list", url=server.url).stdout
 
 
 def test_an_interrupted_submission_repeated_is_one_job(muster: Command) -> None:
-    def answer(_asked: Asked, number: int) -> Answer:
+    def answer(_requested: Requested, number: int) -> Answer:
         return problem(500, "internal") if number == 0 else Answer(201, JOB)
 
     with serving(answer) as server:
@@ -140,17 +140,17 @@ def test_an_interrupted_submission_repeated_is_one_job(muster: Command) -> None:
         assert muster.run(*words, url=server.url).returncode == Exit.SERVER_FAULT
         assert muster.run(*words, url=server.url).returncode == 0
         assert muster.run(*words, url=server.url).returncode == 0
-        first, repeated, anew = (asked.headers["idempotency-key"] for asked in server.asked)
+        first, repeated, anew = (asked.headers["idempotency-key"] for asked in server.requested)
     assert first == repeated, "the same words again, unanswered: the same job"
     assert anew != repeated, "answered: the next one is a new job"
 
 
-def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
+def test_a_submission_states_what_the_words_meant(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         limits = ("--wall-time", "10m", "--budget-gpu-hours", "2.5", "--within", "rack")
         words = ("--nodes", "2", "--gpus", "4", *limits, "--env", "A=b=c", "--", "train.py", "--lr", "1")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
-        spec = json.loads(server.asked[0].body)
+        spec = json.loads(server.requested[0].body)
     assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4}
     assert (spec["wall_time_s"], spec["budget_gpu_hours"], spec["topology"]) == (600, 2.5, {"required": "rack"})
     assert spec["program"]["script"] == str(muster.folder / "train.py")
@@ -158,13 +158,13 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
     assert spec["program"]["env"] == {"A": "b=c"}
 
 
-def test_datasets_are_sent_with_what_is_said_of_them_and_shown_with_the_job(muster: Command) -> None:
+def test_datasets_are_sent_with_what_is_stated_of_them_and_shown_with_the_job(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         more = "val=/mnt/val,manifest=/mnt/val.json,verify=checksums"
         words = ("--dataset", "corpus=/mnt/corpus", "--dataset", more)
         assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
         assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
-        named, none = (json.loads(asked.body) for asked in server.asked)
+        named, none = (json.loads(asked.body) for asked in server.requested)
     corpus = {"name": "corpus", "path": "/mnt/corpus"}
     val = {"name": "val", "path": "/mnt/val", "manifest": "/mnt/val.json", "verify": "checksums"}
     assert named["datasets"] == [corpus, val]
@@ -187,7 +187,7 @@ def test_limits_are_sent_in_bytes_and_only_where_one_is_given(muster: Command) -
         words = ("--memory", "1.5GiB", "--pids", "4096", "--cpus", "2.5", "--disk-reads", "500MiB")
         assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
         assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
-        limited, free = (json.loads(asked.body) for asked in server.asked)
+        limited, free = (json.loads(asked.body) for asked in server.requested)
     assert limited["limits"] == {
         "memory_bytes": 1_610_612_736,
         "pids": 4096,
@@ -197,12 +197,12 @@ def test_limits_are_sent_in_bytes_and_only_where_one_is_given(muster: Command) -
     assert "limits" not in free
 
 
-def test_a_release_is_asked_with_its_reason(muster: Command) -> None:
+def test_a_release_is_queried_with_its_reason(muster: Command) -> None:
     with serving(
         lambda _asked, _number: Answer(200, JOB | {"state": "QUEUED", "state_reason": "released from hold"})
     ) as server:
         released = muster.run("job", "release", "job_1", "--reason", "mended", url=server.url)
-        assert (server.asked[0].path, json.loads(server.asked[0].body)) == (
+        assert (server.requested[0].path, json.loads(server.requested[0].body)) == (
             "/v1/jobs/job_1/release",
             {"reason": "mended"},
         )
@@ -257,7 +257,7 @@ def test_the_exit_codes_are_listed(muster: Command) -> None:
     assert "20  job failed" in muster.run("exit-codes").stdout
 
 
-def test_wrong_settings_are_all_said(muster: Command) -> None:
+def test_wrong_settings_are_all_stated(muster: Command) -> None:
     answer = muster.run("migrate", MUSTER_API_PORT="0", MUSTER_NONSENSE="1")
     assert answer.returncode == Exit.USAGE
     assert "MUSTER_API_PORT" in answer.stderr
@@ -278,7 +278,7 @@ def test_an_id_is_never_cut_in_a_table(muster: Command) -> None:
     assert all(len(line) <= 80 for line in said.splitlines())
 
 
-def test_whoever_waits_for_a_held_job_is_told_that_it_waits_for_a_person(muster: Command) -> None:
+def test_whoever_waits_for_a_job_on_hold_is_reported_that_it_waits_for_a_person(muster: Command) -> None:
     held = JOB | {"state": "HELD", "state_reason": "5 launches failed in a row"}
     with serving(lambda _asked, _number: Answer(200, held)) as server:
         answer = muster.run("job", "wait", "job_1", "--timeout", "2s", url=server.url)
@@ -286,14 +286,14 @@ def test_whoever_waits_for_a_held_job_is_told_that_it_waits_for_a_person(muster:
     assert answer.stderr.count("HELD: 5 launches failed in a row\nIt waits for a person: `muster job release") == 1
 
 
-def test_what_a_submission_says_of_its_place(muster: Command) -> None:
+def test_what_a_submission_states_of_its_place(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         slices = ("--slice", "block=32", "--slice", "rack=16", "--balance", "rack", "--near", "rack")
         labels = ("--on-label", "gen=new|newest", "--not-on-label", "site=fra")
         layout = ("--layout", "pp=2,fsdp=4,tp=8", "--tp-across-nodes")
         words = ("--total-gpus", "64", *slices, *labels, *layout, "--", "train.py")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
-        spec = json.loads(server.asked[0].body)
+        spec = json.loads(server.requested[0].body)
     assert spec["shape"] == {"gpus": 64}
     assert spec["topology"] == {
         "preferred": "rack",
@@ -304,7 +304,7 @@ def test_what_a_submission_says_of_its_place(muster: Command) -> None:
     assert spec["layout"] == {"pp": 2, "fsdp": 4, "tp": 8, "allow_tp_across_nodes": True}
 
 
-def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster: Command) -> None:
+def test_a_plan_states_how_ranks_would_stand_and_an_older_server_reports_none(muster: Command) -> None:
     hosts = [{"node_id": f"n{rank}", "node_name": f"gpu-{rank}", "node_rank": rank, "gpus": ["a"]} for rank in (0, 1)]
     plain = {"outcome": "starts", "why": None, "binding": None, "starts_at": "2026-01-01T00:00:00Z", "num_ahead": 0}
     older = {**plain, "earliest_at": None, "latest_at": None, "hosts": hosts, "victims": [], "changes": []}
@@ -320,7 +320,7 @@ def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("--total-gpus", "8", "--nodes", "2"), "leave out --nodes"),
         (("--slice", "rack"), "is not NAME=NUMBER"),
@@ -331,9 +331,9 @@ def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster
         (("--wall-time", f"{'9' * 400}d"), "is more than a hundred years"),
     ],
 )
-def test_a_place_that_means_nothing_is_refused_before_anything_is_asked(
-    muster: Command, words: tuple[str, ...], told: str
+def test_a_place_that_means_nothing_is_refused_before_anything_is_queried(
+    muster: Command, words: tuple[str, ...], reported: str
 ) -> None:
     found = muster.run("job", "submit", *words, "--", "train.py", url="http://127.0.0.1:9")
     assert found.returncode == Exit.USAGE
-    assert told in " ".join(found.stderr.replace("│", " ").split())
+    assert reported in " ".join(found.stderr.replace("│", " ").split())

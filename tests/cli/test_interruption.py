@@ -12,7 +12,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import JOB, Command
-from tests.recorded_server import Answer, Asked, serving
+from tests.recorded_server import Answer, Requested, serving
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once
@@ -70,11 +70,11 @@ def start(folder: Path, url: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_an_interrupted_submission_says_how_to_learn_what_became_of_it_and_is_one_job(tmp_path: Path) -> None:
+def test_an_interrupted_submission_states_how_to_learn_what_became_of_it_and_is_one_job(tmp_path: Path) -> None:
     muster = Command(tmp_path)
     may_answer = threading.Event()
 
-    def slowly_at_first(_asked: Asked, number: int) -> Answer:
+    def slowly_at_first(_requested: Requested, number: int) -> Answer:
         if number == 0:
             may_answer.wait(120)
         return Answer(201, JOB)
@@ -82,13 +82,13 @@ def test_an_interrupted_submission_says_how_to_learn_what_became_of_it_and_is_on
     words = ("job", "submit", "--", "train.py")
     with serving(slowly_at_first) as server:
         first = start(tmp_path, server.url, *words)
-        wait_until(lambda: bool(server.asked), timeout_s=120)
+        wait_until(lambda: bool(server.requested), timeout_s=120)
         first.send_signal(signal.SIGINT)
         said = "".join(first.communicate(timeout=60))
         may_answer.set()
         again = muster.run(*words, url=server.url)
         anew = muster.run(*words, url=server.url)
-        keys = [asked.headers["idempotency-key"] for asked in server.asked]
+        keys = [asked.headers["idempotency-key"] for asked in server.requested]
     assert first.returncode == Exit.INTERRUPTED
     assert "The same command again says, and never makes two." in said
     assert "Traceback" not in said
@@ -102,13 +102,13 @@ def test_two_of_the_same_command_at_once_are_two_jobs(tmp_path: Path) -> None:
     Command(tmp_path)
     may_answer = threading.Event()
 
-    def slowly(_asked: Asked, _number: int) -> Answer:
+    def slowly(_requested: Requested, _number: int) -> Answer:
         may_answer.wait(120)
         return Answer(201, JOB)
 
     with serving(slowly) as server:
         both = [start(tmp_path, server.url, "job", "submit", "--", "train.py") for _ in range(2)]
-        wait_until(lambda: len({asked.headers["idempotency-key"] for asked in server.asked}) == 2, timeout_s=300)
+        wait_until(lambda: len({asked.headers["idempotency-key"] for asked in server.requested}) == 2, timeout_s=300)
         may_answer.set()
         codes = [process.wait(60) for process in both]
         for process in both:
@@ -122,32 +122,32 @@ def test_of_a_repeated_command_the_first_words_are_sent_again(tmp_path: Path) ->
     cordon = {"id": "cdn_1", "node_id": "node_1", "gpu_uuid": None}
     node = {"id": "node_1", "name": "h100-1", "contact": "LIVE"}
 
-    def lost_at_first(asked: Asked, _number: int) -> Answer:
-        if asked.method == "GET":
+    def lost_at_first(requested: Requested, _number: int) -> Answer:
+        if requested.method == "GET":
             return Answer(
                 200,
                 {"items": [node], "next_cursor": None}
-                if asked.path.startswith("/v1/nodes?") or asked.path == "/v1/nodes"
+                if requested.path.startswith("/v1/nodes?") or requested.path == "/v1/nodes"
                 else node,
             )
-        changes = [each for each in server.asked if each.method == "POST"]
+        changes = [each for each in server.requested if each.method == "POST"]
         return Answer(500, {"code": "internal", "detail": "lost"}) if len(changes) == 1 else Answer(201, cordon)
 
     words = ("cordon", "create", "--node", "h100-1", "--reason", "a fan", "--for", "2h")
     with serving(lost_at_first) as server:
         assert muster.run(*words, url=server.url).returncode == Exit.SERVER_FAULT
         assert muster.run(*words, url=server.url).returncode == 0
-        first, second = (each for each in server.asked if each.method == "POST")
+        first, second = (each for each in server.requested if each.method == "POST")
     assert first.body == second.body
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
     assert json.loads(first.body)["node_id"] == "node_1"
 
 
-def test_a_refusal_is_an_answer_and_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_refusal_is_an_answer_and_is_not_queried_again(tmp_path: Path) -> None:
     muster = Command(tmp_path)
     with serving(lambda _asked, _number: Answer(409, {"code": "conflict", "detail": "no"})) as server:
         for _ in range(2):
             muster.run("tenant", "create", "acme", url=server.url)
-        first, second = (asked.headers["idempotency-key"] for asked in server.asked)
+        first, second = (asked.headers["idempotency-key"] for asked in server.requested)
     assert first != second
     assert not list((tmp_path / ".local" / "state" / "muster" / "pending").iterdir())

@@ -39,7 +39,7 @@ PLAN = ("job", "plan")
         (("node", "drain", "h1", "--reason", "fan", "--timeout", "x"), "--timeout", "write 30s, 10m, 2h or 1d"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_told_by_its_option(
+def test_a_value_that_cannot_be_read_is_reported_by_its_option(
     words: tuple[str, ...],
     option: str,
     accepted: str,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.cli.framework.app import app
-from tests.recorded_server import Answer, Asked, serving
+from tests.recorded_server import Answer, Requested, serving
 
 AT = "2026-01-01T00:00:00.123456Z"
 WORDS = "its links are down, and nobody has seen why since somebody looked at it for the last time: " + "again " * 12
@@ -23,7 +23,7 @@ def an_id(prefix: str) -> str:
     return f"{prefix}_01m7yvc10031529q2cqqjreg4q"
 
 
-WHO = f"join-token:M35mWfpWWYs of {an_id('key')}"
+ACTOR = f"join-token:M35mWfpWWYs of {an_id('key')}"
 EACH: dict[str, dict[str, Any]] = {
     "jobs": {"id": an_id("job"), "name": NAME, "tier": "on_demand", "state": "RECOVERING", "created_at": AT,
              "state_reason": WORDS, "tenant_id": an_id("ten"), "spec": {"shape": {"nodes": 64, "gpus_per_node": 8}}},
@@ -34,12 +34,12 @@ EACH: dict[str, dict[str, Any]] = {
     "gpus": {"uuid": UUID, "slot_index": 15, "model": MODEL, "standing": "QUARANTINED", "override": "PROBATION",
              "score": 100.0, "node_id": an_id("node"), "serial": "1650" * 4, "driver_version": "580.95",
              "cohort_key": "k"},
-    "cordons": {"id": an_id("cdn"), "node_id": None, "gpu_uuid": UUID, "reason": WORDS, "owner": WHO, "created_at": AT,
-                "until": None},
+    "cordons": {"id": an_id("cdn"), "node_id": None, "gpu_uuid": UUID, "reason": WORDS, "owner": ACTOR,
+                "created_at": AT, "until": None},
     "incidents": {"id": an_id("inc"), "kind": "quota_below_holdings", "state": "closed", "subject_id": UUID,
                   "opened_at": AT, "summary": WORDS},
     "burn-ins": {"id": an_id("bi"), "gpu_uuid": UUID, "outcome": None, "state": "ABANDONED", "ordered_at": AT,
-                 "tries": 3, "ordered_by": WHO, "reason": WORDS},
+                 "tries": 3, "ordered_by": ACTOR, "reason": WORDS},
     "reclaims": {"id": an_id("rcl"), "state": "OVERTAKEN", "num_gpus": 512, "victim_tier": "on_demand",
                  "beneficiary_tier": "on_demand", "deadline_at": AT, "outcome": "work_lost", "reason": WORDS,
                  "victim_job_id": an_id("job"), "beneficiary_job_id": an_id("job")},
@@ -48,12 +48,12 @@ EACH: dict[str, dict[str, Any]] = {
     "persons": {"id": an_id("prs"), "name": NAME, "role": "tenant_member", "disabled_at": AT, "created_at": AT,
                 "tenant_id": an_id("ten")},
     "tenants": {"id": an_id("ten"), "name": NAME, "created_at": AT, "parent_id": an_id("ten"), "weight": 0.001},
-    "audit": {"position": 12345678, "at": AT, "actor": WHO, "action": "gpu.evidence_dismissed", "subject_id": UUID,
+    "audit": {"position": 12345678, "at": AT, "actor": ACTOR, "action": "gpu.evidence_dismissed", "subject_id": UUID,
               "reason": WORDS, "address": "10.0.0.1", "hash": "f" * 64},
     "cohorts": {"key": f"compute_capability=10.0|model={MODEL}", "num_gpus": 10_000, "num_nodes": 1_250,
                 "attributes": {"compute_capability": "10.0", "model": MODEL},
                 "standings": {"HEALTHY": 9_990, "QUARANTINED": 10}},
-    "policies": {"version": 1234, "is_active": True, "created_at": AT, "created_by": WHO, "reason": WORDS},
+    "policies": {"version": 1234, "is_active": True, "created_at": AT, "created_by": ACTOR, "reason": WORDS},
     "quotas": {"tier": "on_demand", "guaranteed_gpus": 100_000, "borrowable_gpus": 100_000,
                "ceiling_gpus": 100_000, "held_gpus": 100_000, "updated_at": AT},
     "events": {"position": 12345678, "at": AT, "kind": "incident.quota_below_holdings", "subject_id": UUID,
@@ -67,7 +67,7 @@ EACH: dict[str, dict[str, Any]] = {
               "pace": None},
     "evidence": {"id": an_id("ev"), "severity": "condemning", "dismissed_at": None, "last_seen_at": AT,
                  "summary": WORDS, "fault_key": "xid", "sources": ["nvml", "kernel"], "trust": "measured"},
-    "standings": {"at": AT, "from": "QUARANTINED", "to": "PROBATION", "actor": WHO, "reason": WORDS},
+    "standings": {"at": AT, "from": "QUARANTINED", "to": "PROBATION", "actor": ACTOR, "reason": WORDS},
     "breakers": {"name": "quarantine", "scopes": [
         {"scope": COHORT, "is_open": True, "num_quarantined": 100, "cap": 100, "opened_at": AT}]},
 }  # fmt: skip
@@ -83,9 +83,9 @@ LISTS = [
 ]  # fmt: skip
 
 
-def answered(asked: Asked, _number: int) -> Answer:
-    parts = asked.path.partition("?")[0].removeprefix("/v1/").split("/")
-    if "after=12345678" in asked.path:
+def answered(requested: Requested, _number: int) -> Answer:
+    parts = requested.path.partition("?")[0].removeprefix("/v1/").split("/")
+    if "after=12345678" in requested.path:
         return Answer(200, {"items": [], "next_after": 12345678})
     document = IN_A_PATH.get(f"{parts[0]}/{parts[-1]}") or EACH[parts[-1]]
     return Answer(200, {"items": [document], "next_cursor": None})

@@ -97,7 +97,7 @@ def _kinds(schema: dict[str, Any]) -> set[str]:
 
 
 @by_name
-def test_an_answer_has_the_fields_that_the_api_says(call: Sample) -> None:
+def test_an_answer_has_the_fields_that_the_api_states(call: Sample) -> None:
     responses = _operation(call)["responses"]
     for status in {"200", "201"} & set(responses):
         for media_type, content in responses[status]["content"].items():

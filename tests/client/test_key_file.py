@@ -11,7 +11,7 @@ from muster.client.transport import Problem
 from muster.domain.ids import AttemptId
 from muster.durable import write_durably
 from muster.wire.host import HeartbeatRequest, LogBatch, LogChunk
-from tests.recorded_server import Answer, Asked, RecordedServer, problem, serving
+from tests.recorded_server import Answer, RecordedServer, Requested, problem, serving
 
 BEAT = HeartbeatRequest(protocol=1, boot_id="boot-1", seq=1)
 LOGS = LogBatch(protocol=1, fence=1, chunks=(LogChunk(stream="0.stdout", offset=0, content=b"words"),))
@@ -21,10 +21,10 @@ LOGS = LogBatch(protocol=1, fence=1, chunks=(LogChunk(stream="0.stdout", offset=
 def server() -> Iterator[RecordedServer]:
     """Takes the key ``new`` alone."""
 
-    def answer(asked: Asked, _number: int) -> Answer:
-        if asked.headers["authorization"] != "Bearer new":
+    def answer(requested: Requested, _number: int) -> Answer:
+        if requested.headers["authorization"] != "Bearer new":
             return problem(401, "unauthenticated")
-        return Answer(200, {"stored": 1} if asked.path.endswith("/logs") else {"lease_s": 45.0, "heartbeat_s": 5.0})
+        return Answer(200, {"stored": 1} if requested.path.endswith("/logs") else {"lease_s": 45.0, "heartbeat_s": 5.0})
 
     with serving(answer) as server:
         yield server
@@ -37,7 +37,7 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def _keys(server: RecordedServer) -> list[str]:
-    return [asked.headers["authorization"].removeprefix("Bearer ") for asked in server.asked]
+    return [asked.headers["authorization"].removeprefix("Bearer ") for asked in server.requested]
 
 
 def test_a_renewed_key_is_taken_when_the_old_one_is_refused(server: RecordedServer, key_file: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_renewed_key_is_taken_when_the_old_one_is_refused(server: RecordedServ
     write_durably(key_file, b"new\n")
     assert client.send_logs(AttemptId("att_1"), LOGS).stored == 1
     assert _keys(server) == ["old", "new"]
-    assert server.asked[0].body == server.asked[1].body != b""
+    assert server.requested[0].body == server.requested[1].body != b""
     assert client.heartbeat(BEAT).lease_s == 45
     assert _keys(server)[2:] == ["new"]
     client.close()

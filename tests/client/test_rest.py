@@ -7,7 +7,7 @@ import pytest
 
 from muster.client import AsyncRestClient, Problem, RestClient, UnreachableError
 from tests.client.both_clients import Ask, both_clients
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 JOB = {"id": "job_1", "state": "QUEUED"}
 SPEC = {"name": "a", "program": {"script": "/a"}}
@@ -16,23 +16,23 @@ STREAM = {"Content-Type": "text/event-stream"}
 
 @both_clients
 def test_a_change_is_repeated_under_one_key_until_it_is_answered(ask: Ask) -> None:
-    def answer(_asked: Asked, number: int) -> Answer:
+    def answer(_requested: Requested, number: int) -> Answer:
         return problem(503, "unavailable", retry_after=0) if number < 2 else Answer(201, JOB)
 
     with serving(answer) as server:
         assert ask(server.url, lambda client: client.submit_job(SPEC))["id"] == "job_1"
-        assert len({asked.headers["idempotency-key"] for asked in server.asked}) == 1
-        assert len(server.asked) == 3
+        assert len({asked.headers["idempotency-key"] for asked in server.requested}) == 1
+        assert len(server.requested) == 3
 
 
 @both_clients
-def test_the_same_key_that_is_being_worked_on_is_asked_for_again(ask: Ask) -> None:
-    def answer(_asked: Asked, number: int) -> Answer:
+def test_the_same_key_that_is_being_worked_on_is_requested_again(ask: Ask) -> None:
+    def answer(_requested: Requested, number: int) -> Answer:
         return problem(409, "request_in_flight") if number == 0 else Answer(201, JOB)
 
     with serving(answer) as server:
         assert ask(server.url, lambda client: client.submit_job(SPEC, idempotency_key="k"))["id"] == "job_1"
-        assert [asked.headers["idempotency-key"] for asked in server.asked] == ["k", "k"]
+        assert [asked.headers["idempotency-key"] for asked in server.requested] == ["k", "k"]
 
 
 @both_clients
@@ -42,32 +42,32 @@ def test_what_repetition_cannot_cure_is_not_repeated(ask: Ask, status: int) -> N
         with pytest.raises(Problem) as caught:
             ask(server.url, lambda client: client.submit_job(SPEC))
         assert (caught.value.status, caught.value.suggestion) == (status, "do otherwise")
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1
 
 
 @both_clients
-def test_a_secret_is_never_asked_for_twice_by_patience(ask: Ask) -> None:
+def test_a_secret_is_never_requested_twice_by_patience(ask: Ask) -> None:
     with serving(lambda _asked, _number: problem(503, "unavailable")) as server:
         for make in (
             lambda client: client.create_key({"name": "k", "role": "operator"}),
             lambda client: client.create_join_token({"host_name": "h"}),
             lambda client: client.reset_password("per_1"),
         ):
-            server.asked.clear()
+            server.requested.clear()
             with pytest.raises(Problem):
                 ask(server.url, make)
-            assert len(server.asked) == 1
-            assert "idempotency-key" not in server.asked[0].headers
+            assert len(server.requested) == 1
+            assert "idempotency-key" not in server.requested[0].headers
 
 
 @both_clients
-def test_a_server_that_asks_for_more_time_than_a_call_has_is_not_asked_again(ask: Ask) -> None:
+def test_a_server_that_requests_more_time_than_a_call_has_is_not_queried_again(ask: Ask) -> None:
     answer = Answer(503, problem(503, "unavailable").document, headers={"Retry-After": "3600"})
     with serving(lambda _asked, _number: answer) as server:
         with pytest.raises(Problem) as caught:
             ask(server.url, lambda client: client.whoami())
         assert caught.value.retry_after_s == 3600
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1
 
 
 @both_clients
@@ -78,17 +78,17 @@ def test_a_redirect_is_a_problem_and_the_key_stays_here(ask: Ask) -> None:
     ):
         with pytest.raises(Problem):
             ask(server.url, lambda client: client.whoami())
-        assert other.asked == []
+        assert other.requested == []
 
 
 @both_clients
-def test_nobody_there_is_said_as_such(ask: Ask) -> None:
+def test_none_there_is_stated_as_such(ask: Ask) -> None:
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9"):
         ask("http://127.0.0.1:9", lambda client: client.create_key({"name": "k", "role": "operator"}))
 
 
 @both_clients
-def test_somebody_else_at_the_address_is_said_as_such(ask: Ask) -> None:
+def test_another_at_the_address_is_stated_as_such(ask: Ask) -> None:
     page = Answer(200, headers={"Content-Type": "text/html"}, raw=b"<html>Welcome to your router</html>")
     with (
         serving(lambda _asked, _number: page) as server,
@@ -99,20 +99,20 @@ def test_somebody_else_at_the_address_is_said_as_such(ask: Ask) -> None:
 
 @both_clients
 def test_pages_are_walked_to_their_end(ask: Ask) -> None:
-    def answer(asked: Asked, number: int) -> Answer:
-        assert ("cursor=c1" in asked.path) == (number == 1)
+    def answer(requested: Requested, number: int) -> Answer:
+        assert ("cursor=c1" in requested.path) == (number == 1)
         return Answer(200, {"items": [{"id": f"job_{number}"}], "next_cursor": "c1" if number == 0 else None})
 
     with serving(answer) as server:
         found = ask(server.url, lambda client: client.jobs(limit=1, state=["QUEUED", "HELD"]))
         assert [job["id"] for job in found] == ["job_0", "job_1"]
-        assert all("state=QUEUED&state=HELD" in asked.path for asked in server.asked)
+        assert all("state=QUEUED&state=HELD" in asked.path for asked in server.requested)
 
 
 @both_clients
 def test_events_are_walked_by_their_position_until_nothing_is_new(ask: Ask) -> None:
-    def answer(asked: Asked, number: int) -> Answer:
-        assert f"after={(7, 9)[number]}" in asked.path
+    def answer(requested: Requested, number: int) -> Answer:
+        assert f"after={(7, 9)[number]}" in requested.path
         items = [{"position": 8}, {"position": 9}] if number == 0 else []
         return Answer(200, {"items": items, "next_after": 9})
 
@@ -124,7 +124,7 @@ def test_events_are_walked_by_their_position_until_nothing_is_new(ask: Ask) -> N
 def test_a_value_in_a_path_never_leaves_its_place(ask: Ask) -> None:
     with serving(lambda _asked, _number: Answer(200, {})) as server:
         ask(server.url, lambda client: client.cohort("H100/80 GB?x=../y"))
-        assert server.asked[0].path == "/v1/cohorts/H100%2F80%20GB%3Fx%3D..%2Fy"
+        assert server.requested[0].path == "/v1/cohorts/H100%2F80%20GB%3Fx%3D..%2Fy"
 
 
 def _piece(position: int) -> bytes:
@@ -133,11 +133,11 @@ def _piece(position: int) -> bytes:
 
 @both_clients
 def test_a_broken_stream_goes_on_where_it_broke_and_repeats_nothing(ask: Ask) -> None:
-    def answer(asked: Asked, number: int) -> Answer:
+    def answer(requested: Requested, number: int) -> Answer:
         if number == 0:
             # The connection ends before its word is kept.
             return Answer(200, headers={**STREAM, "Content-Length": "10000"}, raw=_piece(1) + _piece(2))
-        assert asked.headers["last-event-id"] == "2"
+        assert requested.headers["last-event-id"] == "2"
         return Answer(200, headers=STREAM, raw=_piece(3) + b'event: end\ndata: {"state": "SUCCEEDED"}\n\n')
 
     with serving(answer) as server:
@@ -146,16 +146,16 @@ def test_a_broken_stream_goes_on_where_it_broke_and_repeats_nothing(ask: Ask) ->
 
 @both_clients
 def test_a_stream_that_ends_before_its_end_goes_on_too_also_where_nothing_had_come(ask: Any) -> None:
-    def answer(asked: Asked, number: int) -> Answer:
+    def answer(requested: Requested, number: int) -> Answer:
         if number == 0:
             return Answer(200, headers=STREAM, raw=b"id: 41\n\n: still here\n\n")
-        assert asked.headers["last-event-id"] == "41"
+        assert requested.headers["last-event-id"] == "41"
         return Answer(200, headers=STREAM, raw=b'id: 42\nevent: job.queued\ndata: {"position": 42}\n\n')
 
     with serving(answer) as server:
         found = ask(server.url, lambda client: client.follow_events(), at_most=1)
         assert [event["position"] for event in found] == [42]
-        assert "after" not in server.asked[0].path
+        assert "after" not in server.requested[0].path
 
 
 @both_clients
@@ -163,7 +163,7 @@ def test_a_stream_whose_place_is_no_longer_kept_ends_with_the_problem(ask: Ask) 
     with serving(lambda _asked, _number: problem(410, "cursor_expired")) as server:
         with pytest.raises(Problem, match="cursor_expired"):
             ask(server.url, lambda client: client.follow_events(after=1))
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1
 
 
 def test_both_clients_have_the_same_calls_with_their_words() -> None:

@@ -36,32 +36,32 @@ class Console:
     cookies: dict[str, str] = field(default_factory=dict)
     made_keys: dict[str, keys.NewKey] = field(default_factory=dict)
 
-    def get(self, path: str, who: str | None = "operator", **headers: str) -> httpx.Response:
-        answer: httpx.Response = self.client.get(path, headers=self._headers(who, headers), follow_redirects=False)
+    def get(self, path: str, actor: str | None = "operator", **headers: str) -> httpx.Response:
+        answer: httpx.Response = self.client.get(path, headers=self._headers(actor, headers), follow_redirects=False)
         return answer
 
-    def text(self, path: str, who: str | None = "operator", **headers: str) -> str:
+    def text(self, path: str, actor: str | None = "operator", **headers: str) -> str:
         """What a person reads there: no tags, single spaces."""
-        return words_of(self.get(path, who, **headers).text)
+        return words_of(self.get(path, actor, **headers).text)
 
     def post(
-        self, path: str, who: str | None = "operator", *, csrf: str | None = None, **fields: str
+        self, path: str, actor: str | None = "operator", *, csrf: str | None = None, **fields: str
     ) -> httpx.Response:
         """A form of a page of this session, unless ``csrf`` says otherwise."""
-        token = self.csrf(who) if csrf is None else csrf
+        token = self.csrf(actor) if csrf is None else csrf
         data = {"csrf": token, **fields}
         answer: httpx.Response = self.client.post(
-            path, data=data, headers=self._headers(who, {}), follow_redirects=False
+            path, data=data, headers=self._headers(actor, {}), follow_redirects=False
         )
         return answer
 
-    def csrf(self, who: str | None = "operator") -> str:
-        found = re.search(r'<meta name="csrf" content="([0-9a-f]+)">', self.get("/console/find", who).text)
+    def csrf(self, actor: str | None = "operator") -> str:
+        found = re.search(r'<meta name="csrf" content="([0-9a-f]+)">', self.get("/console/find", actor).text)
         return "" if found is None else found.group(1)
 
-    def _headers(self, who: str | None, headers: dict[str, str]) -> dict[str, str]:
+    def _headers(self, actor: str | None, headers: dict[str, str]) -> dict[str, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return named if who is None else {**named, "Cookie": f"{COOKIE}={self.cookies[who]}"}
+        return named if actor is None else {**named, "Cookie": f"{COOKIE}={self.cookies[actor]}"}
 
 
 def words_of(page: str) -> str:

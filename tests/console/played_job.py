@@ -54,7 +54,7 @@ class PlayedJob:
         assert self.host.claim(attempt.id, attempt.fence).granted
         self.host.report(attempt.id, attempt.fence, "started")
 
-    def says(self, *messages: dict[str, Any], rank: int = 0) -> None:
+    def states(self, *messages: dict[str, Any], rank: int = 0) -> None:
         """Lines of a rank, as its host relays them."""
         attempt = self.newest.attempt
         offset = self.offsets.get((attempt.id, "train"), 0)
@@ -68,20 +68,20 @@ class PlayedJob:
             assert training.take(unit, AttemptId(attempt.id), batch).taken == len(lines)
 
     def trains(self, first: int, last: int, *, rank: int = 0) -> None:
-        self.says(
+        self.states(
             *({"type": "step", "step": n, "loss": 4 / n, "step_s": 0.25} for n in range(first, last + 1)), rank=rank
         )
 
     def paces(self, *steps: int, rank: int = 0, **fields: float) -> None:
         parts = dict.fromkeys(("data_s", "backward_s", "collective_s", "optimizer_s", "other_s", "checkpoint_s"), 0.0)
         told = {"type": "pace", "num_steps": 10, **parts, "forward_s": 0.125, **fields}
-        self.says(*({**told, "step": step} for step in steps), rank=rank)
+        self.states(*({**told, "step": step} for step in steps), rank=rank)
 
     def saves(self, step: int) -> None:
         """Committed and verified just now."""
         generation = f"step-{step:08d}/gen-{self.newest.attempt.fence}"
         told = {"type": "checkpoint", "step": step, "generation": generation, "bytes": 2048, "seconds": 0.5}
-        self.says({**told, "status": "verified", "at_unix_ms": time.time_ns() // 1_000_000})
+        self.states({**told, "status": "verified", "at_unix_ms": time.time_ns() // 1_000_000})
 
     def prints(self, text: str | bytes, *, stream: str = "0") -> None:
         attempt = self.newest.attempt

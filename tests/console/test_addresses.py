@@ -7,7 +7,7 @@ from tests.console.conftest import Console
 
 
 @pytest.mark.parametrize("standing", ["", *Standing])
-def test_each_standing_can_be_asked_for_and_any_of_them(seen: Console, standing: str) -> None:
+def test_each_standing_can_be_requested_and_any_of_them(seen: Console, standing: str) -> None:
     assert seen.get(f"/console/gpus?standing={standing}").status_code == 200
 
 
@@ -29,7 +29,7 @@ def test_each_standing_can_be_asked_for_and_any_of_them(seen: Console, standing:
         "/nowhere",
     ],
 )
-def test_a_bad_address_is_a_page_that_says_so(seen: Console, page: str) -> None:
+def test_a_bad_address_is_a_page_that_reports_it(seen: Console, page: str) -> None:
     answer = seen.get(f"/console{page}")
     assert answer.status_code in {200, 400, 404, 422}, page
     assert answer.headers["content-type"].startswith("text/html")

@@ -7,7 +7,7 @@ from tests.console.conftest import Console
 from tests.fleet_factory import enrol_host
 
 
-def test_who_drifted_is_named_with_its_nodes_and_what_it_keeps_out(seen: Console) -> None:
+def test_what_drifted_is_named_with_its_nodes_and_what_it_keeps_out(seen: Console) -> None:
     assert "No difference is known" in seen.text("/console/cohorts")
     beta = enrol_host(seen.units, "beta", num_gpus=3)
     with seen.units.begin(system_principal("judge"), inventory.READ, quiet=True) as unit:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from console.live_map import ANEW, delta, encoded
+from console.live_map import AGAIN, delta, encoded
 from control.fleet.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
@@ -38,7 +38,7 @@ def test_the_map_holds_every_gpu_of_the_fleet_in_rack_order(seen: Console) -> No
     assert set(cells["utilisation"]) == {NONE}, "nothing was reported yet: no reading is not zero"
 
 
-def test_the_map_comes_compressed_to_who_takes_it(seen: Console) -> None:
+def test_the_map_comes_compressed_to_what_takes_it(seen: Console) -> None:
     answer = seen.client.get(
         "/console/fleet/map",
         headers={"Cookie": f"__Host-muster={seen.cookies['operator']}", "Accept-Encoding": "gzip"},
@@ -94,10 +94,10 @@ def test_what_is_urgent_travels_first_and_the_rest_follows(seen: Console) -> Non
     assert rounds > 1
 
 
-def test_another_layout_is_fetched_anew(seen: Console) -> None:
+def test_another_layout_is_fetched_again(seen: Console) -> None:
     before = fleet_map(seen.units, OPERATOR)
     after = FleetMap(before.nodes[:-1], before.tenants, before.cells)
-    assert delta(before, after)[0] == ANEW
+    assert delta(before, after)[0] == AGAIN
 
 
 def test_the_page_counts_the_fleet_and_names_each_standing(seen: Console) -> None:

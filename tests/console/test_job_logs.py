@@ -25,7 +25,7 @@ def frames(text: str) -> list[tuple[str, dict[str, str]]]:
     return [(event, json.loads(data)) for event, data in found]
 
 
-def test_the_page_shows_the_end_and_who_printed_it_without_scripts(seen: Console, job: PlayedJob) -> None:
+def test_the_page_shows_the_end_and_what_printed_it_without_scripts(seen: Console, job: PlayedJob) -> None:
     page = seen.text(f"/console/jobs/{job.job_id}", "tenant_member")
     assert f"rank 0 on {job.newest.hosts[0].node_name}, attempt 1 first of zero" in page
     attempt, node = job.newest.attempt.id, job.host.node_id
@@ -89,14 +89,14 @@ def test_a_choice_that_is_none_is_refused_by_name(seen: Console, job: PlayedJob,
         assert "log" in answer.text
 
 
-def test_a_job_that_printed_nothing_says_so(seen: Console) -> None:
+def test_a_job_that_printed_nothing_reports_it(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     job.ends(SUCCESS)
     assert "Nothing was printed" in seen.text(f"/console/jobs/{job.job_id}")
 
 
-def test_a_search_looks_through_all_of_it_and_says_whose_each_line_is(seen: Console, job: PlayedJob) -> None:
+def test_a_search_searches_all_of_it_and_states_whose_each_line_is(seen: Console, job: PlayedJob) -> None:
     job.prints(b"early <NaN>\n" + b"x" * 200_000 + b"\n")
     job.prints("nan of one\n", stream="1")
     name = job.newest.hosts[0].node_name

@@ -19,19 +19,19 @@ def struck(seen: Console) -> PlayedJob:
     """Trained, struck at step 30, evacuated, resumed from step 10 on other GPUs, and ended well."""
     job = played_job(seen)
     job.start()
-    job.says({"type": "resumed", "step": 0, "generation": ""})
+    job.states({"type": "resumed", "step": 0, "generation": ""})
     job.trains(1, 30)
     job.trains(1, 30, rank=1)
     job.saves(30)
     job.breaks()
     job.ends(EVACUATED)
     job.start()
-    job.says({"type": "resumed", "step": 10, "generation": "step-00000010/gen-1"})
+    job.states({"type": "resumed", "step": 10, "generation": "step-00000010/gen-1"})
     job.trains(11, 20)
     return job
 
 
-def test_a_page_says_of_each_attempt_what_ended_it_and_where_the_next_went_on(seen: Console) -> None:
+def test_a_page_states_of_each_attempt_what_ended_it_and_where_the_next_went_on(seen: Console) -> None:
     job = struck(seen)
     page = seen.text(f"/console/jobs/{job.job_id}")
     assert "Attempt 2 runs on" in page
@@ -52,13 +52,13 @@ def test_how_often_it_saves_stands_there_with_what_it_follows_from(seen: Console
     job.start()
     told = {"step": 9, "interval_s": 60, "bound": "max", "stall_s": 0.5, "save_s": 2, "step_s": 0.1, "mtbf_s": 3600}
     assert "Saves" not in seen.text(f"/console/jobs/{job.job_id}")
-    job.says({"type": "checkpoint_interval", **told, "failures_per_gpu_hour": 0.5, "num_gpus": 2})
+    job.states({"type": "checkpoint_interval", **told, "failures_per_gpu_hour": 0.5, "num_gpus": 2})
     page = seen.text(f"/console/jobs/{job.job_id}")
     assert "Saves a checkpoint every 60 s, about 600 steps: the most that the policy allows" in page
     assert "2 GPUs fail once in 1 h" in page
 
 
-def test_a_life_is_drawn_and_also_told_in_words(seen: Console) -> None:
+def test_a_life_is_drawn_and_also_reported_in_words(seen: Console) -> None:
     job = struck(seen)
     job.ends(SUCCESS)
     page = seen.get(f"/console/jobs/{job.job_id}").text
@@ -85,7 +85,7 @@ def test_the_placement_marks_the_gpu_that_was_blamed_and_links_each(seen: Consol
     assert seen.get(f"/console/jobs/{job.job_id}?attempt=3").status_code == 404
 
 
-def test_checkpoints_say_their_status_and_why_one_is_never_used_again(seen: Console) -> None:
+def test_checkpoints_state_their_status_and_why_one_is_never_used_again(seen: Console) -> None:
     job = struck(seen)
     page = seen.get(f"/console/jobs/{job.job_id}").text
     (row,) = re.findall(r'<tr class="spoilt">.*?</tr>', page, re.DOTALL)
@@ -95,7 +95,7 @@ def test_checkpoints_say_their_status_and_why_one_is_never_used_again(seen: Cons
     assert "Not to be used: committed after" in words
 
 
-def test_a_job_that_waits_says_why_in_one_sentence(seen: Console) -> None:
+def test_a_job_that_waits_states_why_in_one_sentence(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     waiting = seen.fleet.submit(name="too-late", shape={"nodes": 2, "gpus_per_node": 2})
@@ -108,7 +108,7 @@ def test_a_job_that_waits_says_why_in_one_sentence(seen: Console) -> None:
     assert "It holds no GPU yet" in page
 
 
-def test_the_list_says_where_a_job_runs_and_filters_by_state_tier_and_name(seen: Console) -> None:
+def test_the_list_states_where_a_job_runs_and_filters_by_state_tier_and_name(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     seen.fleet.submit(name="second", tier="spot")
@@ -133,7 +133,7 @@ def test_a_state_that_no_job_has_is_refused_by_name(seen: Console) -> None:
     assert "RECOVERING" in answer.text
 
 
-def test_an_empty_list_says_what_would_fill_it(seen: Console) -> None:
+def test_an_empty_list_states_what_would_fill_it(seen: Console) -> None:
     assert "No job was submitted yet" in seen.text("/console/jobs")
     assert "muster job submit" in seen.text("/console/jobs", "tenant_member")
 
@@ -150,7 +150,7 @@ def test_the_list_goes_page_by_page_and_loses_none(seen: Console) -> None:
     assert found == submitted
 
 
-def test_a_part_alone_comes_where_a_part_is_asked_for(seen: Console) -> None:
+def test_a_part_alone_comes_where_a_part_is_requested(seen: Console) -> None:
     job = struck(seen)
     for part, has, lacks in (("story", "attempts-title", "ckpt-title"), ("tables", "ckpt-title", "attempts-title")):
         page = seen.get(f"/console/jobs/{job.job_id}?part={part}", hx_request="true").text
@@ -188,7 +188,7 @@ def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     job.trains(1, 500)
-    job.says({"type": "step", "step": 500, "loss": 9.0, "step_s": 7.5}, rank=1)
+    job.states({"type": "step", "step": 500, "loss": 9.0, "step_s": 7.5}, rank=1)
     document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
     charts = {chart["title"]: chart["lines"] for chart in document["charts"]}
     zero, one = charts["Step time of each rank"]
@@ -198,7 +198,7 @@ def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
     assert charts["Loss of each rank"][1]["points"] == [[500, 9.0]]
 
 
-def test_where_the_time_of_a_step_goes_is_told_for_all_ranks_and_drawn_for_the_first(seen: Console) -> None:
+def test_where_the_time_of_a_step_goes_is_reported_for_all_ranks_and_drawn_for_the_first(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     assert "Where a step" not in seen.get(f"/console/jobs/{job.job_id}").text, "nobody told it"
@@ -222,7 +222,7 @@ def test_what_a_program_most_likely_did_not_mean_stands_on_its_page_once(seen: C
     job = played_job(seen)
     job.start()
     for number in (1, 1, *range(2, 30)):
-        job.says({"type": "warning", "code": f"code_{number}", "message": f"<b>number {number}</b>"})
+        job.states({"type": "warning", "code": f"code_{number}", "message": f"<b>number {number}</b>"})
     page = seen.get(f"/console/jobs/{job.job_id}").text
     assert page.count("&lt;b&gt;number 1&lt;/b&gt;") == 2, "as a warning, and in the events"
     assert "number 16&lt;" in page
@@ -240,16 +240,16 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends(seen: Console) -> None:
     assert 500 < len(points) <= 1_700
 
 
-@pytest.mark.parametrize("who", ["other_tenant", None])
-def test_a_job_of_another_tenant_is_not_there(seen: Console, who: str | None) -> None:
+@pytest.mark.parametrize("actor", ["other_tenant", None])
+def test_a_job_of_another_tenant_is_not_there(seen: Console, actor: str | None) -> None:
     job_id = seen.fleet.submit(name=CANARY)
-    wanted = 404 if who else 303
+    wanted = 404 if actor else 303
     for path in ("", "/training.json", "/logs.txt", "/logs/follow"):
-        answer = seen.get(f"/console/jobs/{job_id}{path}", who)
+        answer = seen.get(f"/console/jobs/{job_id}{path}", actor)
         assert answer.status_code == wanted, path
         assert CANARY not in answer.text
     for change in ("cancel", "release", "copy"):
-        answer = seen.post(f"/console/jobs/{job_id}/{change}", who, reason="mine", typed=CANARY)
+        answer = seen.post(f"/console/jobs/{job_id}/{change}", actor, reason="mine", typed=CANARY)
         assert answer.status_code == wanted, change
     assert CANARY not in seen.text("/console/jobs", "other_tenant")
     assert seen.fleet.job(job_id).cancel_requested_at is None
@@ -266,7 +266,7 @@ def test_an_auditor_reads_a_job_without_its_logs_and_changes_nothing(seen: Conso
     assert seen.post(f"/console/jobs/{job.job_id}/cancel", "auditor", reason="x", typed="long-run").status_code == 403
 
 
-def test_cancelling_asks_for_a_reason_and_the_name_and_shows_first_what_it_would_do(seen: Console) -> None:
+def test_cancelling_requests_a_reason_and_the_name_and_shows_first_what_it_would_do(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     where = f"/console/jobs/{job.job_id}/cancel"
@@ -286,7 +286,7 @@ def test_cancelling_asks_for_a_reason_and_the_name_and_shows_first_what_it_would
     assert "Must leave" in words_of(page)
 
 
-def test_a_held_job_is_released_from_its_page(seen: Console) -> None:
+def test_a_job_on_hold_is_released_from_its_page(seen: Console) -> None:
     job_id = seen.fleet.submit(name="held")
     with seen.units.begin(seen.fleet.tenant, jobs.RELEASE, quiet=True) as unit:
         job = job_reads.row_of(unit, job_id)
@@ -309,7 +309,7 @@ def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     assert found[0].job.spec == found[1].job.spec
 
 
-def test_an_elastic_job_is_resized_by_its_own_tenant_who_saw_what_it_would_do(seen: Console) -> None:
+def test_an_elastic_job_is_resized_by_its_own_tenant_that_saw_what_it_would_do(seen: Console) -> None:
     job_id = seen.fleet.submit(name="elastic", shape={"min_nodes": 1, "nodes": 2, "max_nodes": 4, "gpus_per_node": 2})
     where = f"/console/jobs/{job_id}/resize"
     page = seen.get(f"/console/jobs/{job_id}", "tenant_member").text
@@ -349,7 +349,7 @@ def test_the_event_of_a_placement_counts_the_gpus_of_each_host(seen: Console) ->
     assert "{'node_" not in page
 
 
-def test_a_page_says_what_the_job_asks_of_its_place(seen: Console) -> None:
+def test_a_page_states_what_the_job_requests_of_its_place(seen: Console) -> None:
     asks = {"topology": {"required": "rack"}, "node_labels": {"required": {"site": ["ams", "fra"]}}}
     page = seen.text(f"/console/jobs/{seen.fleet.submit(**asks)}")
     assert "within one rack" in page

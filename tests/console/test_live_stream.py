@@ -34,7 +34,7 @@ def _newest(seen: Console) -> int:
         return newest_position(session)
 
 
-def test_what_came_between_the_page_and_its_stream_is_told(seen: Console) -> None:
+def test_what_came_between_the_page_and_its_stream_is_reported(seen: Console) -> None:
     before = _newest(seen)
     seen.fleet.submit(name="in-between")
     after = _newest(seen)
@@ -45,7 +45,7 @@ def test_what_came_between_the_page_and_its_stream_is_told(seen: Console) -> Non
     assert f"id: {after}\n".encode() in changed, "a browser that loses it goes on from there"
 
 
-def test_one_that_was_away_for_long_asks_for_all_at_once(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_was_away_for_long_requests_all_at_once(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "PAGE", 1)
     newest = _newest(seen)
     assert newest > 1
@@ -55,13 +55,13 @@ def test_one_that_was_away_for_long_asks_for_all_at_once(seen: Console, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("said", "position"),
+    ("reported", "position"),
     [(None, None), ("", None), ("7", 7), ("-1", None), ("٣", None), ("1e3", None), ("9" * 30, 2**63 - 1)],
 )
-def test_what_a_browser_says_it_has_read(said: str | None, position: int | None) -> None:
-    assert position_in(said, None) == position
+def test_what_a_browser_states_it_has_read(reported: str | None, position: int | None) -> None:
+    assert position_in(reported, None) == position
 
 
-def test_the_page_says_where_it_was_read(seen: Console) -> None:
+def test_the_page_states_where_it_was_read(seen: Console) -> None:
     newest = _newest(seen)
     assert f'data-position="{newest}"' in seen.get("/console/jobs", "operator").text

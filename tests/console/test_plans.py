@@ -37,7 +37,9 @@ def crowded(seen: Console) -> JobId:
     return job_id
 
 
-def test_a_waiting_jobs_page_tells_what_binds_who_is_before_it_and_from_when_on(seen: Console, crowded: JobId) -> None:
+def test_a_waiting_jobs_page_reports_what_binds_what_is_before_it_and_from_when_on(
+    seen: Console, crowded: JobId
+) -> None:
     first = submit(seen, "first", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=60.0)
     last = submit(seen, "last", shape={"nodes": 1, "gpus_per_node": 1})
     cycle(seen)
@@ -51,7 +53,7 @@ def test_a_waiting_jobs_page_tells_what_binds_who_is_before_it_and_from_when_on(
     assert "Before it 1 job for 2 GPUs" in seen.text(f"/console/jobs/{last}")
 
 
-def test_a_tenant_reads_why_it_waits_and_nothing_of_whom_it_waits_for(seen: Console, crowded: JobId) -> None:
+def test_a_tenant_reads_why_it_waits_and_nothing_of_which_it_waits_for(seen: Console, crowded: JobId) -> None:
     job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
     cycle(seen)
     page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
@@ -61,7 +63,7 @@ def test_a_tenant_reads_why_it_waits_and_nothing_of_whom_it_waits_for(seen: Cons
     assert seen.get(f"/console/jobs/{job_id}", "other_tenant").status_code == 404
 
 
-def test_the_part_of_the_page_is_asked_for_alone_and_is_empty_once_it_waits_no_more(
+def test_the_part_of_the_page_is_requested_alone_and_is_empty_once_it_waits_no_more(
     seen: Console, crowded: JobId
 ) -> None:
     job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
@@ -88,7 +90,7 @@ def test_the_queue_stands_in_its_order_and_a_tenants_jobs_keep_their_places_in_i
     assert re.search(r" 2 short .* 3 long ", own)
 
 
-def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Console) -> None:
+def test_a_plan_reports_an_operator_where_and_a_tenant_that_it_starts(seen: Console) -> None:
     seen.fleet.beat()
     asked = "/console/plan?nodes=1&gpus_per_node=2&tier=on_demand"
     page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
@@ -98,7 +100,7 @@ def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Consol
     assert "It would start at once" in seen.text(asked, "tenant_member")
 
 
-def test_a_plan_that_reclaims_tells_from_whom_it_would_and_reclaims_nothing(seen: Console) -> None:
+def test_a_plan_that_reclaims_reports_from_which_it_would_and_reclaims_nothing(seen: Console) -> None:
     seen.fleet.beat()
     victim = submit(seen, "canary-sweep", of=seen.other_tenant, tier="spot", shape={"nodes": 1, "gpus_per_node": 2})
     assert cycle(seen) == [victim]
@@ -119,7 +121,7 @@ def test_a_plan_that_reclaims_tells_from_whom_it_would_and_reclaims_nothing(seen
     assert "canary" not in own
 
 
-def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
+def test_a_plan_that_waits_reports_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
     page = seen.text("/console/plan?nodes=1&gpus_per_node=2&tier=on_demand", "tenant_member")
     assert "A place would be held for it" in page
     assert "it would start on are idle and would be held for it" in page
@@ -129,7 +131,7 @@ def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, 
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("requested", "reported"),
     [
         ("nodes=x&gpus_per_node=2", "Hosts: 'x' is no whole number, such as 2"),
         ("nodes=1&gpus_per_node=2&tier=gold", "Tier: the policy defines"),
@@ -159,14 +161,14 @@ def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, 
         (f"nodes={'9' * 40}", "Hosts: must be at most 12,500"),
     ],
 )
-def test_what_no_job_can_be_is_said_beside_the_form(seen: Console, asked: str, told: str) -> None:
-    answer = seen.get(f"/console/plan?{asked}", "tenant_member")
+def test_what_no_job_can_be_is_stated_next_to_the_form(seen: Console, requested: str, reported: str) -> None:
+    answer = seen.get(f"/console/plan?{requested}", "tenant_member")
     assert answer.status_code == 422
-    assert told in seen.text(f"/console/plan?{asked}", "tenant_member")
+    assert reported in seen.text(f"/console/plan?{requested}", "tenant_member")
     assert "The question" in answer.text
 
 
-def test_all_that_cannot_be_read_is_said_at_once_and_kept_as_it_was_typed(seen: Console) -> None:
+def test_all_that_cannot_be_read_is_stated_at_once_and_kept_as_it_was_typed(seen: Console) -> None:
     answer = seen.get("/console/plan?nodes=x&slices=rack&on_labels=zone", "tenant_member")
     assert answer.text.count('aria-invalid="true"') == 3
     for typed in ('value="x"', 'value="rack"', ">zone</textarea>", '<details class="more-asked" open>'):
@@ -187,7 +189,7 @@ def test_every_field_of_the_form_reaches_the_plan_and_the_command(seen: Console)
     assert "--slice rack=2 --on-label 'disk=new|nvme'" in page
 
 
-def test_what_is_folded_stands_open_only_while_it_says_something(seen: Console) -> None:
+def test_what_is_folded_stands_open_only_while_it_states_something(seen: Console) -> None:
     assert '<details class="more-asked" open>' not in seen.get("/console/plan", "tenant_member").text
     asked = "/console/plan?nodes=&gpus_per_node=2&near=&balance=&name="
     assert '<details class="more-asked" open>' not in seen.get(asked, "tenant_member").text
@@ -199,6 +201,6 @@ def test_a_size_that_is_left_empty_is_one(seen: Console) -> None:
     assert "It would start at once" in seen.text("/console/plan?nodes=&gpus_per_node=&gpus=", "tenant_member")
 
 
-def test_who_may_not_submit_plans_nothing(seen: Console) -> None:
+def test_a_caller_that_may_not_submit_plans_nothing(seen: Console) -> None:
     assert seen.get("/console/plan", "auditor").status_code == 403
     assert "Plan a job" not in seen.text("/console/jobs", "auditor")

@@ -30,7 +30,7 @@ def gpu(seen: Console) -> GpuUuid:
     return uuid
 
 
-def test_the_page_says_what_is_due_and_the_dialog_has_it_chosen(seen: Console, gpu: GpuUuid) -> None:
+def test_the_page_states_what_is_due_and_the_dialog_has_it_chosen(seen: Console, gpu: GpuUuid) -> None:
     said = seen.text(f"/console/gpus/{gpu}")
     assert "Remedy due reset by its agent (gpu_reset): XID 95" in said
     assert "Attempt 1 of 3 for memory, then reboot, field diagnosis, swap." in said
@@ -50,7 +50,7 @@ def test_a_repair_by_the_agent_is_started_from_the_dialog(seen: Console, gpu: Gp
     assert (row.gpu_uuid, row.verb) == (gpu, RepairVerb.GPU_RESET)
 
 
-def test_a_repair_by_a_person_needs_no_word_of_who(seen: Console, gpu: GpuUuid) -> None:
+def test_a_repair_by_a_person_needs_no_word_of_what(seen: Console, gpu: GpuUuid) -> None:
     seen.post(f"/console/gpus/{gpu}/repair", action="swap", reason="ticket 7", step="do")
     with seen.units.read() as session:
         (row,) = session.scalars(select(Repair)).all()

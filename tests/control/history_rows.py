@@ -8,10 +8,10 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from control.attempts.mapping import attempt_life, job_life, spec_of
+from control.attempts.mapping import attempt_lifecycle, job_lifecycle, spec_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, GpuHold, Job, Reclaim
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
-from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
+from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
 from muster.domain.policy.document import Policy
 from muster.domain.states import AllocationState
 from muster.domain.times import to_ms
@@ -23,15 +23,15 @@ _DURATIONS: Final = frozenset({"stop_grace_ms", "wall_time_ms"})
 
 @dataclass(frozen=True)
 class End:
-    """What stands in the end, in the simulation's names and milliseconds. ``held``: GPU → who has it.
+    """What stands in the end, in the simulation's names and milliseconds. ``assigned``: GPU → who has it.
 
     ``holds``: for whom it is kept; ``wanted``: how many hosts a job wishes for.
     """
 
-    jobs: Mapping[JobId, JobLife]
-    attempts: Mapping[AttemptId, AttemptLife]
+    jobs: Mapping[JobId, JobLifecycle]
+    attempts: Mapping[AttemptId, AttemptLifecycle]
     allocations: Mapping[AttemptId, AllocationState]
-    held: Mapping[GpuUuid, AttemptId]
+    assigned: Mapping[GpuUuid, AttemptId]
     reclaims: Sequence[Given]
     holds: Mapping[GpuUuid, JobId]
     wanted: Mapping[JobId, int]
@@ -56,7 +56,7 @@ def simulated(world: RecordedWorld) -> End:
         store.allocation_states,
         store.holders,
         sorted(changes.given, key=_order),
-        store.held_for,
+        store.hold_of,
         changes.wanted,
     )
 
@@ -77,22 +77,22 @@ class Rows:
         of_allocation = {one.id: names.attempts[one.attempt_id] for one in allocations}
         taken = rows(select(AllocationGpu).where(AllocationGpu.state != AllocationState.RELEASED))
         return End(
-            jobs={names.jobs[job.id]: _job(self._shifted(job_life(job))) for job in jobs},
+            jobs={names.jobs[job.id]: _job(self._shifted(job_lifecycle(job))) for job in jobs},
             attempts={life.attempt_id: _life(life) for life in lives},
             allocations={names.attempts[one.attempt_id]: one.state for one in allocations},
-            held={names.gpus[gpu.gpu_uuid]: of_allocation[gpu.allocation_id] for gpu in taken},
+            assigned={names.gpus[gpu.gpu_uuid]: of_allocation[gpu.allocation_id] for gpu in taken},
             reclaims=sorted((self._given(row) for row in rows(select(Reclaim))), key=_order),
             holds={names.gpus[row.gpu_uuid]: names.jobs[row.job_id] for row in rows(select(GpuHold))},
             wanted={names.jobs[job.id]: job.wanted_nodes for job in jobs if job.wanted_nodes is not None},
         )
 
-    def _attempt(self, attempt: Attempt, policy: Policy) -> AttemptLife:
+    def _attempt(self, attempt: Attempt, policy: Policy) -> AttemptLifecycle:
         parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt.id).order_by(AttemptHost.node_rank)
         spec = spec_of(self.session.get_one(Job, attempt.job_id))
-        real = attempt_life(attempt, self.session.scalars(parts).all(), spec, Timers.of(policy))
+        real = attempt_lifecycle(attempt, self.session.scalars(parts).all(), spec, Timers.of(policy))
         name = self.names.attempts[attempt.id]
         hosts = tuple(replace(self._shifted(part), node_id=self.names.nodes[part.node_id]) for part in real.hosts)
-        shifted: AttemptLife = self._shifted(real)
+        shifted: AttemptLifecycle = self._shifted(real)
         fence = self.world.store.attempts[name].fence
         return replace(shifted, attempt_id=name, job_id=self.names.jobs[attempt.job_id], hosts=hosts, fence=fence)
 
@@ -110,7 +110,7 @@ class Rows:
             keeps=keeps,
             notified_ms=to_ms(row.notified_at) - self.names.started_ms,
             deadline_ms=to_ms(row.deadline_at) - self.names.started_ms,
-            told_ms=self._ms(row.told_at),
+            delivered_ms=self._ms(row.told_at),
             hold_ended_ms=self._ms(row.hold_ended_at),
             settled_ms=self._ms(row.settled_at),
             state=row.state,
@@ -137,11 +137,11 @@ def _order(one: Given) -> tuple[int, str]:
     return one.notified_ms, one.victim
 
 
-def _job(life: JobLife) -> JobLife:
+def _job(life: JobLifecycle) -> JobLifecycle:
     """Without the words that name rows."""
     return replace(life, reason="", job_id=JobId(""), max_oom_doublings=0)
 
 
-def _life(life: AttemptLife) -> AttemptLife:
+def _life(life: AttemptLifecycle) -> AttemptLifecycle:
     ending = None if life.ending is None else replace(life.ending, proof="")
     return replace(life, ending=ending)

@@ -24,13 +24,13 @@ from muster.domain.principals import system_principal
 from muster.domain.states import StopReason
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
-from muster.wire.host import HOST_WORDS, HeldAttempt
+from muster.wire.host import HOST_WORDS, HostAttempt
 from scheduler import model
 from scheduler.model import Growth, Lapse, Placement
 from simulator.world.placing import Picks
 from simulator.world.recorded_changes import GROW_GRACE_MS, NOTICE_MS
 from simulator.world.recording import RecordedWorld
-from simulator.world.server import Fact, Held
+from simulator.world.server import Fact, HostAttempts
 from simulator.world.store import JobRow
 from tests.control.conftest import SetClock
 from tests.control.history_rows import End, Names, Rows, simulated
@@ -85,15 +85,15 @@ class Replay:
             self.clock.now = self.started + timedelta(milliseconds=call.at_ms)
             deed: Callable[..., None] = getattr(self, call.name)
             if call.died_at is None:
-                deed(**call.said)
+                deed(**call.arguments)
             else:
-                self._dies(call.died_at, deed, call.said)
+                self._dies(call.died_at, deed, call.arguments)
 
-    def _dies(self, point: str, deed: Callable[..., None], said: Mapping[str, Any]) -> None:
+    def _dies(self, point: str, action: Callable[..., None], reported: Mapping[str, Any]) -> None:
         """What it had not committed is gone, as with its process; nobody hears an answer."""
         try:
             with arming(f"{point}=raise@1"):
-                deed(**said)
+                action(**reported)
         except FailpointError:
             self.num_deaths += 1
         else:
@@ -136,7 +136,7 @@ class Replay:
         self,
         beneficiary: JobId,
         chosen: Sequence[tuple[AttemptId, Sequence[GpuUuid], Sequence[GpuUuid]]],
-        held: Sequence[GpuUuid],
+        assigned: Sequence[GpuUuid],
     ) -> None:
         reclaims = [
             model.Reclaim(
@@ -144,7 +144,7 @@ class Replay:
                 beneficiary=self.job_ids[beneficiary],
                 notice_s=NOTICE_MS / 1000,
                 gpus=self._named(gpus),
-                held=self._named(held),
+                hold=self._named(assigned),
                 cost_gpu_s=0.0,
                 keeps=self._named(keeps),
             )
@@ -183,15 +183,15 @@ class Replay:
             loaded = lock_attempt(unit, self.attempt_ids[attempt_id])
             stop_attempt(unit, loaded, reason, POLICY, grace=timedelta(milliseconds=grace_ms))
 
-    def heartbeat(self, node_id: NodeId, boot_id: str, seq: int, held: Held) -> None:
+    def heartbeat(self, node_id: NodeId, boot_id: str, seq: int, assigned: HostAttempts) -> None:
         host = self.hosts[node_id]
         host.boot_id, host.seq = boot_id, seq - 1
-        host.beat(*(self._held(attempt_id, phase) for attempt_id, _, phase in held))
+        host.beat(*(self._assigned(attempt_id, phase) for attempt_id, _, phase in assigned))
 
-    def _held(self, attempt_id: AttemptId, phase: Phase) -> HeldAttempt:
+    def _assigned(self, attempt_id: AttemptId, phase: Phase) -> HostAttempt:
         """As a launcher says it: what it is claiming it may hold."""
         said = Phase.CLAIMED if phase is Phase.CLAIMING else phase
-        return HeldAttempt(
+        return HostAttempt(
             attempt_id=self.attempt_ids[attempt_id],
             fence=self.fences[attempt_id],
             phase=said.value,  # type: ignore[arg-type]  # one of the literals
@@ -208,7 +208,9 @@ class Replay:
         host.boot_id = boot_id
         records = [record for _, record in facts if record is not None]
         record = {name: value for name, value in asdict(records[0]).items() if value is not None} if records else {}
-        host.say(self.attempt_ids[attempt_id], self.fences[attempt_id], *(kind for kind, _ in facts), record=record)
+        host.send_report(
+            self.attempt_ids[attempt_id], self.fences[attempt_id], *(kind for kind, _ in facts), record=record
+        )
 
     def reconcile(self) -> None:
         self.fleet.reconcile()

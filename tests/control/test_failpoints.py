@@ -74,7 +74,7 @@ def test_only_the_nth_hit_counts() -> None:
         failpoint(ONE)
 
 
-def test_a_pause_is_as_long_as_asked() -> None:
+def test_a_pause_is_as_long_as_requested() -> None:
     began = time.monotonic()
     with arming("test.one=sleep:0.05"):
         failpoint(ONE)

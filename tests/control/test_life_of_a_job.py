@@ -18,7 +18,7 @@ from muster.domain.states import AttemptState, Cause, JobState
 from muster.identity import new_id
 from muster.wire.host import (
     PROTOCOL_VERSION,
-    HeldAttempt,
+    HostAttempt,
     HostReport,
     LogBatch,
     LogChunk,
@@ -70,7 +70,7 @@ def test_a_job_runs_from_submission_to_success_and_frees_its_gpus(world: World) 
     assert world.num_taken_gpus() == 2, "not free before it is proved clean"
     world.host.report(attempt_id, fence, "cleaned")
     assert world.num_taken_gpus() == 0
-    assert world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="clean")).forget == (attempt_id,)
+    assert world.host.beat(HostAttempt(attempt_id=attempt_id, fence=fence, phase="clean")).forget == (attempt_id,)
 
 
 def test_a_repeated_report_has_effect_once(world: World) -> None:
@@ -86,7 +86,7 @@ def test_a_report_under_another_fence_is_refused(world: World) -> None:
         world.host.report(attempt_id, fence + 1, "exited", record=SUCCESS)
 
 
-def test_a_claim_is_granted_again_to_the_same_claimer_and_to_nobody_else(world: World) -> None:
+def test_a_claim_is_granted_again_to_the_same_claimer_and_to_no_other(world: World) -> None:
     world.submit()
     world.cycle()
     (unclaimed,) = world.host.beat().unclaimed
@@ -118,7 +118,7 @@ def test_the_jobs_own_faults_use_up_its_restarts(world: World) -> None:
     assert [view.attempt.number for view in world.attempts(job_id)] == [1, 2]
 
 
-def test_a_job_that_says_nothing_of_restarts_gets_three(world: World) -> None:
+def test_a_job_that_states_nothing_of_restarts_gets_three(world: World) -> None:
     job_id = world.submit(restart={})
     pauses = []
     for expected in (*[JobState.RECOVERING] * 3, JobState.FAILED):
@@ -134,7 +134,7 @@ def test_a_job_that_says_nothing_of_restarts_gets_three(world: World) -> None:
     assert pauses == [30, 60, 60]
 
 
-def test_out_of_gpu_memory_the_next_order_asks_for_more_and_smaller_pieces(world: World) -> None:
+def test_out_of_gpu_memory_the_next_order_requests_more_and_smaller_pieces(world: World) -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory"
     short = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1, "signal": None, "error_excerpt": words}}}
     job_id = world.submit(restart={"max_restarts": 0, "gpu_oom_doublings": 2})
@@ -161,7 +161,7 @@ def test_a_newer_checkpoint_gives_the_restarts_back(world: World) -> None:
     job_id = world.submit(restart={"max_restarts": 1})
     for saved, expected in ((20, 1), (40, 1), (40, None)):
         attempt_id, fence = world.start(job_id)
-        world.host.say_saved(attempt_id, fence, saved, at_ms=int(world.clock.now.timestamp() * 1000))
+        world.host.report_saved(attempt_id, fence, saved, at_ms=int(world.clock.now.timestamp() * 1000))
         world.host.report(attempt_id, fence, "exited", "cleaned", record=FAILURE)
         job = world.job(job_id)
         assert (job.state, job.restarts_used) == (
@@ -183,7 +183,7 @@ def test_cancel_of_a_running_job_waits_for_its_program(world: World) -> None:
     attempt_id, fence = world.start(job_id)
     with world.units.begin(world.tenant, jobs.CANCEL) as unit:
         jobs.cancel(unit, job_id, reason="enough")
-    held = HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started")
+    held = HostAttempt(attempt_id=attempt_id, fence=fence, phase="started")
     (stop,) = world.host.beat(held).stops
     assert (stop.reason, stop.kill_after_s) == ("cancel", 20.0)
     world.clock.advance(5)
@@ -229,7 +229,7 @@ def test_a_reboot_ends_the_attempt_at_once_and_proves_its_gpus_clean(world: Worl
     assert world.host.beat().lease_s == 0.0, "a past boot is never believed again"
 
 
-def test_an_unclaimed_attempt_is_rung_again_and_then_placed_again(world: World) -> None:
+def test_an_unclaimed_attempt_is_woken_again_and_then_placed_again(world: World) -> None:
     job_id = world.submit()
     world.cycle()
     world.clock.advance(16)
@@ -250,7 +250,7 @@ def test_no_lease_ends_while_the_api_was_silent(world: World) -> None:
     world.clock.advance(3600)
     world.reconcile()
     assert world.attempts(job_id)[0].attempt.state is AttemptState.LOST
-    world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    world.host.beat(HostAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
     world.reconcile()
     assert world.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
 
@@ -259,16 +259,16 @@ def test_wall_time_stops_the_attempt_and_fails_the_job(world: World) -> None:
     job_id = world.submit(wall_time_s=60, stop_grace_s=10)
     attempt_id, fence = world.start(job_id)
     world.clock.advance(61)
-    answer = world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    answer = world.host.beat(HostAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
     assert answer.stops == ()
     world.reconcile()
-    answer = world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    answer = world.host.beat(HostAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
     assert answer.stops[0].reason == "walltime"
     world.host.report(attempt_id, fence, "exited", "cleaned", record={**FAILURE, "stop_reason": "walltime"})
     assert world.job(job_id).state is JobState.FAILED
 
 
-def test_what_cannot_be_proved_clean_is_cordoned_and_stays_held(world: World) -> None:
+def test_what_cannot_be_proved_clean_is_cordoned_and_stays_kept(world: World) -> None:
     attempt_id, fence = world.start(world.submit())
     world.host.report(attempt_id, fence, "exited", record=SUCCESS)
     report = HostReport(kind="cleaned", boot_id=world.host.boot_id, fence=fence, record={"clean": False})
@@ -280,8 +280,8 @@ def test_what_cannot_be_proved_clean_is_cordoned_and_stays_held(world: World) ->
         assert session.scalars(select(Cordon.reason_code)).all() == ["unclean"]
 
 
-def test_a_host_that_holds_a_foreign_attempt_is_told_to_stop_it(world: World) -> None:
-    held = HeldAttempt(attempt_id=new_id("attempt"), fence=7, phase="started")
+def test_a_host_that_holds_a_foreign_attempt_is_ordered_to_stop_it(world: World) -> None:
+    held = HostAttempt(attempt_id=new_id("attempt"), fence=7, phase="started")
     (stop,) = world.host.beat(held).stops
     assert stop.kill_after_s == 0.0
 
@@ -298,7 +298,7 @@ def test_logs_are_kept_once_whatever_the_host_repeats(world: World) -> None:
         assert [piece.content for piece in chunks_after(unit, job_id, EVERYTHING, after=0)] == [b"hello\n"]
 
 
-def test_impossible_jobs_are_refused_and_possible_ones_say_why_they_wait(world: World) -> None:
+def test_impossible_jobs_are_refused_and_possible_ones_state_why_they_wait(world: World) -> None:
     with pytest.raises(ValidationFailedError, match="fleet has 2"):
         world.submit(shape={"nodes": 2, "gpus_per_node": 2})
     with pytest.raises(ValidationFailedError, match="on_demand"):

@@ -33,7 +33,7 @@ def test_a_history_ends_in_the_same_rows(seed: int, units: UnitOfWorkFactory, cl
     assert stored.jobs == simulated.jobs
     assert stored.attempts == simulated.attempts
     assert stored.allocations == simulated.allocations
-    assert stored.held == simulated.held
+    assert stored.assigned == simulated.assigned
     assert stored.reclaims == simulated.reclaims
     assert stored.holds == simulated.holds
     assert stored.wanted == simulated.wanted
@@ -43,7 +43,7 @@ def test_a_history_ends_in_the_same_rows(seed: int, units: UnitOfWorkFactory, cl
 @pytest.mark.parametrize("word", ["cancel", "resize", "notify"])
 def test_a_history_that_lacks_one_word_ends_otherwise(word: str, units: UnitOfWorkFactory, clock: SetClock) -> None:
     """The comparison can fail; what follows may need that word so much that it cannot be played at all."""
-    world = next(world for world in map(recorded, COVERING) if has_said(world, word))
+    world = next(world for world in map(recorded, COVERING) if has_reported(world, word))
     world.calls[:] = [call for call in world.calls if call.name != word]
     replay = Replay(units, clock, world)
     with suppress(MusterError, KeyError, ValueError):
@@ -51,7 +51,7 @@ def test_a_history_that_lacks_one_word_ends_otherwise(word: str, units: UnitOfWo
         assert replay.stored() != replay.simulated()
 
 
-def has_said(world: RecordedWorld, word: str) -> bool:
+def has_reported(world: RecordedWorld, word: str) -> bool:
     return any(call.name == word and call.died_at is None for call in world.calls)
 
 
@@ -64,6 +64,6 @@ def test_histories_hold_every_kind_of_request_and_deaths_at_each() -> None:
     assert {f"{action}.{edge}" for action in dies_in for edge in ("before_commit", "after_commit")} <= {
         call.died_at for call in calls
     }
-    ends = {(one.state, one.told_ms is not None) for world in worlds for one in world.recorder.changes.given}
+    ends = {(one.state, one.delivered_ms is not None) for world in worlds for one in world.recorder.changes.given}
     assert {state for state, _ in ends} == set(ReclaimState) - {ReclaimState.NOTIFIED}
     assert any(one.keeps for world in worlds for one in world.recorder.changes.given)

@@ -35,7 +35,7 @@ def empty(postgres_server: PostgresServer) -> Iterator[Engine]:
     postgres_server.drop_database(name)
 
 
-def test_what_is_held_gets_its_size_which_never_changes(empty: Engine) -> None:
+def test_what_is_on_hold_gets_its_size_which_never_changes(empty: Engine) -> None:
     migrate.upgrade(empty.url, BEFORE)
     with empty.begin() as connection:
         connection.exec_driver_sql(HELD)

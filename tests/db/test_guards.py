@@ -141,7 +141,7 @@ def test_only_listed_edges_happen(session: Session, rows: Any, factory: str, mac
                 assert refused in {"listed_edge", "end_stays", "figures_stay"}, f"{origin} to {target} is not listed"
 
 
-def test_a_gpu_is_held_once(rows: Any) -> None:
+def test_a_gpu_is_on_hold_once(rows: Any) -> None:
     gpu = rows.gpu()
     rows.allocation_gpu(gpu)
     with pytest.raises(IntegrityError) as caught:

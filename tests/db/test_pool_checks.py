@@ -49,7 +49,7 @@ def test_one_that_was_just_in_use_is_lent_without_a_question(small: Engine, ques
     assert questions == []
 
 
-def test_one_that_lay_idle_is_asked(small: Engine, questions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_lay_idle_is_queried(small: Engine, questions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     first = backend(small)
     monkeypatch.setattr(pool_checks, "SURE_FOR_S", 0.0)
     assert backend(small) == first

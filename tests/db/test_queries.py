@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from muster.db.engine import SessionLimits, driver_url, make_engine
 from muster.db.errors import ContentionError, translation_of
 from muster.db.models import ApiKey
-from muster.db.pipeline.batched import ask_together
-from muster.db.queries.cluster import NEXT_FENCE, fence_of, raise_epoch
+from muster.db.pipeline.batched import query_together
+from muster.db.queries.cluster import NEXT_FENCE, node_filter_of, raise_epoch
 from muster.db.queries.idempotency import claim_key, forget_before, store_answer
 from muster.db.queries.keys import BY_PREFIX, note_use
 from muster.domain.errors import RequestInFlightError, UnavailableError
@@ -33,7 +33,7 @@ REQUEST: dict[str, Any] = {
 
 
 def next_fence(session: Session) -> Fence:
-    return fence_of(*ask_together(session, NEXT_FENCE))
+    return node_filter_of(*query_together(session, NEXT_FENCE))
 
 
 def test_fences_only_grow_also_across_a_restore(session: Session) -> None:
@@ -105,7 +105,7 @@ def test_old_keys_are_forgotten(session: Session) -> None:
     assert claim_key(session, **REQUEST) is None
 
 
-def test_a_use_is_noted_at_most_once_a_minute_and_is_no_edit(session: Session) -> None:
+def test_a_use_is_recorded_at_most_once_a_minute_and_is_no_edit(session: Session) -> None:
     session.add(
         ApiKey(id=KeyId("key_1"), prefix="mst_abc", secret_sha256=b"", name="ci", role=Role.OPERATOR, created_at=NOW)
     )
@@ -113,7 +113,7 @@ def test_a_use_is_noted_at_most_once_a_minute_and_is_no_edit(session: Session) -
     for seconds, noted in ((0, 0), (30, 0), (61, 61)):
         note_use(session, KeyId("key_1"), NOW + timedelta(seconds=seconds))
         session.expire_all()
-        ((key,), others) = ask_together(
+        ((key,), others) = query_together(
             session, (BY_PREFIX, {"prefix": "mst_abc"}), (BY_PREFIX, {"prefix": "mst_other"})
         )
         assert (key.last_used_at, others) == (NOW + timedelta(seconds=noted), [])
@@ -152,7 +152,7 @@ def test_another_database_is_refused() -> None:
         (psycopg.errors.UndefinedTable(), type(None)),
     ],
 )
-def test_what_the_database_says_is_translated(error: psycopg.Error, expected: type) -> None:
+def test_what_the_database_states_is_translated(error: psycopg.Error, expected: type) -> None:
     kind = OperationalError if isinstance(error, psycopg.OperationalError) else DBAPIError
     assert type(translation_of(kind("SELECT 1", {}, error))) is expected
 

@@ -19,7 +19,7 @@ EACH: Final = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES
 SECRETS: Final = re.compile(r"(?i)(password|secret|token|_key)$")
 
 
-def schema_says(path: Path) -> str:
+def schema_states(path: Path) -> str:
     """What the Compose specification's JSON schema has against it; nothing: ''."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "-o", "TEXT"]
     answer = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
@@ -27,19 +27,19 @@ def schema_says(path: Path) -> str:
 
 
 def test_the_file_is_valid_by_the_specifications_schema() -> None:
-    assert schema_says(COMPOSE_FILE) == ""
+    assert schema_states(COMPOSE_FILE) == ""
 
 
 def test_the_schema_finds_what_is_wrong(tmp_path: Path) -> None:
     wrong = tmp_path / "docker-compose.yml"
     wrong.write_text(COMPOSE_FILE.read_text().replace("restart: unless-stopped", "restarts: unless-stopped"))
-    assert "restarts" in schema_says(wrong)
+    assert "restarts" in schema_states(wrong)
 
 
 def test_it_is_valid_once_every_variable_is_put_in(tmp_path: Path) -> None:
     filled = tmp_path / "docker-compose.yml"
     filled.write_text(yaml.safe_dump(DOCUMENT))
-    assert schema_says(filled) == ""
+    assert schema_states(filled) == ""
 
 
 def test_a_missing_name_is_refused_with_what_to_do() -> None:

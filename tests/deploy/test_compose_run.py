@@ -88,7 +88,7 @@ def test_a_person_can_sign_in_to_the_console(machine: Machine) -> None:
     assert names == {"operator"}
 
 
-def test_a_ring_needs_no_more_than_the_access_rules_give(machine: Machine) -> None:
+def test_a_wakeup_needs_no_more_than_the_access_rules_give(machine: Machine) -> None:
     """Hosts were rung by now; what the broker refused stands in its log of refusals."""
     words = (machine.folder / "volumes/control/broker.password").read_text().strip()
     port = int(machine.ports["6379"])

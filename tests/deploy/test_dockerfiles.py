@@ -109,7 +109,7 @@ def test_torch_is_the_projects_and_only_hosts_have_it() -> None:
 
 
 @EACH
-def test_nobody_is_root_in_what_is_left(path: Path) -> None:
+def test_none_is_root_in_what_is_left(path: Path) -> None:
     final = read_dockerfile(path)[-1]
     assert final.of("USER") == ["10001:10001"]
     assert final.of("ENTRYPOINT") == ['["muster"]']
@@ -124,6 +124,6 @@ def test_bases_are_pinned_and_the_same(path: Path) -> None:
 
 
 @EACH
-def test_the_image_says_the_projects_version(path: Path) -> None:
+def test_the_image_states_the_projects_version(path: Path) -> None:
     labels = dict(word.split("=", 1) for word in shlex.split(" ".join(read_dockerfile(path)[-1].of("LABEL"))))
     assert labels["org.opencontainers.image.version"] == PROJECT["project"]["version"]

@@ -45,7 +45,7 @@ def test_systemd_understands_every_line(path: Path, tmp_path: Path) -> None:
 
 
 @needs_systemd
-def test_systemd_would_say_what_it_does_not_understand(tmp_path: Path) -> None:
+def test_systemd_would_state_what_it_does_not_understand(tmp_path: Path) -> None:
     wrong = tmp_path / "source" / "muster-agent.service"
     wrong.parent.mkdir()
     wrong.write_text((ROOT / "deploy/systemd/muster-agent.service").read_text().replace("KillMode", "KillMod"))

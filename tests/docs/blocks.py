@@ -82,10 +82,10 @@ def commands_of(block: Block) -> list[Typed]:
     return [Typed(command, tuple(shown)) for command, shown in commands]
 
 
-def shows(said: str, shown: tuple[str, ...]) -> bool:
-    """Whether ``said`` reads as ``shown``: … alone stands for any lines, within a line for any words."""
+def shows(reported: str, shown: tuple[str, ...]) -> bool:
+    """Whether ``reported`` reads as ``shown``: … alone stands for any lines, within a line for any words."""
     parts = [r"(?:[^\n]*\n)*?" if line.strip() == "…" else rf"{_line(line)}[ ]*\n" for line in shown]
-    text = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
+    text = "".join(f"{line.rstrip()}\n" for line in reported.splitlines())
     return re.fullmatch("".join(parts), text) is not None
 
 

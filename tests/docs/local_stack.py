@@ -39,7 +39,7 @@ A_FAULT: Final = (
     Block("a fault", 2, "sh", ("run", "wait"), None, f"{_AS_OPERATOR} gpu list --standing quarantined | grep QUAR\n"),
 )
 """What the API's pages find evidence of."""
-LOOKS: Final = """
+CHECKS: Final = """
 for look in doctor system 'job list' 'gpu list' 'event list --last 60'; do echo "== $look"; muster $look || true; done
 for job in $(muster job list --json | jq -r '.[].id'); do muster job show "$job" || true; done
 """
@@ -86,7 +86,9 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython, jobs: WarmPyth
         try:
             yield reader
         except DocumentError as error:
-            error.add_note(f"how the stack is:\n{reader.said_by(LOOKS)}\nmuster up said:\n{said.read_text()[-4000:]}")
+            error.add_note(
+                f"how the stack is:\n{reader.reported_by(CHECKS)}\nmuster up said:\n{said.read_text()[-4000:]}"
+            )
             raise
     finally:
         if up.poll() is None:

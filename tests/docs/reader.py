@@ -45,7 +45,7 @@ class Reader:
         else:
             self._type_once(block)
 
-    def said_by(self, text: str) -> str:
+    def reported_by(self, text: str) -> str:
         """What ``text`` says, however it ends."""
         return self._typed(text).stdout
 

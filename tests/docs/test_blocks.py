@@ -46,7 +46,7 @@ def read(folder: Path, text: str) -> None:
     Reader(folder, patience_s=20).read(blocks_of(page(folder, text)))
 
 
-def test_blocks_are_found_with_what_is_said_of_them(tmp_path: Path) -> None:
+def test_blocks_are_found_with_what_is_stated_of_them(tmp_path: Path) -> None:
     found = blocks_of(page(tmp_path, PAGE))
     assert [(block.language, block.is_run, block.skipped) for block in found] == [
         ("sh", True, None),
@@ -57,7 +57,7 @@ def test_blocks_are_found_with_what_is_said_of_them(tmp_path: Path) -> None:
     assert undecided(found) == []
 
 
-def test_a_block_that_says_nothing_is_undecided(tmp_path: Path) -> None:
+def test_a_block_that_states_nothing_is_undecided(tmp_path: Path) -> None:
     assert undecided(blocks_of(page(tmp_path, "```sh\nls\n```\n"))) == ["page.md:1"]
 
 
@@ -89,6 +89,8 @@ def test_places_are_put_in_where_they_stand_alone(tmp_path: Path) -> None:
     Reader(tmp_path, places={"/etc/muster": "/here", "8420": "9"}).read(blocks_of(page(tmp_path, text)))
 
 
-@pytest.mark.parametrize(("said", "shown"), [("a\nb\n", ("a",)), ("a\n", ("a", "b")), ("ab\n", ("a",)), ("", ("a",))])
-def test_more_or_less_than_is_shown_is_another_output(said: str, shown: tuple[str, ...]) -> None:
-    assert not shows(said, shown)
+@pytest.mark.parametrize(
+    ("reported", "shown"), [("a\nb\n", ("a",)), ("a\n", ("a", "b")), ("ab\n", ("a",)), ("", ("a",))]
+)
+def test_more_or_less_than_is_shown_is_another_output(reported: str, shown: tuple[str, ...]) -> None:
+    assert not shows(reported, shown)

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "install.md"
 BLOCKS = blocks_of(PAGE)
 
 
-def test_every_block_is_typed_or_says_why_not() -> None:
+def test_every_block_is_typed_or_states_why_not() -> None:
     assert undecided(BLOCKS) == []
 
 
@@ -27,15 +27,15 @@ def test_the_release_is_the_one_that_the_page_installs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_page_holds_as_it_is_typed_and_so_does_what_it_promises_beside(warm_python: WarmPython) -> None:
+def test_the_page_holds_as_it_is_typed_and_so_does_what_it_guarantees_next_to(warm_python: WarmPython) -> None:
     """One test: several would be dealt out to several workers, and each would install everything anew."""
     with swept_folder() as folder, installation(folder, warm_python) as machine:
         machine.reader().read(BLOCKS)
         the_job_outlived_the_restart_of_its_hosts_units(machine)
         muster_reaches_its_own_keys_of_the_broker_and_no_other(machine)
         nothing_was_refused_on_the_way(machine)
-        each_process_says_that_it_is_well(machine)
-        a_part_that_is_gone_is_said_by_name(machine)
+        each_process_states_that_it_is_well(machine)
+        a_part_that_is_gone_is_reported_by_name(machine)
 
 
 def the_job_outlived_the_restart_of_its_hosts_units(installed: Installation) -> None:
@@ -66,14 +66,14 @@ def nothing_was_refused_on_the_way(installed: Installation) -> None:
         assert "NOPERM" not in log, unit
 
 
-def each_process_says_that_it_is_well(installed: Installation) -> None:
+def each_process_states_that_it_is_well(installed: Installation) -> None:
     for part in ("api", "scheduler", "worker-control"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml muster health {part}")
     for part in ("agent", "worker-host"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/host.yaml muster health {part}")
 
 
-def a_part_that_is_gone_is_said_by_name(installed: Installation) -> None:
+def a_part_that_is_gone_is_reported_by_name(installed: Installation) -> None:
     typed(installed, "systemctl stop muster-scheduler")
     settings = f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml"
     said = typed(installed, f"{settings} muster health scheduler || true")

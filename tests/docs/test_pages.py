@@ -15,7 +15,7 @@ from tests.warm_python import WarmPython
 
 
 @pytest.mark.parametrize("page", TYPED, ids=name_of)
-def test_every_block_is_typed_or_says_why_not(page: Path) -> None:
+def test_every_block_is_typed_or_states_why_not(page: Path) -> None:
     assert undecided(blocks_of(page)) == []
 
 

@@ -30,13 +30,13 @@ def test_what_falls_between_changes_nothing() -> None:
     assert history.with_points([(1_001, 0.5, 0.1)]) is history
 
 
-def test_a_step_told_again_or_late_changes_nothing() -> None:
+def test_a_step_reported_again_or_late_changes_nothing() -> None:
     history = Thinned().with_points(points(1, 20))
     assert history.with_points(points(5, 20)) is history
 
 
 @given(st.lists(st.integers(0, 2**53 - 1), max_size=600), st.integers(1, 50))
-def test_whatever_is_told_in_whatever_pieces_stays_in_bound_and_order(steps: list[int], piece: int) -> None:
+def test_whatever_is_reported_in_whatever_pieces_stays_in_bound_and_order(steps: list[int], piece: int) -> None:
     history = Thinned()
     for start in range(0, len(steps), piece):
         history = history.with_points([(step, None, None) for step in steps[start : start + piece]])

@@ -3,7 +3,7 @@
 import pytest
 
 from health.detectors.registry import judge_signal
-from health.host_log import HOST_LINE_KINDS, TOLD_EVERY_S, HostLogReader, read_host
+from health.host_log import HOST_LINE_KINDS, REPORT_EVERY_S, HostLogReader, read_host
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import NODE, POLICY, signal
 
@@ -61,16 +61,16 @@ def test_other_lines_are_passed_over(text: str) -> None:
     assert judge_signal(line(text), POLICY) == ()
 
 
-def test_one_fault_at_one_place_is_told_once_a_minute() -> None:
+def test_one_fault_at_one_place_is_reported_once_a_minute() -> None:
     reader, broken = HostLogReader(), WARNED["nvme_reset:nvme0"]
     told = [at_s for at_s in range(300) if reader.read(broken, float(at_s)) is not None]
     assert told == [0, 60, 120, 180, 240]
     assert reader.read(WARNED["nvme_reset:nvme1"], 299.0) is not None, "another disk is another fault"
-    assert reader.read(broken, 240.0 + TOLD_EVERY_S) is not None
+    assert reader.read(broken, 240.0 + REPORT_EVERY_S) is not None
 
 
 def test_however_many_places_lines_make_up_little_is_remembered() -> None:
     reader = HostLogReader()
     for number in range(10_000):
         reader.read(f"EXT4-fs (sd{number}): Remounting filesystem read-only", 1.0)
-    assert len(reader._told_s) <= 256
+    assert len(reader._reported_s) <= 256

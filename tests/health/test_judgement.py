@@ -31,7 +31,7 @@ def findings_of(samples: Iterable[GpuSample]) -> list[Finding]:
     return found
 
 
-def test_an_uncontained_memory_error_told_twice_quarantines_by_one_evidence() -> None:
+def test_an_uncontained_memory_error_reported_twice_quarantines_by_one_evidence() -> None:
     told = judge_signal(signal(code=95), POLICY) + judge_signal(
         signal(code=95, source=Source.KERNEL_LOG, at_ms=NOW_MS + 3), POLICY
     )

@@ -8,13 +8,13 @@ import pytest
 
 from health.detectors.links.pcie_replays import limit_per_minute
 from health.detectors.ports import port_degraded
-from health.detectors.registry import RULES, TELLS, closings_of, judge_signal
+from health.detectors.registry import NATURES, RULES, closings_of, judge_signal
 from muster.domain.evidence.findings import EventKind, Severity, Source
 from muster.domain.evidence.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
 from muster.domain.evidence.traits import Nature
 from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, signal
-from tests.health.detectors.test_repeats import noted
+from tests.health.detectors.test_repeats import merged
 from tests.health.limits.gpu_rates import GPU_RATES
 from tests.health.limits.gpu_states import GPU_STATES
 from tests.health.limits.hosts import HOSTS
@@ -29,7 +29,7 @@ from tests.health.limits.limit import (
     RDMA,
     SEEN,
     STATE,
-    told,
+    reported,
 )
 from tests.health.limits.ports import PORTS
 
@@ -37,15 +37,15 @@ LIMITS = {**GPU_STATES, **GPU_RATES, **HOSTS, **PORTS}
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_just_below_its_limit_a_rule_says_nothing(name: str) -> None:
+def test_just_below_its_limit_a_rule_states_nothing(name: str) -> None:
     limit = LIMITS[name]
-    assert judge_signal(told(limit.kind, limit.below, limit.text), POLICY) == ()
+    assert judge_signal(reported(limit.kind, limit.below, limit.text), POLICY) == ()
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_at_its_limit_a_rule_finds_its_fault(name: str) -> None:
     limit = LIMITS[name]
-    (found,) = judge_signal(told(limit.kind, limit.at, limit.text), POLICY)
+    (found,) = judge_signal(reported(limit.kind, limit.at, limit.text), POLICY)
     assert (found.fault_key, found.severity) == (limit.key, limit.severity)
     assert (found.gpu_uuid, found.node_id) == (None if limit.kind in NODE_KINDS else GPU, NODE)
     assert found.summary
@@ -54,26 +54,26 @@ def test_at_its_limit_a_rule_finds_its_fault(name: str) -> None:
 STATES = [
     name
     for name, limit in LIMITS.items()
-    if TELLS[limit.key.partition(":")[0]] is Nature.STATE
+    if NATURES[limit.key.partition(":")[0]] is Nature.STATE
     and limit.kind is not HOST_RATES
     and limit.severity is not Severity.INFO
 ]
 
 
 @pytest.mark.parametrize("name", [*STATES, "persistence_off"])
-def test_a_state_that_is_told_well_again_ends_its_fault(name: str) -> None:
+def test_a_state_that_is_reported_well_again_ends_its_fault(name: str) -> None:
     limit = LIMITS[name]
-    standing = closings_of(told(limit.kind, limit.at, limit.text), POLICY)
-    well = closings_of(told(limit.kind, limit.below, limit.text), POLICY)
+    standing = closings_of(reported(limit.kind, limit.at, limit.text), POLICY)
+    well = closings_of(reported(limit.kind, limit.below, limit.text), POLICY)
     assert limit.key not in {each.fault_key for each in standing}
     assert limit.key in {each.fault_key for each in well}
 
 
-def test_what_is_told_of_one_reading_ends_no_fault_of_another() -> None:
-    assert [each.fault_key for each in closings_of(told(STATE, {"inforom_valid": 1}), POLICY)] == ["inforom"]
+def test_what_is_notified_of_one_reading_ends_no_fault_of_another() -> None:
+    assert [each.fault_key for each in closings_of(reported(STATE, {"inforom_valid": 1}), POLICY)] == ["inforom"]
 
 
-def test_every_value_in_the_tables_has_a_name_that_agents_tell() -> None:
+def test_every_value_in_the_tables_has_a_name_that_agents_report() -> None:
     known = {**VALUES_OF, PORT: PORT_STATE, PORT_RATE: PORT_RATES}
     strange = {
         name: value
@@ -84,7 +84,7 @@ def test_every_value_in_the_tables_has_a_name_that_agents_tell() -> None:
     assert strange == {}
 
 
-def test_a_fleet_may_say_how_many_ports_and_how_fast_a_host_must_have() -> None:
+def test_a_fleet_may_state_how_many_ports_and_how_fast_a_host_must_have() -> None:
     """Such as gpud expects of an H100: 8 ports at 400 Gb/s."""
     floor = HealthPolicy.model_validate({"detectors": {"port_count": {"ports_min": 8}, "port_rate": {"gbps_min": 400}}})
     for kind, values, text, num in (
@@ -94,37 +94,39 @@ def test_a_fleet_may_say_how_many_ports_and_how_fast_a_host_must_have() -> None:
         (PORT, {"state": 4, "rate_gbps": 400}, RDMA, 0),
         (PORT, {"state": 4, "rate_gbps": 100}, "eth0", 0),
     ):
-        assert len(judge_signal(told(kind, values, text), floor)) == num
-        assert judge_signal(told(kind, values, text), POLICY) == ()
+        assert len(judge_signal(reported(kind, values, text), floor)) == num
+        assert judge_signal(reported(kind, values, text), POLICY) == ()
 
 
-def test_every_counter_of_a_port_is_judged_or_said_not_to_be() -> None:
+def test_every_counter_of_a_port_is_judged_or_stated_not_to_be() -> None:
     judged = {name for limit in LIMITS.values() if limit.kind is PORT_RATE for name in limit.at}
     not_judged = set(PORT_COUNTERS) - judged
     assert not_judged == {"port_rcv_remote_physical_errors", "rx_dropped"}
     for name in not_judged:
         assert f"``{name}``" in (port_degraded.__doc__ or "")
-        assert judge_signal(told(PORT_RATE, {name: 10**9, **MINUTE}, RDMA), POLICY) == ()
+        assert judge_signal(reported(PORT_RATE, {name: 10**9, **MINUTE}, RDMA), POLICY) == ()
 
 
 def test_lost_packets_however_often_hold_no_node() -> None:
     lost = [
-        replace(told(PORT_RATE, {"local_ack_timeout_err": 10**6, **MINUTE}, RDMA), signal_id=f"{at}", at_ms=NOW_MS + at)
+        replace(
+            reported(PORT_RATE, {"local_ack_timeout_err": 10**6, **MINUTE}, RDMA), signal_id=f"{at}", at_ms=NOW_MS + at
+        )
         for at in range(0, 3_600_000, 60_000)
     ]
-    assert {each.fault_key for each in noted(lost).values()} == {f"port_transport:{RDMA}"}
+    assert {each.fault_key for each in merged(lost).values()} == {f"port_transport:{RDMA}"}
 
 
 @pytest.mark.parametrize("model", ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA A40", ""])
 def test_of_a_board_for_a_slot_no_nvlinks_are_expected(model: str) -> None:
-    few = told(STATE, {"nvlink_links": 4, "nvlink_mb_per_s": 1000}, words_text({"model": model}))
+    few = reported(STATE, {"nvlink_links": 4, "nvlink_mb_per_s": 1000}, words_text({"model": model}))
     assert judge_signal(few, POLICY) == ()
 
 
 def test_every_rule_over_states_and_rates_stands_in_the_table() -> None:
     tested = {limit.key.partition(":")[0] for limit in LIMITS.values()}
     over_events = {
-        rule.name for rule in RULES if rule.tells in {Nature.STATE, Nature.RATE} and rule.reads != "evidence"
+        rule.name for rule in RULES if rule.nature in {Nature.STATE, Nature.RATE} and rule.reads != "evidence"
     }
     assert over_events - tested == {"throttle_seconds"}, "whose faults are clock_events' own"
 
@@ -138,27 +140,27 @@ def test_pcie_replays_are_allowed_by_generation_and_lanes(generation: int, lanes
 
 
 def test_two_missing_gpus_are_the_hosts_fault_and_one_is_not() -> None:
-    (found,) = judge_signal(told(HOST, {"expected_gpus": 8, "found_gpus": 6}), POLICY)
+    (found,) = judge_signal(reported(HOST, {"expected_gpus": 8, "found_gpus": 6}), POLICY)
     assert found.severity is Severity.DEGRADED
 
 
 def test_a_disk_that_is_full_is_another_and_worse_fault_than_one_that_fills_up() -> None:
-    (found,) = judge_signal(told(HOST, {"disk_free_fraction": 0.009}), POLICY)
+    (found,) = judge_signal(reported(HOST, {"disk_free_fraction": 0.009}), POLICY)
     assert (found.fault_key, found.severity) == ("host_disk:full", Severity.DEGRADED)
-    (found,) = judge_signal(told(HOST, {"inodes_free_fraction": 0.0}), POLICY)
+    (found,) = judge_signal(reported(HOST, {"inodes_free_fraction": 0.0}), POLICY)
     assert (found.fault_key, found.severity) == ("host_disk:no_inodes", Severity.DEGRADED)
 
 
-def test_symbol_errors_by_the_second_are_a_bad_link_beside_being_fatal() -> None:
-    found = judge_signal(told(PORT_RATE, {"symbol_error": 601, **MINUTE}, RDMA), POLICY)
+def test_symbol_errors_by_the_second_are_a_bad_link_next_to_being_fatal() -> None:
+    found = judge_signal(reported(PORT_RATE, {"symbol_error": 601, **MINUTE}, RDMA), POLICY)
     assert {each.fault_key for each in found} == {f"port_fatal:{RDMA}", f"port_degraded:{RDMA}"}
 
 
 def test_a_rise_without_a_window_is_no_rate() -> None:
-    assert judge_signal(told(RATES, {"pcie_replays": 900, "pcie_generation": 5, "pcie_width": 16}), POLICY) == ()
+    assert judge_signal(reported(RATES, {"pcie_replays": 900, "pcie_generation": 5, "pcie_width": 16}), POLICY) == ()
 
 
-def test_a_state_of_no_gpu_says_nothing() -> None:
+def test_a_state_of_no_gpu_states_nothing() -> None:
     assert judge_signal(signal(STATE, gpu=None, sram_threshold_exceeded=1), POLICY) == ()
 
 
@@ -180,8 +182,8 @@ def test_more_of_an_nvswitchs_error_is_no_second_one() -> None:
 
 
 @pytest.mark.parametrize("seen", [{}, {"was_active": 0}])
-def test_a_port_that_nobody_saw_up_is_not_down(seen: dict[str, float]) -> None:
-    assert judge_signal(told(PORT, {"state": 1, "physical_state": 2, **seen}, RDMA), POLICY) == ()
+def test_a_port_that_none_saw_up_is_not_down(seen: dict[str, float]) -> None:
+    assert judge_signal(reported(PORT, {"state": 1, "physical_state": 2, **seen}, RDMA), POLICY) == ()
 
 
 @pytest.mark.parametrize(
@@ -189,15 +191,15 @@ def test_a_port_that_nobody_saw_up_is_not_down(seen: dict[str, float]) -> None:
     [({"is_missing": float("nan")}, RDMA), ({"is_missing": -1}, RDMA), ({}, RDMA), ({"is_missing": 1}, "eth0")],
 )
 def test_a_port_is_missing_only_by_a_plain_word_about_an_rdma_port(values: dict[str, float], text: str) -> None:
-    assert judge_signal(told(PORT, values, text), POLICY) == ()
+    assert judge_signal(reported(PORT, values, text), POLICY) == ()
 
 
 def test_a_port_that_is_missing_is_not_down_besides() -> None:
-    (found,) = judge_signal(told(PORT, {"is_missing": 1, "was_active": 1, "best_rate_gbps": 400}, RDMA), POLICY)
+    (found,) = judge_signal(reported(PORT, {"is_missing": 1, "was_active": 1, "best_rate_gbps": 400}, RDMA), POLICY)
     assert found.fault_key == f"port_missing:{RDMA}"
 
 
 def test_the_name_of_a_port_is_made_fit_for_a_key() -> None:
-    (found,) = judge_signal(told(PORT, {"state": 1, **SEEN}, "mlx5 0\n<b>" + "x" * 200), POLICY)
+    (found,) = judge_signal(reported(PORT, {"state": 1, **SEEN}, "mlx5 0\n<b>" + "x" * 200), POLICY)
     assert found.fault_key == "port_down:mlx5_0_b_" + "x" * 55
     assert found.onset_ms == NOW_MS

@@ -6,7 +6,7 @@ from health.detectors.registry import judge_signal
 from health.nic_log import NIC_LINE_KINDS, read_nic
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity, Source
 from tests.health.case_factory import HOUR, MINUTE, NODE, NOW_MS, POLICY, signal
-from tests.health.detectors.test_repeats import noted, of
+from tests.health.detectors.test_repeats import merged, of
 
 CARD = "mlx5_core 0000:3b:00.0"
 FATAL = {
@@ -69,7 +69,7 @@ def test_three_cards_of_a_node_with_one_fault_each_hold_it() -> None:
     text = next(iter(WARNED.values()))
     cards = [text.replace("0000:3b:00.0", f"0000:{card}:00.0") for card in ("3b", "4c", "5d")]
     assert len(set(cards)) == 3
-    (found,) = of(noted([line(each, NOW_MS + at * MINUTE) for at, each in enumerate(cards)]), "nic_driver_repeats")
+    (found,) = of(merged([line(each, NOW_MS + at * MINUTE) for at, each in enumerate(cards)]), "nic_driver_repeats")
     assert (found.severity, found.gpu_uuid) == (Severity.DEGRADED, None)
     assert all(f"0000:{card}:00.0" in found.summary for card in ("3b", "4c", "5d"))
 
@@ -84,5 +84,5 @@ def test_rubbish_and_colours_in_a_line_are_blanks() -> None:
 @pytest.mark.parametrize(("times", "gap_ms", "found"), [(2, MINUTE, 0), (3, MINUTE, 1), (3, HOUR // 2, 0)])
 def test_three_faults_of_a_nodes_cards_in_an_hour_hold_it(times: int, gap_ms: int, found: int) -> None:
     told = [line(text, NOW_MS + at * gap_ms) for at, text in enumerate(list(WARNED.values())[:times])]
-    repeats = of(noted(told), "nic_driver_repeats")
+    repeats = of(merged(told), "nic_driver_repeats")
     assert [(each.severity, each.gpu_uuid) for each in repeats] == [(Severity.DEGRADED, None)] * found

@@ -6,7 +6,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 
 
-def test_a_wrong_sum_condemns_and_is_told_in_figures() -> None:
+def test_a_wrong_sum_condemns_and_is_reported_in_figures() -> None:
     wrong = [(f"fp32 rows {number}/8", 10, 11) for number in range(1, 6)]
     finding = finding_of(GpuUuid("GPU-1"), NodeId("node_1"), wrong, 5_000, DEFAULT_POLICY.health)
     assert (finding.severity, finding.trust, finding.source) == (

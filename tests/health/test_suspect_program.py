@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.suspect_program import LOOKS_BACK, Trouble, suspicion_of
+from health.suspect_program import LOOKBACK, FailedAttempt, suspicion_of
 from muster.domain.ids import AttemptId, GpuUuid
 from muster.domain.policy.document import SuspicionPolicy
 from tests.health.case_factory import HOUR, NOW_MS
@@ -12,14 +12,14 @@ from tests.health.case_factory import HOUR, NOW_MS
 POLICY = SuspicionPolicy()
 
 
-def trouble(number: int, gpus: str, symptom: str = "xid:95", *, ago_ms: int = 0) -> Trouble:
+def failure(number: int, gpus: str, symptom: str = "xid:95", *, ago_ms: int = 0) -> FailedAttempt:
     """``gpus``: a letter each."""
     shown = {symptom: frozenset(GpuUuid(letter) for letter in gpus)} if gpus else {}
-    return Trouble(AttemptId(f"att_{number}"), NOW_MS - ago_ms, shown)
+    return FailedAttempt(AttemptId(f"att_{number}"), NOW_MS - ago_ms, shown)
 
 
-def troubles(*gpus: str) -> list[Trouble]:
-    return [trouble(number, each) for number, each in enumerate(gpus)]
+def troubles(*gpus: str) -> list[FailedAttempt]:
+    return [failure(number, each) for number, each in enumerate(gpus)]
 
 
 def test_three_sets_without_a_gpu_in_common_make_a_suspect() -> None:
@@ -39,7 +39,7 @@ def test_three_sets_without_a_gpu_in_common_make_a_suspect() -> None:
         pytest.param(("a", "b", "", ""), id="nothing was seen"),
     ],
 )
-def test_what_gpus_explain_suspects_nobody(gpus: tuple[str, ...]) -> None:
+def test_what_gpus_explain_suspects_none(gpus: tuple[str, ...]) -> None:
     assert suspicion_of(troubles(*gpus), POLICY, NOW_MS) is None
 
 
@@ -50,26 +50,26 @@ def test_sets_that_overlap_hide_no_three_that_do_not() -> None:
 
 
 def test_different_symptoms_are_different_faults() -> None:
-    mixed = [trouble(1, "a"), trouble(2, "b", "xid:79"), trouble(3, "c", "gpu_lost"), trouble(4, "d")]
+    mixed = [failure(1, "a"), failure(2, "b", "xid:79"), failure(3, "c", "gpu_lost"), failure(4, "d")]
     assert suspicion_of(mixed, POLICY, NOW_MS) is None
 
 
-def test_what_ended_before_the_window_says_nothing() -> None:
-    old = [trouble(1, "a", ago_ms=25 * HOUR), trouble(2, "b"), trouble(3, "c")]
+def test_what_ended_before_the_window_states_nothing() -> None:
+    old = [failure(1, "a", ago_ms=25 * HOUR), failure(2, "b"), failure(3, "c")]
     assert suspicion_of(old, POLICY, NOW_MS) is None
     assert suspicion_of(old, SuspicionPolicy(window_s=26 * 3600), NOW_MS) is not None
 
 
-def test_the_policy_says_how_many_sets() -> None:
+def test_the_policy_states_how_many_sets() -> None:
     assert suspicion_of(troubles("a", "b"), SuspicionPolicy(disjoint_sets=2), NOW_MS) is not None
     assert suspicion_of(troubles("a", "b", "c"), SuspicionPolicy(disjoint_sets=4), NOW_MS) is None
 
 
-@given(st.lists(st.text("abcdefgh", max_size=4), max_size=LOOKS_BACK), st.randoms())
-def test_whoever_is_suspected_is_suspected_for_disjoint_sets_that_were_seen(gpus: list[str], chance: object) -> None:
+@given(st.lists(st.text("abcdefgh", max_size=4), max_size=LOOKBACK), st.randoms())
+def test_whoever_is_suspected_is_suspected_for_disjoint_sets_that_were_seen(gpus: list[str], rng: object) -> None:
     seen = troubles(*gpus)
     shuffled = list(seen)
-    chance.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' own random
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' own random
     found = suspicion_of(shuffled, POLICY, NOW_MS)
     assert (found is None) == (suspicion_of(seen, POLICY, NOW_MS) is None), "their order decides nothing"
     if found is not None:

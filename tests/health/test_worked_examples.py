@@ -30,7 +30,7 @@ def life(gpu: GpuCase, from_ms: int, until_ms: int) -> Iterator[tuple[GpuCase, M
     while at_ms is not None and at_ms <= until_ms:
         move = standing.decide(gpu, at_ms, POLICY)
         if move is None:
-            at_ms = standing.next_look_ms(gpu, at_ms, POLICY)
+            at_ms = standing.next_evaluation_ms(gpu, at_ms, POLICY)
         else:
             gpu = moved(gpu, move)
             yield gpu, move

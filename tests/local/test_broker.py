@@ -106,7 +106,7 @@ def test_a_socket_path_beyond_the_kernels_limit_is_shortened(short_folder: Path)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_celery_speaks_to_it_through_a_folder_with_spaces(short_folder: Path) -> None:
+def test_celery_connects_to_it_through_a_folder_with_spaces(short_folder: Path) -> None:
     broker = BrokerServer(short_folder / "my 100% broker")
     broker.start()
     app = Celery("bells", broker=broker.url)
@@ -114,11 +114,11 @@ def test_celery_speaks_to_it_through_a_folder_with_spaces(short_folder: Path) ->
     rung = short_folder / "rung"
 
     @app.task(name="bells.ring")
-    def ring() -> None:
+    def wake() -> None:
         rung.touch()
 
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=60.0):
-        ring.apply_async()
+        wake.apply_async()
         wait_until(rung.exists)
     broker.stop()
 

@@ -32,11 +32,11 @@ def test_a_server_that_ended_is_started_until_it_starts() -> None:
     server = Server(faults=1)
     server.is_up = False
     keeper = Keeper({"broker": server}, [], said.append)
-    keeper.look()
+    keeper.check()
     assert not server.is_up
-    keeper.look()
+    keeper.check()
     assert server.is_up
-    keeper.look()
+    keeper.check()
     assert said == [
         "broker ended; starting it again",
         "broker does not start: its disk is full",
@@ -55,19 +55,19 @@ def test_a_killed_child_comes_back_and_a_closed_keeper_starts_nothing(tmp_path: 
     assert first is not None
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not child.is_running())
-    keeper.look()
+    keeper.check()
     assert len(said) == 1
     assert said[0].startswith("agent ended (signal SIGKILL)")
-    wait_until(lambda: _looked(keeper, child))
+    wait_until(lambda: _checked(keeper, child))
     assert child.pid != first
     keeper.close()
     child.stop()
-    keeper.look()
+    keeper.check()
     assert not child.is_running()
 
 
-def _looked(keeper: Keeper, child: Child) -> bool:
-    keeper.look()
+def _checked(keeper: Keeper, child: Child) -> bool:
+    keeper.check()
     return child.is_running()
 
 

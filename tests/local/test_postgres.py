@@ -72,7 +72,7 @@ def test_it_listens_on_no_port_and_keeps_its_files_private(server: PostgresServe
     server.stop()
 
 
-def test_start_and_stop_may_be_said_twice(server: PostgresServer) -> None:
+def test_start_and_stop_may_be_stated_twice(server: PostgresServer) -> None:
     server.start()
     pid = server.pid
     server.start()
@@ -115,7 +115,7 @@ def test_a_lock_file_naming_a_living_stranger_does_not_stop_the_start(
     server.stop()
 
 
-def test_an_interrupted_initdb_is_made_anew(short_folder: Path) -> None:
+def test_an_interrupted_initdb_is_made_again(short_folder: Path) -> None:
     server = PostgresServer(short_folder / "postgres")
     half_made = short_folder / "postgres" / "cluster.making-1"
     half_made.mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_databases_are_cloned_and_dropped_though_in_use(server: PostgresServer) 
     server.stop()
 
 
-def test_a_server_that_cannot_start_says_why(server: PostgresServer, short_folder: Path) -> None:
+def test_a_server_that_cannot_start_states_why(server: PostgresServer, short_folder: Path) -> None:
     server.start()
     server.stop()
     (short_folder / "postgres" / "cluster" / "postgresql.auto.conf").write_text("no_such_setting = 1\n")
@@ -206,7 +206,7 @@ def test_a_cluster_is_run_by_the_version_that_made_it_or_not_at_all() -> None:
         find_postgres(major=14)
 
 
-def test_the_server_outlives_the_thread_that_asked_for_it(server: PostgresServer) -> None:
+def test_the_server_outlives_the_thread_that_requested_it(server: PostgresServer) -> None:
     asking = threading.Thread(target=server.start)
     asking.start()
     asking.join()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from local.soak import guide
-from local.soak.books import Leftovers, effective_ratio, words_of
+from local.soak.books import Leftovers, effective_ratio, text_of
 from local.soak.faults import SOAK_FAULTS, in_turn
 from local.soak.guide import Soak
 from local.tour.world import World
@@ -76,7 +76,7 @@ def test_a_short_soak_has_room_for_a_fault() -> None:
     assert Soak(0.1, 1).steps == 120
 
 
-def test_a_soak_lasts_as_long_as_was_asked_even_where_no_fault_costs_time() -> None:
+def test_a_soak_lasts_as_long_as_was_requested_even_where_no_fault_costs_time() -> None:
     asked = Soak(30, 1)
     assert asked.steps * guide.USUAL_STEP_S > 60 * asked.minutes - 1
 
@@ -85,7 +85,7 @@ def test_nothing_left_is_nothing_found(leftovers: Leftovers) -> None:
     found = leftovers.found()
     assert set(found) == {"processes", "ports", "folders", "shared memory", "descriptors", "groups"}
     assert what_is_left(leftovers) == {}
-    assert words_of(found) == "no process, port, folder, shared memory, descriptor or group"
+    assert text_of(found) == "no process, port, folder, shared memory, descriptor or group"
 
 
 def what_is_left(leftovers: Leftovers) -> dict[str, list[str]]:
@@ -97,10 +97,10 @@ def test_a_program_of_an_attempt_is_found(leftovers: Leftovers, tmp_path: Path) 
     program = "import sys; print(1, flush=True); sys.stdin.read()"
     with running(program, tmp_path, MUSTER_ATTEMPT_ID="att_left") as process:
         assert what_is_left(leftovers) == {"processes": [str(process.pid)]}
-        assert words_of(leftovers.found()) == f"processes: {process.pid}"
+        assert text_of(leftovers.found()) == f"processes: {process.pid}"
 
 
-def test_a_port_that_nobody_closed_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
+def test_a_port_that_none_closed_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
     with running(LISTENER, tmp_path):
         left = what_is_left(leftovers)
         assert (set(left), len(left["ports"])) == ({"ports"}, 1)
@@ -122,7 +122,7 @@ def test_folders_of_attempts_and_of_unfinished_saves_are_found(leftovers: Leftov
     assert what_is_left(leftovers) == {"folders": [str(path) for path in left]}
 
 
-def test_a_file_of_an_attempt_that_somebody_still_holds_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
+def test_a_file_of_an_attempt_that_another_still_holds_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
     path = tmp_path / "hosts" / "h100-1" / "attempts" / "att_left" / "train.jsonl"
     path.parent.mkdir(parents=True)
     path.touch()
@@ -132,7 +132,7 @@ def test_a_file_of_an_attempt_that_somebody_still_holds_is_found(leftovers: Left
         assert what_is_left(leftovers) == {"descriptors": [f"{path} (deleted) of process {process.pid}"]}
 
 
-def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_memory: Path) -> None:
+def test_shared_memory_that_none_holds_is_found(leftovers: Leftovers, shared_memory: Path) -> None:
     path = shared_memory / "torch_7"
     with path.open("wb") as held:
         held.write(b"left")
@@ -141,7 +141,7 @@ def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_m
     assert what_is_left(leftovers) == {"shared memory": [str(path)]}
 
 
-def test_a_group_of_the_kernels_in_which_nobody_lives_is_found(leftovers: Leftovers, groups: Path) -> None:
+def test_a_group_of_the_kernels_in_which_none_lives_is_found(leftovers: Leftovers, groups: Path) -> None:
     left, lived_in = (groups / f"muster-att_{name}-node_1" for name in ("left", "another"))
     for group, members in ((left, ""), (lived_in, "17\n")):
         group.mkdir()

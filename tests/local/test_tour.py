@@ -12,7 +12,7 @@ from rich.console import Console
 from local.hosts import simulated_hosts
 from local.tour import guide
 from local.tour.memory import MemoryWatch
-from local.tour.output import InterruptedTourError, NotHeldError, Teller
+from local.tour.output import InterruptedTourError, StepFailedError, Teller
 from local.tour.world import EventLog, World, training
 from muster.client.rest import RestClient
 from muster.client.transport import UnreachableError
@@ -45,14 +45,14 @@ def nowhere() -> RestClient:
     return RestClient("http://127.0.0.1:1", "mst_test")
 
 
-def test_what_does_not_come_about_is_said_with_what_was_seen_and_which_log_to_read(
+def test_what_does_not_come_about_is_stated_with_what_was_seen_and_which_log_to_read(
     nowhere: RestClient, tmp_path: Path
 ) -> None:
     world, said = world_of(nowhere, tmp_path)
     world.teller.stage(3, "title", "why")
-    with pytest.raises(NotHeldError) as caught:
+    with pytest.raises(StepFailedError) as caught:
         world.until("ten GPUs", lambda: 7, lambda n: n == 10, seen=lambda n: f"{n} GPUs", log="api", patience_s=0.3)
-    world.teller.not_held(caught.value)
+    world.teller.failed(caught.value)
     words = said.getvalue()
     assert "not held (step 3)" in words
     assert "expected  ten GPUs within 0 s" in words
@@ -60,17 +60,17 @@ def test_what_does_not_come_about_is_said_with_what_was_seen_and_which_log_to_re
     assert f"read      {tmp_path / 'logs' / 'api.log'}" in words
 
 
-def test_a_control_plane_that_is_away_for_a_moment_is_asked_again(nowhere: RestClient, tmp_path: Path) -> None:
+def test_a_control_plane_that_is_away_for_a_moment_is_queried_again(nowhere: RestClient, tmp_path: Path) -> None:
     world, _ = world_of(nowhere, tmp_path)
     answers: list[Any] = [UnreachableError("away"), UnreachableError("away"), 3]
 
-    def look() -> int:
+    def check() -> int:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return int(answer)
 
-    assert world.until("three", look, lambda n: n == 3, seen=str, log="api", patience_s=10) == 3
+    assert world.until("three", check, lambda n: n == 3, seen=str, log="api", patience_s=10) == 3
 
 
 def test_ctrl_c_ends_a_wait_at_once(nowhere: RestClient, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_wait_at_once(nowhere: RestClient, tmp_path: Path) -> None
         world.until("never", lambda: 0, lambda _: False, seen=str, log="api")
 
 
-def test_a_refusal_of_the_control_plane_ends_the_tour_as_not_held(tmp_path: Path) -> None:
+def test_a_refusal_of_the_control_plane_ends_the_tour_as_not_on_hold(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(404, {"title": "Gone", "status": 404})) as server:
         client = RestClient(server.url, "mst_test")
         world, said = world_of(client, tmp_path)
@@ -89,13 +89,13 @@ def test_a_refusal_of_the_control_plane_ends_the_tour_as_not_held(tmp_path: Path
     assert str(tmp_path / "logs" / "api.log") in said.getvalue().replace("\n", "")
 
 
-def test_only_promises_decide_and_every_bar_is_shown(tmp_path: Path) -> None:
+def test_only_guarantees_decide_and_every_bar_is_shown(tmp_path: Path) -> None:
     said = io.StringIO()
     teller = Teller(Console(file=said, width=100))
     teller.measured("the whole tour", 300.0, 240.0)
     assert teller.summary()
     assert "NO" in said.getvalue()
-    teller.measured("driver's event → QUARANTINED", 2.5, 2.0, is_promise=True)
+    teller.measured("driver's event → QUARANTINED", 2.5, 2.0, is_required=True)
     assert not teller.summary()
 
 
@@ -103,8 +103,8 @@ def test_events_are_read_once_and_in_order(tmp_path: Path) -> None:
     event = {"at": "2026-01-01T00:00:00Z", "kind": "gpu.quarantined", "subject_id": "GPU-1"}
     pages = {"0": [{**event, "position": 1}, {**event, "position": 2}], "2": [{**event, "position": 3}]}
 
-    def answer(asked: Any, _number: int) -> Answer:
-        after = asked.path.split("after=")[1].split("&")[0]
+    def answer(requested: Any, _number: int) -> Answer:
+        after = requested.path.split("after=")[1].split("&")[0]
         items = pages.pop(after, [])
         return Answer(200, {"items": items, "next_after": items[-1]["position"] if items else int(after)})
 
@@ -136,10 +136,10 @@ def test_the_tours_jobs_ask_for_one_rack_and_carry_its_label() -> None:
     assert (spec["topology"], spec["labels"], spec["tier"]) == ({"required": "rack"}, {"tour": "yes"}, "spot")
 
 
-def test_what_a_program_said_is_told_as_it_stands_whatever_brackets_it_has(tmp_path: Path) -> None:
+def test_what_a_program_stated_is_reported_as_it_stands_whatever_brackets_it_has(tmp_path: Path) -> None:
     world, _ = world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)
     words = "rank 0: [/__w/pytorch/third_party/gloo/pair.cc:537] closed"
-    world.teller.held("its proof is shown", words)
-    world.teller.not_held(NotHeldError("nothing", words, tmp_path))
+    world.teller.passed("its proof is shown", words)
+    world.teller.failed(StepFailedError("nothing", words, tmp_path))
     world.teller.summary()
     assert words in [check.seen for check in world.teller.checks]

@@ -18,7 +18,7 @@ FACTS = st.builds(
     standing=st.sampled_from(Standing),
     contact=st.sampled_from(Contact),
     is_cordoned=st.booleans(),
-    is_held=st.booleans(),
+    is_assigned=st.booleans(),
     is_burning_in=st.booleans(),
     is_reclaimable_only=st.booleans(),
     is_mig_enabled=st.booleans(),
@@ -61,7 +61,7 @@ def racks(free: Mapping[str, Iterable[int]], *, pods: Mapping[str, str] | None =
 
 def hold(gpus: Iterable[GpuView], uuids: Iterable[str]) -> list[GpuView]:
     held = set(uuids)
-    return [replace(gpu, facts=replace(gpu.facts, is_held=True)) if gpu.uuid in held else gpu for gpu in gpus]
+    return [replace(gpu, facts=replace(gpu.facts, is_assigned=True)) if gpu.uuid in held else gpu for gpu in gpus]
 
 
 def job(
@@ -113,9 +113,9 @@ def running(
     )
 
 
-def standing(victim: str, beneficiary: str, held: Iterable[str], *, in_s: int = 60) -> StandingReclaim:
+def standing(victim: str, beneficiary: str, assigned: Iterable[str], *, in_s: int = 60) -> StandingReclaim:
     return StandingReclaim(
-        AttemptId(victim), JobId(beneficiary), NOW_MS + in_s * 1000, tuple(GpuUuid(uuid) for uuid in held)
+        AttemptId(victim), JobId(beneficiary), NOW_MS + in_s * 1000, tuple(GpuUuid(uuid) for uuid in assigned)
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId
-from scheduler.model import ElasticGang, GpuView, OwnHold, Parts, Plan, RunningAttempt, WaitingJob
+from scheduler.model import ElasticGang, GpuView, Parts, Plan, ResumeHold, RunningAttempt, WaitingJob
 from scheduler.solve.placement_rule import LabelRule, PlacementRule, Slice
 from tests.scaled import examples
 from tests.scheduler.test_plan_properties import LEVELS, World, worlds
@@ -43,19 +43,19 @@ def full_worlds(draw: st.DrawFn) -> World:
             gpu,
             labels=(("zone", zones[gpu.node_id]),),
             path=homes[gpu.node_id] or gpu.path,
-            facts=replace(gpu.facts, is_held=gpu.facts.is_held and gpu.uuid not in left),
+            facts=replace(gpu.facts, is_assigned=gpu.facts.is_assigned and gpu.uuid not in left),
         )
         for gpu in world.gpus
     ]
-    queue = [asking(one, draw(st.sampled_from(RULES))) for one in world.queue]
+    queue = [requesting(one, draw(st.sampled_from(RULES))) for one in world.queue]
     running = [elastic(one, gpus) if draw(st.booleans()) else one for one in stay]
-    free = [gpu.uuid for gpu in gpus if not gpu.facts.is_held]
+    free = [gpu.uuid for gpu in gpus if not gpu.facts.is_assigned]
     num_held = draw(st.integers(0, min(4, len(free))))
-    holds = (OwnHold(queue[0].job_id, tuple(sorted(free[:num_held]))),) if num_held else ()
+    holds = (ResumeHold(queue[0].job_id, tuple(sorted(free[:num_held]))),) if num_held else ()
     return World(gpus, queue, replace(world.workload, running=tuple(running), holds=holds))
 
 
-def asking(one: WaitingJob, rule: PlacementRule) -> WaitingJob:
+def requesting(one: WaitingJob, rule: PlacementRule) -> WaitingJob:
     """Its hosts are a multiple of what a slice takes."""
     nodes = -(-one.nodes // rule.step) * rule.step
     return (
@@ -84,13 +84,13 @@ def places(world: World, decided: Plan) -> list[tuple[WaitingJob, Parts]]:
     """Return placed GPUs, and GPUs held for beneficiaries of a reclaim."""
     jobs = {one.job_id: one for one in world.queue}
     given = [(jobs[item.job_id], item.parts) for item in decided.placements]
-    promised = {one.beneficiary: one.held for one in decided.reclaims}
+    promised = {one.beneficiary: one.hold for one in decided.reclaims}
     return given + [(jobs[job_id], parts_of(held, world.gpus)) for job_id, held in promised.items()]
 
 
 @MANY
 @given(full_worlds())
-def test_p1_no_gpu_is_given_or_promised_twice(world: World) -> None:
+def test_p1_no_gpu_is_given_or_guaranteed_twice(world: World) -> None:
     decided = world.plan()
     found = [(one.job_id, uuid) for one, parts in places(world, decided) for _, part in parts for uuid in part]
     assert len({uuid for _, uuid in found}) == len(found)
@@ -98,7 +98,7 @@ def test_p1_no_gpu_is_given_or_promised_twice(world: World) -> None:
     ended = {one.beneficiary for one in decided.lapses} | {one.job_id for one in decided.placements}
     kept = {uuid: one.job_id for one in world.workload.holds for uuid in one.gpus if one.job_id not in ended}
     assert all(kept.get(uuid, job_id) == job_id for job_id, uuid in found), "held GPUs are their job's alone"
-    held = {gpu.uuid for gpu in world.gpus if gpu.facts.is_held}
+    held = {gpu.uuid for gpu in world.gpus if gpu.facts.is_assigned}
     assert not held & {uuid for item in decided.placements for _, part in item.parts for uuid in part}
     for growth in decided.growths:
         wanted = {uuid for _, part in growth.parts for uuid in part}
@@ -137,7 +137,7 @@ def domains(views: Sequence[GpuView], level: str) -> set[tuple[str, ...]]:
 def test_p5_a_victim_gives_what_it_has_or_shrinks_to_whole_hosts_of_its_first(world: World) -> None:
     for reclaim, victim in victims_under_contract(world):
         assert {*reclaim.gpus, *reclaim.keeps} == set(victim.gpus)
-        assert not set(reclaim.keeps) & {*reclaim.gpus, *reclaim.held}
+        assert not set(reclaim.keeps) & {*reclaim.gpus, *reclaim.hold}
         if reclaim.keeps:
             assert victim.elastic is not None
             assert len(reclaim.keeps) >= victim.elastic.min_nodes * victim.elastic.gpus_per_node

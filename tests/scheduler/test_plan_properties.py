@@ -103,7 +103,7 @@ def test_every_plan_keeps_the_invariants_of_placement(world: World) -> None:
     answered = [item.job_id for item in decided.placements] + [item.job_id for item in decided.waiting]
     assert sorted(answered) == sorted(by_job), "everybody is answered once"
     taken = [uuid for placement in decided.placements for _, uuids in placement.parts for uuid in uuids]
-    promised = {uuid for reclaim in decided.reclaims for uuid in reclaim.held}
+    promised = {uuid for reclaim in decided.reclaims for uuid in reclaim.hold}
     assert len(taken) == len(set(taken)), "I1"
     assert not promised & set(taken), "what is reclaimed for one job is given to no other"
     for placement in decided.placements:
@@ -138,14 +138,14 @@ def test_every_reclaim_keeps_the_contract(world: World) -> None:
         assert tier.priority < DEFAULT_POLICY.tier(beneficiary.tier).priority
         assert NOW_MS - victim.started_ms >= tier.min_run_s * 1000, "I9"
         assert set(reclaim.gpus) == set(victim.gpus)
-        assert set(reclaim.held) & set(victim.gpus), "each victim is needed"
+        assert set(reclaim.hold) & set(victim.gpus), "each victim is needed"
         lost[victim.tenant_id] += len(victim.gpus)
     assert all(number <= allowance[tenant] for tenant, number in lost.items()), "I9"
 
 
 @settings(max_examples=examples(200))
 @given(worlds())
-def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world: World) -> None:
+def test_nothing_is_evicted_unless_it_suffices_and_none_could_be_spared(world: World) -> None:
     world = replace(world, queue=[replace(world.queue[0], tier="reserved")])
     decided = world.plan()
     if not decided.reclaims:
@@ -161,7 +161,7 @@ def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world:
     assert fits(reached, [*ending, *chosen])
     for victim in chosen:
         assert not fits(reached, [*ending, *(other for other in chosen if other is not victim)])
-    assert request.nodes * request.gpus_per_node == len(decided.reclaims[0].held)
+    assert request.nodes * request.gpus_per_node == len(decided.reclaims[0].hold)
 
 
 def with_level_reached(world: World, decided: Plan) -> World:
@@ -172,7 +172,7 @@ def with_level_reached(world: World, decided: Plan) -> World:
     first, by_uuid = world.queue[0], {gpu.uuid: gpu for gpu in world.gpus}
     if first.preferred_level is None or not decided.reclaims or first.nodes == 1:
         return world
-    paths = [by_uuid[uuid].path for uuid in decided.reclaims[0].held]
+    paths = [by_uuid[uuid].path for uuid in decided.reclaims[0].hold]
     for depth in range(LEVELS.index(first.preferred_level) + 1, 0, -1):
         homes = {path[:depth] for path in paths}
         if len(homes) == 1 and all(len(home) == depth and home[-1] for home in homes):
@@ -230,7 +230,7 @@ def test_a_second_cycle_neither_withdraws_nor_doubles_what_the_first_began(world
     placed = {placement.job_id for placement in first.placements}
     taken = [uuid for placement in first.placements for _, uuids in placement.parts for uuid in uuids]
     reclaims = tuple(
-        StandingReclaim(item.victim, item.beneficiary, NOW_MS + int(item.notice_s * 1000), item.held)
+        StandingReclaim(item.victim, item.beneficiary, NOW_MS + int(item.notice_s * 1000), item.hold)
         for item in first.reclaims
     )
     second = replace(
@@ -248,7 +248,7 @@ def test_a_second_cycle_neither_withdraws_nor_doubles_what_the_first_began(world
 @given(worlds())
 def test_once_the_victims_have_let_go_the_beneficiary_runs(world: World) -> None:
     first = world.plan()
-    reclaims = tuple(StandingReclaim(item.victim, item.beneficiary, NOW_MS, item.held) for item in first.reclaims)
+    reclaims = tuple(StandingReclaim(item.victim, item.beneficiary, NOW_MS, item.hold) for item in first.reclaims)
     gone = {item.victim for item in first.reclaims}
     soon_ms = NOW_MS + 120_000
     left = tuple(
@@ -257,7 +257,7 @@ def test_once_the_victims_have_let_go_the_beneficiary_runs(world: World) -> None
         if attempt.attempt_id not in gone and (attempt.ends_ms is None or attempt.ends_ms > soon_ms)
     )
     still_held: set[GpuUuid] = {uuid for attempt in left for uuid in attempt.gpus}
-    free = [replace(gpu, facts=replace(gpu.facts, is_held=gpu.uuid in still_held)) for gpu in world.gpus]
+    free = [replace(gpu, facts=replace(gpu.facts, is_assigned=gpu.uuid in still_held)) for gpu in world.gpus]
     workload = replace(world.workload, running=left, reclaims=reclaims, now_ms=soon_ms)
     second = replace(world, gpus=free, workload=workload).plan()
     assert {item.beneficiary for item in first.reclaims} <= {placement.job_id for placement in second.placements}

@@ -40,7 +40,7 @@ def test_the_example_that_opens_the_planner() -> None:
     decided = plan(fleets.racks({"r0": [8, 0], "r1": [0, 8]}), queue, DEFAULT_POLICY, Workload(NOW_MS, attempts))
     (reclaim,) = decided.reclaims
     assert (reclaim.victim, reclaim.beneficiary, reclaim.notice_s) == ("b", "urgent", 120.0)
-    assert {uuid[:4] for uuid in reclaim.held} == {"r0h0", "r0h1"}
+    assert {uuid[:4] for uuid in reclaim.hold} == {"r0h0", "r0h1"}
     (held,) = decided.holds
     assert (held.job_id, held.until_ms) == ("gang", NOW_MS + 60 * MINUTE_MS)
     assert {uuid[:4] for uuid in held.gpus} == {"r1h0", "r1h1"}
@@ -61,7 +61,7 @@ def test_a_gang_is_placed_whole_on_one_cohort() -> None:
     assert all(len(uuids) == 3 for _, uuids in placement.parts)
 
 
-def test_a_gang_that_does_not_fit_takes_nothing_and_says_why() -> None:
+def test_a_gang_that_does_not_fit_takes_nothing_and_states_why() -> None:
     decided = plan(host("a", 4), [job("j", nodes=2, gpus=3)], DEFAULT_POLICY)
     assert decided.placements == ()
     why = "needs 2 × 3 GPUs of one cohort; 4 of 4 GPUs are free to this tier; "
@@ -71,7 +71,7 @@ def test_a_gang_that_does_not_fit_takes_nothing_and_says_why() -> None:
 
 def test_the_sentence_counts_what_stands_in_the_way() -> None:
     gpus = [
-        *host("a", 2, facts=replace(FIT, is_held=True)),
+        *host("a", 2, facts=replace(FIT, is_assigned=True)),
         *host("b", 1, facts=replace(FIT, contact=Contact.LOST)),
         *host("c", 1),
     ]
@@ -81,7 +81,7 @@ def test_the_sentence_counts_what_stands_in_the_way() -> None:
     assert "1 on hosts that are silent or lost" in waiting.why
 
 
-def test_no_host_at_all_is_said() -> None:
+def test_no_host_at_all_is_stated() -> None:
     assert "no host is enrolled" in plan([], [job("j")], DEFAULT_POLICY).waiting[0].why
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from muster.domain.ids import AttemptId, NodeId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.explain.answer import answer
+from scheduler.explain.advice import answer
 from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan_on
@@ -53,7 +53,7 @@ def after(world: World, decided: Plan) -> World:
         for item in decided.placements
     ]
     reclaims = tuple(
-        StandingReclaim(one.victim, one.beneficiary, NOW_MS + int(one.notice_s * 1000), one.held, one.keeps)
+        StandingReclaim(one.victim, one.beneficiary, NOW_MS + int(one.notice_s * 1000), one.hold, one.keeps)
         for one in decided.reclaims
     )
     due_ms = {one.victim: one.deadline_ms for one in reclaims}
@@ -74,8 +74,8 @@ def after(world: World, decided: Plan) -> World:
 def test_p1_no_gpu_is_given_twice(world: World) -> None:
     decided = world.plan()
     given_out = [uuid for item in decided.placements for _, uuids in item.parts for uuid in uuids]
-    held = {gpu.uuid for gpu in world.gpus if gpu.facts.is_held}
-    promised = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.held]
+    held = {gpu.uuid for gpu in world.gpus if gpu.facts.is_assigned}
+    promised = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.hold]
     assert len(set(given_out)) == len(given_out)
     assert not held & set(given_out)
     assert len(set(promised)) == len(promised), "nor held for two"
@@ -92,7 +92,7 @@ def test_p2_a_gang_has_all_or_nothing_also_when_the_plan_is_made_again(world: Wo
         wanted = jobs[item.job_id]
         assert wanted.fewest_nodes <= len({node for node, _ in item.parts}) == len(item.parts) <= wanted.most_nodes
         assert {len(set(uuids)) for _, uuids in item.parts} == {wanted.gpus_per_node}
-    for beneficiary, held in {one.beneficiary: one.held for one in decided.reclaims}.items():
+    for beneficiary, held in {one.beneficiary: one.hold for one in decided.reclaims}.items():
         assert len(held) == jobs[beneficiary].fewest_gpus, "a place is held whole"
     assert world.plan() == decided
     again = after(world, decided).plan()
@@ -101,11 +101,11 @@ def test_p2_a_gang_has_all_or_nothing_also_when_the_plan_is_made_again(world: Wo
 
 @MANY
 @given(worlds())
-def test_p3_the_required_level_and_one_cohort_hold_of_what_is_given_and_of_what_is_promised(world: World) -> None:
+def test_p3_the_required_level_and_one_cohort_hold_of_what_is_given_and_of_what_is_guaranteed(world: World) -> None:
     decided, by_uuid = world.plan(), {gpu.uuid: gpu for gpu in world.gpus}
     jobs = {one.job_id: one for one in world.queue}
     places = [(item.job_id, [uuid for _, uuids in item.parts for uuid in uuids]) for item in decided.placements]
-    places += [(one.beneficiary, list(one.held)) for one in decided.reclaims]
+    places += [(one.beneficiary, list(one.hold)) for one in decided.reclaims]
     places += [(one.job_id, list(one.gpus)) for one in decided.holds]
     for job_id, uuids in places:
         views = [by_uuid[uuid] for uuid in uuids]
@@ -150,7 +150,7 @@ def victims_under_contract(world: World) -> list[tuple[Reclaim, RunningAttempt]]
 
 @MANY
 @given(worlds())
-def test_p6_what_is_decided_stands_when_it_is_asked_again(world: World) -> None:
+def test_p6_what_is_decided_stands_when_it_is_queried_again(world: World) -> None:
     stored = after(world, world.plan())
     again = stored.plan()
     assert (again.placements, again.reclaims, again.withdrawals, again.lapses) == ((), (), (), ())
@@ -318,7 +318,7 @@ def halved(halves: list[tuple[int, int]], saved: list[int], wanted: WaitingJob) 
 
 @MANY
 @given(worlds(), fleets())
-def test_nobody_waits_without_a_reason_as_a_sentence_and_as_tokens(world: World, other: list[GpuView]) -> None:
+def test_none_waits_without_a_reason_as_a_sentence_and_as_tokens(world: World, other: list[GpuView]) -> None:
     """Also on a fleet that is not the one on which the others run, and of a tier that the policy does not have."""
     strange: list[WaitingJob] = [*world.queue, replace(world.queue[0], job_id=job("s").job_id, tier="gone")]
     for one in (replace(world, queue=strange), World(other, strange, replace(world.workload, running=()))):

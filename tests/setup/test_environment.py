@@ -11,7 +11,7 @@ from tools.setup_environment import (
     SETUP_EXTRAS,
     Environment,
     Stamp,
-    install_beside_torch,
+    install_without_torch,
     normalised,
     packages_digest,
     requirements,
@@ -74,20 +74,20 @@ def test_no_other_distribution_brings_a_package_of_our_name(package: str) -> Non
     assert set(importlib.metadata.packages_distributions().get(package, ["muster"])) == {"muster"}
 
 
-def test_the_set_up_asks_for_the_extras_and_the_tools() -> None:
+def test_the_set_up_requests_the_extras_and_the_tools() -> None:
     wanted = requirements(ROOT)
     assert f".[{','.join(SETUP_EXTRAS)}]" in wanted
     assert any(requirement.startswith("pytest>") for requirement in wanted)
 
 
-@pytest.mark.parametrize(("pip", "told"), [("true", ""), ("false", "not available here; everything but")])
-def test_who_cannot_have_transformers_gets_all_the_rest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pip: str, told: str
+@pytest.mark.parametrize(("pip", "reported"), [("true", ""), ("false", "not available here; everything but")])
+def test_what_cannot_have_transformers_gets_all_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pip: str, reported: str
 ) -> None:
-    install_beside_torch(Environment(root=ROOT, home=tmp_path), [pip])
+    install_without_torch(Environment(root=ROOT, home=tmp_path), [pip])
     output = capsys.readouterr().out
-    assert told in output
-    assert bool(output) is bool(told)
+    assert reported in output
+    assert bool(output) is bool(reported)
 
 
 def test_a_finished_environment_is_left_alone(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_finished_environment_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "outcome", "is_enough"),
+    ("requested", "outcome", "is_enough"),
     [
         (None, "declined", True),
         ("auto", "declined", False),
@@ -110,8 +110,8 @@ def test_a_finished_environment_is_left_alone(tmp_path: Path) -> None:
         ("skip", "declined", False),
     ],
 )
-def test_torch_is_reconsidered_only_when_asked(asked: str | None, outcome: str, *, is_enough: bool) -> None:
-    assert Stamp("same", "auto", outcome).satisfies("same", asked) is is_enough
+def test_torch_is_reconsidered_only_when_requested(requested: str | None, outcome: str, *, is_enough: bool) -> None:
+    assert Stamp("same", "auto", outcome).satisfies("same", requested) is is_enough
 
 
 def test_other_packages_are_never_enough() -> None:

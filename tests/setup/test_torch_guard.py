@@ -23,7 +23,7 @@ def test_the_cuda_build_is_recognised_by_what_it_brings() -> None:
     assert "torch" not in plan.cuda_names
 
 
-def test_the_refusal_tells_the_size_and_both_ways_on() -> None:
+def test_the_refusal_reports_the_size_and_both_ways_on() -> None:
     plan = recorded_plan("plan_cuda.json")
     message = refusal(plan, size_of=lambda _url: 100_000_000)
     assert f"{len(plan.downloads) / 10:.1f} GB" in message
@@ -31,7 +31,7 @@ def test_the_refusal_tells_the_size_and_both_ways_on() -> None:
     assert "TORCH=skip make setup" in message
 
 
-def test_a_size_that_is_not_told_is_not_invented() -> None:
+def test_a_size_that_is_not_reported_is_not_invented() -> None:
     plan = TorchPlan((Download("torch", "2", "https://one"), Download("nvidia-x", "1", "https://two")))
     assert "at least 2.0 GB (1 of 2" in refusal(
         plan, size_of=lambda url: 2_000_000_000 if url.endswith("one") else None

@@ -141,14 +141,14 @@ class Stack:
     def wait(self, is_so: Callable[[], bool], *, timeout_s: float = 240.0) -> None:
         """Until it is so, keeping the processes alive; what cannot be asked just now is not so yet."""
 
-        def asked() -> bool:
+        def requested() -> bool:
             self.keep()
             try:
                 return is_so()
             except (Problem, UnreachableError):
                 return False
 
-        wait_until(asked, timeout_s=timeout_s, pause_s=0.1)
+        wait_until(requested, timeout_s=timeout_s, pause_s=0.1)
 
     def submit(self, name: str, *, seconds: float = 0.3, key: str | None = None, **spec: Any) -> str:
         """Under one idempotency key until it is answered. ``seconds``: of its first run; any later one is short."""

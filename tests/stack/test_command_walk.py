@@ -86,7 +86,7 @@ def test_a_submission_that_is_followed_prints_and_ends_with_its_job(shell: Shell
     assert "3" in failed
 
 
-def test_a_script_that_is_missing_is_said_in_the_timeline(shell: Shell) -> None:
+def test_a_script_that_is_missing_is_stated_in_the_timeline(shell: Shell) -> None:
     job_id = shell.submit("--max-restarts", "0", "--", "/nowhere/train.py")
     shell.type("job", "wait", job_id, code=Exit.JOB_FAILED)
     assert "/nowhere/train.py does not exist" in " ".join(shell.type("job", "show", job_id).split())
@@ -98,7 +98,7 @@ def test_a_dry_run_leaves_nothing(shell: Shell) -> None:
     assert json.loads(shell.type("job", "list", "--json")) == before
 
 
-def test_logs_follow_a_job_until_somebody_cancels_it(shell: Shell) -> None:
+def test_logs_follow_a_job_until_another_cancels_it(shell: Shell) -> None:
     job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
     follower = shell.start("job", "logs", "-f", job_id)
     waiter = shell.start("job", "wait", job_id)
@@ -209,7 +209,7 @@ def test_a_past_that_was_touched_is_found(shell: Shell) -> None:
     assert "the chain holds" in shell.type("audit", "verify")
 
 
-def test_the_doctor_says_what_is_wrong(shell: Shell) -> None:
+def test_the_doctor_states_what_is_wrong(shell: Shell) -> None:
     nowhere = {"MUSTER_API_URL": "http://127.0.0.1:1", "MUSTER_API_KEY_FILE": "/nowhere"}
     said = shell.type("doctor", code=Exit.FAILED, environment=nowhere)
     assert "fail  control plane" in said

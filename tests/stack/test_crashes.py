@@ -17,7 +17,7 @@ from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingS
 from muster.domain.states import CheckpointStatus
 from tests.stack.harness import Stack, own_folder, processes_marked, running_stack
 from tests.warm_python import WarmPython
-from workers.wakeup.sender import Ringer
+from workers.wakeup.sender import WakeupSender
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -51,7 +51,7 @@ POINTS = {
 
 
 NUM_STEPS = 40
-SPEAKS = """
+STATES = """
 import json, os, socket, sys, time
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
@@ -95,7 +95,7 @@ def test_death_at_each_point_loses_nothing_and_repeats_nothing(stack: Stack, pro
 
 
 @pytest.mark.parametrize("point", ["job.cancel.before_commit", "job.cancel.after_commit"])
-def test_a_cancellation_interrupted_by_death_is_carried_out_once_asked_again(stack: Stack, point: str) -> None:
+def test_a_cancellation_interrupted_by_death_is_carried_out_once_queried_again(stack: Stack, point: str) -> None:
     name = f"cancelled-{point}"
     job_id = stack.submit(name, seconds=600)
     stack.wait_for_start(name)
@@ -153,13 +153,13 @@ def test_a_killed_host_worker_finds_its_program_again(stack: Stack) -> None:
     stack.require_order()
 
 
-def test_words_of_a_training_count_once_though_the_host_worker_dies_as_it_tells_them(stack: Stack) -> None:
+def test_words_of_a_training_count_once_though_the_host_worker_dies_as_it_reports_them(stack: Stack) -> None:
     """Three times: the control plane has committed, and the host worker has not yet written down that it has."""
     before = stack.kills["worker-host"]
     stack.children["worker-host"].stop()
     stack.armed["worker-host"] = ["training_relay.after_answer", "training_relay.after_answer"]
     stack.spawn("worker-host", failpoints="training_relay.after_answer=kill@2")
-    program = {"launcher": "command", "argv": [sys.executable, "-c", SPEAKS, str(NUM_STEPS)]}
+    program = {"launcher": "command", "argv": [sys.executable, "-c", STATES, str(NUM_STEPS)]}
     job_id = stack.submit("speaks", program=program)
     stack.wait_for(job_id, "SUCCEEDED")
     told = select(TrainingStep.step).where(TrainingStep.job_id == job_id).order_by(TrainingStep.step)
@@ -230,19 +230,19 @@ def test_a_killed_celery_worker_costs_no_program_and_comes_back(stack: Stack) ->
     stack.require_order()
 
 
-def test_fifty_rings_at_once_start_one_program(stack: Stack) -> None:
+def test_fifty_wakeups_at_once_start_one_program(stack: Stack) -> None:
     """A ring is how a start is delivered. They come through the broker, before the attempt is placed and after."""
-    ringers = [Ringer(stack.broker.url) for _ in range(10)]
+    ringers = [WakeupSender(stack.broker.url) for _ in range(10)]
 
-    def ring(ringer: Ringer) -> None:
+    def wake(wakeup_sender: WakeupSender) -> None:
         for _ in range(5):
-            ringer.ring(stack.node_id, "whichever")
+            wakeup_sender.wake(stack.node_id, "whichever")
 
     with ThreadPoolExecutor(len(ringers)) as pool:
         job_id = stack.submit("rung", seconds=2)
-        list(pool.map(ring, ringers))
+        list(pool.map(wake, ringers))
         stack.wait(lambda: len(stack.client.job(job_id)["attempts"]) == 1)
-        list(pool.map(ring, ringers))
+        list(pool.map(wake, ringers))
     job = stack.wait_for(job_id, "SUCCEEDED")
     assert len(job["attempts"]) == 1
     assert stack.witness("rung") == ["start", "end"]

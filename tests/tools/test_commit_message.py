@@ -60,7 +60,7 @@ def test_other_messages_are_refused_with_what_to_write(text: str, fault: str) ->
     assert fault in found
 
 
-def test_a_change_of_many_files_says_why() -> None:
+def test_a_change_of_many_files_states_why() -> None:
     assert faults_of("api: refuse an empty name\n", changed=3) == []
     (fault,) = faults_of("api: refuse an empty name\n", changed=4)
     assert "4 files change and the message has no body" in fault

@@ -4,7 +4,7 @@ from health.detectors.registry import DETECTORS
 from tools.detector_reference import PAGE, main, written
 
 
-def test_the_page_is_what_the_registry_says() -> None:
+def test_the_page_is_what_the_registry_states() -> None:
     assert PAGE.read_text(encoding="utf-8") == written(), "run `make detector-reference`"
     assert main(["--check"]) == 0
 

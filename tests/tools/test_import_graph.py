@@ -17,7 +17,7 @@ def kinds_of(text: str) -> dict[str, Kind]:
     return {f"{one.module}.{one.name or ''}".rstrip("."): one.kind for one in read_source(text).statements}
 
 
-def test_imports_are_told_apart_by_when_they_run() -> None:
+def test_imports_are_distinguished_by_when_they_run() -> None:
     text = """
 from typing import TYPE_CHECKING
 import a.eager

@@ -40,11 +40,11 @@ forbidden_modules =
 """
 
 
-def test_the_picture_is_what_its_data_says() -> None:
+def test_the_picture_is_what_its_data_states() -> None:
     assert layers_picture.main(["--check"]) == 0, "run `make layers` and commit docs/pictures/layers.svg"
 
 
-def test_the_table_is_what_the_contracts_say() -> None:
+def test_the_table_is_what_the_contracts_state() -> None:
     assert layers_table.main(["--check"]) == 0, "run `make layers` and commit ARCHITECTURE.md"
 
 
@@ -73,7 +73,7 @@ def test_a_contract_is_read_with_its_layers_and_modules() -> None:
     assert pure.modules == ("lower", "lower.two", "lower.three", "lower.four")
 
 
-def test_layers_are_told_from_the_top_and_other_rules_by_their_names() -> None:
+def test_layers_are_reported_from_the_top_and_other_rules_by_their_names() -> None:
     table = table_of(contracts_of(WRITTEN))
     assert table.startswith(
         "### Imports go down\n\n| | layer, from the top |\n|---|---|\n| 1 | `upper` |\n| 2 | `left`"

@@ -20,7 +20,7 @@ def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
             yield from models_of(below)
 
 
-def test_the_committed_page_is_what_the_schema_says() -> None:
+def test_the_committed_page_is_what_the_schema_states() -> None:
     assert PAGE.read_text(encoding="utf-8") == written(), "run `make policy-reference`"
     assert main(["--check"]) == 0
 

@@ -87,14 +87,14 @@ REACHED = {FAR: Reach(3, ""), NEAR: Reach(1, "")}
 def test_the_nearest_run_first_after_what_failed_last() -> None:
     durations = {NEAR: FileDuration(4, 5.0, {}), FAR: FileDuration(2, 1.0, {})}
     plan = plan_tests(REACHED, durations, [f"{FAR}::test_bad"], longest_s=10, capacity_s=20)
-    assert plan.asked == (f"{FAR}::test_bad", NEAR, FAR)
+    assert plan.requested == (f"{FAR}::test_bad", NEAR, FAR)
     assert (plan.files, plan.tests, plan.seconds, plan.left_out) == (2, 6, 6.0, ())
 
 
 def test_a_slow_test_is_left_out_by_name_unless_it_is_near() -> None:
     durations = {NEAR: FileDuration(4, 8.0, {"test_long": 6.0}), FAR: FileDuration(3, 8.0, {"test_slow": 7.0})}
     plan = plan_tests(REACHED, durations, [], longest_s=10, capacity_s=30)
-    assert plan.asked == (NEAR, FAR)
+    assert plan.requested == (NEAR, FAR)
     assert plan.left_out == (LeftOut(FAR, "test_slow", 1, 7.0),)
     assert plan.tests == 6
 
@@ -102,7 +102,7 @@ def test_a_slow_test_is_left_out_by_name_unless_it_is_near() -> None:
 def test_a_file_that_does_not_fit_is_left_out_and_a_shorter_one_behind_it_runs() -> None:
     durations = {NEAR: FileDuration(40, 50.0, {}), FAR: FileDuration(2, 1.0, {})}
     plan = plan_tests(REACHED, durations, [], longest_s=10, capacity_s=20)
-    assert plan.asked == (FAR,)
+    assert plan.requested == (FAR,)
     assert plan.left_out == (LeftOut(NEAR, None, 40, 50.0),)
 
 
@@ -121,7 +121,7 @@ TESTS = "import time\n\ndef test_first():\n    time.sleep({seconds})\n\ndef test
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1", "--dist", "loadfile")], ids=["alone", "by a worker"])
-def test_from_the_deadline_on_no_test_begins_and_its_name_is_noted(tmp_path: Path, workers: tuple[str, ...]) -> None:
+def test_from_the_deadline_on_no_test_begins_and_its_name_is_recorded(tmp_path: Path, workers: tuple[str, ...]) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(TESTS.format(seconds=1000))
     ended = subprocess.run(
@@ -181,7 +181,7 @@ def test_a_failure_in_a_run_past_its_time_is_a_failure(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("name", sorted(TYPICAL_CHANGES))
 def test_each_typical_change_reaches_tests_and_is_a_change_that_lint_accepts(name: str, tmp_path: Path) -> None:
     change = TYPICAL_CHANGES[name]
-    assert quick.planned(change.files, budget_s=60, workers=2).asked
+    assert quick.planned(change.files, budget_s=60, workers=2).requested
     for path in change.files:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text())
@@ -192,7 +192,7 @@ def test_each_typical_change_reaches_tests_and_is_a_change_that_lint_accepts(nam
         assert subprocess.run(checked, cwd=ROOT, input=text, text=True, check=False).returncode == 0
 
 
-def test_the_whole_command_says_what_it_leaves_out_and_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_command_states_what_it_leaves_out_and_how_to_run_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert quick.main(["--list", "--typical", "scheduler-rule", "--budget", "10"]) == 0
     said = capsys.readouterr().out
     assert "1 changed files" in said

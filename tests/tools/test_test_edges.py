@@ -50,7 +50,7 @@ def test_a_test_needs_what_acts_by_itself_and_nothing_of_fixtures_that_it_does_n
     assert sources_of(graph, "test_plain") == {"lib.burial"}
 
 
-def test_a_fixture_brings_what_it_names_and_the_fixtures_that_it_asks_for(graph: ImportGraph) -> None:
+def test_a_fixture_brings_what_it_names_and_the_fixtures_that_it_requests(graph: ImportGraph) -> None:
     assert {"app.main", "app.core", "lib.server", "lib.burial"} <= sources_of(graph, "test_api")
 
 

@@ -8,11 +8,11 @@ from tools.xid_reference import PAGE, differs, main, reason_of, verdict_of, writ
 OTHERS = KNOWLEDGE["others"]
 
 
-def told(code: int) -> dict[str, str]:
+def stated(code: int) -> dict[str, str]:
     return {name: verdict_of(tool, code) for name, tool in OTHERS.items()}
 
 
-def test_the_page_is_what_the_data_says() -> None:
+def test_the_page_is_what_the_data_states() -> None:
     assert PAGE.read_text(encoding="utf-8") == written(), "run `make xid-reference`"
     assert main(["--check"]) == 0
 
@@ -23,19 +23,19 @@ def test_every_code_in_use_has_a_row() -> None:
     assert "58" not in rows
 
 
-def test_known_differences_are_told_with_a_reason() -> None:
-    assert told(109) == {
+def test_known_differences_are_reported_with_a_reason() -> None:
+    assert stated(109) == {
         "gpud": "warns",
         "DCGM": "nothing",
         "AWS": "out",
         "Azure": "nothing",
         "device plugin": "passes",
     }
-    assert told(94)["gpud"] == "out"
+    assert stated(94)["gpud"] == "out"
     for code in (38, 44, 62, 63, 68, 94, 109, 136, 142, 143, 168):
-        assert differs(CATALOGUE[code], told(code)), code
+        assert differs(CATALOGUE[code], stated(code)), code
         assert reason_of(CATALOGUE[code])
-    assert not differs(CATALOGUE[45], told(45)), "none of them takes it out, nor do we"
+    assert not differs(CATALOGUE[45], stated(45)), "none of them takes it out, nor do we"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Prefix:
         return {"MUSTER_CHECKPOINT_DIR": "", "MUSTER_CHECKPOINT_STORE": str(self.place), **self.server.environment}
 
     def bucket(self, **options: Any) -> Bucket:
-        with surroundings(self.server.environment):
+        with environment_of(self.server.environment):
             return Bucket(self.place, **options)
 
     def store(self, **options: Any) -> ObjectStore:
@@ -87,7 +87,7 @@ class Prefix:
 
 
 @contextmanager
-def surroundings(environment: dict[str, str]) -> Iterator[None]:
+def environment_of(environment: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

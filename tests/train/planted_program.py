@@ -15,9 +15,9 @@ def part_with_the_first_ranks_numbers(
 ) -> dict[str, Any]:
     part = part_of(trained, rng, rank=rank, world_size=world_size)
     if rank == 1:
-        own = chance.random_state()
+        own = chance.rng_state()
         chance.seed_rank(5, 0)
-        part["rng"] = chance.random_state()
+        part["rng"] = chance.rng_state()
         chance.set_random_state(own)
     return part
 

@@ -69,7 +69,7 @@ def main() -> None:
         asynchronous=not options.synchronous,
         seed=5,
     )
-    say(run, average)
+    report(run, average)
     average.num_own = (run.rank + 1) if options.own else 0
     for step in run.steps(total=options.steps):
         loss = run.model(torch.full((2, 5), 0.1 * (step + 1))).square().mean()
@@ -78,11 +78,11 @@ def main() -> None:
         optimizer.step()
         average.update(model)
         run.report(loss=loss)
-    say(run, average)
+    report(run, average)
     run.finish()
 
 
-def say(run: train.Run, average: Average) -> None:
+def report(run: train.Run, average: Average) -> None:
     said = {"step": run.step, "updates": average.num_updates, "own": average.num_own, "whole": average.whole()}
     print(json.dumps(said), flush=True)  # noqa: T201
 

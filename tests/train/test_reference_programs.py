@@ -112,7 +112,7 @@ def weights(generation: Path) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part["model"].items()}
 
 
-def test_without_transformers_fine_tuning_says_what_to_install(tmp_path: Path) -> None:
+def test_without_transformers_fine_tuning_states_what_to_install(tmp_path: Path) -> None:
     hiding = (
         f"import runpy, sys; sys.modules['transformers'] = None; runpy.run_path({str(FINETUNE)!r}, run_name='__main__')"
     )

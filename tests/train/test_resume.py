@@ -111,8 +111,8 @@ def test_a_newer_runtimes_checkpoint_is_passed_over_by_name_and_the_one_before_i
         again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     assert again.steps == between(undisturbed, 5, 12)
     words = "is of schema 4, and this muster.train reads 1 to 3: a newer one saved it"
-    assert [words in word["why"] for word in supervisor.heard("checkpoint_unreadable")] == [True]
-    assert supervisor.heard("checkpoint_rejected") == [], "it is no worse for that"
+    assert [words in word["why"] for word in supervisor.received("checkpoint_unreadable")] == [True]
+    assert supervisor.received("checkpoint_rejected") == [], "it is no worse for that"
     assert f"step-00000008/gen-1 is not used: {MANIFEST} {words}" in again.ranks[0].errors
     assert "step-00000008/gen-1" in training.generations(), "whoever knows it may use it still"
 
@@ -148,7 +148,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_refused_and_said_and_the_generation_before_is_used(
+def test_damage_is_refused_and_stated_and_the_generation_before_is_used(
     training: Training, undisturbed: list[Steps], kind: str
 ) -> None:
     damage, why = DAMAGE[kind]
@@ -157,11 +157,11 @@ def test_damage_is_refused_and_said_and_the_generation_before_is_used(
     with Listening(training.checkpoints.parent / "s") as supervisor:
         again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     assert again.steps == between(undisturbed, 5, 12)
-    (rejected,) = supervisor.heard("checkpoint_rejected")
+    (rejected,) = supervisor.received("checkpoint_rejected")
     assert rejected["generation"] == "step-00000008/gen-1"
     assert rejected["why"].startswith(why)
     assert why in again.ranks[0].errors
-    assert len(supervisor.heard("resumed", step=4, generation="step-00000004/gen-1")) == 2
+    assert len(supervisor.received("resumed", step=4, generation="step-00000004/gen-1")) == 2
 
 
 @pytest.mark.parametrize("name", ["rank-00000.pt", "rank-00001.pt", MANIFEST])
@@ -177,7 +177,7 @@ def test_a_file_that_shows_late_is_waited_for(training: Training, undisturbed: l
         aside.rename(path)
         assert attempt.ended() == [0, 0]
     assert attempt.steps == between(undisturbed, 9, 12)
-    assert supervisor.heard("checkpoint_rejected") == supervisor.heard("checkpoint_unreadable") == []
+    assert supervisor.received("checkpoint_rejected") == supervisor.received("checkpoint_unreadable") == []
 
 
 def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: Training, tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: 
             MUSTER_TRAIN_SOCKET=str(supervisor.path),
         )
         assert attempt.ended() == [0, 0], "what cannot be saved is no reason to stop"
-    assert supervisor.heard("checkpoint_rejected") == []
-    (skipped,) = supervisor.heard("checkpoint_unreadable")
+    assert supervisor.received("checkpoint_rejected") == []
+    (skipped,) = supervisor.received("checkpoint_unreadable")
     assert skipped["why"] == "rank 1: rank-00001.pt differs from what was saved"
-    assert supervisor.heard("checkpoint", status="failed"), "rank 1 writes where nobody else looks"
+    assert supervisor.received("checkpoint", status="failed"), "rank 1 writes where nobody else looks"
 
 
-def test_the_control_plane_says_where_to_go_on(training: Training) -> None:
+def test_the_control_plane_states_where_to_go_on(training: Training) -> None:
     whole = training.run("--every", "2").steps[0]
     resume = {"generation": "step-00000010/gen-1", "refuse": ["step-00000010/gen-1"]}
     again = training.run(MUSTER_RESUME=json.dumps(resume)).steps[0]
@@ -212,7 +212,7 @@ def test_the_control_plane_says_where_to_go_on(training: Training) -> None:
     assert again == {step: whole[step] for step in range(9, 13)}, "nothing that was committed later"
 
 
-def test_what_was_committed_when_a_newer_attempt_trained_is_passed_over_and_told(training: Training) -> None:
+def test_what_was_committed_when_a_newer_attempt_trained_is_passed_over_and_reported(training: Training) -> None:
     """It lies in the folder above all that the newer one saved, and whole."""
     whole = training.run("--every", "2").steps[0]
     late = json.loads((training.checkpoints / "step-00000010/gen-1" / MANIFEST).read_text(encoding="utf-8"))
@@ -224,9 +224,9 @@ def test_what_was_committed_when_a_newer_attempt_trained_is_passed_over_and_told
     with Listening(training.checkpoints.parent / "s") as supervisor:
         again = training.run(MUSTER_RESUME=json.dumps(resume), MUSTER_TRAIN_SOCKET=str(supervisor.path)).steps[0]
     assert again == {step: whole[step] for step in range(9, 13)}
-    told = {str(word["generation"]) for word in supervisor.heard("checkpoint_found")}
+    told = {str(word["generation"]) for word in supervisor.received("checkpoint_found")}
     assert told >= {"step-00000010/gen-1"}, "so that it has a row that says why"
-    assert supervisor.heard("checkpoint_rejected") == [], "nothing is wrong with its files"
+    assert supervisor.received("checkpoint_rejected") == [], "nothing is wrong with its files"
 
 
 def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) -> None:
@@ -237,7 +237,7 @@ def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) 
     assert alone == whole, "and without a folder it begins anew, the same"
 
 
-def test_where_nothing_can_be_used_it_begins_anew_and_says_so(training: Training) -> None:
+def test_where_nothing_can_be_used_it_begins_again_and_reports_it(training: Training) -> None:
     whole = training.run("--steps", "8").steps[0]
     for name in ("step-00000004/gen-1", "step-00000008/gen-1"):
         flip(training.checkpoints / name, "rank-00000.pt")
@@ -247,7 +247,7 @@ def test_where_nothing_can_be_used_it_begins_anew_and_says_so(training: Training
     assert "step-00000008/gen-1" in training.generations(), "a person may want to look"
 
 
-def test_another_programs_checkpoint_is_an_error_and_no_reason_to_begin_anew(training: Training) -> None:
+def test_another_programs_checkpoint_is_an_error_and_no_reason_to_begin_again(training: Training) -> None:
     training.run("--steps", "4")
     attempt = training.start("--width", "8")
     assert attempt.ended() == [1]
@@ -261,7 +261,7 @@ def test_a_state_that_could_never_be_loaded_fails_at_the_first_save(training: Tr
 
 
 @pytest.mark.parametrize("number", ["1", "0"])
-def test_an_overtaken_attempt_writes_nothing_and_says_never_again(training: Training, number: str) -> None:
+def test_an_overtaken_attempt_writes_nothing_and_states_never_again(training: Training, number: str) -> None:
     training.checkpoints.mkdir(parents=True)
     (training.checkpoints / "FENCE").write_text("99", encoding="ascii")
     attempt = training.start(num_ranks=2, MUSTER_FENCE=number)
@@ -283,7 +283,7 @@ def test_one_overtaken_while_it_runs_commits_nothing_more(training: Training) ->
 
 
 @pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
-def test_a_full_disk_on_one_rank_stops_nobody_and_is_tried_again(
+def test_a_full_disk_on_one_rank_stops_none_and_is_tried_again(
     training: Training, undisturbed: list[Steps], fault: str
 ) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
@@ -295,7 +295,7 @@ def test_a_full_disk_on_one_rank_stops_nobody_and_is_tried_again(
         )
         assert attempt.ended() == [0, 0]
     assert attempt.steps == undisturbed
-    (failed,) = supervisor.heard("checkpoint", status="failed")
+    (failed,) = supervisor.received("checkpoint", status="failed")
     assert failed["generation"] == "step-00000008/gen-1"
     assert failed["why"].startswith("rank 1: [Errno")
     assert training.generations() == ["step-00000004/gen-1", "step-00000009/gen-1", "step-00000012/gen-1"]

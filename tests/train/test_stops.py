@@ -18,13 +18,13 @@ def in_ms(seconds: float) -> int:
     return time.time_ns() // 1_000_000 + round(seconds * 1000)
 
 
-@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize("reported", [0, 1])
 def test_a_signal_to_one_rank_stops_all_at_one_step_with_a_checkpoint(
-    training: Training, undisturbed: list[Steps], told: int
+    training: Training, undisturbed: list[Steps], reported: int
 ) -> None:
     attempt = training.start("--every", "0", "--sleep", "1.0", num_ranks=2)
-    until(lambda: 2 in attempt.ranks[told].steps, "second step")
-    attempt.ranks[told].kill(signal.SIGTERM)
+    until(lambda: 2 in attempt.ranks[reported].steps, "second step")
+    attempt.ranks[reported].kill(signal.SIGTERM)
     assert attempt.ended() == [75, 75]
     stopped_at = [max(steps) for steps in attempt.steps]
     assert stopped_at[0] == stopped_at[1] < 12
@@ -35,20 +35,20 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_with_a_checkpoint(
     assert min(after[0]) == stopped_at[0] + 1
 
 
-@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize("reported", [0, 1])
 @pytest.mark.parametrize(
     ("where", "word", "step"), [("--linger-at", "lingering", 0), ("--evaluate-at", "evaluating", 3)]
 )
 def test_a_signal_in_the_first_batch_or_an_evaluation_stops_all_behind_that_step(
-    training: Training, undisturbed: list[Steps], where: str, word: str, step: int, told: int
+    training: Training, undisturbed: list[Steps], where: str, word: str, step: int, reported: int
 ) -> None:
     """The evaluation is of all ranks together: none may leave it early."""
     meanwhile = training.checkpoints.parent / "meanwhile"
     attempt = training.start("--every", "0", where, str(step), "--meanwhile", str(meanwhile), num_ranks=2)
-    until(lambda: word in attempt.ranks[told].output, word)
-    attempt.ranks[told].kill(signal.SIGTERM)
+    until(lambda: word in attempt.ranks[reported].output, word)
+    attempt.ranks[reported].kill(signal.SIGTERM)
     meanwhile.touch()
-    assert attempt.ended() == [75, 75], attempt.ranks[told].errors
+    assert attempt.ended() == [75, 75], attempt.ranks[reported].errors
     assert training.generations() == [f"step-{step + 1:08d}/gen-1"]
     after = training.run("--every", "0", num_ranks=2).steps
     assert [{**before, **rank} for before, rank in zip(attempt.steps, after, strict=True)] == undisturbed
@@ -61,10 +61,10 @@ def test_a_notice_too_short_for_a_save_ends_without_one(
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(*LONG, num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
         supervisor.wait_for("step")
-        supervisor.tell({"type": "stop", "reason": "reclaim", "deadline_unix_ms": in_ms(notice_s)})
+        supervisor.report({"type": "stop", "reason": "reclaim", "deadline_unix_ms": in_ms(notice_s)})
         assert attempt.ended() == [code, code]
     assert bool(training.generations()) == (notice_s > 0)
-    outcomes = supervisor.heard("outcome", exit=f"stopped_{word}")
+    outcomes = supervisor.received("outcome", exit=f"stopped_{word}")
     assert sorted(outcome["message"] for outcome in outcomes) == ["another rank was asked to stop", "reclaim"]
 
 
@@ -84,16 +84,16 @@ def test_a_stop_before_the_first_step_costs_nothing(training: Training) -> None:
             attempt = training.start(*arguments, "--after", str(told), MUSTER_TRAIN_SOCKET=str(supervisor.path))
             if code != 0:
                 supervisor.wait_for_connection()
-                supervisor.tell({"type": "stop", "reason": "cancel", "deadline_unix_ms": in_ms(600)})
+                supervisor.report({"type": "stop", "reason": "cancel", "deadline_unix_ms": in_ms(600)})
             told.touch()
             assert attempt.ended() == [code]
-        assert supervisor.said[0]["type"] == "hello"
-        assert supervisor.said[-1]["type"] == "outcome"
+        assert supervisor.reported[0]["type"] == "hello"
+        assert supervisor.reported[-1]["type"] == "outcome"
     assert training.generations() == ["step-00000004/gen-2"]
 
 
 @pytest.mark.parametrize("by", ["signal", "socket"])
-def test_a_stop_while_the_other_ranks_have_not_come_is_heard_inside_the_meeting(training: Training, by: str) -> None:
+def test_a_stop_while_the_other_ranks_have_not_come_is_received_inside_the_meeting(training: Training, by: str) -> None:
     port = free_port()
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(
@@ -107,50 +107,50 @@ def test_a_stop_while_the_other_ranks_have_not_come_is_heard_inside_the_meeting(
         if by == "signal":
             attempt.ranks[0].kill(signal.SIGTERM)
         else:
-            supervisor.tell({"type": "stop", "reason": "reclaim", "deadline_unix_ms": in_ms(0.5)})
+            supervisor.report({"type": "stop", "reason": "reclaim", "deadline_unix_ms": in_ms(0.5)})
         assert attempt.ended() == [76], attempt.ranks[0].errors
-    (outcome,) = supervisor.heard("outcome")
+    (outcome,) = supervisor.received("outcome")
     assert (outcome["exit"], outcome["step"]) == ("stopped_without", 0)
     assert outcome["message"] == ("SIGTERM" if by == "signal" else "reclaim")
 
 
-def test_a_checkpoint_is_made_when_asked_for(training: Training) -> None:
+def test_a_checkpoint_is_made_when_requested(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(*LONG, num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
         supervisor.wait_for("step")
-        supervisor.tell({"type": "checkpoint_now"})
+        supervisor.report({"type": "checkpoint_now"})
         supervisor.wait_for("checkpoint", status="verified")
         attempt.ranks[1].kill(signal.SIGTERM)
         assert attempt.ended() == [75, 75]
-    asked, last = (said["generation"] for said in supervisor.heard("checkpoint", status="verified"))
+    asked, last = (said["generation"] for said in supervisor.received("checkpoint", status="verified"))
     assert training.generations() == [asked, last]
 
 
-def test_the_story_of_a_training_is_told(training: Training) -> None:
+def test_the_history_of_a_training_is_reported(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         training.run(MUSTER_TRAIN_SOCKET=str(supervisor.path))
-    kinds = [message["type"] for message in supervisor.said]
+    kinds = [message["type"] for message in supervisor.reported]
     assert kinds[:3] == ["hello", "resumed", "step"]
     assert kinds[-1] == "outcome"
-    steps = supervisor.heard("step")
+    steps = supervisor.received("step")
     assert [(said["step"], said["samples"]) for said in steps] == [(step, 4 * step) for step in range(1, 13)]
     assert all(said["loss"] > 0 and said["step_s"] >= 0 for said in steps)
-    committed = supervisor.heard("checkpoint", status="committed")
+    committed = supervisor.received("checkpoint", status="committed")
     assert [said["step"] for said in committed] == [4, 8, 12]
     for said in committed:
         place = training.checkpoints / said["generation"]
         assert said["bytes"] == (place / "rank-00000.pt").stat().st_size
         assert len(said["manifest_sha256"]) == 64
         assert abs(said["at_unix_ms"] - time.time() * 1000) < 600_000
-    (outcome,) = supervisor.heard("outcome")
+    (outcome,) = supervisor.received("outcome")
     assert outcome == {"type": "outcome", "exit": "done", "step": 12, "message": "", "dropped_lines": 0}
 
 
-def test_a_program_that_raises_says_so_before_it_is_gone(training: Training) -> None:
+def test_a_program_that_raises_reports_it_before_it_is_gone(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start("--crash-at", "5", MUSTER_TRAIN_SOCKET=str(supervisor.path))
         assert attempt.ended() == [1]
-    (outcome,) = supervisor.heard("outcome")
+    (outcome,) = supervisor.received("outcome")
     assert (outcome["exit"], outcome["step"]) == ("failed", 5)
     assert outcome["message"] == "ValueError: the program's own fault"
     assert "Traceback" in attempt.ranks[0].errors

@@ -41,8 +41,8 @@ def test_the_example_learns_stops_and_goes_on_bit_for_bit(training: Training) ->
     assert float(undisturbed[20]) < float(undisturbed[1]) - 0.5, "it learns"
 
 
-@pytest.mark.parametrize("told", ["torchrun", "everybody"])
-def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Training, told: str) -> None:
+@pytest.mark.parametrize("reported", ["torchrun", "everybody"])
+def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Training, reported: str) -> None:
     """A launcher passes SIGTERM on to the whole group of each rank, a service manager to all that it started."""
     program = HERE / "loading_program.py"
     process = under_torchrun(program, folder=training.checkpoints)
@@ -53,11 +53,11 @@ def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Train
     ranks = [each for each in below if each.ppid() == process.pid]
     loaders = [each for each in below if each.ppid() in {rank.pid for rank in ranks} and str(program) in each.cmdline()]
     assert (len(ranks), len(loaders)) == (2, 4)
-    for each in loaders if told == "everybody" else ():
+    for each in loaders if reported == "everybody" else ():
         each.send_signal(signal.SIGTERM)
-    for each in ranks if told == "everybody" else ():
+    for each in ranks if reported == "everybody" else ():
         each.send_signal(signal.SIGTERM)
-    if told == "torchrun":
+    if reported == "torchrun":
         process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=180)
     assert "exited unexpectedly" not in errors
@@ -75,7 +75,7 @@ def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they
     process = under_torchrun(HERE / "loading_program.py", method, folder=training.checkpoints)
     assert process.stdout is not None
     told: set[int] = set()
-    until(lambda: len(_tell_new_interpreters(process.pid, told)) >= 4, "workers")
+    until(lambda: len(_report_new_interpreters(process.pid, told)) >= 4, "workers")
     lines = [process.stdout.readline()]
     while not lines[-1].startswith("step"):
         assert lines[-1], process.stderr.read() if process.stderr else ""
@@ -95,13 +95,13 @@ def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they
     assert not alive
 
 
-def _tell_new_interpreters(torchrun_pid: int, told: set[int]) -> set[int]:
+def _report_new_interpreters(torchrun_pid: int, reported: set[int]) -> set[int]:
     """SIGTERM to each process of multiprocessing's own below the ranks, the first time that it is seen."""
     for each in psutil.Process(torchrun_pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             command = " ".join(each.cmdline())
             is_worker = "multiprocessing.spawn" in command or "multiprocessing.forkserver" in command
-            if is_worker and each.pid not in told:
+            if is_worker and each.pid not in reported:
                 each.send_signal(signal.SIGTERM)
-                told.add(each.pid)
-    return told
+                reported.add(each.pid)
+    return reported

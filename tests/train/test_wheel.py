@@ -38,7 +38,7 @@ def test_what_only_some_jobs_need_is_an_extra(tmp_path: Path) -> None:
     ]
 
 
-def test_it_installs_without_a_network_and_runs_beside_torch_alone(tmp_path: Path) -> None:
+def test_it_installs_without_a_network_and_runs_next_to_torch_alone(tmp_path: Path) -> None:
     wheel = build_train_wheel.build(tmp_path / "dist")
     place = tmp_path / "venv"
     venv.create(place, with_pip=False)

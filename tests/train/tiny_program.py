@@ -14,7 +14,7 @@ from torch.nn import functional
 from muster import train
 
 
-def asked() -> argparse.Namespace:
+def requested() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--every", type=lambda text: text if text == "auto" else int(text), default=4)
@@ -70,7 +70,7 @@ def of_width(width: int) -> nn.Sequential:
 
 
 def main() -> None:
-    options = asked()
+    options = requested()
     torch.manual_seed(1)
     model = of_width(options.width)
     average = torch.optim.swa_utils.AveragedModel(model)

@@ -201,7 +201,7 @@ class Listening:
     def __init__(self, path: Path, *, is_deaf: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.said: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self._is_deaf = is_deaf
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -241,19 +241,19 @@ class Listening:
             return
         number = channel.fileno()
         *lines, self._kept[number] = (self._kept.get(number, b"") + content).split(b"\n")
-        self.said += [json.loads(line) for line in lines]
+        self.reported += [json.loads(line) for line in lines]
 
     def wait_for_connection(self) -> None:
         until(lambda: bool(self._ranks), "connection")
 
-    def tell(self, message: Mapping[str, object]) -> None:
+    def report(self, message: Mapping[str, object]) -> None:
         """To the rank that connected first, once one has."""
         until(lambda: bool(self._ranks), "rank that connects")
         self._ranks[0].sendall(json.dumps(message).encode() + b"\n")
 
-    def heard(self, kind: str, **fields: object) -> list[dict[str, Any]]:
-        said = (message for message in tuple(self.said) if message["type"] == kind)
+    def received(self, kind: str, **fields: object) -> list[dict[str, Any]]:
+        said = (message for message in tuple(self.reported) if message["type"] == kind)
         return [message for message in said if all(message.get(name) == value for name, value in fields.items())]
 
     def wait_for(self, kind: str, **fields: object) -> None:
-        until(lambda: bool(self.heard(kind, **fields)), f"{kind} {fields}")
+        until(lambda: bool(self.received(kind, **fields)), f"{kind} {fields}")

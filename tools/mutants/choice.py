@@ -69,11 +69,11 @@ def _quotas(areas: dict[str, list[Mutant]], number: int) -> dict[str, int]:
     return quotas
 
 
-def _chosen_in(held: list[Mutant], draw: random.Random, quota: int, rejected: Collection[str]) -> list[Mutant]:
+def _chosen_in(mutants: list[Mutant], draw: random.Random, quota: int, rejected: Collection[str]) -> list[Mutant]:
     chosen: list[Mutant] = []
     functions: set[tuple[str, str]] = set()
     in_file: Counter[str] = Counter()
-    for mutant in _drawn(held, draw):
+    for mutant in _drawn(mutants, draw):
         if len(chosen) == quota:
             break
         place = (mutant.path, mutant.function)
@@ -85,10 +85,10 @@ def _chosen_in(held: list[Mutant], draw: random.Random, quota: int, rejected: Co
     return chosen
 
 
-def _drawn(held: list[Mutant], draw: random.Random) -> Iterator[Mutant]:
+def _drawn(mutants: list[Mutant], draw: random.Random) -> Iterator[Mutant]:
     """Yield all of a package in the seed's order: first the kind by its weight, then the place."""
     by_kind: dict[str, list[Mutant]] = defaultdict(list)
-    for mutant in held:
+    for mutant in mutants:
         by_kind[mutant.operator].append(mutant)
     kinds = sorted(by_kind)
     while kinds:

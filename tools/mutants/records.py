@@ -78,10 +78,10 @@ def write_results(path: Path, commit: str, mutants: Sequence[Mutant], results: M
     write_json(path, {"commit": commit, "mutants": rows})
 
 
-def write_json(path: Path, held: Mapping[str, Any]) -> None:
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a file in one step: a run that is stopped leaves the file of before."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     fresh.replace(path)
 
 

@@ -11,14 +11,14 @@ from typing import Any, Final
 import structlog
 
 from control.attempts.reconcile import reconcile
-from control.core.relay import RING_TOPIC, relay_once
+from control.core.relay import WAKEUP_TOPIC, relay_once
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.evidence.unknown_kinds import sort_unknown_kinds_once
-from control.fleet.attribute_upkeep import BATCH as ATTRIBUTES_BATCH
-from control.fleet.attribute_upkeep import refresh_attributes_once
-from control.fleet.driver_upkeep import refresh_drivers_once
+from control.fleet.attribute_refresh import BATCH as ATTRIBUTES_BATCH
+from control.fleet.attribute_refresh import refresh_attributes_once
+from control.fleet.driver_refresh import refresh_drivers_once
 from control.fleet.expiry import expire
 from control.fleet.failure_rates import count_once
 from control.health.burn_ins.hosts import expire_once
@@ -26,21 +26,21 @@ from control.health.burn_ins.orders import order_intake_once
 from control.health.burn_ins.verdicts import judge_burn_ins_once
 from control.health.evacuation import evacuate_once
 from control.health.judge import BATCH, judge_once
-from control.health.node_holds import hold_nodes_once
 from control.health.peers import PeerRounds
+from control.health.rule_cordons import hold_nodes_once
 from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
-from control.hosts.maintenance_evacuation import clear_once
-from control.jobs.energy_keeping import keep_energy_once
+from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
+from control.jobs.energy_records import keep_energy_once
 from control.system.retention import sweep_once
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
 from muster.db.engine import make_engine
-from muster.db.listening import Wakeups
+from muster.db.notifications import Notifications
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings
-from workers.wakeup.sender import Ringer
+from workers.wakeup.sender import WakeupSender
 
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0
@@ -79,7 +79,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
-        Loop("clearings", _paced(RECONCILE_S, lambda: clear_once(units, principal))),
+        Loop("clearings", _paced(RECONCILE_S, lambda: evacuate_for_maintenance_once(units, principal))),
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
@@ -120,7 +120,7 @@ def _woken(
     """Work until there is nothing left, then wait for a notification."""
 
     def body(stop: threading.Event) -> None:
-        with Wakeups(units.engine, *channels) as wakeups:
+        with Notifications(units.engine, *channels) as wakeups:
             while not stop.is_set():
                 if not work():
                     wakeups.wait(PAUSE_S)
@@ -130,13 +130,13 @@ def _woken(
 
 def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.Event], None]:
     def body(stop: threading.Event) -> None:
-        ringer = Ringer(broker_url)
+        ringer = WakeupSender(broker_url)
 
         def send(topic: str, key: str, payload: dict[str, Any]) -> None:
-            if topic != RING_TOPIC:
+            if topic != WAKEUP_TOPIC:
                 message = f"the topic {topic} has no receiver"
                 raise ValueError(message)
-            ringer.ring(key, payload["attempt_id"])
+            ringer.wake(key, payload["attempt_id"])
 
         try:
             _woken(units, ("muster_outbox",), lambda: not relay_once(units, send).is_idle)(stop)

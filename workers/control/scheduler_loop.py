@@ -19,12 +19,12 @@ from control.placement import elastic, preflight
 from control.placement.holds import LAPSE, lapse
 from control.placement.placement import NOTE_WAITING, PLACE, place
 from control.placement.scheduling import question
-from control.placement.wait_verdicts import note_waiting
+from control.placement.wait_records import note_waiting
 from control.reclaim.notices import NOTIFY, notify
 from control.reclaim.victims import withdraw_idle
 from control.system.system_figures import SCHEDULER_LOCK
 from muster.db.engine import make_engine
-from muster.db.listening import Wakeups, advisory_lock
+from muster.db.notifications import Notifications, advisory_lock
 from muster.domain.errors import ConflictError, MusterError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
@@ -47,7 +47,7 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
-    unlooked = preflight.see_to(units, principal)
+    unlooked = preflight.request_preflights(units, principal)
     with units.read() as session:
         asked = question(session, units.clock(), unlooked)
     if asked is None:
@@ -126,7 +126,7 @@ class SchedulerLoop:
 
     def _run_active(self, stop: threading.Event) -> None:
         _log.info("scheduler_active")
-        with Wakeups(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
+        with Notifications(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
             while not stop.is_set():
                 began_s = time.process_time()
                 decided = run_cycle(self._units, self._principal)

@@ -11,7 +11,7 @@ import structlog
 from muster.settings import Settings
 from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE, TOKEN_FILE
 
-_LOOK_AGAIN_S: Final = 0.25
+_POLL_S: Final = 0.25
 _log = structlog.get_logger(__name__)
 
 
@@ -39,7 +39,7 @@ def host_identity(settings: Settings, node_id: str | None, stop: threading.Event
         if not is_said:
             _log.info("waiting_for_enrolment", identity=str(agent / NODE_FILE), key=str(key_file))
             is_said = True
-        stop.wait(_LOOK_AGAIN_S)
+        stop.wait(_POLL_S)
     return None
 
 

@@ -28,10 +28,10 @@ from muster.wire.host import (
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
-    HeldAttempt,
+    HostAttempt,
     HostReport,
-    LookReport,
     Order,
+    PreflightReport,
     ReportBatch,
 )
 from workers.host import supervisor
@@ -40,18 +40,18 @@ from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.meetings import Meetings
-from workers.host.preflight import Looks
+from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
 from workers.host.starting import Starter
-from workers.host.wake_socket import Doorbell
+from workers.host.wake_socket import WakeupSocket
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
 GO_BEAT_MS: Final = 1_000
-SAY_UNCLEAN_MS: Final = 30_000
+REPORT_UNCLEAN_MS: Final = 30_000
 _UNREADABLE: Final = frozenset({400, 422})
 """Statuses by which a server refuses a message that has a field it does not know."""
-_SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
+_REPORTED_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
     Phase.CLAIMING: "claimed",  # the grant may be in transit: from here on the server relies on this host
     Phase.CLAIMED: "claimed",
     Phase.STARTED: "started",
@@ -90,7 +90,7 @@ class Launcher:
         self._relay = relay
         self._ledger: HostLedger = ledger_file.load(config.boot_id)
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
-        self._looks = Looks(config.state_dir, config.checkpoints_dir, self._write_order)
+        self._preflights = Preflights(config.state_dir, config.checkpoints_dir, self._write_order)
         self._meetings = Meetings(self._folder)
         self._seq = 0
         self._next_heartbeat_ms = 0
@@ -111,21 +111,21 @@ class Launcher:
             host.Forget: self._forget,
         }
 
-    def run(self, doorbell: Doorbell, stop: threading.Event) -> None:
+    def run(self, wakeup_socket: WakeupSocket, stop: threading.Event) -> None:
         """Work until ``stop``: programs continue after it, and the next launcher adopts them."""
         self.adopt()
         try:
             while not stop.is_set():
-                rung = doorbell.wait(self._pause_s())
-                self.turn(rung=rung)
+                rung = wakeup_socket.wait(self._pause_s())
+                self.turn(woken=rung)
         finally:
             self._starter.close()
 
-    def turn(self, *, rung: bool) -> None:
+    def turn(self, *, woken: bool) -> None:
         """Do one round: beat if due or woken, check programs, apply the time, send unsent reports."""
-        if self._looks.turn() or rung or boottime_ms() >= self._next_beat_at_ms():
-            self._heartbeat(rung=rung)
-        self._look_at_programs()
+        if self._preflights.turn() or woken or boottime_ms() >= self._next_beat_at_ms():
+            self._heartbeat(woken=woken)
+        self._check_programs()
         self._apply(host.Tick())
         self._send_reports()
         self._starter.prepare()
@@ -136,7 +136,7 @@ class Launcher:
         until_ms = until_beat_ms if prepare_ms is None else min(until_beat_ms, prepare_ms)
         is_busy = (
             self._unreported
-            or self._looks.is_busy
+            or self._preflights.is_busy
             or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
         )
         return min(until_ms / 1000, BUSY_POLL_S) if is_busy else until_ms / 1000
@@ -175,16 +175,16 @@ class Launcher:
         for command in commands:
             self._handlers[type(command)](command)
 
-    def _request(self, sent_ms: int, *, rung: bool) -> HeartbeatRequest:
+    def _request(self, sent_ms: int, *, woken: bool) -> HeartbeatRequest:
         """Return a heartbeat. A field that an earlier release's server does not know is left out, since it would refuse
         the beat.
         """
         self._seq += 1
         held = tuple(
-            HeldAttempt(
+            HostAttempt(
                 attempt_id=record.attempt_id,
                 fence=record.fence,
-                phase=_SAID_PHASES[record.phase],
+                phase=_REPORTED_PHASES[record.phase],
             )
             for record in self._ledger.records.values()
         )
@@ -194,12 +194,12 @@ class Launcher:
             boot_id=self._config.boot_id,
             seq=sent_ms * 64 + self._seq % 64,
             held=held,
-            rung=rung,
+            rung=woken,
             knows=HOST_WORDS if "knows" in self._taken else (),
-            looks=self._looks.reports() if "looks" in self._taken else (),
+            looks=self._preflights.reports() if "looks" in self._taken else (),
         )
 
-    def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[LookReport, ...]]:
+    def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
         """Send a beat and return the answer with the preflights that were reported.
 
         If an operator went back to an earlier release meanwhile, the beat is repeated at once with less content: the
@@ -214,9 +214,9 @@ class Launcher:
         self._taken = frozenset()
         return self._client.heartbeat(structs.replace(request, knows=(), looks=())), ()
 
-    def _heartbeat(self, *, rung: bool) -> None:
+    def _heartbeat(self, *, woken: bool) -> None:
         sent_ms, had_told = boottime_ms(), self._taken
-        request = self._request(sent_ms, rung=rung)
+        request = self._request(sent_ms, woken=woken)
         self._last_beat_ms, self._next_heartbeat_ms = sent_ms, sent_ms + 1_000
         heard = self._ask(lambda: self._beat(request))
         if heard is None:
@@ -225,10 +225,10 @@ class Launcher:
         self._take_answer(answer, told, sent_ms)
         self._taken = frozenset(answer.takes).intersection(TAKEN_IN_BEATS)
         if self._taken - had_told:
-            self._heartbeat(rung=False)  # reports this host's features, which the server must not assume before
+            self._heartbeat(woken=False)  # reports this host's features, which the server must not assume before
 
-    def _take_answer(self, answer: HeartbeatAnswer, told: tuple[LookReport, ...], sent_ms: int) -> None:
-        for folder in self._looks.hear(answer.looks, told):
+    def _take_answer(self, answer: HeartbeatAnswer, sent: tuple[PreflightReport, ...], sent_ms: int) -> None:
+        for folder in self._preflights.receive(answer.looks, sent):
             folder.mark_forgotten()
             self._relay.drain(folder.path)
         self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
@@ -245,7 +245,7 @@ class Launcher:
             )
         )
         if answer.lease_s > 0 and TELLS_MEETINGS in answer.takes:  # a stale beat's answer names no meetings either
-            self._meetings.hear(self._waiting(), answer.meets)
+            self._meetings.receive(self._waiting(), answer.meets)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         """Return the answer, or None if the control plane does not answer or refuses, which is logged once."""
@@ -300,7 +300,7 @@ class Launcher:
     def _prepare(self, command: host.Prepare) -> None:
         record = self._ledger.records[command.attempt_id]
         self._spawn(record, is_allowed=host.may_prepare(record, boottime_ms()))
-        self._look_at(record)
+        self._check(record)
 
     def _start_program(self, command: host.StartProgram) -> None:
         record = self._ledger.records[command.attempt_id]
@@ -310,7 +310,7 @@ class Launcher:
             folder.write_go()
             supervisor.wake(folder.path)
         self._spawn(record, is_allowed=may_start)
-        self._look_at(record)
+        self._check(record)
 
     def _spawn(self, record: HostRecord, *, is_allowed: bool) -> None:
         """Start a part's supervisor, unless it has had one."""
@@ -353,19 +353,19 @@ class Launcher:
             self._apply(host.ProvedClean(command.attempt_id))
             return
         tried_for_ms = tries.wait()
-        if not tries.is_said and tried_for_ms >= SAY_UNCLEAN_MS:
-            tries.is_said = True
+        if not tries.is_reported and tried_for_ms >= REPORT_UNCLEAN_MS:
+            tries.is_reported = True
             _log.error("not_clean", attempt_id=command.attempt_id, proof=proof)
             self._note_report(host.Report(command.attempt_id))
 
-    def _look_at_programs(self) -> None:
+    def _check_programs(self) -> None:
         for record in tuple(self._ledger.records.values()):
             if record.phase in {Phase.CLAIMED, Phase.STARTED}:
-                self._look_at(record)
+                self._check(record)
             elif record.phase is Phase.EXITED:
                 self._prove_clean(host.ProveClean(record.attempt_id))
 
-    def _look_at(self, record: HostRecord) -> None:
+    def _check(self, record: HostRecord) -> None:
         folder = self._folder(record.attempt_id)
         state = supervisor.adopt(folder.path).state
         if state == "vanished":
@@ -406,9 +406,9 @@ class Launcher:
                 return
             self._unreported.discard(attempt_id)
             if answer.go:
-                self._apply(host.GoHeard(attempt_id))
+                self._apply(host.GoReceived(attempt_id))
             elif TELLS_MEETINGS in answer.takes and attempt_id in self._waiting():
-                self._meetings.hear([attempt_id], answer.meets)
+                self._meetings.receive([attempt_id], answer.meets)
             if record.phase is Phase.CLEAN:
                 self._next_heartbeat_ms = 0  # the next answer orders to forget it
 
@@ -428,7 +428,7 @@ class Launcher:
             )
         if record.phase is Phase.CLEAN:
             kinds.append(("cleaned", folder.read("clean.json") or {"clean": True}))
-        elif record.attempt_id in self._proofs and self._proofs[record.attempt_id].is_said:
+        elif record.attempt_id in self._proofs and self._proofs[record.attempt_id].is_reported:
             kinds.append(("cleaned", {**(folder.read("clean.json") or {}), "clean": False}))
         return tuple(
             HostReport(kind=kind, boot_id=record.boot_id, fence=record.fence, record=document)

@@ -20,7 +20,7 @@ from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
-from workers.host.wake_socket import Doorbell
+from workers.host.wake_socket import WakeupSocket
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
 LOG_RELAY_S: Final = 0.2
@@ -66,7 +66,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         job_users=users,
     )
     launcher = Launcher(config, beats, ledger_file, relay)
-    doorbell = Doorbell(state_dir / "bell.sock")
+    doorbell = WakeupSocket(state_dir / "bell.sock")
     loops = [
         Loop("launcher", lambda stop: launcher.run(doorbell, stop)),
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
@@ -105,8 +105,8 @@ def _relay_logs(relay: LogRelay, stop: threading.Event) -> None:
 class ListenerLoop:
     """Loop that keeps the wake-ups' Celery worker running; without a broker the host still works, a heartbeat later."""
 
-    def __init__(self, node_id: str, doorbell: Path, broker_url: str) -> None:
-        self._command = ListenerArguments(node_id, doorbell, os.getpid()).command()
+    def __init__(self, node_id: str, wakeup_socket: Path, broker_url: str) -> None:
+        self._command = ListenerArguments(node_id, wakeup_socket, os.getpid()).command()
         self._environment = {**os.environ, BROKER_VARIABLE: broker_url}
 
     def __call__(self, stop: threading.Event) -> None:

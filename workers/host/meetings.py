@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.domain.ids import AttemptId
-from muster.wire.host import MeetOrder
+from muster.wire.host import AttemptPairwiseOrder
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder
 
@@ -22,9 +22,9 @@ class Meetings:
 
     def __init__(self, folder: Callable[[AttemptId], AttemptFolder]) -> None:
         self._folder = folder
-        self._noted: dict[AttemptId, int] = {}
+        self._numbers: dict[AttemptId, int] = {}
 
-    def hear(self, waiting: Sequence[AttemptId], orders: Sequence[MeetOrder]) -> None:
+    def receive(self, waiting: Sequence[AttemptId], orders: Sequence[AttemptPairwiseOrder]) -> None:
         """Write the meetings of an answer. ``waiting``: ready parts without a go, for which the answer may order
         meetings.
         """
@@ -44,9 +44,9 @@ class Meetings:
     def is_news(self, attempt_id: AttemptId) -> bool:
         """Return whether a meeting has ended that was not reported since this launcher's start."""
         met = self._folder(attempt_id).read(MET)
-        if met is None or self._noted.get(attempt_id) == met.get("round"):
+        if met is None or self._numbers.get(attempt_id) == met.get("round"):
             return False
-        self._noted[attempt_id] = met["round"]
+        self._numbers[attempt_id] = met["round"]
         return True
 
     def fact(self, attempt_id: AttemptId) -> dict[str, Any] | None:
@@ -54,4 +54,4 @@ class Meetings:
         return self._folder(attempt_id).read(MET)
 
     def forget(self, attempt_id: AttemptId) -> None:
-        self._noted.pop(attempt_id, None)
+        self._numbers.pop(attempt_id, None)

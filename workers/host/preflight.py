@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from muster.domain.ids import AttemptId
-from muster.wire.host import LookOrder, LookReport, Order
+from muster.wire.host import Order, PreflightOrder, PreflightReport
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.proof_tries import ProofTries
@@ -26,7 +26,7 @@ _LONGEST_WHY: Final = 4_000
 _MOST_REPORTS: Final = 64
 _NO_PORT: Final = 0
 """Port of preflights, which never listen. Another process could get a port of its own, and no proof would be clean."""
-_TOLD_BEFORE_S: Final = 3.0
+_REPORT_BEFORE_S: Final = 3.0
 """Time by which a preflight ends before the control plane stops waiting, so that its reason arrives."""
 _KILLED_AFTER_MS: Final = 1_000
 _DIES_WITHIN_MS: Final = 1_000
@@ -36,7 +36,7 @@ _KILLED: Final = "killed.json"
 _log = structlog.get_logger(__name__)
 
 
-class Looks:
+class Preflights:
     """Preflights of a host. ``write``: writes an order into its folder, with the port and the end of its time.
 
     The launcher knows what else belongs there.
@@ -50,7 +50,7 @@ class Looks:
         self._checkpoints = checkpoints
         self._write = write
         self._open = self._found_ids()
-        self._hanging: dict[str, LookReport] = {}
+        self._hanging: dict[str, PreflightReport] = {}
         self._proofs: dict[str, ProofTries] = {}
 
     @property
@@ -68,16 +68,16 @@ class Looks:
             self._hanging.pop(look_id, None)
         return bool(over or hung)
 
-    def _hangs(self, look_id: str) -> bool:
+    def _hangs(self, preflight_id: str) -> bool:
         """Return whether a preflight is newly found to hang. After its time it is killed with all its process group."""
-        folder = self._folder(look_id)
+        folder = self._folder(preflight_id)
         lease_ns = ((folder.read("order.json") or {}).get("lease") or {}).get("boottime_ns")
         killed_ms = (folder.read(_KILLED) or {}).get("boottime_ms")
-        if lease_ns is None or look_id in self._hanging:
+        if lease_ns is None or preflight_id in self._hanging:
             return False
         found = supervisor.adopt(folder.path)
         if found.exit_record is not None and boottime_ms() >= lease_ns // NS_PER_MS + _KILLED_AFTER_MS:
-            return self._leaves_something(look_id, folder, found.exit_record)
+            return self._leaves_something(preflight_id, folder, found.exit_record)
         if found.state != "running" or found.pid is None:
             return False
         if killed_ms is None:
@@ -88,27 +88,27 @@ class Looks:
         if boottime_ms() < killed_ms + _DIES_WITHIN_MS:
             return False
         why = f"it hangs in the kernel and cannot be ended: process {found.pid}, {_wait_of(found.pid)}"
-        self._hanging[look_id] = LookReport(look_id=look_id, found="unable", why=why)
-        _log.error("look_hangs", look_id=look_id, pid=found.pid, why=why)
+        self._hanging[preflight_id] = PreflightReport(look_id=preflight_id, found="unable", why=why)
+        _log.error("look_hangs", look_id=preflight_id, pid=found.pid, why=why)
         return True
 
-    def _leaves_something(self, look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> bool:
+    def _leaves_something(self, preflight_id: str, folder: AttemptFolder, record: dict[str, Any]) -> bool:
         """Report a preflight that has ended and cannot be proved clean, such as for a child that hangs in a mount.
 
         The report has the preflight's own reason.
         """
         if _has_proof(folder):
             return False
-        report = _report(look_id, folder, record)
+        report = _report(preflight_id, folder, record)
         if report.found == "fit":
-            report = LookReport(
-                look_id=look_id, found="unable", why="something of the preflight is left and cannot be ended"
+            report = PreflightReport(
+                look_id=preflight_id, found="unable", why="something of the preflight is left and cannot be ended"
             )
-        self._hanging[look_id] = report
-        _log.error("look_hangs", look_id=look_id, why=report.why)
+        self._hanging[preflight_id] = report
+        _log.error("look_hangs", look_id=preflight_id, why=report.why)
         return True
 
-    def reports(self) -> tuple[LookReport, ...]:
+    def reports(self) -> tuple[PreflightReport, ...]:
         """Return reports of ended preflights that the control plane may not have received.
 
         A preflight is reported only after nothing of it is left: after the report the job may be placed here at once,
@@ -120,7 +120,7 @@ class Looks:
         done += [report for look_id, report in self._hanging.items() if not _has_proof(self._folder(look_id))]
         return tuple(done[:_MOST_REPORTS])
 
-    def hear(self, orders: Sequence[LookOrder], reported: Sequence[LookReport]) -> list[AttemptFolder]:
+    def receive(self, orders: Sequence[PreflightOrder], reported: Sequence[PreflightReport]) -> list[AttemptFolder]:
         """Begin the preflights that the control plane lists, and return the folders of preflights that may be
         forgotten.
 
@@ -134,58 +134,58 @@ class Looks:
         over = {report.look_id for report in reported} - listed - self._hanging.keys()
         return [self._folder(look_id) for look_id in sorted(over)]
 
-    def _begin(self, look: LookOrder) -> None:
-        look_id = look.order.attempt_id
-        if not _is_look(look_id) or look.order.gpus:
+    def _begin(self, order: PreflightOrder) -> None:
+        look_id = order.order.attempt_id
+        if not _is_preflight(look_id) or order.order.gpus:
             _log.warning("no_look", look_id=look_id, why="it is not named as one, or names GPUs")
             return
         folder = self._folder(look_id)
         state = supervisor.adopt(folder.path).state
         if state == "not_started":  # a launcher may have died between the order and the start
-            own_s = max(look.within_s / 2, look.within_s - _TOLD_BEFORE_S)
-            self._write(folder, look.order, _NO_PORT, boottime_ms() + round(own_s * 1000))
+            own_s = max(order.within_s / 2, order.within_s - _REPORT_BEFORE_S)
+            self._write(folder, order.order, _NO_PORT, boottime_ms() + round(own_s * 1000))
             supervisor.spawn_supervisor(folder.path)
         if state in {"not_started", "running"}:
             self._open.add(look_id)
 
-    def _end_unstarted(self, look_id: str) -> None:
+    def _end_unstarted(self, preflight_id: str) -> None:
         """Refuse the start of a preflight whose launcher died between order and start: its time is over."""
-        folder = self._folder(look_id).path
+        folder = self._folder(preflight_id).path
         if supervisor.adopt(folder).state == "not_started":
             supervisor.refuse_start(folder, "it is listed no more")
 
-    def _is_over(self, look_id: str) -> bool:
-        folder = self._folder(look_id)
+    def _is_over(self, preflight_id: str) -> bool:
+        folder = self._folder(preflight_id)
         state = supervisor.adopt(folder.path).state
         if state == "vanished":
             supervisor.reap_vanished(folder.path)
         return state in {"vanished", "exited"}
 
-    def _is_clean(self, look_id: str) -> bool:
+    def _is_clean(self, preflight_id: str) -> bool:
         """Return whether its secrets and files are removed. A failed proof is tried again, rarely after a while.
 
         Each try may take seconds, in which the host does nothing else.
         """
-        folder = self._folder(look_id)
+        folder = self._folder(preflight_id)
         if not _has_proof(folder):
-            tries = self._proofs.setdefault(look_id, ProofTries(first_ms=boottime_ms()))
+            tries = self._proofs.setdefault(preflight_id, ProofTries(first_ms=boottime_ms()))
             if not tries.are_due:
                 return False
             if not supervisor.prove_clean(folder.path).get("clean"):
                 tries.wait()
-                if look_id in self._hanging:
+                if preflight_id in self._hanging:
                     tries.next_ms = boottime_ms() + _HANGING_AGAIN_MS
                 return False
-        self._proofs.pop(look_id, None)
+        self._proofs.pop(preflight_id, None)
         return True
 
     def _found_ids(self) -> set[str]:
         if not self._attempts.is_dir():
             return set()
-        return {folder.name for folder in self._attempts.iterdir() if _is_look(folder.name)}
+        return {folder.name for folder in self._attempts.iterdir() if _is_preflight(folder.name)}
 
-    def _folder(self, look_id: str) -> AttemptFolder:
-        return AttemptFolder(self._state_dir, AttemptId(look_id), self._checkpoints)
+    def _folder(self, preflight_id: str) -> AttemptFolder:
+        return AttemptFolder(self._state_dir, AttemptId(preflight_id), self._checkpoints)
 
 
 def _kill_group(pid: int) -> None:
@@ -206,21 +206,23 @@ def _has_proof(folder: AttemptFolder) -> bool:
     return bool((folder.read("clean.json") or {}).get("clean"))
 
 
-def _is_look(name: str) -> bool:
+def _is_preflight(name: str) -> bool:
     return name.startswith(PREFIX) and "/" not in name
 
 
-def _report(look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> LookReport:
+def _report(preflight_id: str, folder: AttemptFolder, record: dict[str, Any]) -> PreflightReport:
     why = str(record.get("spawn_error") or "").replace("\x00", "\ufffd")[:_LONGEST_WHY]
     seen = folder.read("ready.json")
     if record.get("spawn_fault") == PROGRAM:
-        return LookReport(look_id=look_id, found="unfit", why=why)
+        return PreflightReport(look_id=preflight_id, found="unfit", why=why)
     if why and record.get("spawn_fault") != REFUSED:
-        return LookReport(look_id=look_id, found="unable", why=why)
+        return PreflightReport(look_id=preflight_id, found="unable", why=why)
     if folder.read(_KILLED) is not None:
         why = "it did not end in time and was killed: a file system or device that it reads does not answer"
     elif record.get("self_fenced"):
         why = "it did not end in time"
     if why or seen is None:
-        return LookReport(look_id=look_id, found="unable", why=why or "its supervisor was killed as it looked")
-    return LookReport(look_id=look_id, found="fit", looked_at=tuple(seen.get("looked_at", ())))
+        return PreflightReport(
+            look_id=preflight_id, found="unable", why=why or "its supervisor was killed as it looked"
+        )
+    return PreflightReport(look_id=preflight_id, found="fit", looked_at=tuple(seen.get("looked_at", ())))

@@ -17,7 +17,7 @@ class ProofTries:
 
     first_ms: int
     next_ms: int = 0
-    is_said: bool = False
+    is_reported: bool = False
 
     @property
     def are_due(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 _MAX_DATAGRAM: Final = 256
 
 
-class Doorbell:
+class WakeupSocket:
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

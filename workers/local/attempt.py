@@ -25,7 +25,7 @@ from workers.local.plan import RunFolder, RunPlan
 NODE: Final = "this-host"
 CLEAN_PATIENCE_S: Final = 35.0
 START_PATIENCE_MS: Final = 20_000
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _OF_THIS_MACHINE: Final = ("MUSTER_SCRATCH_DIR", "MUSTER_SCRATCH_BYTES")
 """Variables that a host worker takes from its settings."""
 
@@ -80,7 +80,7 @@ class LocalAttempt:
         if state == "vanished":
             supervisor.reap_vanished(self.path)
             return True
-        self._say_stop()
+        self._report_stop()
         self._prolong()
         return state == "exited"
 
@@ -88,14 +88,14 @@ class LocalAttempt:
         """Send SIGTERM now and SIGKILL after the grace; of several requests, the earliest end holds."""
         self.stop = self.stop or reason
         self._unsaid_kill_at_ms = boottime_ms() + grace_ms
-        self._say_stop()
+        self._report_stop()
 
     def end_at_once(self) -> None:
         """End it, since nothing supervises it any more. Returns after its end, at the latest after its lease."""
         self.ask_to_stop(StopReason.CANCEL, 0)
         until_ms = self._lease_until_ms + grace_ms(self.plan) + round(CLEAN_PATIENCE_S * 1000)
         while supervisor.adopt(self.path).state == "running" and boottime_ms() < until_ms:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def verdict(self) -> ExitVerdict:
         """Return the verdict on an ended attempt."""
@@ -117,9 +117,9 @@ class LocalAttempt:
                 proof = supervisor.prove_clean(self.path)
             if proof.get("clean") or time.monotonic() > deadline:
                 return what_is_left(proof)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
-    def _say_stop(self) -> None:
+    def _report_stop(self) -> None:
         """Write the stop. On a full disk it is tried again, and nothing prolongs the lease until it is written."""
         if self.stop is None or self._unsaid_kill_at_ms is None:
             return
@@ -203,6 +203,6 @@ def end_leftover(path: Path, grace: int, is_hurried: Callable[[], bool]) -> None
             asked_ms = kill_at_ms
         if boottime_ms() > kill_at_ms + CLEAN_PATIENCE_S * 1000:
             raise OSError(f"{path.name} of an earlier run does not end; see {path / 'supervisor.log'}")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     if supervisor.adopt(path).state == "vanished":
         supervisor.reap_vanished(path)

@@ -15,17 +15,17 @@ from muster.domain.exit.exits import Verdict as ExitVerdict
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.job.failure_rate import LOST_WORK, Record
 from muster.domain.lifecycle import job as jobs
-from muster.domain.lifecycle.model import JobLife, Verdict
+from muster.domain.lifecycle.model import JobLifecycle, Verdict
 from muster.domain.states import Cause, JobState, StopReason
 from muster.identity import new_id
 from muster.train.checkpoint.fences import highest_fence
 from workers.host.attempt_folder import boottime_ms
 from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
-from workers.local.output import Heard, Hearing
+from workers.local.output import OutputReader, Received
 from workers.local.plan import RunFolder, RunPlan
 
-LOOK_S: Final = 0.05
-ASKED_TWICE: Final = 2
+RUN_POLL_S: Final = 0.05
+REQUESTED_TWICE: Final = 2
 KEPT_ATTEMPTS: Final = 10
 """Number of attempts whose logs and records stay; checkpoints have rules of their own."""
 
@@ -44,27 +44,30 @@ class Ask:
         """Return whether a request arrives within that time."""
         until = time.monotonic() + seconds
         while not self.times and time.monotonic() < until:
-            time.sleep(min(LOOK_S, max(0.0, until - time.monotonic())))
+            time.sleep(min(RUN_POLL_S, max(0.0, until - time.monotonic())))
         return bool(self.times)
 
 
 @dataclass(slots=True)
 class LocalRun:
-    """Run of a program. ``say``: prints a sentence about it; ``show``: a stream's name and one line that it printed."""
+    """Run of a program.
+
+    ``report``: prints a sentence about it; ``show``: a stream's name and one line that it printed.
+    """
 
     plan: RunPlan
     folder: RunFolder
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     show: Callable[[str, str], None]
     ask: Ask = field(default_factory=Ask)
-    _life: JobLife = field(init=False)
+    _lifecycle: JobLifecycle = field(init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list)
     _began_at: float = field(default_factory=time.monotonic)
     _farthest: int = 0
 
     def __post_init__(self) -> None:
         restart = self.plan.spec.restart
-        self._life = JobLife(
+        self._lifecycle = JobLifecycle(
             self.folder.job_id,
             max_restarts=restart.max_restarts,
             max_oom_doublings=restart.gpu_oom_doublings,
@@ -78,11 +81,11 @@ class LocalRun:
             OSError: the folder cannot be written, or this machine cannot start processes.
         """
         for path in leftovers(self.folder.path):
-            self.say(f"{path.name} of an earlier run is still here; ending it")
+            self.report(f"{path.name} of an earlier run is still here; ending it")
             end_leftover(path, grace_ms(self.plan), lambda: bool(self.ask.times))
-        while self._life.state is JobState.QUEUED:
+        while self._lifecycle.state is JobState.QUEUED:
             if self.ask.times:
-                self._step(jobs.CancelAsked())
+                self._step(jobs.CancelRequested())
             else:
                 self._attempt()
                 self._pause()
@@ -95,16 +98,21 @@ class LocalRun:
         # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
         fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
         attempt = LocalAttempt(
-            self.plan, self.folder, AttemptId(new_id("attempt")), fence, 1 << self._life.oom_doublings, self._lost()
+            self.plan,
+            self.folder,
+            AttemptId(new_id("attempt")),
+            fence,
+            1 << self._lifecycle.oom_doublings,
+            self._lost(),
         )
         shape = self.plan.spec.shape
         what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
-        self.say(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
+        self.report(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
         self._step(jobs.Placed())
-        hearing = Hearing(attempt.path, self.say, self.show, self.plan.log_limit_bytes)
+        hearing = OutputReader(attempt.path, self.report, self.show, self.plan.log_limit_bytes)
         attempt.start(self._left_s())
         self._follow(attempt, hearing)
-        self._end(attempt, hearing.heard)
+        self._end(attempt, hearing.received)
 
     def _lost(self) -> Record:
         """Return the attempts of this run that lost work, and the hours since its begin times its GPUs or, without any,
@@ -114,10 +122,10 @@ class LocalRun:
         hours = (time.monotonic() - self._began_at) / 3600
         return Record(num_failures, hours * (len(self.plan.gpus) or self.plan.spec.shape.num_ranks_per_node))
 
-    def _follow(self, attempt: LocalAttempt, hearing: Hearing) -> None:
+    def _follow(self, attempt: LocalAttempt, reader: OutputReader) -> None:
         """Follow it until it has ended and its output was shown, unless the user asks twice to stop."""
         is_over = threading.Event()
-        listener = threading.Thread(target=hearing.listen_until, args=(is_over,), name="hearing", daemon=True)
+        listener = threading.Thread(target=reader.listen_until, args=(is_over,), name="hearing", daemon=True)
         listener.start()
         try:
             self._watch(attempt)
@@ -126,8 +134,8 @@ class LocalRun:
             raise
         finally:
             is_over.set()
-        while listener.is_alive() and self.ask.times < ASKED_TWICE:
-            listener.join(LOOK_S)
+        while listener.is_alive() and self.ask.times < REQUESTED_TWICE:
+            listener.join(RUN_POLL_S)
 
     def _watch(self, attempt: LocalAttempt) -> None:
         """Watch it: at a first request it may save and leave; at a second, it is killed."""
@@ -136,50 +144,52 @@ class LocalRun:
             if self.ask.times > heeded:
                 heeded = self.ask.times
                 grace = grace_ms(self.plan) if heeded == 1 else 0
-                self.say(f"stopping; killed in {grace / 1000:g} s, or now if asked again" if grace else "killing it")
-                self._step(jobs.CancelAsked())
+                self.report(f"stopping; killed in {grace / 1000:g} s, or now if asked again" if grace else "killing it")
+                self._step(jobs.CancelRequested())
                 attempt.ask_to_stop(StopReason.CANCEL, grace)
-            time.sleep(LOOK_S)
+            time.sleep(RUN_POLL_S)
 
-    def _end(self, attempt: LocalAttempt, heard: Heard) -> None:
+    def _end(self, attempt: LocalAttempt, received: Received) -> None:
         verdict = attempt.verdict()
         if left := attempt.left():
             verdict = ExitVerdict(Cause.LAUNCH_FAILED, f"after its end there is left on this machine: {left}")
-            self._life = _failed(self._life, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
-        self._ended.append(_document(self.folder.num_attempts, attempt, verdict, heard))
-        if self._life.state is JobState.ACTIVE:
-            progressed = self._has_progressed(heard)
+            self._lifecycle = _failed(self._lifecycle, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
+        self._ended.append(_document(self.folder.num_attempts, attempt, verdict, received))
+        if self._lifecycle.state is JobState.ACTIVE:
+            progressed = self._has_progressed(received)
             self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=verdict.is_final))
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
-        self.say(words if heard.saved_step is None else f"{words}; saved up to step {heard.saved_step}")
+        self.report(words if received.saved_step is None else f"{words}; saved up to step {received.saved_step}")
         self._note()
         self._forget_old()
 
-    def _has_progressed(self, heard: Heard) -> bool:
+    def _has_progressed(self, received: Received) -> bool:
         """Return whether it left a checkpoint beyond all that any attempt before it had or left."""
-        before = max(self._farthest, heard.resumed_step)
-        self._farthest = max(before, heard.saved_step or 0)
+        before = max(self._farthest, received.resumed_step)
+        self._farthest = max(before, received.saved_step or 0)
         return self._farthest > before
 
     def _pause(self) -> None:
         """Wait before the next try, cut short by a stop request and by the wall time."""
-        if self._life.state is not JobState.RECOVERING:
+        if self._lifecycle.state is not JobState.RECOVERING:
             return
-        life = self._life
+        life = self._lifecycle
         pause_s = max(0, (life.next_try_ms or 0) - boottime_ms()) / 1000
         left_s = self._left_s()
         if left_s is not None and left_s <= pause_s:
-            self._life = _failed(life, f"walltime: it would be over before the next attempt; the last: {life.reason}")
+            self._lifecycle = _failed(
+                life, f"walltime: it would be over before the next attempt; the last: {life.reason}"
+            )
             return
         pieces = f", with {1 << life.oom_doublings} times as many pieces a batch" if life.oom_doublings else ""
-        self.say(f"continues in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
-        self._step(jobs.CancelAsked() if self.ask.wait(pause_s) else jobs.Tick())
-        while self._life.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
-            time.sleep(LOOK_S)
+        self.report(f"continues in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
+        self._step(jobs.CancelRequested() if self.ask.wait(pause_s) else jobs.Tick())
+        while self._lifecycle.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
+            time.sleep(RUN_POLL_S)
             self._step(jobs.Tick())
 
     def _step(self, event: jobs.Event) -> None:
-        self._life, _ = jobs.step(self._life, event, boottime_ms(), self.plan.timers)
+        self._lifecycle, _ = jobs.step(self._lifecycle, event, boottime_ms(), self.plan.timers)
 
     def _left_s(self) -> float | None:
         """Return the rest of the wall time, which counts all attempts and the pauses between them."""
@@ -190,13 +200,13 @@ class LocalRun:
         self.folder.note(self.plan.spec, self._outcome())
 
     def _outcome(self) -> dict[str, Any]:
-        state = JobState.FAILED if self._life.state is JobState.HELD else self._life.state
+        state = JobState.FAILED if self._lifecycle.state is JobState.HELD else self._lifecycle.state
         return {
             "name": self.plan.spec.name,
             "state": str(state),
-            "state_reason": self._life.reason,
+            "state_reason": self._lifecycle.reason,
             "folder": str(self.folder.path),
-            "oom_doublings": self._life.oom_doublings,
+            "oom_doublings": self._lifecycle.oom_doublings,
             "seconds": round(time.monotonic() - self._began_at, 1),
             "attempts": self._ended,
         }
@@ -215,11 +225,11 @@ def _counted(verdict: ExitVerdict) -> Verdict:
     return Verdict(cause, verdict.proof)
 
 
-def _failed(life: JobLife, reason: str) -> JobLife:
+def _failed(life: JobLifecycle, reason: str) -> JobLifecycle:
     return replace(life, state=JobState.FAILED, next_try_ms=None, reason=reason)
 
 
-def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, heard: Heard) -> dict[str, Any]:
+def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, received: Received) -> dict[str, Any]:
     record = attempt.record()
     return {
         "number": number,
@@ -229,10 +239,10 @@ def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, heard: H
         "culprit_rank": verdict.culprit_rank,
         "started_at_ms": record.get("started_at_ms"),
         "ended_at_ms": record.get("ended_at_ms"),
-        "resumed_step": heard.resumed_step,
-        "step": heard.step,
-        "saved_step": heard.saved_step,
-        "loss": heard.loss,
+        "resumed_step": received.resumed_step,
+        "step": received.step,
+        "saved_step": received.saved_step,
+        "loss": received.loss,
         "dropped_log_bytes": record.get("dropped_log_bytes", {}),
         "folder": str(attempt.path),
     }

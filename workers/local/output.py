@@ -12,13 +12,13 @@ from muster.wire import training
 from workers.host.supervisor import files
 from workers.host.training_relay import next_lines
 
-LOOK_S: Final = 0.05
+OUTPUT_POLL_S: Final = 0.05
 READ_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 64 << 10
 
 
 @dataclass(slots=True)
-class Heard:
+class Received:
     """Facts from the ranks. ``resumed_step``: the checkpoint's step at the begin. ``saved_step``: of the newest
     verified one.
     """
@@ -30,18 +30,18 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Hearing:
-    """Reader of an attempt's files. ``say``: takes a sentence about the run. ``show``: takes a stream's name and a
+class OutputReader:
+    """Reader of an attempt's files. ``report``: takes a sentence about the run. ``show``: takes a stream's name and a
     line.
 
     ``show`` may take its time. ``limit_bytes``: how much of each stream is stored at all.
     """
 
     folder: Path
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     show: Callable[[str, str], None]
     limit_bytes: int
-    heard: Heard = field(default_factory=Heard)
+    received: Received = field(default_factory=Received)
     _offset: int = 0
     _offsets: dict[str, int] = field(default_factory=dict)
     _rests: dict[str, bytes] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Hearing:
 
     def listen_until(self, is_over: threading.Event) -> None:
         """Read in a thread of its own: the reader of our output may pause for any time."""
-        while not is_over.wait(LOOK_S):
+        while not is_over.wait(OUTPUT_POLL_S):
             self.listen()
         self.finish()
 
@@ -78,7 +78,9 @@ class Hearing:
             while content := _read_from(path, self._offsets.get(name, 0)):
                 self._offsets[name] = self._offsets.get(name, 0) + len(content)
                 if self._offsets[name] >= self.limit_bytes:
-                    self.say(f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; further output is not stored")
+                    self.report(
+                        f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; further output is not stored"
+                    )
                 *lines, rest = (self._rests.get(name, b"") + content).split(b"\n")
                 if len(rest) > LONGEST_LINE:
                     lines, rest = [*lines, rest], b""
@@ -96,22 +98,22 @@ class Hearing:
             self._note(message)
 
     def _note(self, message: training.AnyRankMessage) -> None:
-        heard = self.heard
+        heard = self.received
         match message:
             case training.StepDone():
                 heard.step = max(heard.step, message.step)
                 heard.loss = message.loss
             case training.Resumed(step=step, generation=generation):
                 heard.resumed_step = heard.step = step
-                self.say(f"continues after step {step}, from {generation}" if generation else "begins at the start")
+                self.report(f"continues after step {step}, from {generation}" if generation else "begins at the start")
             case training.CheckpointDone(status="verified", step=step):
                 heard.saved_step = max(heard.saved_step or 0, step)
             case training.CheckpointDone(status="failed", step=step, why=why):
-                self.say(f"the checkpoint of step {step} could not be saved: {why}")
+                self.report(f"the checkpoint of step {step} could not be saved: {why}")
             case training.CheckpointRejected(generation=generation, why=why):
-                self.say(f"{generation} is refused: {why}")
+                self.report(f"{generation} is refused: {why}")
             case training.Warned(code=code, message=words):
-                self.say(f"warning: {code}: {words}")
+                self.report(f"warning: {code}: {words}")
             case _:
                 return
 

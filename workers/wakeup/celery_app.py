@@ -4,7 +4,7 @@ from typing import Final
 
 from celery import Celery
 
-RING: Final = "muster.ring"
+WAKE: Final = "muster.ring"
 VISIBILITY_S: Final = 60
 SOFT_LIMIT_S: Final = 5
 HARD_LIMIT_S: Final = 30

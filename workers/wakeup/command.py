@@ -19,11 +19,11 @@ class ListenerArguments:
     """Arguments of the listener. ``launcher_pid``: the process that starts the listener, and with which it ends."""
 
     node_id: str
-    doorbell: Path
+    wakeup_socket: Path
     launcher_pid: int
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", _MODULE, self.node_id, str(self.doorbell), str(self.launcher_pid)]
+        return [sys.executable, "-m", _MODULE, self.node_id, str(self.wakeup_socket), str(self.launcher_pid)]
 
     @classmethod
     def read(cls, arguments: list[str]) -> Self:

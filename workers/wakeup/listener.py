@@ -12,25 +12,25 @@ from pathlib import Path
 from celery import Celery
 
 from muster.processes import end_with_parent
-from workers.wakeup.celery_app import RING, host_queue, make_celery
+from workers.wakeup.celery_app import WAKE, host_queue, make_celery
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
 
-def poke(doorbell: Path, attempt_id: str) -> None:
+def poke(wakeup_socket: Path, attempt_id: str) -> None:
     """Wake the launcher. A launcher that does not run needs no wake-up: it heartbeats when it starts."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         try:
-            bell.sendto(attempt_id.encode()[:128], str(doorbell))
+            bell.sendto(attempt_id.encode()[:128], str(wakeup_socket))
         except OSError:
             return
 
 
-def make_listener(broker_url: str, doorbell: Path) -> Celery:
+def make_listener(broker_url: str, wakeup_socket: Path) -> Celery:
     app = make_celery(broker_url)
 
-    @app.task(name=RING)
-    def ring(attempt_id: str) -> None:
-        poke(doorbell, attempt_id)
+    @app.task(name=WAKE)
+    def wake(attempt_id: str) -> None:
+        poke(wakeup_socket, attempt_id)
 
     return app
 
@@ -38,7 +38,7 @@ def make_listener(broker_url: str, doorbell: Path) -> Celery:
 def main(arguments: list[str]) -> None:
     given = ListenerArguments.read(arguments)
     end_with_parent(given.launcher_pid)
-    app = make_listener(os.environ[BROKER_VARIABLE], given.doorbell)
+    app = make_listener(os.environ[BROKER_VARIABLE], given.wakeup_socket)
     app.worker_main(
         [
             "worker",

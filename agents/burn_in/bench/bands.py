@@ -48,11 +48,11 @@ def digest(
     return found[0], (f"{band.name} repeats", rounds, found.count(found[0]))
 
 
-def _random(chance: torch.Generator, shape: tuple[int, int], band: Band) -> Tensor:
+def _random(rng: torch.Generator, shape: tuple[int, int], band: Band) -> Tensor:
     """Return a random matrix of the band. Rounding to its dtype is exact arithmetic, and the same everywhere."""
-    fraction = torch.randint(-(1 << 23), 1 << 23, shape, generator=chance).double() / (1 << 23)
+    fraction = torch.randint(-(1 << 23), 1 << 23, shape, generator=rng).double() / (1 << 23)
     low = band.exponent - SPREAD // 2
-    powers = torch.randint(low, low + SPREAD + 1, shape, generator=chance)
+    powers = torch.randint(low, low + SPREAD + 1, shape, generator=rng)
     return torch.ldexp(fraction, powers).to(band.dtype)
 
 

@@ -27,17 +27,17 @@ def main() -> None:
     try:
         import torch  # noqa: F401, PLC0415  # the one thing that may be missing here
     except ImportError as error:
-        _say_for_all(lines, request, f"torch cannot be imported by {sys.executable}: {error}")
+        _report_for_all(lines, request, f"torch cannot be imported by {sys.executable}: {error}")
         return
     from agents.burn_in.bench import program  # noqa: PLC0415  # it imports torch
 
     try:
         device = program.open_device(request["device"])
     except RuntimeError as error:
-        _say_for_all(lines, request, str(error))
+        _report_for_all(lines, request, str(error))
         return
     for gpu in request["gpus"]:
-        _say(lines, {"gpu": gpu["uuid"], **_measured(device, gpu)})
+        _report(lines, {"gpu": gpu["uuid"], **_measured(device, gpu)})
 
 
 def _end_with_the_agent(deadline_s: float) -> None:
@@ -55,11 +55,11 @@ def _measured(device: Any, gpu: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
-def _say_for_all(lines: TextIO, request: dict[str, Any], fault: str) -> None:
+def _report_for_all(lines: TextIO, request: dict[str, Any], fault: str) -> None:
     for gpu in request["gpus"]:
-        _say(lines, {"gpu": gpu["uuid"], "fault": fault})
+        _report(lines, {"gpu": gpu["uuid"], "fault": fault})
 
 
-def _say(lines: TextIO, line: dict[str, Any]) -> None:
+def _report(lines: TextIO, line: dict[str, Any]) -> None:
     lines.write(json.dumps(line) + "\n")
     lines.flush()

@@ -10,7 +10,7 @@ from muster.domain.evidence.incidents import IncidentKind
 KIND: Final = IncidentKind.BURN_IN_ABANDONED
 
 
-def tell_of_abandoned(unit: UnitOfWork, row: BurnIn, why: str) -> None:
+def report_abandoned(unit: UnitOfWork, row: BurnIn, why: str) -> None:
     """Open one incident a GPU, however often it happens. The caller holds the GPU."""
     if not incidents.open_about(unit, KIND, [row.gpu_uuid]):
         summary = f"{row.gpu_uuid} could not be burnt in, tried {row.tries} times; the last time: {why}"

@@ -9,7 +9,7 @@ from sqlalchemy import exists, select
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
-from control.health.burn_ins.abandoned import tell_of_abandoned
+from control.health.burn_ins.abandoned import report_abandoned
 from control.health.burn_ins.polling import ask_again_s
 from control.policy.policies import active_policy
 from muster.db.models import AllocationGpu, BurnIn, Gpu
@@ -56,30 +56,30 @@ def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
     return msgspec.structs.replace(answer, orders=orders)
 
 
-def report(unit: UnitOfWork, burn_in_id: str, said: BurnInReport) -> BurnInAnswer:
+def report(unit: UnitOfWork, burn_in_id: str, reported: BurnInReport) -> BurnInAnswer:
     """Store the figures, or why there are none. A repeated report, and one of a try that was given up, have no effect.
 
     Raises:
         NotFoundError: the calling node has no such burn-in.
         ValidationFailedError: neither or both of figures and reason, or figures of another kind of GPU.
     """
-    node_id = _node_of(unit, said.protocol)
+    node_id = _node_of(unit, reported.protocol)
     found = unit.session.get(BurnIn, burn_in_id)
     if found is None or found.node_id != node_id:
         raise NotFoundError
-    if (said.figures is None) == (said.could_not_run is None):
+    if (reported.figures is None) == (reported.could_not_run is None):
         raise ValidationFailedError.at("/figures", "one_of", "give either figures or could_not_run")
     gpus = lock_gpus(unit, [found.gpu_uuid])
     row = unit.session.get_one(BurnIn, burn_in_id, with_for_update=True, populate_existing=True)
-    if said.figures is not None and said.figures.is_simulated != gpus[0].is_simulated:
+    if reported.figures is not None and reported.figures.is_simulated != gpus[0].is_simulated:
         kind = "simulated" if gpus[0].is_simulated else "real"
         raise ValidationFailedError.at("/figures/is_simulated", "other_kind", f"{row.gpu_uuid} is enrolled as {kind}")
-    if row.state is not BurnInState.RUNNING or row.tries != said.try_number:
+    if row.state is not BurnInState.RUNNING or row.tries != reported.try_number:
         return BurnInAnswer(is_taken=False)
-    if said.figures is None:
-        give_back(unit, row, said.could_not_run or "", active_policy(unit.session).health.burn_in)
+    if reported.figures is None:
+        give_back(unit, row, reported.could_not_run or "", active_policy(unit.session).health.burn_in)
     else:
-        _store(unit, row, said.figures)
+        _store(unit, row, reported.figures)
     unit.wake(SCHEDULER_CHANNEL)
     return BurnInAnswer(is_taken=True)
 
@@ -106,7 +106,7 @@ def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> 
     row.deadline_at = None
     if row.tries >= policy.tries_max:
         abandon(unit, row, why)
-        tell_of_abandoned(unit, row, why)
+        report_abandoned(unit, row, why)
         return
     _move(row, BurnInState.ORDERED)
     unit.emit("gpu.burn_in_given_back", "gpu", row.gpu_uuid, payload=_payload(row, reason=why))
@@ -115,11 +115,11 @@ def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> 
 def abandon(unit: UnitOfWork, row: BurnIn, why: str) -> None:
     _move(row, BurnInState.ABANDONED)
     row.last_fault, row.ended_at = why, unit.now
-    _look_again(unit, row.gpu_uuid)
+    _evaluate_again(unit, row.gpu_uuid)
     unit.emit("gpu.burn_in_abandoned", "gpu", row.gpu_uuid, payload=_payload(row, reason=why))
 
 
-def _look_again(unit: UnitOfWork, uuid: GpuUuid) -> None:
+def _evaluate_again(unit: UnitOfWork, uuid: GpuUuid) -> None:
     """Have a SUSPECT GPU judged: time alone may return it once its burn-in could not run. The caller holds the GPU."""
     gpu = unit.session.get_one(Gpu, uuid)
     if gpu.standing is Standing.SUSPECT:

@@ -82,14 +82,14 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return retrying(once)
 
 
-def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUuid, str]) -> None:
+def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], requested: Mapping[GpuUuid, str]) -> None:
     """Order one for each of ``gpus`` (locked) with a new repetition that asks for it (``health.burn_in.asked_by``).
 
-    ``asked``: GPU → the finding as text. A finding that continues is no new one, so it asks once. Nothing is taken from
-    the GPU: the burn-in waits while an allocation holds it. UNPROVEN GPUs get a burn-in anyway, and a person's override
-    answers for its GPU.
+    ``requested``: GPU → the finding as text. A finding that continues is no new one, so it asks once. Nothing is
+    taken from the GPU: the burn-in waits while an allocation holds it. UNPROVEN GPUs get a burn-in anyway, and a
+    person's override answers for its GPU.
     """
-    wanted = [gpu for gpu in gpus if gpu.uuid in asked and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
+    wanted = [gpu for gpu in gpus if gpu.uuid in requested and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
     if not wanted:
         return
     uuids = [gpu.uuid for gpu in wanted]
@@ -98,7 +98,7 @@ def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUui
     taken = set(unit.session.scalars(union_all(opened, overridden)))
     for gpu in wanted:
         if gpu.uuid not in taken:
-            _add(unit, gpu, f"diagnosis: {asked[gpu.uuid]}")
+            _add(unit, gpu, f"diagnosis: {requested[gpu.uuid]}")
 
 
 def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:

@@ -9,8 +9,8 @@ from sqlalchemy import Select, or_, select
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import evidence_of
 from control.fleet.maintenance import REASON_CODE
-from control.health.export.readings import Heard
-from control.health.node_holds import MAINTENANCE_CODES
+from control.health.export.readings import Contacts
+from control.health.rule_cordons import MAINTENANCE_CODES
 from health import burn_in
 from health.detectors.registry import DETECTORS
 from health.standing.gpu_case import MoveReason
@@ -37,17 +37,17 @@ _PERSONS: Final = (MoveReason.RETIRED, MoveReason.REINSTATED, MoveReason.TAKEN_O
 _NO_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
 
-def acts_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> Iterator[Heard]:
+def acts_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> Iterator[Contacts]:
     """Yield each action at the time of its transaction."""
     for told in (_dismissals, _repairs, _moves, _overrides, _burn_ins, _windows, _breaker, _found_elsewhere):
         for at, record in told(unit, node.id, begin, end):
-            yield Heard(to_ms(at), _RANK, (record,))
+            yield Contacts(to_ms(at), _RANK, (record,))
 
 
-Told = Iterator[tuple[datetime, wire.Record]]
+Acts = Iterator[tuple[datetime, wire.Record]]
 
 
-def _dismissals(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _dismissals(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     at = EvidenceRow.dismissed_at
     query = select(EvidenceRow).where(EvidenceRow.gpu_uuid.in_(_gpus_of(node_id)), at >= begin, at < end)
     for row in unit.session.scalars(query.order_by(at, EvidenceRow.id)):
@@ -67,7 +67,7 @@ def _dismissals(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetim
             )
 
 
-def _repairs(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _repairs(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     is_begun = (Repair.began_at >= begin) & (Repair.began_at < end)
     is_ended = (Repair.ended_at >= begin) & (Repair.ended_at < end)
     query = select(Repair).where(Repair.gpu_uuid.in_(_gpus_of(node_id)), or_(is_begun, is_ended))
@@ -87,7 +87,7 @@ def _repairs(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) 
             yield row.ended_at, ended
 
 
-def _moves(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _moves(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     change = GpuStandingChange
     query = select(change).where(
         change.gpu_uuid.in_(_gpus_of(node_id)), change.at >= begin, change.at < end, change.move_reason.in_(_PERSONS)
@@ -97,7 +97,7 @@ def _moves(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) ->
         yield row.at, wire.Moving(**about, at_ms=to_ms(row.at), to=row.target)
 
 
-def _overrides(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _overrides(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     at = GpuOverride.created_at
     query = select(GpuOverride).where(GpuOverride.gpu_uuid.in_(_gpus_of(node_id)), at >= begin, at < end)
     for row in unit.session.scalars(query.order_by(at, GpuOverride.id)):
@@ -107,7 +107,7 @@ def _overrides(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime
         yield row.created_at, over
 
 
-def _burn_ins(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _burn_ins(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     query = select(BurnIn).where(
         BurnIn.gpu_uuid.in_(_gpus_of(node_id)),
         BurnIn.judged_at >= begin,
@@ -138,7 +138,7 @@ def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> w
     )
 
 
-def _windows(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _windows(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     """Yield maintenance windows at their begin. A window that was released before its end ends at its release."""
     query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code.in_(MAINTENANCE_CODES))
     for row in unit.session.scalars(query.order_by(Cordon.created_at, Cordon.id)):
@@ -151,13 +151,13 @@ def _windows(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) 
             yield at, window
 
 
-def _breaker(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _breaker(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     query = select(Event.at, Event.payload).where(Event.kind == "breaker.closed", Event.at >= begin, Event.at < end)
     for at, payload in unit.session.execute(query.order_by(Event.serial)):
         yield at, wire.BreakerClosed(node_id=node_id, at_ms=to_ms(at), scope=str(payload["scope"]))
 
 
-def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Told:
+def _found_elsewhere(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:
     """Yield findings that records of this node alone cannot reproduce, such as a comparison with peers."""
     at = EvidenceRow.created_at
     query = select(EvidenceRow).where(

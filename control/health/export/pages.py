@@ -16,7 +16,7 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.node_names import find_node
 from control.health.export.acts import acts_between
 from control.health.export.beginning import beginning_of
-from control.health.export.readings import EVENTS_A_PAGE, Heard, cut_before, events_between, samples_between
+from control.health.export.readings import EVENTS_A_PAGE, Contacts, cut_before, events_between, samples_between
 from control.health.judge import policy_version
 from muster.db.models import Gpu, Node
 from muster.domain.errors import ValidationFailedError
@@ -66,13 +66,13 @@ def page_of_export(
     begin = since if at_ms is None else to_time(at_ms)
     heard, end = _stretch(unit, node, begin, until)
     first = () if at_ms is not None else (_head(unit, node, since, until), *beginning_of(unit, node, since))
-    records = (*first, *(record for each in sorted(heard, key=Heard.order) for record in each.records))
+    records = (*first, *(record for each in sorted(heard, key=Contacts.order) for record in each.records))
     return ExportedPage(
         tuple(msgspec.to_builtins(each) for each in records), to_ms(until), None if end >= until else to_ms(end)
     )
 
 
-def _stretch(unit: UnitOfWork, node: Node, begin: datetime, until: datetime) -> tuple[Sequence[Heard], datetime]:
+def _stretch(unit: UnitOfWork, node: Node, begin: datetime, until: datetime) -> tuple[Sequence[Contacts], datetime]:
     """Return the records received from ``begin`` on, and the end of that stretch: earlier where events are too many."""
     num_gpus = unit.session.scalar(select(func.count()).where(Gpu.node_id == node.id)) or 1
     end = min(begin + timedelta(seconds=max(_SHORTEST_S, min(3600.0, _PAGE_GPU_S / num_gpus))), until)

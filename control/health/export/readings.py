@@ -30,7 +30,7 @@ Written = Record | dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Contacts:
     """Records that the server received at ``at_ms``.
 
     Of one moment, samples come first: events may be about what they show.
@@ -44,7 +44,7 @@ class Heard:
         return self.at_ms, self.rank
 
 
-def events_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Heard]:
+def events_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Contacts]:
     """Return the agent's events in order of arrival. One more than a page holds is returned, where there are more."""
     query = (
         select(StoredSignal)
@@ -60,7 +60,7 @@ def events_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime)
     return [event_of(row) for row in unit.session.scalars(query)]
 
 
-def event_of(row: StoredSignal) -> Heard:
+def event_of(row: StoredSignal) -> Contacts:
     heard_ms = to_ms(row.received_at)
     report = EventReport(
         event_id=row.signal_id,
@@ -75,17 +75,17 @@ def event_of(row: StoredSignal) -> Heard:
     )
     event: dict[str, object] = {"type": "event", "node_id": row.node_id, **msgspec.to_builtins(report)}
     is_late = heard_ms - report.at_ms > LATE_MS
-    return Heard(heard_ms, 1, (Time(node_id=row.node_id, at_ms=heard_ms), event) if is_late else (event,))
+    return Contacts(heard_ms, 1, (Time(node_id=row.node_id, at_ms=heard_ms), event) if is_late else (event,))
 
 
-def cut_before(events: Sequence[Heard], begin: datetime) -> datetime:
+def cut_before(events: Sequence[Contacts], begin: datetime) -> datetime:
     """Return the end of a page with too many events: before its last moment, or after it where it is the only one."""
     first_ms, last_ms = events[0].at_ms, events[-1].at_ms
     cut_ms = last_ms if last_ms > first_ms else last_ms + 1
     return begin + timedelta(milliseconds=cut_ms - to_ms(begin))
 
 
-def samples_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Heard]:
+def samples_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime) -> list[Contacts]:
     """Return one record for each second in which any GPU has a sample."""
     uuids = list(unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node.id).order_by(Gpu.slot_index)))
     lost = _times_lost(unit, uuids, end)
@@ -96,7 +96,7 @@ def samples_between(unit: UnitOfWork, node: Node, begin: datetime, end: datetime
             is_lost = all(value is None for value in values) and _is_within(at_ms, lost[uuid])
             by_second[at_ms].append(GpuReport(uuid=uuid, values=values, is_lost=is_lost))
     return [
-        Heard(at_ms, 0, (Samples(node_id=node.id, at_ms=at_ms, schema=SCHEMA, gpus=tuple(gpus)),))
+        Contacts(at_ms, 0, (Samples(node_id=node.id, at_ms=at_ms, schema=SCHEMA, gpus=tuple(gpus)),))
         for at_ms, gpus in sorted(by_second.items())
     ]
 

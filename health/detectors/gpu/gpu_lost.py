@@ -18,19 +18,19 @@ from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "gpu_lost"
-_WORDS: Final = "the driver no longer answers for this GPU"
+_TEXT: Final = "the driver no longer answers for this GPU"
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     if not reading.sample.is_lost:
         return NO_FINDINGS
-    return (reading.finding(NAME, NAME, Severity.CONDEMNING, policy, _WORDS),)
+    return (reading.finding(NAME, NAME, Severity.CONDEMNING, policy, _TEXT),)
 
 
 def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if signal.kind is not EventKind.GPU_LOST:
         return NO_FINDINGS
-    return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, _WORDS),)
+    return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, _TEXT),)
 
 
 ABOUT: Final = About("the driver no longer answers for a GPU", "NVML: GPU is lost; XID 79", Severity.CONDEMNING)

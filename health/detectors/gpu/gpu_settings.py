@@ -39,7 +39,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return tuple(found) or NO_FINDINGS
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     told = (
         (ECC, ("ecc_enabled",)),
         (PERSISTENCE, ("persistence_enabled",)),
@@ -48,4 +48,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(key for key, names in told if has(signal, *names))
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

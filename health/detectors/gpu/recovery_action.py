@@ -9,7 +9,7 @@ from muster.domain.gpu.metrics import INDEX
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "recovery_action"
-ASKED: Final = "action"
+REQUESTED_ACTION: Final = "action"
 """Key in ``values``: NVML's number, also where it was found to be one fault with an XID."""
 _ACTION: Final = INDEX["recovery_action"]
 
@@ -21,7 +21,7 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
         return NO_FINDINGS
     action = action_of_nvml(value)
     words = f"the driver asks for {action} (NVML recovery action {value:.0f})"
-    told = {ASKED: value}
+    told = {REQUESTED_ACTION: value}
     return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, reads=_ACTION, values=told),)
 
 

@@ -24,14 +24,14 @@ NAME: Final = "xid"
 ABOUT: Final = About("an XID, with the severity in docs/reference/xid.md", "NVIDIA XID catalogue", Severity.CONDEMNING)
 HAS_WORDS: Final = "has_words"
 """Key in ``values`` of an NVLink error that was reported with its text."""
-ASKS_DIAGNOSIS: Final = "asks_diagnosis"
+NEEDS_DIAGNOSIS: Final = "asks_diagnosis"
 """Key in ``values`` of an NVLink error whose text asks for a field diagnosis, and for nothing more."""
 LINK: Final = "link"
 """Key in ``values`` of an NVLink error: the number of the GPU's link."""
 _BIT: Final = "bit_"
-_TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
+_REPORTED_WITHOUT_TEXT: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
 _WORDLESS: Final = frozenset({Source.NVML, Source.DCGM})
-_OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
+_OF_LINKS: Final = _REPORTED_WITHOUT_TEXT | {136}
 """NVIDIA's catalogue: a link's error, or one that did not train."""
 
 
@@ -96,7 +96,7 @@ def _place_of(read: ErrorReading) -> dict[str, float]:
     if read.link is None:
         return found
     bits = {bit_key(each.register, each.bit): 1.0 for each in read.link.bits if each.repeated is not None}
-    asks = {ASKS_DIAGNOSIS: 1.0} if read.link.action is Action.FIELD_DIAGNOSIS else {}
+    asks = {NEEDS_DIAGNOSIS: 1.0} if read.link.action is Action.FIELD_DIAGNOSIS else {}
     return {**found, **bits, **asks, HAS_WORDS: 1.0}
 
 
@@ -108,7 +108,7 @@ def _is_warming_up(signal: GpuSignal, code: int, policy: HealthPolicy) -> bool:
 
 def _pending(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> Pending | None:
     """Return what keeps an NVLink error without the log's text from weighing at once; None: nothing does."""
-    if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source in _WORDLESS:
+    if code in _REPORTED_WITHOUT_TEXT and read.link is None and signal.source in _WORDLESS:
         return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
     return None
 

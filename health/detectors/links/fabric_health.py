@@ -27,7 +27,7 @@ class MaskField:
     shift: int
     bits: int
     name: str
-    words: str
+    text: str
     severity: Severity = Severity.DEGRADED
     bad: int = 1
     """The value that is a fault, in a field of two bits."""
@@ -57,7 +57,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     """Return a finding for each bad field, and one from newer drivers' summary where no field states a cause."""
     mask = signal.values.get("fabric_health_bits", 0)
     mask = mask if 0 < mask < 1 << 32 else 0
-    bad = [(each.name, each.words, each.severity) for each in FABRIC_HEALTH_FIELDS if each.is_bad(int(mask))]
+    bad = [(each.name, each.text, each.severity) for each in FABRIC_HEALTH_FIELDS if each.is_bad(int(mask))]
     summary = _SUMMARIES.get(int(signal.values.get("fabric_health_summary", 0)))
     if not bad and summary is not None:
         bad = [(SUMMARY, *summary)]
@@ -71,10 +71,10 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     )
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     if not has(signal, "fabric_health_bits"):
         return ()
     return (*(f"{NAME}:{each.name}" for each in FABRIC_HEALTH_FIELDS), f"{NAME}:{SUMMARY}")
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

@@ -34,8 +34,8 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(NAME, signal, key, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return (NOT_READY, FAILED) if has(signal, "fabric_state") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

@@ -52,9 +52,9 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return tuple(found)
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     links = (LINKS,) if has(signal, "nvlink_links") else ()
     return (*links, RATE) if has(signal, "nvlink_mb_per_s") else links
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

@@ -57,15 +57,15 @@ def _named(bits: int, ends: str) -> str:
     return f": {', '.join(told)}" if told else ""
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return (NAME,) if has(signal, "nvlink_links_down") else ()
 
 
-def tells_of_nothing(signal: GpuSignal) -> tuple[str, ...]:
+def handles_nothing(signal: GpuSignal) -> tuple[str, ...]:
     return (TO_NOTHING,) if has(signal, "nvlink_links_to_nothing") else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)
 TO_NOTHING_DETECTOR: Final = SignalDetector(
-    TO_NOTHING, 1, judge_to_nothing, (EventKind.GPU_STATE,), TO_NOTHING_ABOUT, Nature.STATE, tells_of_nothing
+    TO_NOTHING, 1, judge_to_nothing, (EventKind.GPU_STATE,), TO_NOTHING_ABOUT, Nature.STATE, handles_nothing
 )

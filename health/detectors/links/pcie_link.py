@@ -39,8 +39,8 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     )
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(f"{NAME}:{part}" for part, _ in _PARTS if has(signal, f"pcie_loaded_{part}", f"pcie_max_{part}"))
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

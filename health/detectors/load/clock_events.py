@@ -27,7 +27,7 @@ _REASONS: Final = INDEX["clock_event_reasons"]
 class ClockRule:
     bit: int
     name: str
-    words: str
+    text: str
     severity: Severity
 
 
@@ -80,7 +80,7 @@ def harmful_in(value: float) -> int:
 
 def _finding(rule: ClockRule, window: int, reading: Reading, policy: HealthPolicy) -> Finding:
     count, span = window.bit_count(), policy.clock_events.window_samples
-    words = f"clocks held down by {rule.words} in {count} of the last {span} samples"
+    words = f"clocks held down by {rule.text} in {count} of the last {span} samples"
     return reading.finding(
         NAME,
         f"{NAME}:{rule.name}",

@@ -109,7 +109,7 @@ def _own_or(own_c: float | None, policy_c: float, strictest_c: float) -> float:
     return max(own_c, strictest_c)
 
 
-def says_nothing(fault_key: str, values: Sequence[float | None]) -> bool:
+def is_inconclusive(fault_key: str, values: Sequence[float | None]) -> bool:
     """Return whether the sample cannot show if this heat still stands: its reading is missing or impossible."""
     at = {GPU_MAX: CORE_READING, MEMORY_MAX: MEMORY_READING, MARGIN: MARGIN_READING}[fault_key]
     value = values[at]

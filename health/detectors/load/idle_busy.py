@@ -39,8 +39,8 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(NAME, signal, NAME, Severity.WARNING, policy, words, values={name: busy}),)
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return (NAME,) if has(signal, _SM) or has(signal, _UTILISATION) else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

@@ -26,7 +26,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             f"{clock_events.NAME}:{rule.name}",
             rule.severity,
             policy,
-            f"clocks held down by {rule.words} for {share:.0%} of the time",
+            f"clocks held down by {rule.text} for {share:.0%} of the time",
             values={"share": share},
         )
         for rule in clock_events.CLOCK_EVENT_RULES

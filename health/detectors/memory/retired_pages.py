@@ -44,7 +44,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return tuple(found) or NO_FINDINGS
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     """Return the fault keys.
 
     ``WEEK``, of repetitions, is over only for a board without any such page: the others stay.
@@ -54,4 +54,4 @@ def tells_of(signal: GpuSignal) -> tuple[str, ...]:
     return (*told, *week, PENDING) if has(signal, "retired_pages_pending") else (*told, *week)
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Nature.STATE, handles)

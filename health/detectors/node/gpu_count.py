@@ -40,7 +40,7 @@ def judge_state(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(NAME, signal, NAME, severity, policy, words, values=values),)
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return (NAME,) if has(signal, "expected_gpus", "found_gpus") else ()
 
 
@@ -49,4 +49,4 @@ def _severity_of(missing: float, policy: HealthPolicy) -> Severity:
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_COUNT,), ABOUT)
-STATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_state, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of)
+STATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_state, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, handles)

@@ -58,14 +58,14 @@ def judge(node_id: NodeId, condemning: Iterable[Evidence], policy: HealthPolicy,
 
 
 def news(
-    node_id: NodeId, condemning: Iterable[Evidence], told: Iterable[Evidence], policy: HealthPolicy, now_ms: int
+    node_id: NodeId, condemning: Iterable[Evidence], reported: Iterable[Evidence], policy: HealthPolicy, now_ms: int
 ) -> tuple[Finding | Closing, ...]:
     """Return the findings that are new or were last stated ``restate_s`` ago, and the closings of ended faults.
 
-    ``told``: evidence of this rule about the node, open or not.
+    ``reported``: evidence of this rule about the node, open or not.
     """
     found = judge(node_id, condemning, policy, now_ms)
-    told_ms = {each.fault_key: each.last_seen_ms for each in told if each.closed_at_ms is None}
+    told_ms = {each.fault_key: each.last_seen_ms for each in reported if each.closed_at_ms is None}
     again_ms = now_ms - int(policy.evidence.restate_s * 1000)
     due = tuple(each for each in found if told_ms.get(each.fault_key, again_ms) <= again_ms)
     over = sorted(told_ms.keys() - {each.fault_key for each in found})

@@ -22,7 +22,7 @@ def judge_offset(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(NAME, signal, OFFSET, Severity.WARNING, policy, words, values={"offset_s": offset_s}),)
 
 
-def tells_of_offset(signal: GpuSignal) -> tuple[str, ...]:
+def handles_offset(signal: GpuSignal) -> tuple[str, ...]:
     return (OFFSET,) if has(signal, "clock_offset_s") else ()
 
 
@@ -35,6 +35,6 @@ def judge_steps(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
 
 STATE_DETECTOR: Final = SignalDetector(
-    NAME, 1, judge_offset, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of_offset
+    NAME, 1, judge_offset, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, handles_offset
 )
 RATE_DETECTOR: Final = SignalDetector(NAME, 1, judge_steps, (EventKind.HOST_RATES,), ABOUT, Nature.RATE)

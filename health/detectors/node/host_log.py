@@ -25,7 +25,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if fault is None:
         return NO_FINDINGS
     severity = Severity.DEGRADED if fault.kind.is_grave else Severity.WARNING
-    words = f"{fault.kind.words}{f' ({fault.place})' if fault.place else ''}"
+    words = f"{fault.kind.text}{f' ({fault.place})' if fault.place else ''}"
     key = f"{NAME}:{fault.kind.name}" + (f":{fault.place}" if fault.place else "")
     return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
 

@@ -51,7 +51,7 @@ def judge_pressure(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     )
 
 
-def tells_of_pressure(signal: GpuSignal) -> tuple[str, ...]:
+def handles_pressure(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(f"{PRESSURE}:{each}" for each in _RESOURCES if has(signal, f"{each}_pressure"))
 
 
@@ -75,7 +75,7 @@ def judge_disk(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return tuple(found)
 
 
-def tells_of_disk(signal: GpuSignal) -> tuple[str, ...]:
+def handles_disk(signal: GpuSignal) -> tuple[str, ...]:
     of_room = (key for reading, (full, low, _) in _ROOM.items() if has(signal, reading) for key in (full, low))
     return (*of_room, READ_ONLY) if has(signal, _READ_ONLY) else tuple(of_room)
 
@@ -87,15 +87,15 @@ def judge_drivers(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(DRIVERS, signal, DRIVERS, Severity.DEGRADED, policy, words),)
 
 
-def tells_of_drivers(signal: GpuSignal) -> tuple[str, ...]:
+def handles_drivers(signal: GpuSignal) -> tuple[str, ...]:
     return (DRIVERS,) if has(signal, "drivers") else ()
 
 
 _HOST_STATE_KINDS: Final = (EventKind.HOST_STATE,)
 PRESSURE_DETECTOR: Final = SignalDetector(
-    PRESSURE, 1, judge_pressure, _HOST_STATE_KINDS, PRESSURE_ABOUT, Nature.STATE, tells_of_pressure
+    PRESSURE, 1, judge_pressure, _HOST_STATE_KINDS, PRESSURE_ABOUT, Nature.STATE, handles_pressure
 )
-DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _HOST_STATE_KINDS, DISK_ABOUT, Nature.STATE, tells_of_disk)
+DISK_DETECTOR: Final = SignalDetector(DISK, 1, judge_disk, _HOST_STATE_KINDS, DISK_ABOUT, Nature.STATE, handles_disk)
 DRIVERS_DETECTOR: Final = SignalDetector(
-    DRIVERS, 1, judge_drivers, _HOST_STATE_KINDS, DRIVERS_ABOUT, Nature.STATE, tells_of_drivers
+    DRIVERS, 1, judge_drivers, _HOST_STATE_KINDS, DRIVERS_ABOUT, Nature.STATE, handles_drivers
 )

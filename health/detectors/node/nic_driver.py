@@ -31,7 +31,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if fault is None:
         return NO_FINDINGS
     severity = Severity.DEGRADED if fault.kind.is_fatal else Severity.WARNING
-    words = f"network card {fault.place}: {fault.kind.words}"
+    words = f"network card {fault.place}: {fault.kind.text}"
     key = f"{NAME}:{fault.kind.name}:{fault.place}"
     return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
 

@@ -65,8 +65,8 @@ def _num_gpus(number: float) -> str:
     return f"{number:.0f} of the host's GPUs {'differs' if number == 1 else 'differ'}"
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     return tuple(f"{NAME}:{reading}" for name, (reading, _) in _MISMATCH_TEXTS.items() if has(signal, name))
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_STATE,), ABOUT, Nature.STATE, handles)

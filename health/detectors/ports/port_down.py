@@ -44,10 +44,10 @@ def _is_up_or_disabled(signal: GpuSignal) -> bool:
     )
 
 
-def tells_of(signal: GpuSignal) -> tuple[str, ...]:
+def handles(signal: GpuSignal) -> tuple[str, ...]:
     """Return the fault key, none for a port that is down and not known to have been up: its agent may be a new one."""
     is_told = has(signal, "state") and (_is_up_or_disabled(signal) or signal.values.get("was_active", 0) > 0)
     return (f"{NAME}:{name_in(signal)}",) if is_told else ()
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_STATE,), ABOUT, Nature.STATE, tells_of)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.PORT_STATE,), ABOUT, Nature.STATE, handles)

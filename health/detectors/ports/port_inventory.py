@@ -37,7 +37,7 @@ def judge_count(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(COUNT, signal, COUNT, Severity.DEGRADED, policy, words, values=values, pending=pending),)
 
 
-def tells_of_count(signal: GpuSignal) -> tuple[str, ...]:
+def handles_count(signal: GpuSignal) -> tuple[str, ...]:
     return (COUNT,) if has(signal, "expected_ports", "found_ports") else ()
 
 
@@ -59,7 +59,7 @@ def judge_rate(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     )
 
 
-def tells_of_rate(signal: GpuSignal) -> tuple[str, ...]:
+def handles_rate(signal: GpuSignal) -> tuple[str, ...]:
     return (f"{RATE}:{name_in(signal)}",) if has(signal, "rate_gbps", "state") else ()
 
 
@@ -76,16 +76,16 @@ def judge_missing(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(MISSING, signal, f"{MISSING}:{port}", Severity.DEGRADED, policy, words, pending=pending),)
 
 
-def tells_of_missing(signal: GpuSignal) -> tuple[str, ...]:
+def handles_missing(signal: GpuSignal) -> tuple[str, ...]:
     return (f"{MISSING}:{name_in(signal)}",) if has(signal, "is_missing") else ()
 
 
 COUNT_DETECTOR: Final = SignalDetector(
-    COUNT, 1, judge_count, (EventKind.HOST_STATE,), COUNT_ABOUT, Nature.STATE, tells_of_count
+    COUNT, 1, judge_count, (EventKind.HOST_STATE,), COUNT_ABOUT, Nature.STATE, handles_count
 )
 RATE_DETECTOR: Final = SignalDetector(
-    RATE, 1, judge_rate, (EventKind.PORT_STATE,), RATE_ABOUT, Nature.STATE, tells_of_rate
+    RATE, 1, judge_rate, (EventKind.PORT_STATE,), RATE_ABOUT, Nature.STATE, handles_rate
 )
 MISSING_DETECTOR: Final = SignalDetector(
-    MISSING, 1, judge_missing, (EventKind.PORT_STATE,), MISSING_ABOUT, Nature.STATE, tells_of_missing
+    MISSING, 1, judge_missing, (EventKind.PORT_STATE,), MISSING_ABOUT, Nature.STATE, handles_missing
 )

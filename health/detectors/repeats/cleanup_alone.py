@@ -10,7 +10,7 @@ from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats.repeat import Seen
-from health.evidence.index import EVERYTHING, Known, of_detector
+from health.evidence.index import EVERYTHING, EvidenceIndex, of_detector
 from health.evidence.state import CODE
 from health.evidence.suppression import suppressed
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
@@ -33,7 +33,7 @@ def judge(seen: Seen) -> Findings:
     return (seen.found(NAME, Severity.INFO, words),)
 
 
-def explained_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterable[Evidence]:
+def explained_by(newest: Evidence, known: EvidenceIndex, policy: HealthPolicy) -> Iterable[Evidence]:
     """Return evidence of a lone XID 45 that is the clean-up after the ``newest``, which was stated a moment later."""
     if not _is_another_xid(newest):
         return ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.detectors.detector import About, Findings, counts_for_ms
-from health.evidence.index import Known, Shelf, of_code
+from health.evidence.index import EvidenceIndex, Shelf, of_code
 from health.evidence.state import code_of
 from health.evidence.suppression import OVERRULED
 from muster.domain.evidence.findings import Evidence, Finding, Severity, Suppression
@@ -30,7 +30,7 @@ class Seen:
     """
 
     newest: Evidence
-    known: Known
+    known: EvidenceIndex
     elsewhere: Callable[[], Iterable[Evidence]]
     policy: HealthPolicy
     own: str | None = None
@@ -44,7 +44,7 @@ class Seen:
         return [each for each in found if counts_as_time(each, self.own) and (is_alike is None or is_alike(each))]
 
     def found(
-        self, rule: str, severity: Severity, words: str, *, key: str = "", values: Mapping[str, float] | None = None
+        self, rule: str, severity: Severity, text: str, *, key: str = "", values: Mapping[str, float] | None = None
     ) -> Finding:
         """Return a finding of ``rule`` about the newest's GPU or node, with the newest's source and trust."""
         newest = self.newest
@@ -59,7 +59,7 @@ class Seen:
             source=newest.sources[-1],
             onset_ms=newest.last_seen_ms,
             counts_for_ms=counts_for_ms(severity, self.policy, rule),
-            summary=words,
+            summary=text,
             values=values or {},
         )
 

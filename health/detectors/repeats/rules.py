@@ -11,7 +11,7 @@ from health.detectors.ports import port_degraded, port_flap
 from health.detectors.repeats import cleanup_alone, link_bit_repeats, own_shapes
 from health.detectors.repeats.repeat import NVIDIA, NVSENTINEL, TIMES, Repeat, Seen, counts_as_time
 from health.detectors.repeats.shapes import HOLD, again, alone, of_port
-from health.evidence.index import Known
+from health.evidence.index import EvidenceIndex
 from health.evidence.state import code_of
 from health.xid.kernel_log import OFF_THE_BUS
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
@@ -131,7 +131,7 @@ def reach_of(policy: HealthPolicy) -> Reach:
 
 
 def repeats_of(
-    newest: Evidence, known: Known, elsewhere: Callable[[], Iterable[Evidence]], policy: HealthPolicy
+    newest: Evidence, known: EvidenceIndex, elsewhere: Callable[[], Iterable[Evidence]], policy: HealthPolicy
 ) -> Findings:
     """Return the findings about repetitions that follow from ``newest`` and all that is ``known`` of its place.
 

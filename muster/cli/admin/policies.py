@@ -77,14 +77,14 @@ def check(
     with asked as client:
         found = client.check_policy(document_of(file))
     if not found["is_valid"]:
-        said: list[str | Table] = [f"{file} is no policy:", *_said(found["errors"])]
+        said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(found["errors"])]
         return Page(found, said, Exit.INVALID, is_one_line=True)
     obstacles, differences = found["obstacles"], found["differences"]
     said = [f"{file} is a policy; compared with the active policy, {_changes(differences)}"]
     if differences:
         said.append(Table(POLICY_DIFFERENCES, differences))
     if obstacles:
-        said += ["it cannot become active as things are:", *_said(obstacles)]
+        said += ["it cannot become active as things are:", *_fault_lines(obstacles)]
     return Page(found, said, Exit.INVALID if obstacles else Exit.OK, is_one_line=True)
 
 
@@ -111,7 +111,7 @@ def activate(
 def _checked_here(file: Path) -> Page:
     policy, faults = validated(document_of(file))
     if policy is None:
-        said: list[str | Table] = [f"{file} is no policy:", *_said(faults)]
+        said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(faults)]
         return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID, is_one_line=True)
     changes_: list[dict[str, Any]] = [
         {"path": each.path, "from": each.before, "to": each.after} for each in differences(DEFAULT_POLICY, policy)
@@ -122,7 +122,7 @@ def _checked_here(file: Path) -> Page:
     return Page({"is_valid": True, "errors": [], "differences": changes_}, said, is_one_line=True)
 
 
-def _said(faults: Any) -> list[str]:
+def _fault_lines(faults: Any) -> list[str]:
     return [f"  {fault_words(each)}" for each in faults]
 
 

@@ -54,10 +54,10 @@ def set_quota(
             borrowable_gpus=borrowable,
             dry_run=dry_run,
         )
-    return Done(quota, f"{quota['tenant_id']}: {_said(quota)} in the tier {quota['tier']}")
+    return Done(quota, f"{quota['tenant_id']}: {_limits_text(quota)} in the tier {quota['tier']}")
 
 
-def _said(quota: Mapping[str, Any]) -> str:
+def _limits_text(quota: Mapping[str, Any]) -> str:
     words = []
     if quota["guaranteed_gpus"]:
         words.append(f"{quota['guaranteed_gpus']} GPUs guaranteed")

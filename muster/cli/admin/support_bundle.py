@@ -94,7 +94,7 @@ def _write(path: Path, parts: list[Part], redaction: Redaction) -> dict[str, str
             progress("support bundle", has_lines=False) as bar,
         ):
             for number, part in enumerate(parts):
-                bar.tell(part.name, number, len(parts))
+                bar.report(part.name, number, len(parts))
                 try:
                     bundle.writestr(part.name, _content(part.make(), redaction))
                 except Exception as fault:  # noqa: BLE001  # a part that fails is named in missing.json, and the rest is there
@@ -119,7 +119,7 @@ def _parts(profile: Profile | None, folder: Path | None) -> Iterator[Part]:
     if profile is not None:
         yield Part("profile.json", lambda: {"api_url": profile.api_url, "name": profile.name, "by": profile.chosen_by})
         for name, ask in _COLLECTED.items():
-            yield Part(name, partial(_asked, ask))
+            yield Part(name, partial(_answer_of, ask))
     if folder is not None:
         for log in sorted((folder / "logs").glob("*.log")):
             yield Part(f"logs/{log.name}", partial(_tail, log))
@@ -129,7 +129,7 @@ def _finding(each: Any) -> dict[str, str]:
     return {"name": each.name, "verdict": each.verdict, "words": each.words}
 
 
-def _asked(ask: "Callable[[RestClient], Any]") -> Any:
+def _answer_of(ask: "Callable[[RestClient], Any]") -> Any:
     with open_client(as_operator=True) as client:
         return ask(client)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, AsYaml, Wide, json_of, moment_of, say, yaml_of
+from muster.cli.framework.output import AsJson, AsYaml, Wide, json_of, moment_of, print_line, yaml_of
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Document, paragraphs
 
@@ -43,16 +43,16 @@ def list_events(
     def is_wanted(event: Document) -> bool:
         return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}
 
-    def tell(event: Document) -> None:
+    def show(event: Document) -> None:
         for line in _lines(event, is_wide=is_wide, as_json=as_json, as_yaml=as_yaml):
-            say(line)
+            print_line(line)
 
     try:
         with open_client(as_operator=True) as client:
             known = client.events(after=after) if last is None else _newest(client, last, kind, about)
-            position = _tell_all(known, after if last is None else None, is_wanted, tell)
+            position = _show_all(known, after if last is None else None, is_wanted, show)
             if follow:
-                _tell_all(client.follow_events(after=position), position, is_wanted, tell)
+                _show_all(client.follow_events(after=position), position, is_wanted, show)
     except KeyboardInterrupt:
         if not follow:
             raise
@@ -65,11 +65,11 @@ def _newest(client: "RestClient", last: int, kind: str | None, about: str | None
     return reversed(found)
 
 
-def _tell_all(
+def _show_all(
     events: Iterable[Document],
     position: int | None,
     is_wanted: Callable[[Document], bool],
-    tell: Callable[[Document], None],
+    show: Callable[[Document], None],
 ) -> int | None:
     """Show events and return the position to continue from: the last event's, or ``position``; None: only
     new events.
@@ -77,7 +77,7 @@ def _tell_all(
     for event in events:
         position = event["position"]
         if is_wanted(event):
-            tell(event)
+            show(event)
     return position
 
 

@@ -28,11 +28,11 @@ def system(
     if is_watched:
         from muster.cli.framework.watch import watch
 
-        return watch(_look, shape, every=every)
-    return show(_look(), shape)
+        return watch(_page, shape, every=every)
+    return show(_page(), shape)
 
 
-def _look() -> Page:
+def _page() -> Page:
     with open_client(as_operator=True) as client:
         found = client.system()
     return Page(found, list(_parts(found)))

@@ -9,7 +9,7 @@ from typer.exceptions import TyperException
 
 from muster.cli.framework import profile
 from muster.cli.framework.branches import BRANCHES
-from muster.cli.framework.exits import Exit, close_quietly, say_fault
+from muster.cli.framework.exits import Exit, close_quietly, print_fault
 from muster.cli.framework.tree import LazyGroup
 
 COMPLETE: Final = "_MUSTER_COMPLETE"
@@ -32,8 +32,8 @@ app = typer.Typer(
 )
 
 
-def _say_version(is_asked: bool) -> None:  # noqa: FBT001  # Typer's callback signature
-    if is_asked:
+def _print_version(is_requested: bool) -> None:  # noqa: FBT001  # Typer's callback signature
+    if is_requested:
         from muster import __version__
 
         typer.echo(f"muster {__version__}")
@@ -48,7 +48,7 @@ def root(
         typer.Option("--profile", help="Which control plane; see `muster profile list`.", envvar="MUSTER_PROFILE"),
     ] = None,
     version: Annotated[  # noqa: ARG001  # its callback says it
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version and end.")
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -70,7 +70,7 @@ def run() -> int:
     except TyperException as fault:
         show = getattr(fault, "show", None)
         if show is None:
-            return say_fault(fault)
+            return print_fault(fault)
         show()
         return Exit.USAGE
     except BrokenPipeError:
@@ -82,7 +82,7 @@ def run() -> int:
         close_quietly()  # as Typer ends a command whose reader went away, with 1
         return Exit.OK
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  # the command's edge
-        return say_fault(fault)
+        return print_fault(fault)
     return result if isinstance(result, int) else Exit.OK
 
 

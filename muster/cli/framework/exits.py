@@ -82,7 +82,7 @@ def _of_ours(fault: BaseException) -> tuple[Exit, str, str] | None:
     return None
 
 
-def say_fault(fault: BaseException) -> Exit:
+def print_fault(fault: BaseException) -> Exit:
     code, words, suggestion = exit_of(fault)
     if os.environ.get("MUSTER_DEBUG"):
         traceback.print_exception(fault)

@@ -89,7 +89,7 @@ class Page:
     """
 
     found: Any
-    said: Sequence["str | Table"]
+    parts: Sequence["str | Table"]
     code: int = Exit.OK
     is_verbatim: bool = False
     is_one_line: bool = False
@@ -103,7 +103,7 @@ class Page:
         elif shape.as_yaml:
             yield yaml_of(self.found)
         else:
-            for part in self.said:
+            for part in self.parts:
                 if isinstance(part, Table):
                     yield from part.lines(shape)
                 else:
@@ -217,7 +217,7 @@ def _with_options(
 def show(answer: Answer, shape: Format) -> int:
     """Print an answer and return its exit code."""
     for line in answer.lines(shape):
-        say(line)
+        print_line(line)
     if not isinstance(answer, Done):
         return answer.code
     if answer.note and not shape.as_json and not shape.as_yaml:
@@ -225,7 +225,7 @@ def show(answer: Answer, shape: Format) -> int:
     return answer.code if answer.then is None else answer.then()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line to stdout at once; a character that its encoding cannot hold is replaced."""
     if _is_utf8():
         sys.stdout.write(line + "\n")
@@ -248,7 +248,7 @@ def wrote_json(document: object, path: Path | None) -> bool:
     if path is None:
         return False
     if str(path) == "-":
-        say(json_of(document, indent=2))
+        print_line(json_of(document, indent=2))
         return True
     try:
         _write_whole(path, json_of(document, indent=2) + "\n")
@@ -296,9 +296,9 @@ def _is_utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def moment_of(told: str) -> str:
+def moment_of(moment: str) -> str:
     """Return a time in UTC to the second; the API's times have microseconds."""
-    return datetime.fromisoformat(told).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(moment: str | None) -> str:

@@ -30,26 +30,26 @@ MAX_AGE_S: Final = 23 * 3600
 
 @dataclass(slots=True)
 class Pending:
-    """Unanswered change. ``asked_at``: time of the first request of an interrupted command; None: none was
+    """Unanswered change. ``requested_at``: time of the first request of an interrupted command; None: none was
     interrupted.
     """
 
     key: str
     body: Any
-    asked_at: float | None = None
+    requested_at: float | None = None
     path: Path | None = None
     file: IO[str] | None = None
 
 
-def once(asked: object, body: Body, send: Callable[[Body, str], Found], *, what: str) -> Found:
+def once(request: object, body: Body, send: Callable[[Body, str], Found], *, what: str) -> Found:
     """Return the answer of ``send(body, idempotency key)``. If interrupted, show how to find out its outcome.
 
-    ``asked`` identifies the change, as it was typed. A repetition sends the first ``body`` again, since a time in it
+    ``request`` identifies the change, as it was typed. A repetition sends the first ``body`` again, since a time in it
     (``--for 2h``) has moved on. ``what`` names the change in messages: "the job".
     """
-    with _pending(_digest([find_profile().api_url, asked]), body) as pending:
-        if pending.asked_at is not None:
-            waited = age_of(time.time() - pending.asked_at)
+    with _pending(_digest([find_profile().api_url, request]), body) as pending:
+        if pending.requested_at is not None:
+            waited = age_of(time.time() - pending.requested_at)
             typer.echo(f"This was asked {waited} ago and not answered; asking for the same again, not twice.", err=True)
         try:
             answer = send(pending.body, pending.key)
@@ -73,8 +73,8 @@ def _is_answered(fault: Exception) -> bool:
     return isinstance(status, int) and 400 <= status < 500 and status not in {408, 425, 429}
 
 
-def _digest(asked: object) -> str:
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+def _digest(request: object) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def folder() -> Path:

@@ -10,7 +10,7 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.domain.errors import ValidationFailedError
 from muster.domain.policy.document import Policy
 from muster.domain.strict import require_clean_document
-from muster.domain.validating import validated as validated_at_once
+from muster.domain.validation import validated as validated_at_once
 
 MOST_FAULTS: Final = 10
 

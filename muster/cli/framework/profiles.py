@@ -90,8 +90,8 @@ def add(
     if _NAME.fullmatch(name) is None or name in {LOCAL, "environment"}:
         words = f"{name!r} cannot be a profile's name"
         raise CommandError(words, "Small letters, digits and . _ -; `local` is the local stack's.", Exit.USAGE)
-    key = _asked_key() if key_file is None else profile.read_key(key_file)
-    who = _who(api_url, key, ca_file) if is_checked else ""
+    key = _prompted_key() if key_file is None else profile.read_key(key_file)
+    who = _principal(api_url, key, ca_file) if is_checked else ""
     document = {
         "api_url": api_url.rstrip("/"),
         "key_file": str(_kept_key(name, key) if key_file is None else key_file.absolute()),
@@ -141,7 +141,7 @@ def _is_used(found: Profile) -> bool:
     return used is not None and used.name == found.name
 
 
-def _asked_key() -> str:
+def _prompted_key() -> str:
     if sys.stdin.isatty():
         import getpass
 
@@ -153,7 +153,7 @@ def _asked_key() -> str:
     return key
 
 
-def _who(api_url: str, key: str, ca_file: Path | None) -> str:
+def _principal(api_url: str, key: str, ca_file: Path | None) -> str:
     from muster.client.rest import RestClient
 
     with RestClient(api_url, key, ca_file=ca_file) as client:

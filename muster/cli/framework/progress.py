@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    def tell(self, words: str, done: float | None = None, total: float | None = None) -> None:
+    def report(self, words: str, done: float | None = None, total: float | None = None) -> None:
         """Show the current step; without ``total`` the amount of work is unknown."""
 
 
@@ -42,20 +42,20 @@ class _Lines:
     def __init__(self, what: str, *, is_silent: bool) -> None:
         self._what = what
         self._is_silent = is_silent
-        self._said = ""
+        self._shown = ""
 
-    def tell(self, words: str, done: float | None = None, total: float | None = None) -> None:
+    def report(self, words: str, done: float | None = None, total: float | None = None) -> None:
         share = "" if done is None or not total else f" ({done:g} of {total:g})"
         line = printable(f"{self._what}: {words}{share}")
-        if line != self._said and not self._is_silent:
+        if line != self._shown and not self._is_silent:
             typer.echo(line, err=True)
-        self._said = line
+        self._shown = line
 
 
 class _Bar:
     def __init__(self, bars: "Bars", task: "TaskID", what: str) -> None:
         self._bars, self._task, self._what = bars, task, what
 
-    def tell(self, words: str, done: float | None = None, total: float | None = None) -> None:
+    def report(self, words: str, done: float | None = None, total: float | None = None) -> None:
         words = printable(f"{self._what}: {words}")
         self._bars.update(self._task, description=words, completed=done or 0, total=total)

@@ -11,7 +11,7 @@ from typing import Final
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, exit_of
-from muster.cli.framework.output import Answer, Format, json_of, say, yaml_of
+from muster.cli.framework.output import Answer, Format, json_of, print_line, yaml_of
 from muster.cli.framework.tables import width
 
 LEAST_S: Final = 0.2
@@ -21,7 +21,7 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
-def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
+def watch(read: Callable[[], Answer], shape: Format, *, every: str) -> int:
     """Show the answer until Ctrl-C. The first query's faults are raised; later ones are shown, and the watch
     continues.
     """
@@ -29,7 +29,7 @@ def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
     if interval_s < LEAST_S:
         raise CommandError(f"--every {every} is too often", "Write 0.2s or more.", Exit.USAGE)
     screen: _Display = _Objects() if shape.as_json or shape.as_yaml else _Screen() if sys.stdout.isatty() else _Pages()
-    answer = look()
+    answer = read()
     woken = _Woken()
     code = answer.code
     try:
@@ -37,17 +37,17 @@ def watch(look: Callable[[], Answer], shape: Format, *, every: str) -> int:
             while True:
                 screen.draw(answer, shape, "")
                 woken.wait(interval_s)
-                answer = _looked_again(look, answer, screen, shape)
+                answer = _read_again(read, answer, screen, shape)
                 code = answer.code
     except KeyboardInterrupt:
         for line in screen.left():
-            say(line)
+            print_line(line)
     return code
 
 
-def _looked_again(look: Callable[[], Answer], last: Answer, screen: "_Display", shape: Format) -> Answer:
+def _read_again(read: Callable[[], Answer], last: Answer, screen: "_Display", shape: Format) -> Answer:
     try:
-        return look()
+        return read()
     except Exception as fault:
         code, words, _ = exit_of(fault)
         if code not in {Exit.UNREACHABLE, Exit.SERVER_FAULT}:
@@ -137,7 +137,7 @@ class _Pages(_Display):
             return
         self._last = lines
         for line in (f"--- {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", *lines):
-            say(line)
+            print_line(line)
 
 
 class _Objects(_Display):
@@ -152,5 +152,5 @@ class _Objects(_Display):
         texts = [json_of(each) if shape.as_json else f"---\n{yaml_of(each)}" for each in answer.documents()]
         for text in texts:
             if text not in self._known:
-                say(text)
+                print_line(text)
         self._known = frozenset(texts)

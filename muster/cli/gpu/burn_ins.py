@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="Burn-ins: proofs that a GPU computes right.", no_args_is_help=True)
-LOOK_S: Final = 0.5
+BURN_IN_POLL_S: Final = 0.5
 _STEPS: Final = ("ORDERED", "RUNNING", "MEASURED", "JUDGED")
 FIGURES: Final = (Column("FIGURE", lambda row: row["name"]), Column("VALUE", lambda row: row["value"], is_text=True))
 
@@ -90,13 +90,13 @@ def _waited(client: "RestClient", item: Document, timeout_s: float) -> Document:
     deadline = time.monotonic() + timeout_s
     with progress(f"burn-in of {item['gpu_uuid']}") as bar:
         while item["state"] not in {"JUDGED", "ABANDONED"}:
-            bar.tell(item["state"], _STEPS.index(item["state"]), len(_STEPS) - 1)
+            bar.report(item["state"], _STEPS.index(item["state"]), len(_STEPS) - 1)
             if time.monotonic() > deadline:
                 advice = f"It continues; see `muster burnin show {item['id']}`."
                 raise CommandError(f"{item['id']} is still {item['state']}", advice)
-            time.sleep(LOOK_S)
+            time.sleep(BURN_IN_POLL_S)
             item = client.burn_in(item["id"])
-        bar.tell(verdict_words(item), len(_STEPS) - 1, len(_STEPS) - 1)
+        bar.report(verdict_words(item), len(_STEPS) - 1, len(_STEPS) - 1)
     return item
 
 

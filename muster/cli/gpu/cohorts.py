@@ -26,7 +26,7 @@ def list_cohorts() -> Listing:
     """List cohorts, each with its distinguishing attributes, and its GPUs counted by standing."""
     with open_client(as_operator=True) as client:
         found = client.cohorts()
-    told = _told_apart_by(found)
+    told = _distinguishing_keys(found)
     columns = (
         Column("COHORT", lambda item: ", ".join(str(item["attributes"][name]) for name in told), is_text=True),
         Column("GPUS", lambda item: item["num_gpus"]),
@@ -38,7 +38,7 @@ def list_cohorts() -> Listing:
     return Listing(found, columns, "There are no cohorts, since there are no GPUs.")
 
 
-def _told_apart_by(cohorts: Sequence[Document]) -> list[str]:
+def _distinguishing_keys(cohorts: Sequence[Document]) -> list[str]:
     """Return the attributes in which the cohorts differ; for a single one, the model.
 
     The model comes first, and other attributes follow only if the model does not distinguish all.

@@ -28,9 +28,9 @@ RESULTS: Final = (
 DIAGNOSED_GPU_COLUMNS: Final = (
     Column("GPU", lambda item: item["gpu_uuid"]),
     Column("MODEL", lambda item: item["model"] or "—"),
-    Column("°C", lambda item: _told(item, "temperature_c")),
-    Column("W", lambda item: _told(item, "power_w")),
-    Column("ECC", lambda item: _told(item, "ecc_uncorrected_volatile")),
+    Column("°C", lambda item: _shown(item, "temperature_c")),
+    Column("W", lambda item: _shown(item, "power_w")),
+    Column("ECC", lambda item: _shown(item, "ecc_uncorrected_volatile")),
     Column("LAST XID", lambda item: "—" if item["last_xid"] is None else item["last_xid"]),
 )
 
@@ -110,6 +110,6 @@ def _counts(found: Scrape) -> list[str]:
     return said
 
 
-def _told(item: Document, name: str) -> str:
+def _shown(item: Document, name: str) -> str:
     value = item["values"].get(name)
     return "—" if value is None else f"{value:g}"

@@ -13,8 +13,8 @@ from muster.cli.framework.output import Done, DryRun, Listing, Page, changes, re
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
-from muster.cli.gpu.gpu_past import register
-from muster.cli.gpu.gpu_words import gpu_lines, standing_words, started_words
+from muster.cli.gpu.gpu_history import register
+from muster.cli.gpu.gpu_texts import gpu_lines, standing_words, started_words
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
@@ -101,13 +101,13 @@ def repair(
         advice = "An agent reports the end of its repair itself; leave --by out to end it yourself."
         raise CommandError(f"--by agent goes with start, not with {step}", advice, Exit.INVALID)
 
-    def tell(client: "RestClient", uuid: str) -> Document:
+    def report(client: "RestClient", uuid: str) -> Document:
         if step == "start":
             return client.start_repair(uuid, reason, action=action, fault_group=fault_group, by=by, dry_run=dry_run)
         end = client.finish_repair if step == "finish" else client.fail_repair
         return end(uuid, reason, dry_run=dry_run)
 
-    done = _do(gpu, tell)
+    done = _do(gpu, report)
     return done if step != "start" else Done(done.found, f"{done.words}: {started_words(done.found, action)}")
 
 

@@ -17,84 +17,85 @@ class ActError(Exception):
     """A field of the record has a value that is not accepted; the message names the accepted ones."""
 
 
-def act_of(told: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Moving | wire.Override) -> Input:
+def act_of(record: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Moving | wire.Override) -> Input:
     """Return the judge's input for a person's action. Raises ActError."""
-    if not told.reason.strip() or not told.by.strip():
+    if not record.reason.strip() or not record.by.strip():
         raise ActError("reason and by: wanted is a text that is not blank")
-    about = (told.at_ms, GpuUuid(told.gpu_uuid), NodeId(told.node_id), told.reason, told.by)
-    match told:
+    about = (record.at_ms, GpuUuid(record.gpu_uuid), NodeId(record.node_id), record.reason, record.by)
+    match record:
         case wire.Dismissal():
-            return Dismissed(*about, told.fault, told.onset_ms, told.last_seen_ms)
+            return Dismissed(*about, record.fault, record.onset_ms, record.last_seen_ms)
         case wire.RepairBegan():
-            return RepairBegan(*about, told.action, told.fault_group)
+            return RepairBegan(*about, record.action, record.fault_group)
         case wire.RepairEnded():
-            return RepairEnded(*about, told.began_ms, told.fault_group, told.outcome)
+            return RepairEnded(*about, record.began_ms, record.fault_group, record.outcome)
         case wire.Moving():
-            if told.to not in OPERATOR_STANDINGS:
+            if record.to not in OPERATOR_STANDINGS:
                 raise ActError(
-                    f"to: {told.to} is no standing that a person moves to; accepted are {', '.join(OPERATOR_STANDINGS)}"
+                    f"to: {record.to} is no standing that a person moves to; "
+                    f"accepted are {', '.join(OPERATOR_STANDINGS)}"
                 )
-            return Moving(*about, told.to)
+            return Moving(*about, record.to)
         case wire.Override():
-            return Overridden(*about, told.standing, told.until_ms)
+            return Overridden(*about, record.standing, record.until_ms)
 
 
-def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
+def evidence_input(record: wire.KnownEvidence) -> KnownBefore:
     """Return the judge's input for known evidence. Raises ActError."""
-    if not told.sources:
+    if not record.sources:
         raise ActError("sources: wanted is at least one")
     evidence = Evidence(
-        id=EvidenceId(told.id),
-        detector=told.detector,
-        version=told.version,
-        fault_key=told.fault,
-        traits=traits_of(told.detector, told.fault),
-        gpu_uuid=_gpu(told.gpu_uuid),
-        node_id=NodeId(told.node_id),
-        severity=_severity(told.severity),
-        trust=told.trust,
-        sources=told.sources,
-        onset_ms=told.onset_ms,
-        last_seen_ms=told.last_seen_ms,
-        counts_for_ms=told.counts_for_ms,
-        summary=told.summary,
-        threatens_correctness=told.threatens_correctness,
-        is_dismissed=told.is_dismissed,
-        is_suspended=told.is_suspended,
-        values=told.values,
-        suppressed_by=frozenset(told.suppressed_by),
-        pending=_pending(told),
-        outlasted_at_ms=told.outlasted_at_ms,
-        closed_at_ms=told.closed_at_ms,
-        reopened_at_ms=told.reopened_at_ms,
+        id=EvidenceId(record.id),
+        detector=record.detector,
+        version=record.version,
+        fault_key=record.fault,
+        traits=traits_of(record.detector, record.fault),
+        gpu_uuid=_gpu(record.gpu_uuid),
+        node_id=NodeId(record.node_id),
+        severity=_severity(record.severity),
+        trust=record.trust,
+        sources=record.sources,
+        onset_ms=record.onset_ms,
+        last_seen_ms=record.last_seen_ms,
+        counts_for_ms=record.counts_for_ms,
+        summary=record.summary,
+        threatens_correctness=record.threatens_correctness,
+        is_dismissed=record.is_dismissed,
+        is_suspended=record.is_suspended,
+        values=record.values,
+        suppressed_by=frozenset(record.suppressed_by),
+        pending=_pending(record),
+        outlasted_at_ms=record.outlasted_at_ms,
+        closed_at_ms=record.closed_at_ms,
+        reopened_at_ms=record.reopened_at_ms,
     )
-    return KnownBefore(told.at_ms, typed_evidence(evidence))
+    return KnownBefore(record.at_ms, typed_evidence(evidence))
 
 
-def finding_input(told: wire.Finding) -> Found:
+def finding_input(record: wire.Finding) -> Found:
     """Return the judge's input for a finding. Raises ActError."""
     finding = Finding(
-        detector=told.detector,
-        version=told.version,
-        fault_key=told.fault,
-        gpu_uuid=_gpu(told.gpu_uuid),
-        node_id=NodeId(told.node_id),
-        severity=_severity(told.severity),
-        trust=told.trust,
-        source=told.source,
-        onset_ms=told.at_ms,
-        counts_for_ms=told.counts_for_ms,
-        summary=told.summary,
-        threatens_correctness=told.threatens_correctness,
-        values=told.values,
-        suppressed_by=frozenset(told.suppressed_by),
-        pending=_pending(told),
+        detector=record.detector,
+        version=record.version,
+        fault_key=record.fault,
+        gpu_uuid=_gpu(record.gpu_uuid),
+        node_id=NodeId(record.node_id),
+        severity=_severity(record.severity),
+        trust=record.trust,
+        source=record.source,
+        onset_ms=record.at_ms,
+        counts_for_ms=record.counts_for_ms,
+        summary=record.summary,
+        threatens_correctness=record.threatens_correctness,
+        values=record.values,
+        suppressed_by=frozenset(record.suppressed_by),
+        pending=_pending(record),
     )
-    return Found(told.at_ms, typed_finding(finding))
+    return Found(record.at_ms, typed_finding(finding))
 
 
-def _pending(told: wire.KnownEvidence | wire.Finding) -> Pending | None:
-    return None if told.weighs_from_ms is None else Pending(told.weighs_from_ms, told.boot_mark)
+def _pending(record: wire.KnownEvidence | wire.Finding) -> Pending | None:
+    return None if record.weighs_from_ms is None else Pending(record.weighs_from_ms, record.boot_mark)
 
 
 def _gpu(uuid: str | None) -> GpuUuid | None:

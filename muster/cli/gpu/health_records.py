@@ -105,40 +105,40 @@ def _of_typed(rest: dict[str, Any]) -> tuple[Input, ...]:
 
 
 def _of_place(
-    told: wire.Gpu | wire.Fleet | wire.BurnIn | wire.Maintenance | wire.Time | wire.BreakerClosed,
+    record: wire.Gpu | wire.Fleet | wire.BurnIn | wire.Maintenance | wire.Time | wire.BreakerClosed,
 ) -> Input:
-    node_id = NodeId(told.node_id)
-    match told:
+    node_id = NodeId(record.node_id)
+    match record:
         case wire.Gpu():
-            gpu, where = GpuUuid(told.gpu_uuid), (told.since_ms, told.origin, told.rack, told.cohort)
-            return Placed(told.at_ms, gpu, node_id, told.standing, told.model, *where)
+            gpu, where = GpuUuid(record.gpu_uuid), (record.since_ms, record.origin, record.rack, record.cohort)
+            return Placed(record.at_ms, gpu, node_id, record.standing, record.model, *where)
         case wire.Fleet():
-            return Fleet(told.at_ms, told.num_gpus, told.racks, told.cohorts)
+            return Fleet(record.at_ms, record.num_gpus, record.racks, record.cohorts)
         case wire.BurnIn():
-            if told.ended_ms < told.began_ms:
-                raise RecordError(f"ended_ms: {told.ended_ms} is before began_ms")
-            result = BurnInResult(told.began_ms, told.ended_ms, told.has_passed)
-            return Burned(GpuUuid(told.gpu_uuid), result, node_id, told.reasons, told.is_wrong)
+            if record.ended_ms < record.began_ms:
+                raise RecordError(f"ended_ms: {record.ended_ms} is before began_ms")
+            result = BurnInResult(record.began_ms, record.ended_ms, record.has_passed)
+            return Burned(GpuUuid(record.gpu_uuid), result, node_id, record.reasons, record.is_wrong)
         case wire.Maintenance():
-            if told.until_ms <= told.at_ms:
-                raise RecordError(f"until_ms: {told.until_ms} does not lie after at_ms")
-            return Maintained(told.at_ms, node_id, told.until_ms, told.is_drain)
+            if record.until_ms <= record.at_ms:
+                raise RecordError(f"until_ms: {record.until_ms} does not lie after at_ms")
+            return Maintained(record.at_ms, node_id, record.until_ms, record.is_drain)
         case wire.Time():
-            return Passed(told.at_ms)
+            return Passed(record.at_ms)
         case wire.BreakerClosed():
-            return BreakerClosed(told.at_ms, told.scope)
+            return BreakerClosed(record.at_ms, record.scope)
 
 
-def _of_sample(told: wire.Sample) -> Sampled:
+def _of_sample(record: wire.Sample) -> Sampled:
     values: list[float | None] = [None] * NUM_METRICS
-    for name, value in told.values.items():
+    for name, value in record.values.items():
         if name not in INDEX:
             raise RecordError(f"values.{name}: there is no such metric; there are {', '.join(INDEX)}")
         if value is not None and not math.isfinite(value):
             raise RecordError(f"values.{name}: must be finite, or null where there is none")
         values[INDEX[name]] = value
-    sample = GpuSample(GpuUuid(told.gpu_uuid), told.at_ms, tuple(values), told.is_lost)
-    return Sampled(NodeId(told.node_id), sample)
+    sample = GpuSample(GpuUuid(record.gpu_uuid), record.at_ms, tuple(values), record.is_lost)
+    return Sampled(NodeId(record.node_id), sample)
 
 
 def _node_of(rest: dict[str, Any]) -> str:

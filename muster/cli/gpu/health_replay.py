@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from health.replay.replay import Replay
-from health.replay.stream import Fleet, Held, Moved, Opened, Output, Overridden, Passed, Scored, Told, Unmet
+from health.replay.stream import Fleet, Moved, Opened, Output, Overridden, Passed, ReplayLine, RuleCordon, Scored, Unmet
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.policy_files import policy_of_file
 from muster.cli.gpu.health_records import RecordError, inputs_of
 from muster.cli.gpu.odd_readings import OddReadings
@@ -59,10 +59,10 @@ def replay(
             raise CommandError(f"{file}, line {line}: {fault}", code=Exit.INVALID) from None
         for each in given:
             if fleet is None or not isinstance(each, Fleet):
-                _tell(world.take(each), as_json=as_json)
+                _print(world.take(each), as_json=as_json)
     if extra_ms:
-        _tell(world.take(Passed(world.now_ms + extra_ms)), as_json=as_json)
-    odd.tell(as_json=as_json)
+        _print(world.take(Passed(world.now_ms + extra_ms)), as_json=as_json)
+    odd.report(as_json=as_json)
     return Exit.OK
 
 
@@ -84,17 +84,17 @@ def _records(file: Path) -> Iterator[tuple[int, Any]]:
                 raise CommandError(f"{file}, line {number}: no JSON ({error})", code=Exit.INVALID) from None
 
 
-def _tell(found: Iterator[Output], *, as_json: bool) -> None:
+def _print(found: Iterator[Output], *, as_json: bool) -> None:
     for each in found:
         document = document_of(each)
-        say(json_of(document) if as_json else _line(document))
+        print_line(json_of(document) if as_json else _line(document))
 
 
 def document_of(output: Output) -> dict[str, Any]:
     """Return an output as a document. Its ``type`` is evidence, score, move, breaker, node_hold, unmet or override."""
     at = {"at_ms": output.at_ms, "at": _when(output.at_ms)}
     match output:
-        case Told():
+        case ReplayLine():
             evidence = output.evidence
             return {
                 "type": "evidence",
@@ -126,17 +126,17 @@ def document_of(output: Output) -> dict[str, Any]:
                 "to": move.to_standing.value,
                 "reason": move.reason.value,
                 "evidence": list(move.evidence_ids),
-                "is_held_back": output.is_held_back,
-                "words": move.words,
+                "is_held_back": output.is_proposed,
+                "words": move.text,
             }
         case Opened():
             return {"type": "breaker", **at, "caps": dict(output.incident.caps)}
         case Unmet():
-            return {"type": "unmet", **at, "gpu_uuid": output.gpu_uuid, "words": output.words}
+            return {"type": "unmet", **at, "gpu_uuid": output.gpu_uuid, "words": output.text}
         case Overridden():
             over = {"standing": output.standing.value, "until": _when(output.until_ms), "by": output.person}
             return {"type": "override", **at, "gpu_uuid": output.gpu_uuid, **over, "reason": output.reason}
-        case Held():
+        case RuleCordon():
             ids, words = [each.id for each in output.by], "; ".join(each.summary for each in output.by)
             held = {"is_held": bool(ids), "evidence": ids, "words": words}
             return {"type": "node_hold", **at, "node_id": output.node_id, **held}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from muster.cli.framework.output import json_of, say
+from muster.cli.framework.output import json_of, print_line
 from muster.wire.readable import set_aside
 
 LINES_NAMED: Final = 20
@@ -29,15 +29,15 @@ class OddReadings:
         self.lines.append(line)
         return is_sample
 
-    def tell(self, *, as_json: bool) -> None:
+    def report(self, *, as_json: bool) -> None:
         """Report the counts, if there were any."""
         if not self.lines:
             return
         named = self.lines[:LINES_NAMED]
         if as_json:
             counts = {"samples": self.num_samples, "values": self.num_values, "num_lines": len(self.lines)}
-            say(json_of({"type": "set_aside", **counts, "lines": named}))
+            print_line(json_of({"type": "set_aside", **counts, "lines": named}))
             return
         lines = ", ".join(map(str, named)) + (", …" if len(self.lines) > len(named) else "")
         values = f" and {self.num_values} values of events" if self.num_values else ""
-        say(f"set aside, since they are no numbers: {self.num_samples} samples{values} (lines {lines})")
+        print_line(f"set aside, since they are no numbers: {self.num_samples} samples{values} (lines {lines})")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.tables import paragraphs
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from health.xid.reading import ErrorReading
 
 _MAX_LINE_BYTES: Final = 4 << 20
-_WORDS: Final = "such as `muster xid 95`, or `dmesg | muster xid`"
+_EXAMPLES: Final = "such as `muster xid 95`, or `dmesg | muster xid`"
 
 
 def xid(
@@ -40,13 +40,13 @@ def xid(
 
         found = read_xid(code, driver_branch=driver)
         lines = [json_of(_document(code, found) | _row_of(code))] if as_json else _page(code, found)
-        say("\n".join(lines))
+        print_line("\n".join(lines))
         return Exit.OK
     if sys.stdin is None or sys.stdin.isatty():
-        raise CommandError("neither a code nor lines of a log", f"Name one or pipe them in, {_WORDS}.", Exit.USAGE)
+        raise CommandError("neither a code nor lines of a log", f"Name one or pipe them in, {_EXAMPLES}.", Exit.USAGE)
     for fault, reading in _read_stdin(driver):
         document = _document(fault.code, reading, fault)
-        say(json_of(document) if as_json else _line(fault, reading))
+        print_line(json_of(document) if as_json else _line(fault, reading))
     return Exit.OK
 
 

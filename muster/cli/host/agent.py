@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.logs import configure_logs
 from muster.settings import Settings, load_settings
 
@@ -65,7 +65,7 @@ def scan(
     settings = load_settings()
     configure_logs(settings, "agent-scan")
     num_simulated = None if simulated is None else gpus or 8
-    report = _looked(
+    report = _checked(
         lambda: _opened(num_simulated, simulated or SimulatedModel.H100, faults, exporter),
         listen,
         rules,
@@ -75,7 +75,7 @@ def scan(
     if as_json:
         from agents.scan.document import as_document
 
-        say(json_of(as_document(report)))
+        print_line(json_of(as_document(report)))
     else:
         from muster.cli.host.scan_table import print_report
 
@@ -109,7 +109,7 @@ def _opened(num_simulated: int | None, model: SimulatedModel, faults: Path | Non
     return probe if exporter is None else with_dcgm(probe, exporter)
 
 
-def _looked(
+def _checked(
     opened: "Callable[[], Probe]", listen_s: float, rules: "HealthPolicy", settings: Settings, host_root: Path | None
 ) -> "ScanReport":
     """Return the scan's report. ``host_root`` None: these GPUs have no kernel log and no host."""

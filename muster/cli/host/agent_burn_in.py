@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, Format, Page, Table, json_of, say, show
+from muster.cli.framework.output import AsJson, Format, Page, Table, json_of, print_line, show
 from muster.cli.framework.tables import Column
 from muster.cli.host.agent import SimulatedModel, open_probe
 from muster.logs import configure_logs
@@ -61,7 +61,7 @@ def burn_in(
         raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
     verdicts = _verdicts(found)
     if as_json:
-        say(json_of([_document(uuid, figures, verdicts.get(uuid)) for uuid, figures in found.items()], indent=2))
+        print_line(json_of([_document(uuid, figures, verdicts.get(uuid)) for uuid, figures in found.items()], indent=2))
     else:
         show(_page(found, verdicts), Format())
     return Exit.OK if len(verdicts) == len(found) and _all_passed(verdicts) else Exit.FAILED

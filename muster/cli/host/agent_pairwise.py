@@ -13,7 +13,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, Format, Page, Table, json_of, say, show
+from muster.cli.framework.output import AsJson, Format, Page, Table, json_of, print_line, show
 from muster.cli.framework.sizes import bytes_of
 from muster.cli.framework.tables import Column
 from muster.settings import load_settings
@@ -89,7 +89,7 @@ def lead(
     )
     outcome = _led(check, _address_of("--listen", listen))
     if as_json:
-        say(json_of(_document(outcome), indent=2))
+        print_line(json_of(_document(outcome), indent=2))
     else:
         show(_page(outcome), Format())
     return Exit.OK if outcome.is_good else Exit.FAILED
@@ -130,7 +130,7 @@ def join(
         ) from fault
     if ended.outcome == "refused":
         raise CommandError(f"the lead refused this host: {ended.why}", code=Exit.DENIED)
-    say(f"{own_name}: {ended.outcome}" + (f": {ended.why}" if ended.why else ""))
+    print_line(f"{own_name}: {ended.outcome}" + (f": {ended.why}" if ended.why else ""))
     return Exit.OK if ended.outcome == "cleared" else Exit.FAILED
 
 
@@ -138,16 +138,16 @@ def _led(check: "Check", listen: tuple[str, int]) -> "Outcome":
     from workers.host.pairwise.lead import Lead
 
     def ready(port: int) -> None:
-        _tell(f"leads at port {port}, run {check.run}, {len(check.hosts)} hosts")
+        _print(f"leads at port {port}, run {check.run}, {len(check.hosts)} hosts")
 
     try:
-        return asyncio.run(Lead(check, _tell).run(listen, ready))
+        return asyncio.run(Lead(check, _print).run(listen, ready))
     except OSError as fault:
         words = f"--listen {listen[0]}:{listen[1]}: {fault.strerror or fault}"
         raise CommandError(words, "Name another port, or an address of this machine.", Exit.USAGE) from fault
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     typer.echo(f"pairwise: {line}", err=True)
 
 

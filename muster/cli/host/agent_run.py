@@ -13,7 +13,7 @@ from muster.settings import load_settings
 
 if TYPE_CHECKING:
     from agents.probes.interface import Probe
-    from agents.repairs.hands import Hands
+    from agents.repairs.actions import Hands
 
 
 def run(
@@ -89,7 +89,7 @@ def run(
 def _hands_for(probe: "Probe", faults: Path | None) -> "Hands":
     """Return the object that carries out repairs of these GPUs."""
     from agents.probes.nvml import NvmlProbe
-    from agents.repairs.hands import HostHands
+    from agents.repairs.actions import HostHands
     from agents.repairs.simulated import SimulatedHands
 
     if isinstance(probe, NvmlProbe):

@@ -87,11 +87,11 @@ def _findings(report: ScanReport) -> Iterable[str]:
         yield f"fault: the GPU in slot {nameless.index} does not report its identity: {nameless.fault}"
 
 
-def _words(found: ScanFinding, whom: str) -> str:
+def _words(found: ScanFinding, receiver: str) -> str:
     """Return a finding as text: one that counts is a fault; one that does not yet, or never will, waits with the
     reason.
     """
-    told = f"{whom}: {found.summary}"
+    told = f"{receiver}: {found.summary}"
     if Source.KERNEL_LOG in found.sources:
         told += f", in the kernel log at {_when(found.onset_ms)} UTC"
     if found.action is not None:

@@ -37,7 +37,7 @@ def up(
         typer.Option(min=1, max=10_080, help="Minutes: instead of the tour, train and kill something each minute."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order in which things die.")] = 1,
-    exit_when_held: Annotated[
+    exit_when_steps_hold: Annotated[
         bool, typer.Option("--exit", help="End with the tour or soak; exit code 0 if it held.")
     ] = False,
 ) -> int:
@@ -48,7 +48,7 @@ def up(
 
     configure_logs(_quiet(load_settings()), "up")
     is_whole = not real and (hosts, gpus) == (HOSTS, GPUS)
-    lead = _lead(tour, soak, seed, is_whole=is_whole, must_exit=exit_when_held)
+    lead = _lead(tour, soak, seed, is_whole=is_whole, must_exit=exit_when_steps_hold)
     state_dir = state_dir.absolute()
     plan = StackPlan(
         state_dir=state_dir,
@@ -58,7 +58,7 @@ def up(
         policy_name=_policy_words(policy),
     )
     try:
-        return run_stack(plan, lead=lead, exit_when_held=exit_when_held)
+        return run_stack(plan, lead=lead, exit_when_steps_hold=exit_when_steps_hold)
     except (StackError, EmbeddedServerError) as error:
         raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
 
@@ -70,18 +70,18 @@ def _quiet(settings: Settings) -> Settings:
     return settings.model_copy(update={"log_level": "warning"})
 
 
-def _lead(asked: bool | None, soak: float | None, seed: int, *, is_whole: bool, must_exit: bool) -> "Lead | None":  # noqa: FBT001  # an option's value
+def _lead(requested: bool | None, soak: float | None, seed: int, *, is_whole: bool, must_exit: bool) -> "Lead | None":  # noqa: FBT001  # an option's value
     """Return the tour or the soak to run. The default is the tour, if the hosts are the ones that it is about."""
-    if not is_whole and (asked or soak is not None):
+    if not is_whole and (requested or soak is not None):
         named = "tour" if soak is None else "soak"
         raise CommandError(f"the {named} is about {HOSTS} with {GPUS} GPUs each", f"Leave out --{named}.", Exit.USAGE)
-    if asked and soak is not None:
+    if requested and soak is not None:
         raise CommandError("--soak is instead of the tour", "Leave out --tour.", Exit.USAGE)
     if soak is not None:
         from local.soak import soak as soaking
 
         return soaking(soak, seed)
-    if is_whole if asked is None else asked:
+    if is_whole if requested is None else requested:
         from local.tour import run_tour
 
         return run_tour

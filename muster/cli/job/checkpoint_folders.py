@@ -17,7 +17,7 @@ from muster.cli.framework.output import Done, Listing, Page, Table, age, changes
 from muster.cli.framework.progress import progress
 from muster.cli.framework.sizes import bytes_of, size_in_words
 from muster.cli.framework.tables import Column, Document
-from muster.cli.job.checkpoint_words import document, half_document, lineage_words, or_dash
+from muster.cli.job.checkpoint_texts import document, half_document, lineage_words, or_dash
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import Manifest, UnusableError
 from muster.train.checkpoint.retention import PINNED, PINNED_BY_CONTROL_PLANE, PINS
@@ -70,7 +70,7 @@ def list_generations(
     there = _opened(location)
     num_read = 0 if is_fast else 1
     found = [_read_back(there, one) for one in there.generations[:num_read]]
-    found += [_looked_at(there, one, COMPLETE, there.store.measured) for one in there.generations[num_read:]]
+    found += [_checked(there, one, COMPLETE, there.store.measured) for one in there.generations[num_read:]]
     half = [half_document(step, fence) for step, fence in there.half_written]
     rows = sorted(found + half, key=lambda item: (item["step"], item["fence"]), reverse=True)
     notes = [_FAST_WORDS if is_fast else _LISTED_WORDS, _fence_words(there.store)]
@@ -240,17 +240,17 @@ def _read_back(there: _There, generation: Generation, pace: Callable[[int], None
         def read(piece_bytes: int) -> None:
             nonlocal num_read
             num_read += piece_bytes
-            shown.tell(f"{size_in_words(num_read)} of {size_in_words(num_bytes)}", num_read, num_bytes)
+            shown.report(f"{size_in_words(num_read)} of {size_in_words(num_bytes)}", num_read, num_bytes)
             if pace is not None:
                 pace(piece_bytes)
 
-        return _looked_at(there, generation, VERIFIED, partial(there.store.verify, pace=read))
+        return _checked(there, generation, VERIFIED, partial(there.store.verify, pace=read))
 
 
-def _looked_at(there: _There, generation: Generation, state: str, look: Callable[[Generation], Manifest]) -> Document:
+def _checked(there: _There, generation: Generation, state: str, check: Callable[[Generation], Manifest]) -> Document:
     said = partial(document, is_good=generation.name in there.good, is_pinned=generation.name in there.pinned)
     try:
-        about = look(generation)
+        about = check(generation)
     except (UnusableError, OSError) as fault:
         unusable = DAMAGED if isinstance(fault, UnusableError) and fault.is_damage else UNREADABLE
         return said(generation, unusable, _manifest(there.store, generation), str(fault))

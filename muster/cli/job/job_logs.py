@@ -9,11 +9,11 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.names import JobId
-from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.profile import open_client
-from muster.cli.job.job_wait import END_CODES, say_wait
+from muster.cli.job.job_wait import END_CODES, show_wait
 
-LOOK_S: Final = 2.0
+LOG_POLL_S: Final = 2.0
 
 
 def logs(
@@ -35,7 +35,7 @@ def logs(
         return follow(job_id, rank, attempt, as_json=as_json)
     with open_client() as client:
         stream = None if rank is None else str(rank)
-        _say_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
+        _print_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
     return Exit.OK
 
 
@@ -52,7 +52,7 @@ def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ig
         for line in lines:
             has_found = True
             prefix = "" if attempt and rank is not None else f"[{line['attempt_id'][-4:]} {line['stream']}] "
-            say(json_of(line) if as_json else prefix + line["text"])
+            print_line(json_of(line) if as_json else prefix + line["text"])
     return Exit.OK if has_found else Exit.FAILED
 
 
@@ -60,51 +60,51 @@ def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, 
     """Follow a job's logs to its end, and return the job's exit code."""
     stream = None if rank is None else str(rank)
     with open_client() as client:
-        with _waits_told(job_id):
+        with _waits_shown(job_id):
             pieces = client.follow_logs(job_id, stream=stream, attempt_id=attempt)
-            _say_pieces(pieces, with_prefix=rank is None, as_json=as_json)
+            _print_pieces(pieces, with_prefix=rank is None, as_json=as_json)
         job = client.job(job_id)
     typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}", err=True)
     return END_CODES.get(job["state"], Exit.FAILED)
 
 
 @contextmanager
-def _waits_told(job_id: str) -> Iterator[None]:
+def _waits_shown(job_id: str) -> Iterator[None]:
     """Show on the error stream, while logs are followed, why the job waits: its programs cannot report that."""
     is_over = threading.Event()
-    teller = threading.Thread(target=_tell_waits, args=(job_id, is_over), daemon=True)
+    teller = threading.Thread(target=_show_waits, args=(job_id, is_over), daemon=True)
     teller.start()
     try:
         yield
     finally:
         is_over.set()
-        teller.join(LOOK_S)
+        teller.join(LOG_POLL_S)
 
 
-def _tell_waits(job_id: str, is_over: threading.Event) -> None:
+def _show_waits(job_id: str, is_over: threading.Event) -> None:
     from muster.client.transport import Problem, UnreachableError
 
     said = ""
     with open_client() as client:
-        while not is_over.wait(LOOK_S):
+        while not is_over.wait(LOG_POLL_S):
             try:
-                said = say_wait(client.job(job_id), said)
+                said = show_wait(client.job(job_id), said)
             except (Problem, UnreachableError):
                 continue  # the followed stream reports it, or connects again
 
 
-def _say_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
+def _print_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
     """Print whole lines, each with its stream's name; a stream's last line may lack its end."""
     rests: dict[str, str] = {}
     for piece in pieces:
         if as_json:
-            say(json_of(piece))
+            print_line(json_of(piece))
             continue
         stream = piece["stream"]
         *lines, rest = (rests.get(stream, "") + piece["text"]).split("\n")
         rests[stream] = rest
         for line in lines:
-            say(f"[{stream}] {line}" if with_prefix else line)
+            print_line(f"[{stream}] {line}" if with_prefix else line)
     for stream, rest in rests.items():
         if rest:
-            say(f"[{stream}] {rest}" if with_prefix else rest)
+            print_line(f"[{stream}] {rest}" if with_prefix else rest)

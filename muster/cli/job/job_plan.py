@@ -24,8 +24,8 @@ from muster.cli.job.placement_options import (
     shape_of,
 )
 from muster.domain.gpu.levels import FLEET_LEVEL
-from muster.domain.job.alignment_words import alignment_words
-from muster.domain.job.plan_words import OUTCOMES, Mood
+from muster.domain.job.alignment_texts import alignment_words
+from muster.domain.job.plan_texts import OUTCOMES, Tense
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
 AHEAD_SHOWN: Final = 5
@@ -76,25 +76,27 @@ def plan(
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
         found = client.plan_job(question)
-    return Page(found, lines_of(found, Mood.ASKED))
+    return Page(found, lines_of(found, Tense.CONDITIONAL))
 
 
 def explain(job_id: JobId) -> Page:
     """Show why a job waits: what binds, the jobs before it, its start forecast, and what would let it start at once."""
     with open_client() as client:
         found = client.explain_job(job_id)
-    first, *others = lines_of(found, Mood.ASKED if found["victims"] else Mood.DONE)  # a notified job is no victim
+    first, *others = lines_of(
+        found, Tense.CONDITIONAL if found["victims"] else Tense.DONE
+    )  # a notified job is no victim
     return Page(found, [f"{job_id}: {first}", *others])
 
 
-def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
+def lines_of(found: Mapping[str, Any], tense: Tense) -> list[str]:
     outcome = PlanOutcome(found["outcome"])
     is_later = found["starts_at"] and outcome is not PlanOutcome.STARTS
     starts_at = f", free at about {moment_of(found['starts_at'])}" if is_later else ""
     jobs_before = "1 job is" if found["num_ahead"] == 1 else f"{found['num_ahead']} jobs are"
     ahead = f"; {jobs_before} before it" if found["num_ahead"] else ""
     gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
-    lines = [f"{OUTCOMES[mood][outcome]}{starts_at}{ahead}{gpus}"]
+    lines = [f"{OUTCOMES[tense][outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
     lines += reasons(found)
@@ -102,7 +104,7 @@ def lines_of(found: Mapping[str, Any], mood: Mood) -> list[str]:
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
         lines.append(f"  expected to take {took}, as others of its name and shape did; this is no limit")
-    lines += _start_range(found, "would start" if mood is Mood.ASKED else "starts")
+    lines += _start_range(found, "would start" if tense is Tense.CONDITIONAL else "starts")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     standing = alignment_words(
         found.get("groups", ()), found.get("rails"), len(found["hosts"])

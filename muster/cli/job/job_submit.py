@@ -115,7 +115,7 @@ def submit(
         "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time, "--wall-time"),
         "stop_grace_s": seconds_of(grace, "--grace"),
-        **_if_said(
+        **_given(
             limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
             secrets=secret,
             budget_gpu_hours=budget_gpu_hours,
@@ -126,7 +126,7 @@ def submit(
     return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
-def _if_said(**fields: Any) -> dict[str, Any]:
+def _given(**fields: Any) -> dict[str, Any]:
     """Return the fields with a value: a server that knows none of them then still accepts the job."""
     return {name: value for name, value in fields.items() if value}
 
@@ -145,7 +145,7 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
 
 def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
     said = {} if max_restarts is None else {"max_restarts": max_restarts}
-    return {**said, **_if_said(gpu_oom_doublings=oom_doublings)}
+    return {**said, **_given(gpu_oom_doublings=oom_doublings)}
 
 
 def limits_of(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 END_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.JOB_CANCELLED}
-LOOK_S: Final = 0.5
+WAIT_POLL_S: Final = 0.5
 _WAITS: Final = ("QUEUED", "HELD")
 
 
@@ -28,32 +28,32 @@ def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
             if job["state"] in END_CODES:
                 break
             if job["state"] == "HELD":
-                said = say_wait(job, said)
+                said = show_wait(job, said)
             if time.monotonic() > deadline:
                 words = f"{job_id} is still {job['state']}: {job['state_reason']}"
                 raise CommandError(words, "It continues; --timeout is over.")
-            _tell(client, job, bar)
-            time.sleep(LOOK_S)
+            _show(client, job, bar)
+            time.sleep(WAIT_POLL_S)
     typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
     return END_CODES[job["state"]]
 
 
-def say_wait(job: Document, said: str) -> str:
+def show_wait(job: Document, shown: str) -> str:
     """Show on the error stream why a job waits, each reason once, and return the last text."""
     words = f"{job['id']}  {job['state']}: {job['state_reason']}"
-    if job["state"] not in _WAITS or words == said:
-        return said
+    if job["state"] not in _WAITS or words == shown:
+        return shown
     typer.echo(words, err=True)
     if job["state"] == "HELD":
         typer.echo(f"It waits for a person: `muster job release {job['id']}`, or `muster job cancel`.", err=True)
     return words
 
 
-def _tell(client: "RestClient", job: Document, bar: Progress) -> None:
+def _show(client: "RestClient", job: Document, bar: Progress) -> None:
     """Show the job's step, if its program reports one; only the program knows the number of steps."""
     if job["state"] == "HELD":
         return
     steps = [rank["step"] for rank in client.ranks(job["id"]) if rank["step"] is not None]
     attempt = f", attempt {job['attempts'][-1]['number']}" if job["attempts"] else ""
     at = f", step {min(steps)}" if steps and job["state"] == "ACTIVE" else ""
-    bar.tell(f"{job['state']}{attempt}{at}")
+    bar.report(f"{job['state']}{attempt}{at}")

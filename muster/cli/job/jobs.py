@@ -78,14 +78,14 @@ CHECKPOINTS: Final = (
 )
 
 
-def _told(item: Document, name: str, form: str) -> str | None:
+def _shown(item: Document, name: str, form: str) -> str | None:
     """Return a figure of the pace of a rank or step, if the program and the server have one."""
     value = (item.get("pace") or {}).get(name)
     return None if value is None else form.format(value)
 
 
 def _part(part: str) -> Column:
-    return Column(f"{part.upper()} S", lambda item: _told(item, f"{part}_s", "{:.4f}"), only_wide=True)
+    return Column(f"{part.upper()} S", lambda item: _shown(item, f"{part}_s", "{:.4f}"), only_wide=True)
 
 
 RANKS: Final = (
@@ -93,13 +93,13 @@ RANKS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("LOSS", lambda item: _figure(item["loss"])),
     Column("STEP S", lambda item: _figure(item["step_s"])),
-    Column("TOKENS/S", lambda item: _told(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
-    Column("MEM MIB", lambda item: _told(item, "memory_mib", "{:,.0f}"), only_wide=True),
-    Column("SAMPLES", lambda item: _told(item, "samples", "{:,}"), only_wide=True),
-    Column("SAMPLES/STEP", lambda item: _told(item, "samples_per_step", "{:,g}"), only_wide=True),
-    Column("TOKENS/STEP", lambda item: _told(item, "tokens_per_step", "{:,g}"), only_wide=True),
-    Column("PADDING", lambda item: _told(item, "padding", "{:.1%}"), only_wide=True),
-    Column("MFU", lambda item: _told(item, "mfu", "{:.1%}"), only_wide=True),
+    Column("TOKENS/S", lambda item: _shown(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
+    Column("MEM MIB", lambda item: _shown(item, "memory_mib", "{:,.0f}"), only_wide=True),
+    Column("SAMPLES", lambda item: _shown(item, "samples", "{:,}"), only_wide=True),
+    Column("SAMPLES/STEP", lambda item: _shown(item, "samples_per_step", "{:,g}"), only_wide=True),
+    Column("TOKENS/STEP", lambda item: _shown(item, "tokens_per_step", "{:,g}"), only_wide=True),
+    Column("PADDING", lambda item: _shown(item, "padding", "{:.1%}"), only_wide=True),
+    Column("MFU", lambda item: _shown(item, "mfu", "{:.1%}"), only_wide=True),
     *map(_part, PARTS),
     Column("TOLD", lambda item: age(item["updated_at"])),
     Column("OUTCOME", lambda item: item["outcome"]),
@@ -172,7 +172,7 @@ def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
     yield f"  {job['state_reason']}"
     yield from reasons(job)
-    yield from _asked_for(job)
+    yield from _requested(job)
     for attempt in job["attempts"]:
         cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
         yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
@@ -190,7 +190,7 @@ def _lines(job: Document) -> Iterator[str]:
                 yield from (f"      {gpu}" for gpu in host["gpus"])
 
 
-def _asked_for(job: Document) -> Iterator[str]:
+def _requested(job: Document) -> Iterator[str]:
     """Yield the job's own facts, whatever its attempts do."""
     yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
     for dataset in job["spec"].get("datasets", ()):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.framework.options import unfit, value_of
-from muster.domain.job.placement_words import labels_of, layout_of, slices_of
+from muster.domain.job.placement_options import labels_of, layout_of, slices_of
 
 TotalGpus = Annotated[
     int | None, typer.Option(min=1, help="GPUs in all, on the fewest hosts that give as many each; no --nodes, --gpus.")

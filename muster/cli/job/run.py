@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
-from muster.cli.framework.output import AsJson, json_of, say
+from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OomDoublings, Pids
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
@@ -107,18 +107,18 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
     try:
         place = RunFolder(folder.absolute(), spec)
         try:
-            with _signals_heard(ask):
-                ended = LocalRun(plan, place, _told, show, ask).run()
+            with _signals_handled(ask):
+                ended = LocalRun(plan, place, _print, show, ask).run()
         finally:
             place.close()
     except OSError as fault:
         raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or free space.") from fault
     if as_json:
-        say(json_of(ended, indent=2))
-    _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+        print_line(json_of(ended, indent=2))
+    _print(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
     saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
     if saved and ended["state"] != "SUCCEEDED":
-        _told(f"the same command continues after step {max(saved)}")
+        _print(f"the same command continues after step {max(saved)}")
     return _EXIT_CODE_OF_STATE[ended["state"]]
 
 
@@ -207,7 +207,7 @@ def _visible_gpus() -> tuple[str, ...]:
 
 
 @contextmanager
-def _signals_heard(ask: "Ask") -> Iterator[None]:
+def _signals_handled(ask: "Ask") -> Iterator[None]:
     before = {number: signal.signal(number, lambda *_: ask.note()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -216,7 +216,7 @@ def _signals_heard(ask: "Ask") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _told(words: str) -> None:
+def _print(words: str) -> None:
     """Print to the error stream; a run continues if nothing reads it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(f"muster: {words}", err=True)
@@ -227,18 +227,18 @@ class _Shown:
 
     def __init__(self, *, with_prefix: bool) -> None:
         self._with_prefix = with_prefix
-        self._is_heard = True
+        self._is_received = True
 
     def __call__(self, stream: str, line: str) -> None:
-        if not self._is_heard:
+        if not self._is_received:
             return
         try:
-            say(f"[{stream}] {line}" if self._with_prefix else line)
+            print_line(f"[{stream}] {line}" if self._with_prefix else line)
         except (OSError, ValueError, AttributeError) as fault:
-            self._is_heard = False
+            self._is_received = False
             if isinstance(fault, OSError):
                 close_quietly()  # buffered output would fail again at the end, and set the exit code
-            _told(f"the output has no reader any more ({fault}); it is in the logs")
+            _print(f"the output has no reader any more ({fault}); it is in the logs")
 
 
 def _nowhere(_stream: str, _line: str) -> None:

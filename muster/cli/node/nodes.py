@@ -16,14 +16,14 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column, Document
-from muster.cli.gpu.gpu_words import standing_words
+from muster.cli.gpu.gpu_texts import standing_words
 from muster.cli.node.node_export import export
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="Nodes: the GPU hosts.", no_args_is_help=True)
-LOOK_S: Final = 0.5
+NODE_POLL_S: Final = 0.5
 
 
 def standings_words(counts: Document) -> str:
@@ -214,10 +214,10 @@ def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document
         while node["drain"] is not None and not node["drain"]["is_done"]:
             left = len(node["drain"]["jobs_left"])
             most = max(most, left)
-            bar.tell(f"{left} jobs are still there", most - left, most)
+            bar.report(f"{left} jobs are still there", most - left, most)
             if time.monotonic() > deadline:
                 raise CommandError(f"{left} jobs are still on {node['name']}", "It continues; see `muster node show`.")
-            time.sleep(LOOK_S)
+            time.sleep(NODE_POLL_S)
             node = client.node(node["id"])
     if node["drain"] is None:
         raise CommandError(f"{node['name']} is no longer drained", "Its cordon was released.", Exit.CONFLICT)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import say, wrote_json
+from muster.cli.framework.output import print_line, wrote_json
 from muster.cli.framework.policy_files import MOST_FAULTS, document_of, place_words
 from muster.domain.errors import FieldFault, ValidationFailedError
-from muster.domain.validating import validated
+from muster.domain.validation import validated
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.world import play
 
@@ -39,12 +39,12 @@ def _words_of(faults: Sequence[FieldFault]) -> str:
     return "; ".join([*named, *([f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else [])])
 
 
-def tell(document: dict[str, Any], as_json: Path | None) -> None:
+def write_result(document: dict[str, Any], as_json: Path | None) -> None:
     """Print a line a decision, or write JSON to ``as_json``."""
     if wrote_json(document, as_json):
         return
     if document["about"]:
-        say(document["about"])
+        print_line(document["about"])
     for one in document["decisions"]:
         words = [f"{one['at_s']:>9,.0f} s  {one['job']}: {one['kind']}"]
         if "nodes" in one:
@@ -57,8 +57,8 @@ def tell(document: dict[str, Any], as_json: Path | None) -> None:
             words.append(_range_words(one["starts"]))
         if "why" in one:
             words.append(f"({one['why']})")
-        say(" ".join(words))
-    say("Simulated: nothing ran.")
+        print_line(" ".join(words))
+    print_line("Simulated: nothing ran.")
 
 
 def _range_words(starts: dict[str, float | None]) -> str:

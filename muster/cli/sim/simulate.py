@@ -18,11 +18,11 @@ from typing import Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import require_place, say, wrote_json
+from muster.cli.framework.output import print_line, require_place, wrote_json
 from muster.cli.framework.tables import Column, table_lines
 from muster.cli.sim import scenarios
 from muster.cli.sim.drawn import require_folder, write_charts
-from muster.cli.sim.failing import failures_asked, told_of
+from muster.cli.sim.failure_options import document_of, requested_failures
 from muster.cli.sim.simulate_options import (
     Arrivals,
     AsJson,
@@ -86,10 +86,10 @@ def simulate(
     """
     require_place(as_json, trace, scenario)
     if scenario is not None:
-        if beside := _options_beside(context, "scenario", "as_json"):
+        if beside := _other_options(context, "scenario", "as_json"):
             advice = f"Its file says what the fleet is: leave out {', '.join(beside)}."
             raise CommandError("--scenario stands alone", advice, Exit.USAGE)
-        scenarios.tell(scenarios.decisions_of(scenario), as_json)
+        scenarios.write_result(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
     if trace is None or nodes is None:
         raise CommandError(
@@ -98,11 +98,11 @@ def simulate(
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
     require_folder(plots)
-    what_fails = failures_asked(
+    what_fails = requested_failures(
         failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
     )
-    asked = _Asked(trace, _Fleet(nodes, gpus_per_node, nodes_per_rack), policy, estimate_error, arrivals, seed)
-    _tell_trace(asked, what_fails, plots, as_json)
+    asked = _Options(trace, _Fleet(nodes, gpus_per_node, nodes_per_rack), policy, estimate_error, arrivals, seed)
+    _write_trace(asked, what_fails, plots, as_json)
     return Exit.OK
 
 
@@ -114,7 +114,7 @@ class _Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Options:
     trace: Path
     fleet: _Fleet
     policy: QueueRule
@@ -123,26 +123,26 @@ class _Asked:
     seed: int
 
 
-def _tell_trace(asked: _Asked, what_fails: Failures, plots: Path | None, as_json: Path | None) -> None:
+def _write_trace(options: _Options, what_fails: Failures, plots: Path | None, as_json: Path | None) -> None:
     """Play it; write the requested files, and print the rest."""
-    fleet = asked.fleet
-    jobs = _jobs_of(asked.trace, fleet.nodes, fleet.gpus_per_node, asked.arrivals)
-    report, pace = _played(jobs, fleet, asked.policy, what_fails, error=asked.estimate_error, seed=asked.seed)
+    fleet = options.fleet
+    jobs = _jobs_of(options.trace, fleet.nodes, fleet.gpus_per_node, options.arrivals)
+    report, pace = _played(jobs, fleet, options.policy, what_fails, error=options.estimate_error, seed=options.seed)
     told: dict[str, object] = {
-        "trace": asked.trace.name,
-        "policy": asked.policy.value,
+        "trace": options.trace.name,
+        "policy": options.policy.value,
         **asdict(fleet),
-        "arrivals": asked.arrivals,
-        "estimate_error": asked.estimate_error,
-        "seed": asked.seed,
-        "failing": told_of(what_fails),
+        "arrivals": options.arrivals,
+        "estimate_error": options.estimate_error,
+        "seed": options.seed,
+        "failing": document_of(what_fails),
     }
     if plots is not None:
         write_charts(plots, plots_of(report))
-    _tell({**told, **asdict(report), **pace}, report, as_json)
+    _write_result({**told, **asdict(report), **pace}, report, as_json)
 
 
-def _options_beside(context: typer.Context, *names: str) -> list[str]:
+def _other_options(context: typer.Context, *names: str) -> list[str]:
     """Return the options that were given, by their text, except the named ones."""
     sources = {each: context.get_parameter_source(each) for each in context.params}
     given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -219,25 +219,25 @@ def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
             yield csv.DictReader(text, restkey=SURPLUS, strict=True)
 
 
-def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> None:
+def _write_result(document: dict[str, Any], report: Report, as_json: Path | None) -> None:
     if wrote_json(document, as_json):
         return
     for line in table_lines(_CLASSES, document["wait_by_gpus"], is_wide=True):
-        say(line)
-    say(
+        print_line(line)
+    print_line(
         f"{report.jobs:,} jobs: wait {report.mean_wait_s:,.0f} s (p95 {report.p95_wait_s:,.0f}), "
         f"completion {report.mean_jct_s:,.0f} s after {report.makespan_s / 86_400:,.1f} d in all; "
         f"{report.utilisation:.1%} of the GPUs' time used; {report.starved:,} starved. Simulated: nothing ran."
     )
     idle = report.fragmentation
-    say(
+    print_line(
         f"Idle while anybody waited: {idle.idle_while_waiting:.1%} of the GPUs' time, {idle.scattered:.0%} of it on "
         f"nodes partly in use; {idle.split_gangs:,} of {idle.rack_sized_gangs:,} gangs that fit a rack ran in "
         f"several; fairness between {len(report.by_tenant):,} tenants {report.fairness:.2f}."
     )
     if report.failures or report.interruptions:
         lost = report.lost_gpu_hours
-        say(
+        print_line(
             f"{report.failures:,} nodes failed, jobs were interrupted {report.interruptions:,} times, "
             f"{sum(one.reclaims for one in report.reclaims):,} of them by reclaims: goodput {report.goodput:.1%}, "
             f"ETTR {report.ettr:.3f}. GPU-hours: {lost.work_done_again:,.0f} of work done again, {lost.restarts:,.0f} "

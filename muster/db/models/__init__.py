@@ -20,7 +20,7 @@ from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
 from muster.db.models.policies import PolicyVersion
-from muster.db.models.preflights import PlacementLook
+from muster.db.models.preflights import PlacementPreflight
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
 from muster.db.models.storage_faults import StorageFault
@@ -67,7 +67,7 @@ __all__ = [
     "OutboxMessage",
     "PairProbeResponder",
     "Person",
-    "PlacementLook",
+    "PlacementPreflight",
     "PolicyVersion",
     "Quota",
     "Reclaim",

@@ -48,7 +48,7 @@ class Job(Base):
     wanted_nodes: Mapped[int | None] = mapped_column(default=None)
     """Of an elastic job: what was asked for since it was submitted; its wish from then on, and the most it takes."""
     wait_verdict: Mapped[dict[str, Any] | None] = mapped_column(default=None)
-    """Of one that is QUEUED, by the scheduler's newest cycle that looked at it: ``control.placement.wait_verdicts``."""
+    """Of one that is QUEUED, by the scheduler's newest cycle that looked at it: ``control.placement.wait_records``."""
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
     number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
 from muster.domain.ids import JobId, NodeId
-from muster.domain.job.preflight import LookState
+from muster.domain.job.preflight import PreflightState
 
 
-class PlacementLook(Base):
+class PlacementPreflight(Base):
     """The newest one at a job. ``number`` grows with each host that is asked, and fences what an earlier one answers.
 
     ``tried``: hosts asked in vain since anything was known, and this one. ``after_attempt``: the number of the job's
@@ -23,7 +23,7 @@ class PlacementLook(Base):
     job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int]
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
-    state: Mapped[LookState] = mapped_column(EnumText(LookState), one_of("state", LookState))
+    state: Mapped[PreflightState] = mapped_column(EnumText(PreflightState), one_of("state", PreflightState))
     tried: Mapped[list[str]]
     after_attempt: Mapped[int]
     asked_at: Mapped[datetime]

@@ -11,10 +11,10 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from muster.db.pipeline.pg_pipeline import COMMIT, Asked, Connection, StatementError, begin_words
+from muster.db.pipeline.pg_pipeline import COMMIT, Connection, Query, StatementError, begin_statement
 
 
-def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[Sequence[Any]]:
+def query_together(session: Session, *queries: Query, commit: bool = False) -> list[Sequence[Any]]:
     """Run statements in one round trip, and return the rows of each as named tuples.
 
     With ``commit`` COMMIT follows the last one.
@@ -26,20 +26,20 @@ def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[
     driver = connection.connection.driver_connection
     if not isinstance(driver, Connection):
         raise TypeError("the engine's driver is psycopg 3, by db.exchanges.Connection")
-    begin = begin_words(driver)
+    begin = begin_statement(driver)
     before, after = (() if begin is None else (begin,)), ((COMMIT,) if commit else ())
     try:
-        rows = driver.exchange([*before, *asked, *after])
+        rows = driver.exchange([*before, *queries, *after])
     except StatementError as failed:
         raise DBAPIError.instance(failed.statement, None, failed.error, psycopg.Error) from failed.error
     except psycopg.Error as error:
         is_gone = driver.closed
         if is_gone:
             connection.invalidate(error)
-        statements = "; ".join(statement for statement, _ in asked)
+        statements = "; ".join(statement for statement, _ in queries)
         raise DBAPIError.instance(statements, None, error, psycopg.Error, connection_invalidated=is_gone) from error
     except BaseException:
         if driver.closed:  # interrupted, with answers on their way
             connection.invalidate()
         raise
-    return rows[len(before) : len(before) + len(asked)]
+    return rows[len(before) : len(before) + len(queries)]

@@ -23,16 +23,16 @@ from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName, error_f
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-Asked = tuple[str, Mapping[str, Any]]
+Query = tuple[str, Mapping[str, Any]]
 """A statement in the driver's own words (``%(name)s``), and its parameters."""
 
-BEGIN: Final[Asked] = ("BEGIN", {})
-COMMIT: Final[Asked] = ("COMMIT", {})
-ROLLBACK: Final[Asked] = ("ROLLBACK", {})
+BEGIN: Final[Query] = ("BEGIN", {})
+COMMIT: Final[Query] = ("COMMIT", {})
+ROLLBACK: Final[Query] = ("ROLLBACK", {})
 MAX_PREPARED: Final = 256
 _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
-_LOOK_MS: Final = 1000
+_CHECK_MS: Final = 1000
 """What TLS has already taken off the socket, no poll of the socket tells: libpq is asked at least so often."""
 _PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)
 
@@ -75,7 +75,7 @@ class Connection(psycopg.Connection[Any]):
 
     _kept: _Kept | None = None
 
-    def exchange(self, asked: Sequence[Asked]) -> list[Sequence[Any]]:
+    def exchange(self, queries: Sequence[Query]) -> list[Sequence[Any]]:
         """Run statements in one round trip, and return the rows of each as named tuples.
 
         Where no transaction has begun, and none of the statements begins one, each of them is a transaction.
@@ -86,27 +86,27 @@ class Connection(psycopg.Connection[Any]):
         """
         if self._kept is None:
             self._kept = _Kept(adapt.Transformer(self))
-        is_alone = len(asked) == 1 and self.pgconn.transaction_status == TransactionStatus.IDLE
+        is_alone = len(queries) == 1 and self.pgconn.transaction_status == TransactionStatus.IDLE
         try:
-            return self._exchanged(self._kept, asked)
+            return self._exchanged(self._kept, queries)
         except StatementError as failed:
             if not _is_outdated(failed.error):
                 raise
             self._kept.names.clear()
             if not is_alone:
                 raise
-            return self._exchanged(self._kept, asked)
+            return self._exchanged(self._kept, queries)
 
-    def _exchanged(self, kept: _Kept, asked: Sequence[Asked]) -> list[Sequence[Any]]:
+    def _exchanged(self, kept: _Kept, queries: Sequence[Query]) -> list[Sequence[Any]]:
         with self.lock:
-            bound = [_bound(kept.transformer, *one) for one in asked]
+            bound = [_bound(kept.transformer, *one) for one in queries]
             keys, results = _exchanged(self.pgconn, kept, bound)
             _forget_unprepared(kept, keys, results)
             answers: list[Sequence[Any]] = []
             for key, result in zip(keys, results, strict=True):
                 if result.status == ExecStatus.FATAL_ERROR:
                     error = error_from_result(result, encoding=self.info.encoding)
-                    raise StatementError(asked[len(answers)][0], error)
+                    raise StatementError(queries[len(answers)][0], error)
                 if key is None:
                     answers.append(_rows(kept.transformer, result))
         return answers
@@ -144,7 +144,7 @@ def _forget_unprepared(kept: _Kept, keys: Sequence[_Key | None], results: Sequen
             kept.names.pop(key, None)
 
 
-def begin_words(driver: Connection) -> Asked | None:
+def begin_statement(driver: Connection) -> Query | None:
     """Return the statement that begins the transaction; None where it has begun, or where each statement is its own."""
     if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
         return None
@@ -161,7 +161,7 @@ def begin_words(driver: Connection) -> Asked | None:
 
 
 @lru_cache(maxsize=1024)
-def _in_server_words(statement: str) -> tuple[bytes, tuple[str, ...]]:
+def _with_numbered_parameters(statement: str) -> tuple[bytes, tuple[str, ...]]:
     """``%(name)s`` as ``$1``, and the names in this order.
 
     Raises:
@@ -179,7 +179,7 @@ def _in_server_words(statement: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _bound(transformer: Transformer, statement: str, parameters: Mapping[str, Any]) -> _Bound:
-    query, names = _in_server_words(statement)
+    query, names = _with_numbered_parameters(statement)
     if not names:
         return _Bound(query)
     values = transformer.dump_sequence([parameters[name] for name in names], [PyFormat.AUTO] * len(names))
@@ -222,7 +222,7 @@ def _results(pgconn: PGconn) -> list[PGresult]:
     results: list[PGresult] = []
     while True:
         while pgconn.is_busy() or not is_sent:
-            poller.poll(_LOOK_MS)
+            poller.poll(_CHECK_MS)
             pgconn.consume_input()
             if not is_sent and (is_sent := pgconn.flush() == 0):
                 poller.modify(pgconn.socket, select.POLLIN)

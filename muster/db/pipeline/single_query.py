@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from muster.db.pipeline.pg_pipeline import Connection, StatementError
 
 
-def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+def query_once(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
     """Run one statement that only reads, and return its rows as named tuples.
 
     ``statement`` has the driver's parameter style (``%(name)s``).
@@ -25,7 +25,7 @@ def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> 
     lent = None
     try:
         lent = engine.raw_connection()
-        return _asked(lent.driver_connection, statement, parameters)
+        return _queried(lent.driver_connection, statement, parameters)
     except (psycopg.Error, StatementError) as failed:
         error = failed.error if isinstance(failed, StatementError) else failed
         is_gone = lent is None or _is_gone(lent.driver_connection)
@@ -37,7 +37,7 @@ def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> 
             lent.close()
 
 
-def _asked(driver: Any, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+def _queried(driver: Any, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
     if not isinstance(driver, Connection):
         raise TypeError("the engine's driver is psycopg 3, by db.exchanges.Connection")
     (rows,) = driver.exchange([(statement, parameters)])

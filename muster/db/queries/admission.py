@@ -26,14 +26,14 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from muster.db.base import UtcTimestamp
 from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
-from muster.db.queries.holdings import IS_TAKEN
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.states import BurnInState, Contact
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
-_HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
+_ASSIGNED: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
 _RUNS: Final = BurnIn.state == literal_column(f"'{BurnInState.RUNNING.value}'")
 _BURNING_IN: Final = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid == Gpu.uuid, _RUNS)
-_IS_UNHEARD: Final = Node.contact.in_(
+_IS_SILENT: Final = Node.contact.in_(
     literal_column(f"'{contact.value}'") for contact in Contact if contact is not Contact.LIVE
 )
 _CORDON_STANDS: Final = (
@@ -76,7 +76,7 @@ def among(query: Select[*tuple[Any, ...]], *columns: InstrumentedAttribute[Any])
 
 
 def _facts(
-    is_held: ColumnElement[bool],
+    is_assigned: ColumnElement[bool],
     is_burning_in: ColumnElement[bool],
     is_reported: ColumnElement[bool],
     is_cordoned: ColumnElement[bool] = _CORDONED,
@@ -91,7 +91,7 @@ def _facts(
         Gpu.standing,
         Gpu.standing_since,
         Gpu.is_mig_enabled,
-        is_held.label("is_held"),
+        is_assigned.label("is_assigned"),
         is_cordoned.label("is_cordoned"),
         override.label("override"),
         is_burning_in.label("is_burning_in"),
@@ -107,10 +107,10 @@ def _in_order(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     return facts.order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
 
 
-FACTS: Final = _in_order(_with_node(_facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED)))
+FACTS: Final = _in_order(_with_node(_facts(_ASSIGNED.exists(), _BURNING_IN.exists(), _REPORTED)))
 """Takes the instant ``now``, at which cordons and overrides are in force."""
 _FEW: Final = _facts(
-    one_by_one(_HELD),
+    one_by_one(_ASSIGNED),
     one_by_one(_BURNING_IN),
     one_by_one(
         select(StoredSignal.node_id).where(
@@ -126,15 +126,15 @@ FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 
 def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
     """Return the facts of thousands of ``gpus`` on ``nodes``, arrays, in no order: rare facts are read once for all."""
-    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
+    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_ASSIGNED)
     return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
 
 
-def _read_once(held: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+def _read_once(assigned: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     cordoned_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *_CORDON_STANDS)
     cordoned_gpus = select(Cordon.gpu_uuid).where(Cordon.gpu_uuid.is_not(None), *_CORDON_STANDS)
     return _facts(
-        among(held, Gpu.uuid),
+        among(assigned, Gpu.uuid),
         among(select(BurnIn.gpu_uuid).where(_RUNS), Gpu.uuid),
         _REPORTED,
         or_(among(cordoned_nodes, Gpu.node_id), among(cordoned_gpus, Gpu.uuid)),
@@ -164,7 +164,7 @@ def anything_about(gang: GangColumns) -> ColumnElement[bool]:
     of_nodes = or_(is_among(Cordon.node_id, gang.nodes), is_among(Cordon.gpu_uuid, gang.gpus))
     of_node = and_(StoredSignal.gpu_uuid.is_(None), is_among(StoredSignal.node_id, gang.nodes))
     return or_(
-        exists().where(_IS_UNHEARD, is_among(Node.id, gang.nodes)),
+        exists().where(_IS_SILENT, is_among(Node.id, gang.nodes)),
         exists().where(of_nodes, *_CORDON_STANDS),
         exists().where(is_among(GpuOverride.gpu_uuid, gang.gpus), *_OVERRIDE_STANDS),
         exists().where(is_among(BurnIn.gpu_uuid, gang.gpus), _RUNS),
@@ -174,4 +174,4 @@ def anything_about(gang: GangColumns) -> ColumnElement[bool]:
 
 def facts_of_fleet() -> Select[*tuple[Any, ...]]:
     """Return the facts of every GPU in no order, without its node, but with its score and its board's serial."""
-    return _read_once(select(AllocationGpu.gpu_uuid).where(IS_TAKEN)).add_columns(Gpu.score, Gpu.serial)
+    return _read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED)).add_columns(Gpu.score, Gpu.serial)

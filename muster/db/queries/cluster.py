@@ -7,17 +7,17 @@ from sqlalchemy import func, update
 from sqlalchemy.orm import Session
 
 from muster.db.models import Cluster
-from muster.db.pipeline.pg_pipeline import Asked
+from muster.db.pipeline.pg_pipeline import Query
 from muster.domain.ids import Fence, compose_fence
 
-NEXT_FENCE: Final[Asked] = (
+NEXT_FENCE: Final[Query] = (
     "UPDATE cluster SET fence_serial = fence_serial + 1 WHERE id = 1 RETURNING epoch, fence_serial",
     {},
 )
-"""For ``fence_of``. Locks the cluster's row until the transaction ends."""
+"""For ``node_filter_of``. Locks the cluster's row until the transaction ends."""
 
 
-def fence_of(rows: Sequence[Any]) -> Fence:
+def node_filter_of(rows: Sequence[Any]) -> Fence:
     """Return the fence in the answer of ``NEXT_FENCE``: it is above every earlier one (I2)."""
     return compose_fence(rows[0].epoch, rows[0].fence_serial)
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from muster.domain.ids import GpuUuid, NodeId
 
-TOLD_WITHIN: Final = timedelta(hours=3)
+REPORTED_WITHIN: Final = timedelta(hours=3)
 """Agents tell states once an hour: what nobody has repeated since is not known any more."""
 
 _GPUS: Final = text("""
@@ -27,7 +27,7 @@ LEFT JOIN LATERAL (
 WHERE g.standing <> 'RETIRED'
 GROUP BY g.model, g.node_id, g.memory_bytes, g.compute_capability, 6, s.values, s.text
 """)
-_TOLD: Final = text("""
+_REPORTED: Final = text("""
 SELECT g.uuid, g.node_id, g.attributes, COALESCE(s.values, '{}'::jsonb) AS state, COALESCE(s.text, '') AS text
 FROM gpus AS g
 LEFT JOIN LATERAL (
@@ -69,7 +69,7 @@ class AlikeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRow:
+class ReportedRow:
     """One GPU: ``attributes`` as its row has them, ``state`` and ``text`` as its agent told them last."""
 
     uuid: GpuUuid
@@ -79,15 +79,15 @@ class ToldRow:
     text: str
 
 
-def told_rows(session: Session, now: datetime) -> list[ToldRow]:
+def reported_rows(session: Session, now: datetime) -> list[ReportedRow]:
     """Return the reported attributes of all GPUs that are not retired, by UUID."""
-    rows = session.execute(_TOLD, {"since": now - TOLD_WITHIN})
-    return [ToldRow(row.uuid, row.node_id, row.attributes, row.state, row.text) for row in rows]
+    rows = session.execute(_REPORTED, {"since": now - REPORTED_WITHIN})
+    return [ReportedRow(row.uuid, row.node_id, row.attributes, row.state, row.text) for row in rows]
 
 
 def alike_rows(session: Session, now: datetime) -> list[AlikeRow]:
     """``driver_version`` is what the node's agent reports; before its first report what the host claimed."""
-    rows = session.execute(_GPUS, {"since": now - TOLD_WITHIN})
+    rows = session.execute(_GPUS, {"since": now - REPORTED_WITHIN})
     return [
         AlikeRow(
             model=row.model,
@@ -105,10 +105,10 @@ def alike_rows(session: Session, now: datetime) -> list[AlikeRow]:
 
 def ports(session: Session, now: datetime) -> Iterator[tuple[NodeId, dict[str, Any]]]:
     """Yield the newest state of each network port, by node and port."""
-    for row in session.execute(_PORTS, {"since": now - TOLD_WITHIN}):
+    for row in session.execute(_PORTS, {"since": now - REPORTED_WITHIN}):
         yield row.node_id, row.values
 
 
 def host_texts(session: Session, now: datetime) -> dict[NodeId, str]:
     """Return each host's newest report of texts, by ``state_readings.HOST_WORDS``."""
-    return {row.node_id: row.text for row in session.execute(_HOSTS, {"since": now - TOLD_WITHIN})}
+    return {row.node_id: row.text for row in session.execute(_HOSTS, {"since": now - REPORTED_WITHIN})}

@@ -88,13 +88,13 @@ def _text(query: Select[*tuple[Any, ...]]) -> str:
     return str(query.compile(dialect=dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
 
-def _kinds(facts: Select[*tuple[Any, ...]], is_promised: ColumnElement[bool]) -> str:
+def _kinds(facts: Select[*tuple[Any, ...]], is_on_hold: ColumnElement[bool]) -> str:
     """GPUs that admission cannot tell apart, each kind with its number and one of them; and beside it what is asked of
     the job.
     """
     told = [each for each in facts.selected_columns if each.key not in _APART]
     one = facts.with_only_columns(
-        Gpu.uuid, *told, _SINCE.label("standing_since"), is_promised.label("is_promised")
+        Gpu.uuid, *told, _SINCE.label("standing_since"), is_on_hold.label("is_on_hold")
     ).where(_PLANNED)
     uuid, *kind = one.subquery("one").columns
     kinds = select(func.min(uuid).label("uuid"), func.count().label("num_gpus"), *kind).group_by(*kind).subquery("kind")
@@ -106,7 +106,7 @@ KINDS_OF_FEW: Final = _kinds(
     one_by_one(_FOR_OTHERS.where(GpuHold.gpu_uuid == Gpu.uuid)),
 )
 KINDS_OF_GANG: Final = _kinds(facts_of_gang(_array("nodes"), _array("uuids")), among(_FOR_OTHERS, Gpu.uuid))
-IS_ALL_TOLD: Final = _text(
+ARE_ALL_REPORTED: Final = _text(
     select(
         not_(
             or_(anything_about(_GANG), exists().where(GpuHold.job_id != _JOB_ID, is_among(GpuHold.gpu_uuid, _GPUS)))

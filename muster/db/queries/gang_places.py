@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from muster.db.pipeline.batched import ask_together
+from muster.db.pipeline.batched import query_together
 from muster.db.pipeline.packed_arrays import joined_texts
 from muster.domain.ids import NodeId
 
@@ -33,5 +33,5 @@ GROUP BY rack, told
 def places_of(session: Session, nodes: Iterable[NodeId], names: Iterable[str]) -> Sequence[PlaceRow]:
     """Return the places of these hosts, distinguished by their rack and by the labels ``names`` alone: mostly few."""
     asked = {"nodes": joined_texts(nodes), "names": joined_texts(names)}
-    (rows,) = ask_together(session, (_PLACES, asked))
+    (rows,) = query_together(session, (_PLACES, asked))
     return [PlaceRow(*row) for row in rows]

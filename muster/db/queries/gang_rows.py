@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from muster.db.models import Job
-from muster.db.pipeline.pg_pipeline import Asked
+from muster.db.pipeline.pg_pipeline import Query
 from muster.db.queries.gangs import Parts, places
 from muster.domain.ids import AllocationId, AttemptId, Fence
 from muster.domain.job.spec import NodeLossRule
@@ -55,7 +55,7 @@ class Gang:
     parts: Parts
 
 
-def written(job: Job, gang: Gang, now: datetime) -> Asked:
+def written(job: Job, gang: Gang, now: datetime) -> Query:
     """Return the statement that stores the attempt with its fence, its hosts, its allocation, and the job's changes.
 
     It fails (``IntegrityError``) where the job has another version than the one that was locked.

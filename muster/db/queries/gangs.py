@@ -16,10 +16,10 @@ from typing import Any, Final
 from sqlalchemy.orm import Session
 
 from muster.db.models import Job
-from muster.db.pipeline.batched import ask_together
+from muster.db.pipeline.batched import query_together
 from muster.db.pipeline.packed_arrays import PART_SEPARATOR, TEXT_SEPARATOR, joined_parts, joined_texts
-from muster.db.queries.cluster import NEXT_FENCE, fence_of
-from muster.db.queries.gang_facts import IS_ALL_TOLD, KINDS_OF_FEW, KINDS_OF_GANG
+from muster.db.queries.cluster import NEXT_FENCE, node_filter_of
+from muster.db.queries.gang_facts import ARE_ALL_REPORTED, KINDS_OF_FEW, KINDS_OF_GANG
 from muster.domain.ids import Fence, GpuUuid, JobId, NodeId
 from muster.domain.states import Contact, JobState, Standing
 
@@ -74,10 +74,10 @@ class Kind:
     is_mig_enabled: bool
     contact: Contact = Contact.LIVE
     is_cordoned: bool = False
-    is_held: bool = False
+    is_assigned: bool = False
     is_burning_in: bool = False
     is_reported: bool = False
-    is_promised: bool = False
+    is_on_hold: bool = False
     override: str | None = None
 
 
@@ -107,15 +107,15 @@ def lock(session: Session, job_id: JobId, parts: Parts, now: datetime) -> Locked
     """
     asked = {"job_id": job_id, **places(parts), "first_node": parts[0][0], "now": now}
     is_large = sum(len(part) for _, part in parts) >= LARGE
-    locking, asking = (_LOCK_LARGE, IS_ALL_TOLD) if is_large else (_LOCK_FEW, KINDS_OF_FEW)
-    locked, told, fence = ask_together(session, (locking, asked), (asking, asked), NEXT_FENCE)
+    locking, asking = (_LOCK_LARGE, ARE_ALL_REPORTED) if is_large else (_LOCK_FEW, KINDS_OF_FEW)
+    locked, told, fence = query_together(session, (locking, asked), (asking, asked), NEXT_FENCE)
     kinds = told
     if is_large and told[0].is_all_told:
         kinds = [row for row in locked if row.num_gpus is not None]
     elif is_large:
-        (kinds,) = ask_together(session, (KINDS_OF_GANG, asked))
+        (kinds,) = query_together(session, (KINDS_OF_GANG, asked))
     job = _job_of(locked[0]) if locked else None
-    return Locked(job, [_kind_of(row) for row in kinds], told[0] if told else None, fence_of(fence))
+    return Locked(job, [_kind_of(row) for row in kinds], told[0] if told else None, node_filter_of(fence))
 
 
 def _kind_of(row: Any) -> Kind:

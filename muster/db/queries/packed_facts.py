@@ -18,15 +18,15 @@ from muster.domain.states import Standing
 
 _FIELD_END: Final = "\x1f"
 _GPU_END: Final = "\x1e"
-_FLAGS: Final = ("is_held", "is_cordoned", "is_burning_in", "is_reported", "is_mig_enabled")
+_FLAGS: Final = ("is_assigned", "is_cordoned", "is_burning_in", "is_reported", "is_mig_enabled")
 
 
 class PackedGpu(NamedTuple):
     """The packed facts of one GPU.
 
     ``since_ms``: of a probation alone, whose age counts. ``override``: the name of a standing, or nothing. ``flags``: a
-    bit for each of ``is_held``, ``is_cordoned``, ``is_burning_in``, ``is_reported``, ``is_mig_enabled``. ``board``: its
-    serial, or the UUID where it has none.
+    bit for each of ``is_assigned``, ``is_cordoned``, ``is_burning_in``, ``is_reported``, ``is_mig_enabled``. ``board``:
+    its serial, or the UUID where it has none.
     """
 
     uuid: GpuUuid

@@ -75,7 +75,7 @@ WHERE latest.node_id = fresh.node_id
 """
 _READINGS: Final = "node_id, gpu_readings, gpus_behind, boot_id, seq, at, received_at FROM node_latest"
 _READINGS_OF: Final = rf"SELECT {_READINGS} WHERE node_id = ANY(string_to_array(%(ids)s, E'\x1f'))"
-_READINGS_BESIDE: Final = f"""
+_READINGS_ALONGSIDE: Final = f"""
 SELECT {_READINGS} WHERE node_id = (SELECT node_id FROM gpus WHERE uuid = %(uuid)s)
 """  # noqa: S608  # of our own pieces
 _encode: Final = msgspec.json.Encoder().encode
@@ -271,9 +271,9 @@ def state_of(connection: Connection, gpu_uuid: str, since: datetime) -> dict[str
     return connection.exec_driver_sql(_STATE_OF, {"uuid": gpu_uuid, "since": since}).scalar_one_or_none() or {}
 
 
-def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None:
+def readings_alongside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None:
     """Return the readings of the node on which this GPU is enrolled."""
-    row = connection.exec_driver_sql(_READINGS_BESIDE, {"uuid": gpu_uuid}).one_or_none()
+    row = connection.exec_driver_sql(_READINGS_ALONGSIDE, {"uuid": gpu_uuid}).one_or_none()
     return None if row is None else ReadingsRow(*row)
 
 

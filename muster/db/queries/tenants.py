@@ -69,7 +69,7 @@ def quotas(session: Session) -> Sequence[Quota]:
     return session.scalars(select(Quota)).all()
 
 
-def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
+def assigned_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
     """GPUs that live attempts of the tenant and of all below it hold there; what is being cleaned is nobody's."""
     query = select(func.sum(NUM_GPUS)).where(
         Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
@@ -79,8 +79,8 @@ def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
     return int(session.scalar(query) or 0)
 
 
-def kept_in_tier(session: Session, tenant_id: TenantId, tier: str, *, beside: JobId) -> int:
-    """GPUs that are held there for jobs of the tenant and of all below it that wait, but for the job ``beside``."""
+def hold_in_tier(session: Session, tenant_id: TenantId, tier: str, *, alongside: JobId) -> int:
+    """GPUs that are held there for jobs of the tenant and of all below it that wait, but for the job ``alongside``."""
     query = (
         select(func.count())
         .select_from(GpuHold)
@@ -89,14 +89,14 @@ def kept_in_tier(session: Session, tenant_id: TenantId, tier: str, *, beside: Jo
             Job.tenant_id.in_(select(_below(tenant_id).c.id)),
             Job.tier == tier,
             Job.state.in_((JobState.QUEUED, JobState.RECOVERING)),
-            Job.id != beside,
+            Job.id != alongside,
         )
     )
     return session.scalar(query) or 0
 
 
-def held_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
-    """Return the GPUs as ``held_in_tier`` does, but of each tenant alone, without tenants below it."""
+def assigned_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
+    """Return the GPUs as ``assigned_in_tier`` does, but of each tenant alone, without tenants below it."""
     query = (
         select(Allocation.tenant_id, Allocation.tier, func.sum(NUM_GPUS))
         .where(Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"))

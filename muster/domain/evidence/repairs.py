@@ -41,7 +41,7 @@ class RepairBy(StrEnum):
     AGENT = "agent"
 
 
-class AskedBy(StrEnum):
+class RequestedBy(StrEnum):
     """The source of a requested remedy.
 
     RULE: our own rule, where neither the driver nor NVIDIA's catalogue names a remedy.
@@ -72,9 +72,9 @@ HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
 """Verbs that every GPU of the host feels: nothing may run there meanwhile."""
 
 
-def known_verbs(told: Iterable[str]) -> frozenset[RepairVerb]:
+def known_verbs(reported: Iterable[str]) -> frozenset[RepairVerb]:
     """Return the known verbs among those that a host reported: a newer agent may have others."""
-    words = frozenset(told)
+    words = frozenset(reported)
     return frozenset(verb for verb in RepairVerb if verb in words)
 
 

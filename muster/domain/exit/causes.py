@@ -16,7 +16,7 @@ class Budget(StrEnum):
     INFRASTRUCTURE = "infrastructure"
 
 
-class Onward(StrEnum):
+class NextStep(StrEnum):
     """The next step of a job after its attempt: end well, end badly, or try again at once or after a pause."""
 
     SUCCEED = "succeed"
@@ -26,7 +26,7 @@ class Onward(StrEnum):
     RETRY_AFTER_PAUSE = "retry_after_pause"
 
 
-class Avoid(StrEnum):
+class Avoidance(StrEnum):
     """The GPUs or nodes that the next attempt avoids.
 
     ``GPUS``: the GPUs of the host at fault where it is known, and so the host. ``NODE``: without such GPUs, the whole
@@ -41,45 +41,45 @@ class Avoid(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CauseRule:
     budget: Budget
-    onward: Onward
-    avoid: Avoid = Avoid.NOTHING
+    onward: NextStep
+    avoid: Avoidance = Avoidance.NOTHING
 
 
-_JOBS_OWN: Final = CauseRule(Budget.JOB, Onward.RETRY_AFTER_PAUSE)
-_MOVED: Final = CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE)
+_JOBS_OWN: Final = CauseRule(Budget.JOB, NextStep.RETRY_AFTER_PAUSE)
+_MOVED: Final = CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE)
 
 CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
-    Cause.SUCCEEDED: CauseRule(Budget.NOBODY, Onward.SUCCEED),
+    Cause.SUCCEEDED: CauseRule(Budget.NOBODY, NextStep.SUCCEED),
     Cause.USER_ERROR: _JOBS_OWN,
     Cause.GPU_OOM: _JOBS_OWN,
     Cause.HOST_OOM: _JOBS_OWN,
     Cause.HANG: _JOBS_OWN,
     Cause.DIVERGED: _JOBS_OWN,
     Cause.CHECKPOINT_CORRUPT: _JOBS_OWN,
-    Cause.NCCL_TIMEOUT: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE),
-    Cause.GPU_FAULT: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE, Avoid.GPUS),
-    Cause.NODE_LOST: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE, Avoid.NODE),
-    Cause.LAUNCH_FAILED: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE, Avoid.NODE),
-    Cause.PREFLIGHT_FAILED: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE, Avoid.NODE),
+    Cause.NCCL_TIMEOUT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE),
+    Cause.GPU_FAULT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.GPUS),
+    Cause.NODE_LOST: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.NODE),
+    Cause.LAUNCH_FAILED: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE, Avoidance.NODE),
+    Cause.PREFLIGHT_FAILED: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE, Avoidance.NODE),
     Cause.RECLAIMED: _MOVED,
     Cause.EVACUATED: _MOVED,
     Cause.MAINTENANCE: _MOVED,
     Cause.RESIZE: _MOVED,
     Cause.HOT_SWAP: _MOVED,
-    Cause.WALLTIME: CauseRule(Budget.NOBODY, Onward.FAIL),
-    Cause.BUDGET: CauseRule(Budget.NOBODY, Onward.FAIL),
-    Cause.CANCELLED: CauseRule(Budget.NOBODY, Onward.CANCEL),
+    Cause.WALLTIME: CauseRule(Budget.NOBODY, NextStep.FAIL),
+    Cause.BUDGET: CauseRule(Budget.NOBODY, NextStep.FAIL),
+    Cause.CANCELLED: CauseRule(Budget.NOBODY, NextStep.CANCEL),
 }
 
 INTERRUPTIONS: Final = (
-    *(cause for cause, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING),
+    *(cause for cause, rule in CAUSE_RULES.items() if rule.avoid is not Avoidance.NOTHING),
     Cause.EVACUATED,
     Cause.MAINTENANCE,
     Cause.HOT_SWAP,
 )
 """How an attempt ends that did not have to but for what it ran on."""
 
-KEEPS_ITS_GPUS: Final = tuple(cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].onward is Onward.RETRY_AT_ONCE)
+KEEPS_ITS_GPUS: Final = tuple(cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].onward is NextStep.RETRY_AT_ONCE)
 """Of those the ones after which its job goes on at once, with the GPUs that are good still."""
 
 ADVICE: Final[Mapping[Cause, str]] = {

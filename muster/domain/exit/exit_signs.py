@@ -38,7 +38,7 @@ def _signs(cause: Cause, *phrases: str | tuple[str, ...]) -> tuple[Sign, ...]:
 OUT_OF_GPU_MEMORY: Final = _signs(
     Cause.GPU_OOM, "CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED"
 )
-SAID_OF_A_GPU: Final = _signs(
+GPU_SIGNS: Final = _signs(
     Cause.USER_ERROR,
     "uncorrectable ECC error encountered",
     "uncorrectable NVLink error detected",

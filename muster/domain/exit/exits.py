@@ -17,8 +17,8 @@ from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.exit.exit_record import ExitRecord, RankExit, parse_exit_record
 from muster.domain.exit.exit_signs import (
     CASCADES,
+    GPU_SIGNS,
     ROOT_CAUSES,
-    SAID_OF_A_GPU,
     TIMEOUTS,
     Sign,
     ended_out_of_gpu_memory,
@@ -45,7 +45,7 @@ _SIGABRT: Final = 6
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_TOLD_TO_STOP: Final = frozenset({75, 76})
+_STOPPED_ON_REQUEST: Final = frozenset({75, 76})
 """How ``muster.train`` leaves when it was told to stop, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
 
@@ -204,7 +204,7 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
     """Return the first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
-    if not roots and any(rank.exit_code in _TOLD_TO_STOP for rank in own.values()):
+    if not roots and any(rank.exit_code in _STOPPED_ON_REQUEST for rank in own.values()):
         return None
     if not roots:
         return min(faults.found, key=lambda fault: fault.onset_ms, default=None)
@@ -233,9 +233,9 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
         is_reported = known.cause is Cause.GPU_FAULT
         proof = _proof(number, rank, words)
         return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
-    if _says(rank, ROOT_CAUSES):
-        return _told(number, roots, ROOT_CAUSES)
-    if (said := first_of(SAID_OF_A_GPU, rank.error_excerpt)) is not None:
+    if _matches(rank, ROOT_CAUSES):
+        return _with_cause(number, roots, ROOT_CAUSES)
+    if (said := first_of(GPU_SIGNS, rank.error_excerpt)) is not None:
         words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
         return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
     words = _last_line(rank.error_excerpt)
@@ -252,17 +252,19 @@ def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopR
     if (left := _left_early(record, own)) is not None:
         proof = f"rank {left} ended with code 0 while other ranks still needed it; {words}"
         return Verdict(Cause.USER_ERROR, proof, left, is_cascade=True)
-    if told := {number: rank for number, rank in own.items() if _was_told(rank)}:
+    if told := {number: rank for number, rank in own.items() if _stopped_on_request(rank)}:
         if stop is not None:
             return Verdict(STOP_CAUSES[stop], f"stopped: {stop}, before this host had heard of it", is_cascade=True)
         number = _first(told)
         proof = f"{_proof(number, told[number], '')}, as if told to stop, and nobody had asked that of Muster"
         return Verdict(Cause.LAUNCH_FAILED, proof, number, is_cascade=True)
-    waited = {number: rank for number, rank in own.items() if _says(rank, TIMEOUTS)}
-    return _told(_first(waited or own), own, TIMEOUTS if waited else CASCADES, is_cascade=True)
+    waited = {number: rank for number, rank in own.items() if _matches(rank, TIMEOUTS)}
+    return _with_cause(_first(waited or own), own, TIMEOUTS if waited else CASCADES, is_cascade=True)
 
 
-def _told(number: int, ranks: Mapping[int, RankExit], signs: tuple[Sign, ...], *, is_cascade: bool = False) -> Verdict:
+def _with_cause(
+    number: int, ranks: Mapping[int, RankExit], signs: tuple[Sign, ...], *, is_cascade: bool = False
+) -> Verdict:
     """Return the verdict by the line of rank ``number`` that holds one of ``signs``."""
     sign, line = first_of(signs, ranks[number].error_excerpt) or (signs[0], "")
     return Verdict(sign.cause, _proof(number, ranks[number], line[:_LONGEST_LINE]), number, is_cascade=is_cascade)
@@ -294,7 +296,7 @@ def _first(ranks: Mapping[int, RankExit]) -> int:
 
 def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | None:
     """Return the rank that ended well before any of ``failing``, which only report that another rank was lost."""
-    if any(_was_told(rank) for rank in failing.values()):
+    if any(_stopped_on_request(rank) for rank in failing.values()):
         return None
     first_failed_ms = min(rank.ended_at_ms or 0 for rank in failing.values())
     early = {
@@ -305,24 +307,24 @@ def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | No
     return _first(early) if early else None
 
 
-def _was_told(rank: RankExit) -> bool:
+def _stopped_on_request(rank: RankExit) -> bool:
     """Return whether the rank was asked to stop: by its exit code, or by SIGTERM if the program ignores it."""
-    return rank.exit_code in _TOLD_TO_STOP or rank.signal == _SIGTERM
+    return rank.exit_code in _STOPPED_ON_REQUEST or rank.signal == _SIGTERM
 
 
 def _is_cascade(rank: RankExit) -> bool:
     """Return whether the rank ended because of another rank. Any cause of its own takes precedence."""
-    if _was_told(rank):
+    if _stopped_on_request(rank):
         return True
-    says_why = rank.exit_code in EXIT_CLASSES or _says(rank, ROOT_CAUSES) or _says(rank, SAID_OF_A_GPU)
-    return _says(rank, CASCADES) and not says_why
+    says_why = rank.exit_code in EXIT_CLASSES or _matches(rank, ROOT_CAUSES) or _matches(rank, GPU_SIGNS)
+    return _matches(rank, CASCADES) and not says_why
 
 
 def _out_of_gpu_memory(rank: RankExit) -> str | None:
     return ended_out_of_gpu_memory(rank.error_excerpt, was_raised=rank.exit_code == 1 or rank.signal == _SIGABRT)
 
 
-def _says(rank: RankExit, signs: tuple[Sign, ...]) -> bool:
+def _matches(rank: RankExit, signs: tuple[Sign, ...]) -> bool:
     return first_of(signs, rank.error_excerpt) is not None
 
 

@@ -16,19 +16,20 @@ _MOST_STEPS: Final = 10**12
 """Beyond it the length of a step is no measurement: a rank may say what it likes."""
 
 
-def interval_in_words(told: Mapping[str, Any]) -> str:
+def interval_in_words(interval: Mapping[str, Any]) -> str:
     """Return the interval as one sentence.
 
-    ``told`` has the fields of ``wire.training.CheckpointInterval``.
+    ``interval`` has the fields of ``wire.training.CheckpointInterval``.
     """
-    every = f"a checkpoint every {told['interval_s']:.4g} s"
-    num_steps = told["interval_s"] / told["step_s"] if told["step_s"] > 0 else math.inf
+    every = f"a checkpoint every {interval['interval_s']:.4g} s"
+    num_steps = interval["interval_s"] / interval["step_s"] if interval["step_s"] > 0 else math.inf
     if num_steps <= _MOST_STEPS:
         num_steps = max(round(num_steps), 1)
         every += f", about {num_steps:,} steps" if num_steps > 1 else ", each step"
     return (
-        f"{every}: {_BOUND_TEXTS.get(told['bound'], told['bound'])}; each stalls training for {told['stall_s']:.3g} s "
-        f"and takes {told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
+        f"{every}: {_BOUND_TEXTS.get(interval['bound'], interval['bound'])}; "
+        f"each stalls training for {interval['stall_s']:.3g} s and takes {interval['save_s']:.3g} s; "
+        f"{interval['num_gpus']:,} GPUs fail once in {_hours(interval['mtbf_s'])} h"
     )
 
 

@@ -7,22 +7,22 @@ from muster.domain.job.spec import Shape
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of hosts: ``fewest`` ≤ ``wished`` ≤ ``most``. One that is not elastic has one number."""
+    """Numbers of hosts: ``fewest`` ≤ ``preferred`` ≤ ``most``. One that is not elastic has one number."""
 
     fewest: int
-    wished: int
+    preferred: int
     most: int
 
 
-def sizes_of(shape: Shape, asked: int | None) -> Sizes:
+def sizes_of(shape: Shape, requested: int | None) -> Sizes:
     """Return the numbers of hosts that the job can run on.
 
-    ``asked``: the number that was requested while the job ran. It is the preferred number from then on, and the
+    ``requested``: the number that was requested while the job ran. It is the preferred number from then on, and the
     maximum.
     """
-    if asked is None:
+    if requested is None:
         return Sizes(shape.sizes[0], shape.nodes, shape.sizes[-1])
-    return Sizes(shape.sizes[0], asked, asked)
+    return Sizes(shape.sizes[0], requested, requested)
 
 
 def pieces(shape: Shape, num_nodes: int) -> int:

@@ -60,20 +60,20 @@ class LineSearch:
         begin = 0
         while (newline := waiting.find(b"\n", begin)) >= 0:
             self._rest = b""
-            yield from self._look(waiting[begin:newline], newline + 1 - begin)
+            yield from self._matches(waiting[begin:newline], newline + 1 - begin)
             begin = newline + 1
         self._rest = waiting[begin:]
         while len(self._rest) > LONGEST_LINE_BYTES:
             stretch, kept = self._rest[:LONGEST_LINE_BYTES], LONGEST_LINE_BYTES - self._overlap
             self._rest = self._rest[kept:]
-            yield from self._look(stretch, kept)
+            yield from self._matches(stretch, kept)
 
     def end(self) -> Iterator[FoundLine]:
         """Yield the last line, which has no newline."""
         line, self._rest = self._rest, b""
-        yield from self._look(line, len(line))
+        yield from self._matches(line, len(line))
 
-    def _look(self, line: bytes, length: int) -> Iterator[FoundLine]:
+    def _matches(self, line: bytes, length: int) -> Iterator[FoundLine]:
         begins, self.line_begins = self.line_begins, self.line_begins + length
         place = self._sought.place_in(line)
         if place is None:

@@ -45,19 +45,19 @@ class JobPace:
     padding: float | None
 
 
-def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
+def pace_of(paces: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
     """Return the pace of a job, or None where no rank reported.
 
-    ``told``: the pace of each rank, in rank order.
+    ``paces``: the pace of each rank, in rank order.
     """
-    known = [pace for pace in told if pace is not None]
+    known = [pace for pace in paces if pace is not None]
     if not known:
         return None
     means = {part: sum(pace.get(f"{part}_s") or 0.0 for pace in known) / len(known) for part in PARTS}
     whole = sum(means.values())
     parts = tuple((part, seconds, seconds / whole) for part, seconds in means.items() if seconds > 0)
     unseen = tuple(part for part in PARTS if any(pace.get(f"{part}_s", 0.0) is None for pace in known))
-    rates = _of_all(told, "tokens_per_s")
+    rates = _of_all(paces, "tokens_per_s")
     memories = [pace["memory_mib"] for pace in known if pace.get("memory_mib") is not None]
     return JobPace(
         parts,
@@ -65,11 +65,11 @@ def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
         sum(rates) if rates else None,
         known[0].get("grad_norm"),
         max(memories, default=None),
-        _mean(_of_all(told, "mfu")),
-        _mean(_of_all(told, "hfu")),
-        skew_of(_of_all(told, "samples_per_step")),
-        skew_of(_of_all(told, "tokens_per_step")),
-        _mean(_of_all(told, "padding")),
+        _mean(_of_all(paces, "mfu")),
+        _mean(_of_all(paces, "hfu")),
+        skew_of(_of_all(paces, "samples_per_step")),
+        skew_of(_of_all(paces, "tokens_per_step")),
+        _mean(_of_all(paces, "padding")),
     )
 
 
@@ -81,10 +81,10 @@ def skew_of(values: Sequence[float]) -> Skew | None:
     return Skew(most * len(values) / sum(values), values.index(most))
 
 
-def _of_all(told: Sequence[Mapping[str, Any] | None], name: str) -> list[float]:
+def _of_all(paces: Sequence[Mapping[str, Any] | None], name: str) -> list[float]:
     """Empty unless each rank told it: a sum of some is no rate of the job."""
-    found = [pace[name] for pace in told if pace is not None and pace.get(name) is not None]
-    return found if len(found) == len(told) else []
+    found = [pace[name] for pace in paces if pace is not None and pace.get(name) is not None]
+    return found if len(found) == len(paces) else []
 
 
 def _mean(values: Sequence[float]) -> float | None:

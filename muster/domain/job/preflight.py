@@ -15,20 +15,20 @@ MOST_HOSTS: Final = 3
 """Asked in turn: a fault of one host is not that of the next, and a fleet that answers nothing delays a job so long."""
 
 
-class LookState(StrEnum):
-    """The state of a preflight. ``UNFIT``: the tenant has to supply something. ``GIVEN_UP``: no host could decide."""
+class PreflightState(StrEnum):
+    """The state of a preflight. ``FAILED``: the tenant has to supply something. ``ABANDONED``: no host could decide."""
 
-    ASKED = "ASKED"
-    FIT = "FIT"
-    UNFIT = "UNFIT"
-    GIVEN_UP = "GIVEN_UP"
+    REQUESTED = "ASKED"
+    PASSED = "FIT"
+    FAILED = "UNFIT"
+    ABANDONED = "GIVEN_UP"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Preflight:
     """The newest one at a job. ``tried``: hosts asked since anything was known of it, this one among them."""
 
-    state: LookState
+    state: PreflightState
     node_id: NodeId
     deadline_ms: int
     tried: tuple[NodeId, ...]
@@ -65,7 +65,12 @@ Decision = MayBePlaced | Waits | Ask | GiveUp
 
 
 def decide(
-    look: Look | None, able: Sequence[NodeId], busy: Collection[NodeId], now_ms: int, *, is_out_of_date: bool = False
+    preflight: Preflight | None,
+    able: Sequence[NodeId],
+    busy: Collection[NodeId],
+    now_ms: int,
+    *,
+    is_out_of_date: bool = False,
 ) -> Decision:
     """Return what to do about a pending job that needs a preflight.
 
@@ -75,13 +80,13 @@ def decide(
         busy: the hosts among them that run another preflight: one at a time on a host.
         is_out_of_date: an attempt has ended since because a host lacked something.
     """
-    is_new = look is None or is_out_of_date or look.state is LookState.UNFIT
-    if look is not None and not is_new:
-        if look.state is not LookState.ASKED:
+    is_new = preflight is None or is_out_of_date or preflight.state is PreflightState.FAILED
+    if preflight is not None and not is_new:
+        if preflight.state is not PreflightState.REQUESTED:
             return MayBePlaced()
-        if now_ms < look.deadline_ms and look.node_id in able:
-            return Waits(look.node_id)
-    tried = () if look is None or is_new else look.tried
+        if now_ms < preflight.deadline_ms and preflight.node_id in able:
+            return Waits(preflight.node_id)
+    tried = () if preflight is None or is_new else preflight.tried
     fresh = [node_id for node_id in able if node_id not in tried]
     if not tried and not fresh:
         return MayBePlaced()

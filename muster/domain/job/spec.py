@@ -125,7 +125,7 @@ class Shape(StrictModel):
         return self
 
     @model_validator(mode="after")
-    def _says_its_size_once(self) -> Self:
+    def _states_its_size_once(self) -> Self:
         said = self.model_fields_set & {"nodes", "gpus_per_node", "ranks_per_node", "min_nodes", "max_nodes"}
         given = sorted(f"`{name}`" for name in said if getattr(self, name) is not None)
         if self.gpus is not None and given:

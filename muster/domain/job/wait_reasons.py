@@ -31,7 +31,7 @@ class WaitReason(StrEnum):
     AVOIDED = "avoided"
     IN_USE = "in_use"
     SPARE = "spare"
-    PROMISED = "promised"
+    HOLD_OF_OTHERS = "promised"
     FRAGMENTATION = "fragmentation"
     COHORT = "cohort"
     TOPOLOGY = "topology"
@@ -78,7 +78,7 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.AVOIDED: "on hosts where its last attempts met a fault",
     WaitReason.IN_USE: "in use, or being proved clean",
     WaitReason.SPARE: "kept free as spares, for gangs that lose hosts",
-    WaitReason.PROMISED: "held for other jobs, or taken by them in this cycle",
+    WaitReason.HOLD_OF_OTHERS: "held for other jobs, or taken by them in this cycle",
     WaitReason.FRAGMENTATION: "free on hosts with too few free GPUs for one host's part",
     WaitReason.COHORT: "free on whole hosts of other cohorts",
     WaitReason.TOPOLOGY: "free on whole hosts of its cohort, in other domains",

@@ -11,7 +11,7 @@ from typing import Final
 from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.ids import NodeId
 from muster.domain.lifecycle.attempt_messages import (
-    ClaimAsked,
+    ClaimRequested,
     Cleaned,
     Command,
     Ended,
@@ -19,14 +19,14 @@ from muster.domain.lifecycle.attempt_messages import (
     Exited,
     Grant,
     Listed,
-    Met,
     Outcome,
+    PairwiseDone,
     Ready,
     Refuse,
-    Ring,
     Started,
-    StopAsked,
+    StopRequested,
     Tick,
+    Wake,
 )
 from muster.domain.lifecycle.attempt_moves import (
     MAY_RUN,
@@ -41,11 +41,11 @@ from muster.domain.lifecycle.attempt_moves import (
     with_part,
 )
 from muster.domain.lifecycle.attempt_time import STARTING, time_passes
-from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Timers, Verdict
+from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, StopRequest, Timers, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState
 
 __all__ = [
-    "ClaimAsked",
+    "ClaimRequested",
     "Cleaned",
     "Command",
     "Ended",
@@ -53,17 +53,17 @@ __all__ = [
     "Exited",
     "Grant",
     "Listed",
-    "Met",
     "Outcome",
+    "PairwiseDone",
     "Ready",
     "Refuse",
-    "Ring",
     "Started",
-    "StopAsked",
+    "StopRequested",
     "Tick",
+    "Wake",
     "are_all_ready",
-    "is_told_to_go",
     "is_unclaimed_on",
+    "may_go",
     "part_of",
     "step",
     "stop_order",
@@ -76,13 +76,13 @@ _OF_ONE_HOST: Final = frozenset({Cause.PREFLIGHT_FAILED, Cause.GPU_FAULT})
 """The others of the gang are not to be avoided for it."""
 
 
-def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
+def step(life: AttemptLifecycle, event: Event, now_ms: int, timers: Timers) -> Outcome:
     """One event on one attempt. Unfitting events (stale fence, other boot, repeated) change nothing."""
     if isinstance(event, Tick):
         return time_passes(life, event, now_ms, timers)
-    if isinstance(event, ClaimAsked):
+    if isinstance(event, ClaimRequested):
         return _claim(life, event, now_ms)
-    if isinstance(event, StopAsked | Met):
+    if isinstance(event, StopRequested | PairwiseDone):
         return _stop_or_go(life, event, now_ms)
     part = part_of(life, event.node_id)
     if part is None or part.boot_id != event.boot_id:
@@ -100,20 +100,20 @@ def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcom
     return _cleaned(life, part)
 
 
-def _stop_or_go(life: AttemptLife, event: StopAsked | Met, now_ms: int) -> Outcome:
+def _stop_or_go(life: AttemptLifecycle, event: StopRequested | PairwiseDone, now_ms: int) -> Outcome:
     """Apply an event that concerns all hosts of the attempt at once."""
-    if isinstance(event, StopAsked):
+    if isinstance(event, StopRequested):
         return stop(life, StopRequest(event.reason, event.deadline_ms))
     return _met(life, event, now_ms)
 
 
-def is_unclaimed_on(life: AttemptLife, node_id: NodeId) -> bool:
+def is_unclaimed_on(life: AttemptLifecycle, node_id: NodeId) -> bool:
     """Return whether a heartbeat of ``node_id`` is answered with this attempt as unclaimed."""
     part = part_of(life, node_id)
     return part is not None and part.state is _H.UNCLAIMED and life.state in STARTING and life.ending is None
 
 
-def is_told_to_go(life: AttemptLife, node_id: NodeId) -> bool:
+def may_go(life: AttemptLifecycle, node_id: NodeId) -> bool:
     """Return whether ``node_id``, which waits while all hosts are ready, gets the go for its program."""
     part = part_of(life, node_id)
     if part is None or not part.awaits_go or part.state is not _H.CLAIMED:
@@ -121,7 +121,7 @@ def is_told_to_go(life: AttemptLife, node_id: NodeId) -> bool:
     return life.go_ms is not None and life.ending is None and life.stop is None
 
 
-def stop_order(life: AttemptLife, node_id: NodeId, now_ms: int) -> tuple[str, int] | None:
+def stop_order(life: AttemptLifecycle, node_id: NodeId, now_ms: int) -> tuple[str, int] | None:
     """Return (reason, milliseconds until SIGKILL) for a host that holds this attempt, or None while it may run on."""
     if life.state is _S.ENDED or part_of(life, node_id) is None:
         return "stale", 0
@@ -132,7 +132,7 @@ def stop_order(life: AttemptLife, node_id: NodeId, now_ms: int) -> tuple[str, in
     return None
 
 
-def _claim(life: AttemptLife, event: ClaimAsked, now_ms: int) -> Outcome:
+def _claim(life: AttemptLifecycle, event: ClaimRequested, now_ms: int) -> Outcome:
     part = part_of(life, event.node_id)
     if part is None or event.fence != life.fence:
         return life, (Refuse(event.node_id, "this host holds no part of that attempt under that fence"),)
@@ -153,30 +153,30 @@ def _claim(life: AttemptLife, event: ClaimAsked, now_ms: int) -> Outcome:
     return go_when_all_are_ready(life, (Grant(event.node_id),), now_ms)
 
 
-def _refuse_older(life: AttemptLife, part: HostPart, lacks: tuple[str, ...]) -> Outcome:
+def _refuse_older(life: AttemptLifecycle, part: HostPart, lacks: tuple[str, ...]) -> Outcome:
     """Refuse a host whose worker is too old for the job: it would run the program without what the job requires."""
     why = f"{part.node_id} does not know {', '.join(lacks)}: its host worker is older than what the job asks for"
     life, commands = ending(at_fault(life, [part]), Verdict(Cause.PREFLIGHT_FAILED, why))
     return life, (*commands, Refuse(part.node_id, why))
 
 
-def _ready(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
+def _ready(life: AttemptLifecycle, part: HostPart, now_ms: int) -> Outcome:
     if part.state is not _H.CLAIMED or not part.awaits_go or part.ready_ms is not None:
         return life, ()
     return go_when_all_are_ready(with_part(life, replace(part, ready_ms=now_ms)), (), now_ms)
 
 
-def _met(life: AttemptLife, event: Met, now_ms: int) -> Outcome:
+def _met(life: AttemptLifecycle, event: PairwiseDone, now_ms: int) -> Outcome:
     """Apply the result of the pairwise check once; a result after the go or the end changes nothing."""
-    if not life.awaits_meetings or not are_all_ready(life) or life.ending is not None or life.stop is not None:
+    if not life.awaits_pairwise or not are_all_ready(life) or life.ending is not None or life.stop is not None:
         return life, ()
     if event.bad:
         bad = [part for part in life.hosts if part.node_id in event.bad]
         return ending(at_fault(life, bad), Verdict(Cause.PREFLIGHT_FAILED, event.why))
-    return go_when_all_are_ready(replace(life, awaits_meetings=False), (), now_ms)
+    return go_when_all_are_ready(replace(life, awaits_pairwise=False), (), now_ms)
 
 
-def _started(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
+def _started(life: AttemptLifecycle, part: HostPart, now_ms: int) -> Outcome:
     if part.state is not _H.CLAIMED:
         return life, ()
     life = with_part(life, replace(part, state=_H.STARTED))
@@ -189,7 +189,7 @@ def _started(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
     return life, ()
 
 
-def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
+def _exited(life: AttemptLifecycle, part: HostPart, verdict: Verdict) -> Outcome:
     if part.state not in MAY_RUN:
         return life, ()
     life = with_part(life, replace(part, state=_H.EXITED))
@@ -209,7 +209,7 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
     return life, ()
 
 
-def _cleaned(life: AttemptLife, part: HostPart) -> Outcome:
+def _cleaned(life: AttemptLifecycle, part: HostPart) -> Outcome:
     if part.state is _H.CLEAN:
         return life, ()
     was_over = part.state in _ENDED_PHASES
@@ -219,7 +219,7 @@ def _cleaned(life: AttemptLife, part: HostPart) -> Outcome:
     return ending(life, Verdict(Cause.LAUNCH_FAILED, f"{part.node_id} is clean without ever having reported an exit"))
 
 
-def _listed(life: AttemptLife, part: HostPart, *, is_listed: bool, now_ms: int) -> AttemptLife:
+def _listed(life: AttemptLifecycle, part: HostPart, *, is_listed: bool, now_ms: int) -> AttemptLifecycle:
     """Note whether the host still lists the attempt.
 
     A host that lost its record may still run the program: its supervisor fences itself when the lease ends.

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster.domain.ids import Fence, NodeId
-from muster.domain.lifecycle.contact import Hearing
-from muster.domain.lifecycle.model import AttemptLife, Verdict
+from muster.domain.lifecycle.contact import LastContact
+from muster.domain.lifecycle.model import AttemptLifecycle, Verdict
 from muster.domain.states import StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimAsked:
+class ClaimRequested:
     """A host requests its part of the attempt.
 
     ``can_wait``: the host can prepare and wait for its go; an older one starts as soon as it is granted.
@@ -70,13 +70,13 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     reason: StopReason
     deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class PairwiseDone:
     """The hosts have met in pairs, all ready. ``bad``: those that must not start, and ``why``; none: all may."""
 
     bad: tuple[NodeId, ...] = ()
@@ -87,11 +87,11 @@ class Met:
 class Tick:
     """Time passes. ``hearings``: of each host in this attempt; ``server_started_ms``: of the control plane."""
 
-    hearings: Mapping[NodeId, Hearing]
+    hearings: Mapping[NodeId, LastContact]
     server_started_ms: int
 
 
-Event = ClaimAsked | Ready | Met | Started | Exited | Cleaned | Listed | StopAsked | Tick
+Event = ClaimRequested | Ready | PairwiseDone | Started | Exited | Cleaned | Listed | StopRequested | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class Wake:
     """Wake the host over the broker; its next heartbeat brings the order or the stop in any case."""
 
     node_id: NodeId
@@ -117,5 +117,5 @@ class Ended:
     verdict: Verdict
 
 
-Command = Grant | Refuse | Ring | Ended
-Outcome = tuple[AttemptLife, tuple[Command, ...]]
+Command = Grant | Refuse | Wake | Ended
+Outcome = tuple[AttemptLifecycle, tuple[Command, ...]]

@@ -5,7 +5,7 @@ from typing import Final
 
 from muster.domain.ids import NodeId
 from muster.domain.job.spec import NodeLossRule
-from muster.domain.lifecycle.attempt_messages import Command, Outcome, Ring, Tick
+from muster.domain.lifecycle.attempt_messages import Command, Outcome, Tick, Wake
 from muster.domain.lifecycle.attempt_moves import (
     MAY_RUN,
     at_fault,
@@ -15,7 +15,7 @@ from muster.domain.lifecycle.attempt_moves import (
     stop,
     with_part,
 )
-from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Timers, Verdict
+from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, StopRequest, Timers, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 
 _S: Final = AttemptState
@@ -24,7 +24,7 @@ STARTING: Final = frozenset({_S.PLACED, _S.CLAIMING})
 _NOT_YET_CLEAN: Final = frozenset({*MAY_RUN, _H.EXITED})
 
 
-def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
+def time_passes(life: AttemptLifecycle, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
     if life.state is _S.ENDED:
         return _clean_rebooted(life, tick), ()
     life, reboot = _seen_reboots(life, tick)
@@ -35,12 +35,12 @@ def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> O
     life, commands = _contact(life, tick, now_ms, timers)
     if life.state is _S.ENDED:
         return life, commands
-    life, commands = _ring_unclaimed(life, commands, now_ms, timers)
+    life, commands = _wake_unclaimed(life, commands, now_ms, timers)
     life, commands = _give_up_unready(life, commands, tick, now_ms, timers)
     return go_when_all_are_ready(life, commands, now_ms)
 
 
-def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
+def _clean_rebooted(life: AttemptLifecycle, tick: Tick) -> AttemptLifecycle:
     """Mark the parts of rebooted hosts as clean: a reboot proves that nothing of the attempt runs on."""
     for part in life.hosts:
         if part.state is not _H.CLEAN and _has_rebooted(part, tick):
@@ -48,7 +48,7 @@ def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
     return life
 
 
-def _seen_reboots(life: AttemptLife, tick: Tick) -> tuple[AttemptLife, Verdict | None]:
+def _seen_reboots(life: AttemptLifecycle, tick: Tick) -> tuple[AttemptLifecycle, Verdict | None]:
     verdict = None
     for part in life.hosts:
         if part.state in _NOT_YET_CLEAN and _has_rebooted(part, tick):
@@ -63,7 +63,7 @@ def _has_rebooted(part: HostPart, tick: Tick) -> bool:
     return hearing is not None and part.boot_id is not None and hearing.boot_id != part.boot_id
 
 
-def _contact(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
+def _contact(life: AttemptLifecycle, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
     """LOST and back, and the end of leases. No lease ends soon after the control plane's own start (R15)."""
     lost: list[NodeId] = []
     may_expire = now_ms - tick.server_started_ms >= timers.no_expiry_after_start_ms
@@ -71,7 +71,7 @@ def _contact(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outc
         if part.state not in MAY_RUN or part.is_past_lease:
             continue
         hearing = tick.hearings.get(part.node_id)
-        heard_ms = hearing.heard_ms if hearing else 0
+        heard_ms = hearing.received_ms if hearing else 0
         if part.omitted_ms is not None:
             heard_ms = min(heard_ms, part.omitted_ms)
         silence_ms = now_ms - max(part.claimed_ms, heard_ms)
@@ -90,7 +90,7 @@ def _contact(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outc
     return _lost(life, lost) if may_expire else (life, ())
 
 
-def _lost(life: AttemptLife, lost: list[NodeId]) -> Outcome:
+def _lost(life: AttemptLifecycle, lost: list[NodeId]) -> Outcome:
     expired = [part.node_id for part in life.hosts if part.is_past_lease]
     if expired:
         return ending(life, Verdict(Cause.NODE_LOST, f"the lease of {', '.join(expired)} ended without a word"))
@@ -103,7 +103,7 @@ def _lost(life: AttemptLife, lost: list[NodeId]) -> Outcome:
     return life, ()
 
 
-def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: int, timers: Timers) -> Outcome:
+def _wake_unclaimed(life: AttemptLifecycle, commands: tuple[Command, ...], now_ms: int, timers: Timers) -> Outcome:
     if life.state not in STARTING:
         return life, commands
     waiting = [part for part in life.hosts if part.state is _H.UNCLAIMED]
@@ -112,14 +112,14 @@ def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: in
         proof = f"unclaimed by {names} for {timers.place_again_ms // 1000} s"
         return ending(at_fault(life, waiting), Verdict(Cause.LAUNCH_FAILED, proof))
     for part in waiting:
-        if now_ms - max(life.placed_ms, part.rung_ms) >= timers.ring_again_ms:
-            life = with_part(life, replace(part, rung_ms=now_ms))
-            commands = (*commands, Ring(part.node_id))
+        if now_ms - max(life.placed_ms, part.woken_ms) >= timers.wake_again_ms:
+            life = with_part(life, replace(part, woken_ms=now_ms))
+            commands = (*commands, Wake(part.node_id))
     return life, commands
 
 
 def _give_up_unready(
-    life: AttemptLife, commands: tuple[Command, ...], tick: Tick, now_ms: int, timers: Timers
+    life: AttemptLifecycle, commands: tuple[Command, ...], tick: Tick, now_ms: int, timers: Timers
 ) -> Outcome:
     """End an attempt with a host that neither gets ready nor reports why. A silent host could not report."""
     if life.state is not _S.CLAIMING or life.go_ms is not None:

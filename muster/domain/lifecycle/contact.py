@@ -10,11 +10,11 @@ MAX_PAST_BOOTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class LastContact:
     """The newest accepted heartbeat of a host. ``past_boots``: earlier boot ids, newest first, never believed again."""
 
     boot_id: str
-    heard_ms: int
+    received_ms: int
     seq: int = 0
     past_boots: tuple[str, ...] = ()
 
@@ -28,15 +28,15 @@ def next_beat_s(interval_s: float, jitter_fraction: float, node_id: str, seq: in
     return interval_s * (1 + jitter_fraction * (2 * share - 1))
 
 
-def hear(before: Hearing | None, boot_id: str, seq: int, now_ms: int) -> Hearing | None:
+def accept_heartbeat(before: LastContact | None, boot_id: str, seq: int, now_ms: int) -> LastContact | None:
     """Return the contact after one heartbeat, or None for a stale one: a past boot, or not newer within it (I14)."""
     if before is None:
-        return Hearing(boot_id, now_ms, seq)
+        return LastContact(boot_id, now_ms, seq)
     if boot_id == before.boot_id:
-        return Hearing(boot_id, now_ms, seq, before.past_boots) if seq > before.seq else None
+        return LastContact(boot_id, now_ms, seq, before.past_boots) if seq > before.seq else None
     if boot_id in before.past_boots:
         return None
-    return Hearing(boot_id, now_ms, seq, (before.boot_id, *before.past_boots)[:MAX_PAST_BOOTS])
+    return LastContact(boot_id, now_ms, seq, (before.boot_id, *before.past_boots)[:MAX_PAST_BOOTS])
 
 
 def contact_after(silence_ms: int, *, silent_ms: int, lost_ms: int) -> Contact:

@@ -18,7 +18,7 @@ from muster.domain.lifecycle.host_messages import (
     Event,
     ExtendLease,
     Forget,
-    GoHeard,
+    GoReceived,
     HeartbeatAnswered,
     HostLedger,
     HostReady,
@@ -44,7 +44,7 @@ __all__ = [
     "Event",
     "ExtendLease",
     "Forget",
-    "GoHeard",
+    "GoReceived",
     "HeartbeatAnswered",
     "HostLedger",
     "HostReady",
@@ -86,7 +86,7 @@ def step(ledger: HostLedger, event: Event, now_ms: int) -> Outcome:
         return _refused(ledger, record)
     if isinstance(event, HostReady):
         return _ready(ledger, record)
-    if isinstance(event, GoHeard):
+    if isinstance(event, GoReceived):
         return _go(ledger, record)
     return _progress(ledger, record, event)
 
@@ -136,7 +136,7 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
         if record.phase is Phase.CLAIMING:
             commands.append(SendClaim(record.attempt_id, record.fence))
         elif record.phase is Phase.CLAIMED:
-            commands += _stopped_again(record) or [*_said_again(record), *_begun(ledger, record)]
+            commands += _stopped_again(record) or [*_reported_again(record), *_begun(ledger, record)]
         elif record.phase is Phase.EXITED:
             commands += [Report(record.attempt_id), ProveClean(record.attempt_id)]
         else:
@@ -151,7 +151,7 @@ def _stopped_again(record: HostRecord) -> list[Command]:
     return [StopProgram(record.attempt_id, record.kill_at_ms, record.stop_reason or "stale")]
 
 
-def _said_again(record: HostRecord) -> list[Command]:
+def _reported_again(record: HostRecord) -> list[Command]:
     """Report again that the part is ready: the last launcher may have died before it reported that."""
     return [Report(record.attempt_id)] if record.is_ready and not record.has_go else []
 

@@ -84,7 +84,7 @@ class HostReady:
 
 
 @dataclass(frozen=True, slots=True)
-class GoHeard:
+class GoReceived:
     """The answer to this host's own word that it is ready: it was the last one."""
 
     attempt_id: AttemptId
@@ -115,7 +115,7 @@ Event = (
     | ClaimGranted
     | ClaimRefused
     | HostReady
-    | GoHeard
+    | GoReceived
     | ProgramStarted
     | ProgramExited
     | ProvedClean

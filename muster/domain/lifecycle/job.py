@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.domain.exit.causes import ADVICE, CAUSE_RULES, Budget, Onward
-from muster.domain.lifecycle.model import JobLife, Timers, Verdict
+from muster.domain.exit.causes import ADVICE, CAUSE_RULES, Budget, NextStep
+from muster.domain.lifecycle.model import JobLifecycle, Timers, Verdict
 from muster.domain.states import JOB_EDGES, Cause, JobState, require_edge
 
 
@@ -30,17 +30,17 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     """The tenant or an operator has requested a cancel. Before placement it takes effect at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class HoldAsked:
+class HoldRequested:
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseAsked:
+class ReleaseRequested:
     """Out of HELD, back into the queue."""
 
 
@@ -59,7 +59,7 @@ class Excused:
     why: str
 
 
-Event = Placed | AttemptEnded | CancelAsked | HoldAsked | ReleaseAsked | Tick | Excused
+Event = Placed | AttemptEnded | CancelRequested | HoldRequested | ReleaseRequested | Tick | Excused
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class StopAttempt:
 _LAUNCHES: Final = frozenset({Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED})
 _FREE_OF_CHARGE: Final = _LAUNCHES | {Cause.GPU_FAULT, Cause.NCCL_TIMEOUT}
 """What costs no restart and yet may come again for ever: in a row they are for a person."""
-Outcome = tuple[JobLife, tuple[StopAttempt, ...]]
+Outcome = tuple[JobLifecycle, tuple[StopAttempt, ...]]
 _J = JobState
 
 
-def step(life: JobLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
+def step(life: JobLifecycle, event: Event, now_ms: int, timers: Timers) -> Outcome:
     """One event on one job. Events that do not fit its state change nothing."""
     if isinstance(event, Tick):
         if life.state is _J.RECOVERING and now_ms >= (life.next_try_ms or 0):
@@ -84,61 +84,61 @@ def step(life: JobLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
         return _moved(life, _J.ACTIVE, "placed"), ()
     if isinstance(event, AttemptEnded):
         return _attempt_ended(life, event, now_ms, timers), ()
-    if isinstance(event, CancelAsked):
+    if isinstance(event, CancelRequested):
         return _cancel(life)
     if isinstance(event, Excused):
         return _excused(life, event.why), ()
-    if isinstance(event, HoldAsked):
-        return (_held(life, event.why) if life.state in {_J.QUEUED, _J.RECOVERING} else life), ()
+    if isinstance(event, HoldRequested):
+        return (_on_hold(life, event.why) if life.state in {_J.QUEUED, _J.RECOVERING} else life), ()
     return (_moved(life, _J.QUEUED, "released from hold") if life.state is _J.HELD else life), ()
 
 
-def _cancel(life: JobLife) -> Outcome:
-    if life.state is _J.ACTIVE and not life.is_cancel_asked:
+def _cancel(life: JobLifecycle) -> Outcome:
+    if life.state is _J.ACTIVE and not life.is_cancel_requested:
         waiting = "cancel asked; waiting for its programs to stop"
-        return replace(life, is_cancel_asked=True, reason=waiting), (StopAttempt(),)
+        return replace(life, is_cancel_requested=True, reason=waiting), (StopAttempt(),)
     if life.state in {_J.QUEUED, _J.HELD, _J.RECOVERING}:
-        return replace(_moved(life, _J.CANCELLED, "cancelled"), is_cancel_asked=True, next_try_ms=None), ()
+        return replace(_moved(life, _J.CANCELLED, "cancelled"), is_cancel_requested=True, next_try_ms=None), ()
     return life, ()
 
 
-def _excused(life: JobLife, why: str) -> JobLife:
+def _excused(life: JobLifecycle, why: str) -> JobLifecycle:
     if life.state is not _J.RECOVERING or life.restarts_used < 1:
         return life
     return replace(life, restarts_used=life.restarts_used - 1, reason=f"{Cause.GPU_FAULT}: {why}")
 
 
-def _held(life: JobLife, why: str) -> JobLife:
+def _on_hold(life: JobLifecycle, why: str) -> JobLifecycle:
     return replace(_moved(life, _J.HELD, why), next_try_ms=None)
 
 
-def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Timers) -> JobLife:
+def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers: Timers) -> JobLifecycle:
     if life.state is not _J.ACTIVE:
         return life
     verdict = ended.verdict
     rule = CAUSE_RULES[verdict.cause]
-    if rule.onward is Onward.SUCCEED:
+    if rule.onward is NextStep.SUCCEED:
         return _moved(life, _J.SUCCEEDED, verdict.proof)
     if ended.has_progressed:
         life = replace(life, restarts_used=0, launch_failures=0)
-    if life.is_cancel_asked or rule.onward is Onward.CANCEL:
+    if life.is_cancel_requested or rule.onward is NextStep.CANCEL:
         return _moved(life, _J.CANCELLED, "cancelled")
     if verdict.cause is Cause.GPU_OOM and life.oom_doublings < life.max_oom_doublings and ended.suspicion is None:
         return _in_smaller_pieces(life, verdict, now_ms)
     is_used_up = rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts
-    if ended.is_final or rule.onward is Onward.FAIL or is_used_up:
+    if ended.is_final or rule.onward is NextStep.FAIL or is_used_up:
         return _moved(life, _J.FAILED, _with_advice(verdict))
     if rule.budget is Budget.JOB:
         life = replace(life, restarts_used=life.restarts_used + 1)
     if ended.suspicion is not None:
-        return _held(life, ended.suspicion)
+        return _on_hold(life, ended.suspicion)
     failures = life.launch_failures + 1 if verdict.cause in _FREE_OF_CHARGE else 0
     if failures >= timers.launch_failures_before_hold:
         what = "launches" if verdict.cause in _LAUNCHES else "attempts"
         return replace(
             _moved(life, _J.HELD, f"{failures} {what} failed in a row; the last: {verdict.proof}"), launch_failures=0
         )
-    pause_ms = _pause_ms(life, failures, timers) if rule.onward is Onward.RETRY_AFTER_PAUSE else 0
+    pause_ms = _pause_ms(life, failures, timers) if rule.onward is NextStep.RETRY_AFTER_PAUSE else 0
     return replace(
         _moved(life, _J.RECOVERING, f"{verdict.cause}: {verdict.proof}"),
         launch_failures=failures,
@@ -146,7 +146,7 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
     )
 
 
-def _in_smaller_pieces(life: JobLife, verdict: Verdict, now_ms: int) -> JobLife:
+def _in_smaller_pieces(life: JobLifecycle, verdict: Verdict, now_ms: int) -> JobLifecycle:
     """Restart the job at once and without charge: the next attempt is another program, since it needs less memory."""
     doublings = life.oom_doublings + 1
     bound = f"{doublings} of {life.max_oom_doublings} doublings"
@@ -161,12 +161,12 @@ def _with_advice(verdict: Verdict) -> str:
     return words if advice is None else f"{words}; {advice}"
 
 
-def _pause_ms(life: JobLife, launch_failures: int, timers: Timers) -> int:
+def _pause_ms(life: JobLifecycle, launch_failures: int, timers: Timers) -> int:
     """Doubles with each failure of the same kind, up to the policy's cap."""
     tries = max(life.restarts_used, launch_failures, 1)
     return int(min(timers.retry_backoff_max_ms, timers.retry_backoff_ms * 2 ** min(tries - 1, 16)))
 
 
-def _moved(life: JobLife, state: JobState, reason: str) -> JobLife:
+def _moved(life: JobLifecycle, state: JobState, reason: str) -> JobLifecycle:
     require_edge(JOB_EDGES, life.state, state)
     return replace(life, state=state, reason=reason)

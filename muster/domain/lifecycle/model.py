@@ -19,7 +19,7 @@ class Timers:
     server_lease_ms: int
     kill_grace_ms: int
     no_expiry_after_start_ms: int
-    ring_again_ms: int
+    wake_again_ms: int
     place_again_ms: int
     ready_within_ms: int
     stop_grace_ms: int
@@ -37,7 +37,7 @@ class Timers:
             server_lease_ms=_ms(contact.server_lease_s),
             kill_grace_ms=_ms(contact.kill_grace_s),
             no_expiry_after_start_ms=_ms(contact.no_expiry_after_start_s),
-            ring_again_ms=_ms(dispatch.ring_again_s),
+            wake_again_ms=_ms(dispatch.ring_again_s),
             place_again_ms=_ms(dispatch.place_again_s),
             ready_within_ms=_ms(dispatch.ready_within_s),
             stop_grace_ms=_ms(dispatch.stop_grace_s),
@@ -88,7 +88,7 @@ class HostPart:
     state: HostPartState = HostPartState.UNCLAIMED
     boot_id: str | None = None
     nonce: str | None = None
-    rung_ms: int = 0
+    woken_ms: int = 0
     claimed_ms: int = 0
     omitted_ms: int | None = None
     is_past_lease: bool = False
@@ -98,10 +98,10 @@ class HostPart:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLife:
+class AttemptLifecycle:
     """The server's view of one attempt. ``ending`` is its cause once known; the attempt ENDS when no host runs it.
 
-    ``go_ms``: when all its hosts were ready, so that those that wait may start. ``awaits_meetings``: not before they
+    ``go_ms``: when all its hosts were ready, so that those that wait may start. ``awaits_pairwise``: not before they
     have met in pairs.
     """
 
@@ -119,11 +119,11 @@ class AttemptLife:
     stop: StopRequest | None = None
     ending: Verdict | None = None
     go_ms: int | None = None
-    awaits_meetings: bool = False
+    awaits_pairwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class JobLife:
+class JobLifecycle:
     """The job's own state, apart from its attempt.
 
     ``oom_doublings``: how often its accumulation has doubled for want of GPU memory, of ``max_oom_doublings``.
@@ -137,5 +137,5 @@ class JobLife:
     max_oom_doublings: int = 0
     oom_doublings: int = 0
     next_try_ms: int | None = None
-    is_cancel_asked: bool = False
+    is_cancel_requested: bool = False
     reason: str = ""

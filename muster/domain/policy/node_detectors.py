@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.domain.policy.gpu_detectors import DetectorPolicy, Positive
-from muster.domain.policy.quantities import DAY_S, STATES_TOLD_S, Fraction, Number, Seconds
+from muster.domain.policy.quantities import DAY_S, STATE_REPORT_S, Fraction, Number, Seconds
 from muster.domain.strict import StrictModel
 
 
@@ -154,6 +154,6 @@ class NodeHoldPolicy(StrictModel):
         DAY_S,
         description="How long a cordon lasts after an event, such as a fatal error of an NVSwitch; a release ends it.",
     )
-    state_holds_s: Annotated[float, Field(gt=STATES_TOLD_S, le=31_536_000, strict=False)] = Field(
+    state_holds_s: Annotated[float, Field(gt=STATE_REPORT_S, le=31_536_000, strict=False)] = Field(
         10_800.0, description="How long a cordon lasts after the last report of a state: hosts report it each hour."
     )

@@ -13,5 +13,5 @@ Number = Annotated[int, Field(ge=1, le=1_000_000)]
 Days = Annotated[int, Field(ge=1, le=3650)]
 
 DAY_S: Final = 86_400.0
-STATES_TOLD_S: Final = 3_600.0
+STATE_REPORT_S: Final = 3_600.0
 """Seconds after which agents report an unchanged state again."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from muster.domain.evidence.findings import Severity
 from muster.domain.policy.gpu_detectors import DetectorPolicy
-from muster.domain.policy.quantities import DAY_S, STATES_TOLD_S, Number, Points, Seconds
+from muster.domain.policy.quantities import DAY_S, STATE_REPORT_S, Number, Points, Seconds
 from muster.domain.strict import Name, StrictModel
 
 SeverityName = Literal["info", "warning", "degraded", "condemning"]
@@ -85,8 +85,8 @@ class EvidencePolicy(StrictModel):
         """`coalescing_s` ≤ `restate_s` < `standing_window_s`, `coalescing_s` ≤ `counter_window_s`, and
         `state_window_s` > 3600, the interval at which agents report a state.
         """
-        if self.state_window_s <= STATES_TOLD_S:
-            raise ValueError(f"state_window_s must exceed {STATES_TOLD_S:g}: agents report a state each hour")
+        if self.state_window_s <= STATE_REPORT_S:
+            raise ValueError(f"state_window_s must exceed {STATE_REPORT_S:g}: agents report a state each hour")
         if not self.coalescing_s <= self.restate_s < self.standing_window_s:
             raise ValueError("coalescing_s <= restate_s < standing_window_s must hold, or a standing fault is many")
         if self.counter_window_s < self.coalescing_s:

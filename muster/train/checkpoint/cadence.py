@@ -25,7 +25,7 @@ NEAR_S = 15.0
 """Time that may be needed to allocate memory for a copy of tens of gigabytes."""
 _STALLS_KEPT = 8
 _STEPS_KEPT = 32
-_TELL_AGAIN_FRACTION = 0.1
+_REPORT_AGAIN_FRACTION = 0.1
 _CADENCE_TEXTS = {
     "none": "which costs the least",
     "min": "the least that the policy allows",
@@ -68,7 +68,7 @@ class Cadence:
         self._steps: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._agreed: tuple[int, ...] = ()
         self._interval = Interval(rule.min_s, "min")
-        self._told: Interval | None = None
+        self._reported: Interval | None = None
 
     def begin(self) -> None:
         """Begin to count: a failure does not repeat the load before this moment. Later calls change nothing."""
@@ -134,11 +134,11 @@ class Cadence:
     def _choose(self, step: int, step_s: float) -> None:
         stall_s, save_s = (figure / 1e6 for figure in self._agreed)
         self._interval = chosen = interval_of(stall_s, save_s, self._mtbf_s, self._rule)
-        told = self._told
+        told = self._reported
         if self._rank != 0 or (told is not None and told.bound == chosen.bound and _is_near(told, chosen)):
             return
-        self._told = chosen
-        self._channel.say(
+        self._reported = chosen
+        self._channel.send(
             "checkpoint_interval",
             step=step,
             interval_s=round(chosen.seconds, 3),
@@ -157,8 +157,8 @@ class Cadence:
         )
 
 
-def _is_near(told: Interval, chosen: Interval) -> bool:
-    return abs(chosen.seconds - told.seconds) <= _TELL_AGAIN_FRACTION * told.seconds
+def _is_near(reported: Interval, chosen: Interval) -> bool:
+    return abs(chosen.seconds - reported.seconds) <= _REPORT_AGAIN_FRACTION * reported.seconds
 
 
 def _mean(values: Sequence[float] | deque[float]) -> float:

@@ -19,8 +19,8 @@ from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.loading import Loading
 from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
 from muster.train.checkpoint.parts import Parts
-from muster.train.checkpoint.retention_thread import Upkeep
-from muster.train.checkpoint.save_faults import SaveFault, told
+from muster.train.checkpoint.retention_thread import RetentionWorker
+from muster.train.checkpoint.save_faults import SaveFault, documents_of
 from muster.train.checkpoint.saving import Saving
 from muster.train.parallel.shards import CoverageError
 from muster.train.runtime import rng
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.volume import Volume
     from muster.train.parallel.ranks import Ranks
     from muster.train.report.wire import Channel
-    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class Checkpoints:
     numbers.
     """
 
-    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
+    def __init__(self, around: Environment, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
         """Begin under this attempt's fence, on all ranks.
 
         Raises, on every rank:
             StaleFenceError: a newer attempt has begun.
             OSError: the folder or the store fails.
-            UnfitSurroundingsError: a rank cannot use the store or the keys that its environment names.
+            UnfitEnvironmentError: a rank cannot use the store or the keys that its environment names.
         """
         self._around = around
         self._ranks = ranks
@@ -103,7 +103,9 @@ class Checkpoints:
         if begun.fault:
             raise OSError(begun.fault)
         self._fence = begun.fence
-        self._upkeep = Upkeep(self._store, channel, around.resume, around.scrub, fence=begun.fence, keep=keep)
+        self._retention = RetentionWorker(
+            self._store, channel, around.resume, around.scrub, fence=begun.fence, keep=keep
+        )
 
     def _begin(self) -> _Begun:
         try:
@@ -172,9 +174,9 @@ class Checkpoints:
         """Save one generation. ``spent_s``: seconds that the save has taken so far."""
         began = time.monotonic() - spent_s
         if waits:
-            self._upkeep.settle()
+            self._retention.settle()
         started = time.monotonic() - spent_s
-        with self._upkeep.saving():
+        with self._retention.saving():
             try:
                 faults = self._write(part, generation, facts, started)
             finally:
@@ -185,28 +187,28 @@ class Checkpoints:
             self._is_first = False
         self.save_s = self.save_s if faults else time.monotonic() - began
         if faults and self._ranks.rank == 0:
-            self._tell_failed(generation, faults)
+            self._report_failed(generation, faults)
         return not faults
 
-    def _tell_failed(self, generation: Generation, faults: list[SaveFault]) -> None:
-        self._channel.say(
+    def _report_failed(self, generation: Generation, faults: list[SaveFault]) -> None:
+        self._channel.send(
             "checkpoint",
             step=generation.step,
             generation=generation.name,
             status="failed",
             why=faults[0].why,
-            faults=told(faults),
+            faults=documents_of(faults),
         )
         _print(f"{generation.name} was not saved, training continues: {faults[0].why}")
 
     def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
         """Return the faults of a save, the same on all ranks; an empty list if it was committed."""
-        together = self._ranks.beside
+        together = self._ranks.background
         fault: SaveFault | None = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
         if fault is not None:
             return [fault]
         if self._ranks.rank == 0:
-            self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="writing")
+            self._channel.send("checkpoint", step=generation.step, generation=generation.name, status="writing")
         divided = extras.divided(part if isinstance(part, dict) else {}, together)
         part = divided if isinstance(part, dict) else part
         failpoint("save.before_files")
@@ -281,7 +283,7 @@ class Checkpoints:
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(each.file for each in written),
             key_id=None if self._keyring is None else self._keyring.first.id,
-            lineage=self._lineage.told(parent=self._parent, rng=self.rng_policy),
+            lineage=self._lineage.as_document(parent=self._parent, rng=self.rng_policy),
             has_sharded_extras=any(each.has_sharded_extras for each in written),
         )
         try:
@@ -294,7 +296,7 @@ class Checkpoints:
         except OSError as fault:
             return SaveFault.of(0, fault, self._store.place), False
         failpoint("save.after_commit")
-        self._channel.say(
+        self._channel.send(
             "checkpoint",
             step=generation.step,
             generation=generation.name,
@@ -310,21 +312,21 @@ class Checkpoints:
         sizes = [file.size for file in about.files]
         volumes = [each.volume for each in written]
         self.continuity.note_saved(generation.step, sizes, volumes, facts.state_bytes)
-        self._upkeep.verify_behind(generation)
+        self._retention.verify_behind(generation)
         return None, False
 
     def settle(self, within_s: float | None = None) -> None:
         """Wait for the verification in progress, at most ``within_s`` seconds."""
-        self._upkeep.settle(within_s)
+        self._retention.settle(within_s)
 
     def pin(self, names: Iterable[str]) -> None:
         """Pin these generations for the control plane, and no others."""
         if self._ranks.rank == 0:
-            self._upkeep.pin(names)
+            self._retention.pin(names)
 
     def close(self) -> None:
         """Stop reading in the background: the program ends."""
-        self._upkeep.close()
+        self._retention.close()
 
     def load(self, trained: Trained) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Returns its manifest, or None if there is none.
@@ -335,19 +337,21 @@ class Checkpoints:
             OSError: the object store does not answer, or refuses.
         """
         loading = Loading(
-            self._store, self._ranks, self._channel, self._around.resume, self._upkeep, keyring=self._keyring
+            self._store, self._ranks, self._channel, self._around.resume, self._retention, keyring=self._keyring
         )
         about = loading.load(trained)
         self.read_bytes = loading.read_bytes
         if self._ranks.rank == 0:
-            self._upkeep.begin(None if about is None else Generation(about.step, about.fence))
+            self._retention.begin(None if about is None else Generation(about.step, about.fence))
         if about is not None:
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name
             self.rng_policy = rng.policy(about.world_size, self._ranks.world_size)
             self.continuity.resumed(about, self._ranks.world_size)
             if self._ranks.rank == 0:
-                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent, rng=self.rng_policy))
+                self.continuity.compare(
+                    about.lineage, self._lineage.as_document(parent=self._parent, rng=self.rng_policy)
+                )
         return about
 
 

@@ -93,7 +93,7 @@ class Continuity:
         self._before: Manifest | None = None
         self._before_bytes = 0
         self._before_sizes: tuple[int, ...] = ()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def spread(self) -> float | None:
@@ -107,7 +107,7 @@ class Continuity:
     def compare(self, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
         """Compare the lineage of the checkpoint that is resumed from with this run's."""
         for code, words in lineage.changes(before, now):
-            self._say(code, words)
+            self._report(code, words)
 
     def note_loss(self, loss: float | None) -> None:
         """Record the loss of each step, in their order; None: the program reported none, or no finite number."""
@@ -116,7 +116,7 @@ class Continuity:
             return
         self._losses.append(loss)
         if about is not None and about.loss is not None and about.loss_spread is not None:
-            self._say("loss_jump", loss_anomaly(loss, about.loss, about.loss_spread))
+            self._report("loss_jump", loss_anomaly(loss, about.loss, about.loss_spread))
 
     def note_saved(
         self, step: int, sizes: Sequence[int], volumes: Sequence[Volume] = (), state_bytes: int | None = None
@@ -131,13 +131,13 @@ class Continuity:
         if not words and len(self._before_sizes) == len(sizes):
             words = rank_anomaly(sizes, self._before_sizes)
         self._before_bytes, self._before_sizes = num_bytes, tuple(sizes)
-        self._say("checkpoint_size", words and f"{about}{words}: has its state lost a part?")
+        self._report("checkpoint_size", words and f"{about}{words}: has its state lost a part?")
         unlike = volume_anomaly(sizes, volumes, state_bytes) if volumes else ""
-        self._say("checkpoint_volume", unlike and about + unlike)
+        self._report("checkpoint_volume", unlike and about + unlike)
 
-    def _say(self, code: str, words: str) -> None:
-        if not words or not self._is_first or code in self._said:
+    def _report(self, code: str, words: str) -> None:
+        if not words or not self._is_first or code in self._reported:
             return
-        self._said.add(code)
+        self._reported.add(code)
         sys.stderr.write(f"muster.train: {words}\n")
-        self._channel.say("warning", code=code, message=words)
+        self._channel.send("warning", code=code, message=words)

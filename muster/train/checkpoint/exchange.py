@@ -73,7 +73,7 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
     own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
     values = {(entry.file, entry.owner, entry.name): value for entry, value in own}
     entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]
-    wished = _by_entry(ranks.gather(_wishes(entries, trained)), entries)
+    wished = _by_entry(ranks.gather(_requested_regions(entries, trained)), entries)
     made = _frames(parts, num_files, ranks)
     for number, entry in enumerate(entries):
         held = values.get((entry.file, entry.owner, entry.name), entry.inline)
@@ -139,7 +139,7 @@ class _Here:
         return self._states[name]
 
 
-def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
+def _requested_regions(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
     """Return, by the entry's index, the region of the whole that this rank needs; None: all of the entry.
 
     An entry of which the rank needs nothing is left out. Of a sharded model each rank needs about as much as it saved,
@@ -148,24 +148,24 @@ def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | 
     here = _Here(trained)
     found: dict[int, _Region | None] = {}
     for number, entry in enumerate(entries):
-        wish = _wish(entry, here.template(entry)) if here.has_use(entry) else None
+        wish = _requested_region(entry, here.template(entry)) if here.has_use(entry) else None
         if wish is not None:
             found[number] = None if wish == entry.region else wish
     return found
 
 
 def _by_entry(
-    wishes: Sequence[Mapping[int, _Region | None]], entries: Sequence[_Entry]
+    regions: Sequence[Mapping[int, _Region | None]], entries: Sequence[_Entry]
 ) -> dict[int, dict[int, _Region]]:
     """Return, for each entry that any rank needs, a dictionary from rank to region."""
     wished: dict[int, dict[int, _Region]] = {}
-    for rank, told in enumerate(wishes):
+    for rank, told in enumerate(regions):
         for number, region in told.items():
             wished.setdefault(number, {})[rank] = entries[number].region if region is None else region
     return wished
 
 
-def _wish(entry: _Entry, template: Any) -> _Region | None:
+def _requested_region(entry: _Entry, template: Any) -> _Region | None:
     """Return the region of an entry that this rank needs, or None.
 
     An entry that fits no tensor here is requested whole: the code that puts it together reports the mismatch.
@@ -233,31 +233,31 @@ def _room(part: Part, owner: Owner) -> dict[str | Place, Piece]:
     return room
 
 
-def _delivered(entry: _Entry, held: torch.Tensor | None, wished: Mapping[int, _Region], ranks: Agreement) -> Piece:
+def _delivered(entry: _Entry, tensor: torch.Tensor | None, requested: Mapping[int, _Region], ranks: Agreement) -> Piece:
     """Deliver one entry to each rank that needs it, and return this rank's piece. All ranks take the entries in one
     order.
     """
-    own_wish = wished.get(ranks.rank)
+    own_wish = requested.get(ranks.rank)
     if entry.inline is None:
-        others = {rank: region for rank, region in wished.items() if rank != entry.holder}
+        others = {rank: region for rank, region in requested.items() if rank != entry.holder}
         if len(others) == ranks.world_size - 1 and all(region == entry.region for region in others.values()):
-            held = torch.empty(entry.region.size, dtype=entry.dtype) if held is None else held.contiguous()
-            ranks.broadcast(held, entry.holder)
-        elif ranks.rank == entry.holder and held is not None:
+            tensor = torch.empty(entry.region.size, dtype=entry.dtype) if tensor is None else tensor.contiguous()
+            ranks.broadcast(tensor, entry.holder)
+        elif ranks.rank == entry.holder and tensor is not None:
             for rank, region in others.items():
-                ranks.send(_cut(held, entry, region).contiguous(), rank)
+                ranks.send(_cut(tensor, entry, region).contiguous(), rank)
         elif own_wish is not None:
             received = torch.empty(own_wish.size, dtype=entry.dtype)
             ranks.receive(received, entry.holder)
             return {"shape": entry.shape, "offset": own_wish.offset, "values": received}
-    if own_wish is None or held is None:
+    if own_wish is None or tensor is None:
         nothing = torch.empty([0] * len(entry.shape), dtype=entry.dtype)
         return {"shape": entry.shape, "offset": entry.region.offset, "values": nothing}
-    return {"shape": entry.shape, "offset": own_wish.offset, "values": _cut(held, entry, own_wish)}
+    return {"shape": entry.shape, "offset": own_wish.offset, "values": _cut(tensor, entry, own_wish)}
 
 
-def _cut(held: torch.Tensor, entry: _Entry, wish: _Region) -> torch.Tensor:
-    if wish == entry.region:
-        return held
-    places = zip(entry.region.offset, wish.offset, wish.size, strict=True)
-    return held[tuple(slice(at - begin, at - begin + length) for begin, at, length in places)]
+def _cut(tensor: torch.Tensor, entry: _Entry, region: _Region) -> torch.Tensor:
+    if region == entry.region:
+        return tensor
+    places = zip(entry.region.offset, region.offset, region.size, strict=True)
+    return tensor[tuple(slice(at - begin, at - begin + length) for begin, at, length in places)]

@@ -92,18 +92,18 @@ def restore(
     *,
     rank: int,
     world_size: int,
-    is_sharded_anew: bool = False,
+    is_sharded_again: bool = False,
 ) -> None:
     """Restore the states.
 
     ``loaded``: all ranks' parts; of other ranks' own states only the names are there, unless the number of ranks
-    differs. ``is_sharded_anew``: the model was whole on every rank when it was saved, and is sharded here.
+    differs. ``is_sharded_again``: the model was whole on every rank when it was saved, and is sharded here.
 
     Raises:
         CoverageError: one was not saved, or not all of it, or was each rank's own and another number of ranks saved it.
     """
     for name, stateful in statefuls.items():
-        completed = partial(_completed, name, stateful, extra_pieces.gathered(loaded, name), is_sharded_anew)
+        completed = partial(_completed, name, stateful, extra_pieces.gathered(loaded, name), is_sharded_again)
         if any(name in part.get(OWN, {}) for part in loaded):
             _restore_own(loaded, name, stateful, completed, rank=rank, world_size=world_size)
         elif name in loaded[0].get(ALIKE, {}):
@@ -116,14 +116,14 @@ def _completed(
     name: str,
     stateful: Stateful,
     pieces: Mapping[Place, Sequence[Piece]],
-    is_sharded_anew: bool,  # noqa: FBT001  # for ``partial``
+    is_sharded_again: bool,  # noqa: FBT001  # for ``partial``
     state: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the state with its sharded tensors.
 
     The extra's ``state_dict`` is called only if it is needed for the layout.
     """
-    if not pieces and not (is_sharded_anew and any(extra_pieces.tensors_in(state))):
+    if not pieces and not (is_sharded_again and any(extra_pieces.tensors_in(state))):
         return state
     return extra_pieces.together(name, state, pieces, dict(extra_pieces.tensors_in(stateful.state_dict())))
 

@@ -48,7 +48,7 @@ def require_config(config: object) -> None:
 
 
 class Lineage:
-    """Lineage of one run. It is read at once, in a thread of its own; ``told`` waits for it."""
+    """Lineage of one run. It is read at once, in a thread of its own; ``as_document`` waits for it."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Lineage:
         *,
         spec_sha256: str | None = None,
         script: Path | None = None,
-        is_asked: bool = True,
+        is_requested: bool = True,
     ) -> None:
         """Begin to read the lineage. ``script``: the program; None: the script of this process.
 
-        ``is_asked``: ``told`` will be called.
+        ``is_requested``: ``as_document`` will be called.
 
         Raises:
             ValueError: ``config`` is no JSON object.
@@ -76,11 +76,11 @@ class Lineage:
             "python_version": platform.python_version(),
         }
         self._script = script or _main_script()
-        self._looking = threading.Thread(target=self._look, name="muster-lineage", daemon=True)
-        if is_asked:
+        self._looking = threading.Thread(target=self._check, name="muster-lineage", daemon=True)
+        if is_requested:
             self._looking.start()
 
-    def told(self, *, parent: str, rng: str) -> dict[str, Any]:
+    def as_document(self, *, parent: str, rng: str) -> dict[str, Any]:
         """Return the lineage for a manifest. ``parent``: the generation that training continued from; empty: from the
         start.
 
@@ -89,7 +89,7 @@ class Lineage:
         self._looking.join()
         return {**self._found, "parent": parent or None, "rng": rng}
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._found |= code_of(self._script)
 
 

@@ -17,7 +17,7 @@ from muster.train.runtime import rng
 if TYPE_CHECKING:
     from muster.train.checkpoint.keys import Keyring
     from muster.train.checkpoint.manifest import FileRecord
-    from muster.train.checkpoint.retention_thread import Upkeep
+    from muster.train.checkpoint.retention_thread import RetentionWorker
     from muster.train.checkpoint.state import Trained
     from muster.train.checkpoint.storage.stores import Store
     from muster.train.parallel.ranks import Ranks
@@ -34,7 +34,7 @@ class Loading:
         ranks: Ranks,
         channel: Channel,
         resume: Resume,
-        upkeep: Upkeep,
+        retention: RetentionWorker,
         *,
         keyring: Keyring | None,
     ) -> None:
@@ -43,7 +43,7 @@ class Loading:
         self._ranks = ranks
         self._channel = channel
         self._resume = resume
-        self._upkeep = upkeep
+        self._retention = retention
         self._late = LateFiles(store.late_s)
         self.read_bytes = 0
 
@@ -68,7 +68,7 @@ class Loading:
             if not state.restore(parts, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
                 rng.seed_rank(about.step, self._ranks.rank)
             if self._ranks.rank == 0:
-                self._tell_found(about)
+                self._report_found(about)
             return about
         if self._ranks.rank == 0 and (found or self._resume.generation is not None):
             _print("no generation could be used: training begins at step 0")
@@ -98,7 +98,7 @@ class Loading:
         _require_answers(generation.name, *(failed_there for failed_there, _ in told))
         faults = [fault_there for _, fault_there in told]
         if about is not None and not any(faults):
-            self._upkeep.note_verified(generation)
+            self._retention.note_verified(generation)
             return about, contents
         if self._ranks.rank == 0:
             self._pass_over(generation, about, faults)
@@ -160,7 +160,7 @@ class Loading:
     def _candidates(self) -> tuple[list[Generation], str]:
         """Return the generations to try, and an error text if the store does not answer."""
         try:
-            return self._upkeep.candidates(), ""
+            return self._retention.candidates(), ""
         except OSError as trouble:
             return [], str(trouble)
 
@@ -178,7 +178,7 @@ class Loading:
             return None, late, ""
         why = self._doubt_about(about)
         if why:
-            self._tell_found(about)
+            self._report_found(about)
             return None, UnusableError(why, is_damage=False), ""
         return about, None, ""
 
@@ -190,13 +190,13 @@ class Loading:
             return "it was committed when a newer attempt had begun to train"
         return ""
 
-    def _tell_found(self, about: Manifest) -> None:
+    def _report_found(self, about: Manifest) -> None:
         """Report a checkpoint to the control plane: the attempt that committed it may have died before it
         reported it.
         """
         name = Generation(about.step, about.fence).name
         if self._resume.may_be_newer and name != self._resume.generation:
-            self._channel.say(
+            self._channel.send(
                 "checkpoint_found",
                 step=about.step,
                 generation=name,
@@ -216,11 +216,11 @@ class Loading:
         wait.
         """
         rank, (why, is_damage, file) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
-        self._upkeep.pass_over(generation)
+        self._retention.pass_over(generation)
         if rank != 0 and about is not None and file is not None:
             why, is_damage = self._own_judgement(about, file) or (f"rank {rank}: {why}", False)
         kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
-        self._channel.say(kind, generation=generation.name, why=why)
+        self._channel.send(kind, generation=generation.name, why=why)
         _print(f"{generation.name} is not used: {why}")
 
     def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:

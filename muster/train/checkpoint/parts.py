@@ -34,7 +34,7 @@ class Parts:
 
         ``rng_sha256`` in it is taken from the rank itself and not from the part: the written state is compared with it.
         """
-        rng = chance.random_state()
+        rng = chance.rng_state()
         sha256 = chance.digest_of(rng)
         try:
             part = state.part_of(trained, rng, rank=self._rank, world_size=self._world_size)

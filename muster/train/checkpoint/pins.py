@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 class Pins:
-    """Pins of one job. ``wished`` None: the control plane has stated none, and its earlier marks stay."""
+    """Pins of one job. ``requested`` None: the control plane has stated none, and its earlier marks stay."""
 
-    def __init__(self, store: Store, channel: Channel, wished: frozenset[str] | None) -> None:
+    def __init__(self, store: Store, channel: Channel, requested: frozenset[str] | None) -> None:
         self._store = store
         self._channel = channel
         self._lock = threading.Lock()
-        self._wished = wished
-        self._told: dict[str, bool] = {}
+        self._requested = requested
+        self._reported: dict[str, bool] = {}
 
-    def wish(self, names: Iterable[str]) -> None:
+    def request(self, names: Iterable[str]) -> None:
         """Set the control plane's pins. They count at once for retention here; ``carry`` makes them durable."""
         with self._lock:
-            self._wished = frozenset(names)
-            self._told = {}  # a new request gets a report for each pin
+            self._requested = frozenset(names)
+            self._reported = {}  # a new request gets a report for each pin
 
-    def held(self) -> frozenset[str]:
+    def pinned(self) -> frozenset[str]:
         """Return all names that must stay. Raises OSError: then nothing may be removed, since the marks are unknown."""
         with self._lock:
-            wished = self._wished or frozenset()
+            wished = self._requested or frozenset()
         return wished.union(*(self._store.pinned_ones(mark) for mark in PINS))
 
     def carry(self) -> bool:
         """Set the marks as requested and report each once. Returns False if a mark could not be made or removed now."""
         with self._lock:
-            wished, told = self._wished, self._told
+            wished, told = self._requested, self._reported
         if wished is None:
             return True
         try:
@@ -59,7 +59,7 @@ class Pins:
                 is_done = False
             elif told.get(name) is not is_pinned:
                 told[name] = is_pinned
-                self._channel.say("checkpoint_pinned", generation=name, is_pinned=is_pinned)
+                self._channel.send("checkpoint_pinned", generation=name, is_pinned=is_pinned)
         return is_done
 
     def _change(self, name: str, *, is_pinned: bool) -> bool:

@@ -16,7 +16,7 @@ from muster.train.checkpoint.manifest import UnusableError
 from muster.train.checkpoint.pins import Pins
 from muster.train.checkpoint.scrub import Scrub, Stopped, Throttle
 from muster.train.checkpoint.storage.late_files import GivenUpError, LateFiles
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ _CARRY_AGAIN_S = 5.0
 """Wait before marks that could not be made or removed are tried again."""
 
 
-class Upkeep:
+class RetentionWorker:
     """Background work for one job's store. Older generations are removed only after a newer one was read back equal."""
 
     def __init__(
@@ -47,18 +47,18 @@ class Upkeep:
         self._keep = keep
         self._verified: set[Generation] = set()
         self._passed_over: set[Generation] = set()
-        self._verifying: Beside[None] | None = None
+        self._verifying: BackgroundTask[None] | None = None
         self._gone: set[Generation] = set()
         self._marking = threading.Lock()
         self._num_saving = 0
         self._stop = threading.Event()
-        self._is_wished = threading.Event()
+        self._is_requested = threading.Event()
         self._pins = Pins(store, channel, resume.pinned)
         self._carry_at = float("inf")
         self._complaints: set[str] = set()
-        throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_wishes)
+        throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_requests)
         self._scrub = Scrub(store, scrub, throttle)
-        self._caring: Beside[None] | None = None
+        self._caring: BackgroundTask[None] | None = None
 
     def candidates(self) -> list[Generation]:
         """Return the generations to resume from, in order."""
@@ -72,8 +72,8 @@ class Upkeep:
 
     def pin(self, names: Iterable[str]) -> None:
         """Pin these generations for the control plane, and no others."""
-        self._pins.wish(names)
-        self._is_wished.set()
+        self._pins.request(names)
+        self._is_requested.set()
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
@@ -94,22 +94,22 @@ class Upkeep:
 
         ``resumed``: the generation that all ranks together have just read as a whole.
         """
-        self._caring = Beside(partial(self._care, resumed), "checkpoint-scrub")
+        self._caring = BackgroundTask(partial(self._care, resumed), "checkpoint-scrub")
 
     def close(self) -> None:
         """Stop reading: the program ends, and a scrub in progress is abandoned."""
         self._stop.set()
-        self._is_wished.set()
+        self._is_requested.set()
         if self._caring is not None:
             self._caring.wait(_LAST_PIECE_S)
 
     def _care(self, resumed: Generation | None) -> None:
-        self._is_wished.set()
+        self._is_requested.set()
         if resumed is not None:
             self._mark_read(resumed)
         while not self._stop.is_set():
-            is_wished = self._is_wished.wait(min(self._scrub.pause_s, self._carry_in_s))
-            self._carry_wishes()
+            is_wished = self._is_requested.wait(min(self._scrub.pause_s, self._carry_in_s))
+            self._carry_requests()
             if is_wished:
                 continue
             try:
@@ -123,13 +123,13 @@ class Upkeep:
     def _carry_in_s(self) -> float:
         return max(0.0, self._carry_at - time.monotonic())
 
-    def _carry_wishes(self) -> None:
+    def _carry_requests(self) -> None:
         """Carry out new pins, and pins that failed a while ago. It also runs between two pieces of a scrub, so it
         raises nothing.
         """
-        if not self._is_wished.is_set() and self._carry_in_s > 0:
+        if not self._is_requested.is_set() and self._carry_in_s > 0:
             return
-        self._is_wished.clear()
+        self._is_requested.clear()
         try:
             is_done = self._pins.carry()
         except Exception as fault:  # noqa: BLE001  # tried again as if the store had failed
@@ -158,9 +158,9 @@ class Upkeep:
         if fault is None:
             self._verified.add(generation)
             self._mark_read(generation)
-            self._channel.say("checkpoint_scrubbed", generation=generation.name)
+            self._channel.send("checkpoint_scrubbed", generation=generation.name)
         elif self._scrub.is_there(generation):  # else it was removed by others, or the store is not visible
-            self._tell_fault(generation, fault)
+            self._report_fault(generation, fault)
 
     def _mark_read(self, generation: Generation) -> None:
         """Mark a generation as read, never in a folder that is being removed. Without the mark it is read more often
@@ -170,7 +170,7 @@ class Upkeep:
             if generation not in self._gone:
                 self._store.mark_read(generation)
 
-    def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
+    def _report_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
         """Report a fault. Damage condemns a generation; one that could not be read now may be whole and keeps its
         state.
         """
@@ -179,7 +179,7 @@ class Upkeep:
         if is_damage:
             self._passed_over.add(generation)
             self._verified.discard(generation)
-        self._channel.say(kind, generation=generation.name, why=str(fault))
+        self._channel.send(kind, generation=generation.name, why=str(fault))
 
     def pass_over(self, generation: Generation) -> None:
         """Skip a generation that could not be used when training resumed."""
@@ -194,7 +194,7 @@ class Upkeep:
                 earlier.wait()
             self._verify(generation)
 
-        self._verifying = Beside(work, "checkpoint-verify")
+        self._verifying = BackgroundTask(work, "checkpoint-verify")
 
     def settle(self, within_s: float | None = None) -> None:
         """Wait for the verification in progress, at most ``within_s`` seconds."""
@@ -209,10 +209,10 @@ class Upkeep:
             return
         except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
-            self._tell_fault(generation, fault)
+            self._report_fault(generation, fault)
             return
         self.note_verified(generation)
-        self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
+        self._channel.send("checkpoint", step=generation.step, generation=generation.name, status="verified")
         with contextlib.suppress(OSError):  # the next save tries the removal again
             self._tidy(generation.step)
 
@@ -229,7 +229,7 @@ class Upkeep:
             self._store.verify(generation)
 
     def _tidy(self, step: int) -> None:
-        pinned = self._pins.held()
+        pinned = self._pins.pinned()
         verified = frozenset(self._verified)  # the scrub's thread adds to it and takes from it
         for generation in verified:
             if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
@@ -250,4 +250,4 @@ class Upkeep:
         self._store.remove(gone)
         self._verified.difference_update(gone)
         for generation in gone:
-            self._channel.say("checkpoint_expired", generation=generation.name)
+            self._channel.send("checkpoint_expired", generation=generation.name)

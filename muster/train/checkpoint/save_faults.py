@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-MOST_TOLD = 16
+MAX_REPORTED = 16
 """Most faults of one save that are reported: ranks that fail alike fail for one reason."""
 _LONGEST_PLACE = 256
 _KIND_OF_ERRNO = {
@@ -90,9 +90,9 @@ class SaveFault:
         return cls(rank, f"rank {rank}: {fault}", _KIND_OF_ERRNO.get(fault.errno or 0, ""), place.name, place.is_shared)
 
 
-def told(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
+def documents_of(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
     """Return the faults as the channel sends them: only faults that storage or a host may have caused."""
-    blamed = [fault for fault in faults if fault.kind][:MOST_TOLD]
+    blamed = [fault for fault in faults if fault.kind][:MAX_REPORTED]
     return [{name: value for name, value in asdict(fault).items() if name != "why"} for fault in blamed]
 
 
@@ -106,12 +106,12 @@ def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:
         path = Path(folder).resolve()
         found = [mount for line in _mounts(mounts) if (mount := _mount(line)) and path.is_relative_to(mount[0])]
     except (OSError, ValueError, RuntimeError):  # also a loop of links, a NUL, or a working folder that was removed
-        return Place(_told_name(str(folder)), is_shared=False)
+        return Place(_plain_name(str(folder)), is_shared=False)
     if not found:
-        return Place(_told_name(str(path)), is_shared=False)
+        return Place(_plain_name(str(path)), is_shared=False)
     at, kind, source = max(reversed(found), key=lambda mount: len(mount[0].parts))
     is_shared = _names_storage(source) if kind.startswith("fuse.") or kind in _TAGGED else kind in _SHARED
-    return Place(_told_name(source if is_shared else str(at)), is_shared)
+    return Place(_plain_name(source if is_shared else str(at)), is_shared)
 
 
 def _mounts(given: Iterable[str] | None) -> Iterable[str]:
@@ -143,6 +143,6 @@ def _plain(text: str) -> str:
     return text
 
 
-def _told_name(text: str) -> str:
+def _plain_name(text: str) -> str:
     """Return a name as valid UTF-8, since it goes into JSON and a database."""
     return text.encode("utf-8", errors="replace").decode("utf-8")[:_LONGEST_PLACE]

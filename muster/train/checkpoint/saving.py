@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Saving(Beside[bool]):
+class Saving(BackgroundTask[bool]):
     """Save of ``step`` in progress. Its result is whether it was committed."""
 
     def __init__(self, step: int, work: Callable[[], bool]) -> None:

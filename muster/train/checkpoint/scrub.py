@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTEST_PAUSE_S = 0.05
-_LOOK_AT_SAVE_S = 0.02
+_CHECK_SAVE_S = 0.02
 _LONGEST_WAIT_S = 1.0
 _SECOND_READING_S = 5.0
 """Longer than a mount or a name may be invisible for a moment."""
@@ -78,7 +78,7 @@ class Throttle:
                 continue
             if not self._is_busy():
                 return
-            until = time.monotonic() + _LOOK_AT_SAVE_S
+            until = time.monotonic() + _CHECK_SAVE_S
 
 
 class Scrub:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train.checkpoint.extra_pieces import tensors_in
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,13 +32,13 @@ class Staging:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], torch.Tensor] = {}
-        self._making: Beside[dict[tuple[object, ...], torch.Tensor]] | None = None
+        self._making: BackgroundTask[dict[tuple[object, ...], torch.Tensor]] | None = None
 
     def make_room(self, part: dict[str, Any]) -> None:
         """Begin to allocate memory for a copy of ``part``, in a thread. The part that is copied next may differ from
         it.
         """
-        self._making = Beside(partial(_room_for, part), "checkpoint-room")
+        self._making = BackgroundTask(partial(_room_for, part), "checkpoint-room")
         atexit.register(self._making.wait)  # the interpreter may not end under a thread of torch's
 
     def copied(self, part: dict[str, Any]) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_
         extras.named(trained.scheduler, trained.extras),
         rank=rank,
         world_size=world_size,
-        is_sharded_anew=is_sharded and not any(map(was_sharded, loaded)),
+        is_sharded_again=is_sharded and not any(map(was_sharded, loaded)),
     )
     if is_known:
         chance.set_random_state(own["rng"])

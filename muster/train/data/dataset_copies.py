@@ -188,7 +188,7 @@ def make_room(scratch: Path, num_bytes: int, *, limit_bytes: int | None) -> None
     unused = sorted(_copies(scratch), key=lambda sha256: _used_at(scratch, sha256))
     if limit_bytes is not None and num_bytes > limit_bytes:
         raise NoRoomError(f"it has {num_bytes:,} bytes, and all copies together may hold {limit_bytes:,}")
-    if num_bytes > room_bytes(scratch) + sum(map(_held_bytes, _copies(scratch).values())):
+    if num_bytes > room_bytes(scratch) + sum(map(_stored_bytes, _copies(scratch).values())):
         raise NoRoomError(f"it has {num_bytes:,} bytes, and the disk has room for {room_bytes(scratch):,}")
     while why := _lack(scratch, num_bytes, limit_bytes):
         if not unused:
@@ -202,7 +202,7 @@ def make_room(scratch: Path, num_bytes: int, *, limit_bytes: int | None) -> None
 
 def _lack(scratch: Path, num_bytes: int, limit_bytes: int | None) -> str:
     if limit_bytes is not None:
-        held_bytes = sum(map(_held_bytes, _copies(scratch).values()))
+        held_bytes = sum(map(_stored_bytes, _copies(scratch).values()))
         if held_bytes + num_bytes > limit_bytes:
             return (
                 f"it has {num_bytes:,} bytes, and copies may hold {limit_bytes:,}, of which {held_bytes:,} are in use"
@@ -221,7 +221,7 @@ def _copies(scratch: Path) -> dict[str, Path]:
     return {path.name: path for path in scratch.iterdir() if len(path.name) == _HEX_DIGITS and path.is_dir()}
 
 
-def _held_bytes(folder: Path) -> int:
+def _stored_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

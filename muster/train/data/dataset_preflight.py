@@ -31,7 +31,7 @@ MANIFEST_BYTES_MAX = 64 << 20
 _ADDRESS_BYTES_MAX = 3 << 30
 """Memory for the largest manifest (0.5 GiB, measured), and for what threads reserve and do not use."""
 _MOST_NAMED = 3
-_TOLD_EVERY_S = 0.25
+_REPORTED_EVERY_S = 0.25
 _AT_A_TIME = 64
 """Files whose sizes one thread checks before it takes others."""
 
@@ -41,22 +41,22 @@ class Progress:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
         self._lock = threading.Lock()
 
     def note(self) -> None:
         with self._lock:
             now_s = time.monotonic()
-            if now_s - self._told_s >= _TOLD_EVERY_S:
-                self._told_s = now_s
-                _say({"goes_on": self._name})
+            if now_s - self._reported_s >= _REPORTED_EVERY_S:
+                self._reported_s = now_s
+                _report({"goes_on": self._name})
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_BYTES_MAX, _ADDRESS_BYTES_MAX))
     for dataset in json.load(sys.stdin):
         why = fault_of(dataset, Progress(dataset["name"]))
-        _say({"name": dataset["name"], **({"why": why} if why else {})})
+        _report({"name": dataset["name"], **({"why": why} if why else {})})
     os._exit(0)
 
 
@@ -86,7 +86,7 @@ def fault_of(dataset: dict[str, Any], progress: Progress) -> str | None:
 def _differences(path: Path, files: Sequence[DataFile], progress: Progress, *, reads_all: bool) -> Iterator[Difference]:
     at_a_time = 1 if reads_all else _AT_A_TIME
 
-    def looked_at(first: int) -> list[Difference]:
+    def differences_from(first: int) -> list[Difference]:
         found = []
         for file in files[first : first + at_a_time]:
             differs = manifests.difference(path, file, progress.note) if reads_all else _of_size(path, file, progress)
@@ -94,7 +94,7 @@ def _differences(path: Path, files: Sequence[DataFile], progress: Progress, *, r
         return found
 
     with ThreadPoolExecutor(manifests.num_workers()) as pool:
-        for found in pool.map(looked_at, range(0, len(files), at_a_time)):
+        for found in pool.map(differences_from, range(0, len(files), at_a_time)):
             yield from found
 
 
@@ -110,6 +110,6 @@ def _in_words(path: Path, found: list[Difference], num_files: int) -> str:
     return f"{path} is not as its manifest says: {named}{more}"
 
 
-def _say(line: dict[str, Any]) -> None:
+def _report(line: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

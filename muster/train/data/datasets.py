@@ -107,7 +107,7 @@ def _staged(
             in_use = copies.use(scratch, manifest.sha256)
             failed.callback(in_use.close)
             if not _is_whole_copy(scratch, copy, manifest):
-                _say(f"{source} is copied to {copy}: {manifest.num_bytes:,} bytes")
+                _report(f"{source} is copied to {copy}: {manifest.num_bytes:,} bytes")
                 copies.copy(scratch, source, manifest, limit_bytes=limit_bytes)
                 copies.note_seen(scratch, copy, manifest)
         except OSError as fault:
@@ -119,7 +119,7 @@ def _staged(
 
 def _in_place(scratch: Path, source: Path, manifest: DatasetManifest, attempt_id: str, why: str) -> Dataset:
     """Return the dataset in its own folder instead of a copy."""
-    _say(f"{source} is read in place: {why}")
+    _report(f"{source} is read in place: {why}")
     _require_whole(scratch, source, manifest, attempt_id)
     return Dataset(source, source, manifest, why)
 
@@ -131,14 +131,14 @@ def _is_whole_copy(scratch: Path, copy: Path, manifest: DatasetManifest) -> bool
     try:
         copies.require_whole(scratch, copy, manifest, "")
     except DatasetError as fault:
-        _say(f"{fault}; it is copied again")
+        _report(f"{fault}; it is copied again")
         return False
     return True
 
 
 def _require_whole(scratch: Path, source: Path, manifest: DatasetManifest, attempt_id: str) -> None:
     if copies.require_whole(scratch, source, manifest, attempt_id):
-        _say(f"{source} is as its manifest says: {len(manifest.files):,} files, {manifest.num_bytes:,} bytes")
+        _report(f"{source} is as its manifest says: {len(manifest.files):,} files, {manifest.num_bytes:,} bytes")
 
 
 def _unremembered(source: Path, manifest: DatasetManifest, why: str) -> Dataset:
@@ -147,7 +147,7 @@ def _unremembered(source: Path, manifest: DatasetManifest, why: str) -> Dataset:
     ``why``: the reason why no copy is made, if one was requested.
     """
     if why:
-        _say(f"{source} is read in place: {why}")
+        _report(f"{source} is read in place: {why}")
     if fault := copies.fault_of(source, manifest):
         raise DatasetError(fault)
     return Dataset(source, source, manifest, why)
@@ -162,6 +162,6 @@ def _limit_of(environ: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-def _say(sentence: str) -> None:
+def _report(sentence: str) -> None:
     """Write a sentence to the job's log."""
     sys.stderr.write(f"muster.train: {sentence}\n")

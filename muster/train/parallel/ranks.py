@@ -80,7 +80,7 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 class Ranks(Agreement):
     """Ranks of the job. It joins the default group if the program has not.
 
-    ``beside``: a second agreement, for a background thread of each rank. ``is_launched``: there is a group to join,
+    ``background``: a second agreement, for a background thread of each rank. ``is_launched``: there is a group to join,
     even of one rank. ``patience_s``: how long one rank may delay the others at a step or a save before they give up.
     """
 
@@ -91,7 +91,7 @@ class Ranks(Agreement):
         if world_size > 1:
             own, beside = (dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s)) for _ in range(2))
         super().__init__(rank, world_size, own)
-        self.beside = Agreement(rank, world_size, beside)
+        self.background = Agreement(rank, world_size, beside)
 
     def leave(self) -> None:
         """Leave after the last collective, together, so that no rank removes a group that another still uses.
@@ -102,7 +102,7 @@ class Ranks(Agreement):
         if self._group is not None:
             with contextlib.suppress(RuntimeError):  # another rank has died: then there is no rank to wait for
                 self.max([0])
-            self.beside.end()
+            self.background.end()
             self.end()
         meshes.leave()  # of one rank too: NCCL warns of a group that nothing destroyed
         gc.collect()

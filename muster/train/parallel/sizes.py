@@ -21,15 +21,15 @@ class Sizes:
         self._range = nodes_range
         self._channel = channel
         self._rank = rank
-        self._asked: int | None = None
+        self._requested: int | None = None
 
     def ask(self, num_nodes: int) -> None:
         """Request a number from rank 0, once for each change. Raises TypeError for a value that is no whole number."""
         wanted = operator.index(num_nodes)
-        if self._rank != 0 or wanted == self._asked:
+        if self._rank != 0 or wanted == self._requested:
             return
-        self._asked = wanted
-        self._channel.say("resize", num_nodes=min(max(wanted, -_MOST), _MOST - 1))  # what the wire can carry
+        self._requested = wanted
+        self._channel.send("resize", num_nodes=min(max(wanted, -_MOST), _MOST - 1))  # what the wire can carry
         if why := self._why_not(wanted):
             sys.stderr.write(f"muster: the job does not continue with {wanted} hosts: {why}\n")
             sys.stderr.flush()

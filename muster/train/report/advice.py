@@ -21,7 +21,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from muster.train.checkpoint.staging import is_plain
-from muster.train.report.learning_rates import Rates, batch_of, told_of_ranks, told_of_resume, told_of_tuning
+from muster.train.report.learning_rates import Rates, batch_of, ranks_text, resume_text, tuning_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_HASHED = 1 << 14
 _MOST_NAMED = 3
-_TELL_THE_HOST = ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK")
+_HOST_RANK_VARIABLES = ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK")
 """Variables of Muster's supervisor, torchrun, and other launchers; the first that is set is used."""
 
 
@@ -73,10 +73,10 @@ class Adviser:
             self._rates = Rates(optimizer, is_fresh=ranks_before == 0)
         if self._ranks.world_size == 1 and ranks_before <= 1:
             return
-        self._say("batch_norm", _of_batch_norm(model) if self._num_readers > 1 else "")
-        self._say("random_numbers", _of_random_numbers(ranks_before, self._ranks.world_size))
+        self._report("batch_norm", _of_batch_norm(model) if self._num_readers > 1 else "")
+        self._report("random_numbers", _of_random_numbers(ranks_before, self._ranks.world_size))
         places = self._ranks.gather((self._number, _own_host()))
-        self._say("tensor_across_nodes", _of_nodes(places))
+        self._report("tensor_across_nodes", _of_nodes(places))
         if self._num_readers > 1:
             self._hook = model.register_forward_pre_hook(self._first.note, with_kwargs=True)
 
@@ -88,24 +88,24 @@ class Adviser:
         rates, self._rates = self._rates, None
         if rates is not None:
             batch = batch_of(self._ranks.gather((self._number, num_samples)))
-            self._say("learning_rate", self._of_learning_rate(batch, rates))
+            self._report("learning_rate", self._of_learning_rate(batch, rates))
         if self._hook is None:
             return
         self.leave()
-        self._say("same_samples", _of_samples(self._ranks.gather((self._number, self._first.digest))))
+        self._report("same_samples", _of_samples(self._ranks.gather((self._number, self._first.digest))))
 
     def _of_learning_rate(self, batch: int | None, rates: Rates) -> str:
         """Return the warning about the learning rate: by ``TunedFor`` if it is given, else by the run before the
         resume.
         """
         if self._tuned is not None and rates.highest is not None:
-            return told_of_tuning(self._tuned, batch, rates)
+            return tuning_text(self._tuned, batch, rates)
         before, now = self._ranks_before, self._ranks.world_size
         if before in (0, now):
             return ""
         if batch is not None and self._batch_before > 0:
-            return told_of_resume(self._batch_before, batch, rates)
-        return told_of_ranks(before, now, rates) if self._num_readers == now else ""
+            return resume_text(self._batch_before, batch, rates)
+        return ranks_text(before, now, rates) if self._num_readers == now else ""
 
     def leave(self) -> None:
         """Remove the hook."""
@@ -113,11 +113,11 @@ class Adviser:
             self._hook.remove()
             self._hook = None
 
-    def _say(self, code: str, words: str) -> None:
+    def _report(self, code: str, words: str) -> None:
         """Report a warning from the first rank, for all ranks."""
         if words and self._ranks.rank == 0:
             sys.stderr.write(f"muster.train: {words}\n")
-            self._channel.say("warning", code=code, message=words)
+            self._channel.send("warning", code=code, message=words)
 
 
 class FirstBatch:
@@ -162,7 +162,7 @@ def _of_random_numbers(before: int, now: int) -> str:
 
 def _own_host() -> str:
     """Return this host's number among the job's hosts; "0" if no variable gives it, as for ranks on one host."""
-    return next((told for name in _TELL_THE_HOST if (told := os.environ.get(name))), "0")
+    return next((told for name in _HOST_RANK_VARIABLES if (told := os.environ.get(name))), "0")
 
 
 def _of_nodes(places: Sequence[tuple[int, str]]) -> str:

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from muster.train.report.wire import Channel
 
-MOST_LOOKS = 120
+MAX_READINGS = 120
 NUM_PARTS = 6
 """Number of parts into which the records are cut, in their order. The first is the start's and does not count."""
 LEAST_FRACTION = 0.02
 LEAST_BYTES = 64 << 20
 _MIB = 1 << 20
 
-Look = tuple[int, int]
+Reading = tuple[int, int]
 """Step, and bytes in use after it."""
 
 
-def leak_in(looks: Sequence[Look]) -> str:
+def leak_in(readings: Sequence[Reading]) -> str:
     """Return a warning if the memory's lowest point rises from part to part, by 2 % and 64 MiB in all; else an empty
     text.
     """
-    size = len(looks) // NUM_PARTS
-    parts = [looks[first * size : (first + 1) * size] for first in range(1, NUM_PARTS)]
+    size = len(readings) // NUM_PARTS
+    parts = [readings[first * size : (first + 1) * size] for first in range(1, NUM_PARTS)]
     lows = [min(part, key=lambda look: look[1]) for part in parts if part]
     is_rising = all(earlier[1] < later[1] for earlier, later in itertools.pairwise(lows))
     if len(lows) < NUM_PARTS - 1 or not is_rising:
@@ -52,27 +52,27 @@ def leak_in(looks: Sequence[Look]) -> str:
 class MemoryGrowth:
     """Memory watch of the first rank: all ranks run the same program, so one warning is enough."""
 
-    def __init__(self, channel: Channel, rank: int, held_bytes: Callable[[], int]) -> None:
+    def __init__(self, channel: Channel, rank: int, used_bytes: Callable[[], int]) -> None:
         self._channel = channel
         self._is_watching = rank == 0
-        self._held_bytes = held_bytes
-        self._looks: list[Look] = []
+        self._used_bytes = used_bytes
+        self._readings: list[Reading] = []
         self._num_seen = 0
         self._stride = 1
 
-    def look(self, step: int) -> None:
+    def take_reading(self, step: int) -> None:
         """Record the memory after a step, and judge the records if there are enough."""
         if not self._is_watching:
             return
         self._num_seen += 1
         if self._num_seen % self._stride:
             return
-        self._looks.append((step, self._held_bytes()))
-        if len(self._looks) < MOST_LOOKS:
+        self._readings.append((step, self._used_bytes()))
+        if len(self._readings) < MAX_READINGS:
             return
-        if words := leak_in(self._looks):
+        if words := leak_in(self._readings):
             self._is_watching = False
             sys.stderr.write(f"muster.train: {words}\n")
-            self._channel.say("warning", code="memory_growth", message=words)
-        self._looks = self._looks[::2]
+            self._channel.send("warning", code="memory_growth", message=words)
+        self._readings = self._readings[::2]
         self._stride *= 2

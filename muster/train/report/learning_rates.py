@@ -56,7 +56,7 @@ class Rates:
         """Highest rate of all groups at the schedule's begin, or its peak if it names one; None if it is unknown."""
 
 
-def told_of_tuning(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
+def tuning_text(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
     """Return a warning if the rate follows neither rule. ``batch``: samples of a step, of all ranks; None: unknown."""
     if rates.highest is None:
         return ""
@@ -81,7 +81,7 @@ def told_of_tuning(tuned: TunedFor, batch: int | None, rates: Rates) -> str:
     )
 
 
-def told_of_resume(batch_before: float, batch: int, rates: Rates) -> str:
+def resume_text(batch_before: float, batch: int, rates: Rates) -> str:
     """Return a warning if a step takes another number of samples than before at the same rate.
 
     ``batch_before``: the mean over the steps before the resume.
@@ -95,7 +95,7 @@ def told_of_resume(batch_before: float, batch: int, rates: Rates) -> str:
     )
 
 
-def told_of_ranks(before: int, now: int, rates: Rates) -> str:
+def ranks_text(before: int, now: int, rates: Rates) -> str:
     """Return a warning about another number of ranks, for a run that does not report how many samples a step takes."""
     if not rates.current:
         return ""
@@ -105,11 +105,11 @@ def told_of_ranks(before: int, now: int, rates: Rates) -> str:
     )
 
 
-def batch_of(told: Sequence[tuple[int, int | None]]) -> int | None:
+def batch_of(batches: Sequence[tuple[int, int | None]]) -> int | None:
     """Return the samples of all ranks' first step, from each rank's reader number and its count; None if one is
     unknown.
     """
-    of_reader = dict(told)
+    of_reader = dict(batches)
     counts = [count for count in of_reader.values() if count is not None]
     return sum(counts) if counts and len(counts) == len(of_reader) else None
 

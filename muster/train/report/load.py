@@ -10,14 +10,14 @@ class Load:
 
     def __init__(self) -> None:
         self.num_samples: int | None = None
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._num_steps = 0
 
     def note(self, *, samples: int | None = None, tokens: int | None = None, padded: int | None = None) -> None:
         """Add data of this step, in one or several calls. ``padded``: padding of sequences, not counted as tokens."""
         for name, value in (("samples", samples), ("tokens", tokens), ("padded", padded)):
             if value is not None:
-                self._told[name] = self._told.get(name, 0) + int(value)
+                self._reported[name] = self._reported.get(name, 0) + int(value)
         if samples is not None:
             self.num_samples = (self.num_samples or 0) + int(samples)
 
@@ -27,10 +27,10 @@ class Load:
 
     def word(self) -> dict[str, float | int | None]:
         """Return means over the steps since the last call; null for what the program did not report."""
-        told, steps = self._told, max(self._num_steps, 1)
+        told, steps = self._reported, max(self._num_steps, 1)
         tokens, padded = told.get("tokens", 0), told.get("padded")
         filled = None if padded is None or tokens + padded <= 0 else round(padded / (tokens + padded), 5)
-        self._told, self._num_steps = {}, 0
+        self._reported, self._num_steps = {}, 0
         return {
             "samples": self.num_samples,
             "samples_per_step": round(told["samples"] / steps, 3) if "samples" in told else None,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.environment import Environment
 
 MOST_WAITING = 4096
 _CLOSING_S = 3.0
@@ -70,7 +70,7 @@ class Outlets:
     def __init__(
         self,
         names: Sequence[str],
-        around: Surroundings,
+        around: Environment,
         config: Mapping[str, Any] | None,
         warn: Callable[[str, str], None],
     ) -> None:
@@ -84,7 +84,7 @@ class Outlets:
         self._thread = threading.Thread(target=self._work, name="muster-outlets", daemon=True)
         self._thread.start()
 
-    def hear(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def receive(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Queue a message and return at once; a message that finds the queue full is dropped and counted."""
         if kind not in {"resumed", "step", "pace"}:
             return
@@ -155,7 +155,7 @@ def _figures(kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
 class _TensorBoard:
     """Event files of TensorBoard: steps that are trained again after a resume replace the earlier ones."""
 
-    def __init__(self, around: Surroundings, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, around: Environment, config: Mapping[str, Any], step: int) -> None:
         library = importlib.import_module("torch.utils.tensorboard")
         self._writer: Any = library.SummaryWriter(str(_folder(around) / "tensorboard"), purge_step=step + 1)
         if config and step == 0:
@@ -171,7 +171,7 @@ class _TensorBoard:
 
 
 class _Mlflow:
-    def __init__(self, around: Surroundings, config: Mapping[str, Any], step: int) -> None:
+    def __init__(self, around: Environment, config: Mapping[str, Any], step: int) -> None:
         self._library: Any = importlib.import_module("mlflow")
         kept = _folder(around) / "mlflow-run"
         run_id = self._begun(around, kept) if step > 0 else None
@@ -185,7 +185,7 @@ class _Mlflow:
             parameters = {name: str(value)[:_LONGEST_PARAMETER] for name, value in sorted(config.items())}
             self._library.log_params(dict(tuple(parameters.items())[:_MOST_PARAMETERS]))
 
-    def _begun(self, around: Surroundings, kept: Path) -> str | None:
+    def _begun(self, around: Environment, kept: Path) -> str | None:
         """Return the job's run, from a file if all the job's hosts share the folder, else by its tag; None if there is
         none.
         """
@@ -206,7 +206,7 @@ class _Mlflow:
 
 
 class _Wandb:
-    def __init__(self, around: Surroundings, config: Mapping[str, Any], _step: int) -> None:
+    def __init__(self, around: Environment, config: Mapping[str, Any], _step: int) -> None:
         library: Any = importlib.import_module("wandb")
         folder = _folder(around)
         folder.mkdir(parents=True, exist_ok=True)
@@ -220,12 +220,12 @@ class _Wandb:
         self._run.finish()
 
 
-_MAKERS: dict[str, Callable[[Surroundings, Mapping[str, Any], int], Outlet]] = {
+_MAKERS: dict[str, Callable[[Environment, Mapping[str, Any], int], Outlet]] = {
     "tensorboard": _TensorBoard,
     "mlflow": _Mlflow,
     "wandb": _Wandb,
 }
 
 
-def _folder(around: Surroundings) -> Path:
+def _folder(around: Environment) -> Path:
     return (around.checkpoint_dir or Path.cwd()) / "outlets"

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 PARTS = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
 _UNDECIDED = "undecided"
 """Time after a backward pass: it is data if another forward pass follows, the optimizer's if its step follows."""
-SAY_EVERY_S = 1.0
+REPORT_EVERY_S = 1.0
 _MOST_PENDING = 64
 _MIB = 1 << 20
 
 
-class Pace:
+class StepTiming:
     """Pace of one rank. ``begin`` and ``end`` frame a step; ``word`` returns a report, at most once a second."""
 
     def __init__(
@@ -79,14 +79,14 @@ class Pace:
         self._sums = dict.fromkeys(PARTS, 0.0)
         self._num_summed = 0
         self._tokens: int | None = None
-        self._has_told_tokens = False
+        self._has_reported_tokens = False
         self._grad_norm: float | torch.Tensor | None = None
-        self._said_at: float | None = None
+        self._reported_at: float | None = None
         self._ended_at = 0.0
 
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         """Return the bytes of this rank's tensors now; on a host without a GPU, of its process."""
-        return self._device.held_bytes()
+        return self._device.used_bytes()
 
     def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """Install the hooks, until ``leave``."""
@@ -99,7 +99,7 @@ class Pace:
             self._hooks.append(optimizer.register_step_pre_hook(self._optimizer_begins))
             self._hooks.append(optimizer.register_step_post_hook(self._optimizer_ends))
 
-    def __reduce__(self) -> tuple[Callable[[], Pace], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[[], StepTiming], tuple[()]]:
         """Pickle as a measurement that is switched off: copies of a model, in memory or in a file, carry its hooks."""
         return _switched_off, ()
 
@@ -112,8 +112,8 @@ class Pace:
         """Begin a step."""
         if not self._is_on:
             return
-        if self._said_at is None:
-            self._said_at = self._now()
+        if self._reported_at is None:
+            self._reported_at = self._now()
         self._is_in_step = True
         self._turn("data")
 
@@ -134,7 +134,7 @@ class Pace:
         """Add ``tokens`` of this rank in this step, in one or several calls, and store its gradient norm."""
         if tokens is not None:
             self._tokens = (self._tokens or 0) + int(tokens)
-            self._has_told_tokens = True
+            self._has_reported_tokens = True
         if grad_norm is not None and _is_whole(grad_norm):
             self._grad_norm = grad_norm.detach() if isinstance(grad_norm, torch.Tensor) else grad_norm
 
@@ -151,12 +151,12 @@ class Pace:
         """Return means over the steps since the last report; None if there are none, or if the last report is too
         recent.
         """
-        if self._said_at is None:
+        if self._reported_at is None:
             return None
-        elapsed_s = self._ended_at - self._said_at  # without the time after the last step, such as the last save
-        if elapsed_s < SAY_EVERY_S and not is_last:
+        elapsed_s = self._ended_at - self._reported_at  # without the time after the last step, such as the last save
+        if elapsed_s < REPORT_EVERY_S and not is_last:
             return None
-        if is_last and self._tokens is None and self._has_told_tokens:
+        if is_last and self._tokens is None and self._has_reported_tokens:
             return None  # steps that the GPU has not finished: the report before has more data
         self._read()
         if self._num_summed == 0:
@@ -173,7 +173,7 @@ class Pace:
         self._sums = dict.fromkeys(PARTS, 0.0)
         self._num_summed = 0
         self._tokens = self._grad_norm = None
-        self._said_at += elapsed_s
+        self._reported_at += elapsed_s
         return said
 
     def _parts(self) -> dict[str, float | None]:
@@ -313,8 +313,8 @@ def _is_whole(norm: float | torch.Tensor) -> bool:
     return all(each.is_replicate() for each in getattr(norm, "placements", ()))
 
 
-def _switched_off() -> Pace:
-    return Pace(Host(), is_on=False, work=None, ranks_per_replica=1)
+def _switched_off() -> StepTiming:
+    return StepTiming(Host(), is_on=False, work=None, ranks_per_replica=1)
 
 
 def _number(value: float | torch.Tensor | None) -> float | None:

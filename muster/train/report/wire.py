@@ -57,16 +57,16 @@ class Channel:
         self.dropped_lines = 0
         self._lock = threading.Lock()
         self._waiting = bytearray()
-        self._heard = b""
+        self._received = b""
         self._socket: socket.socket | None = None
         self._outlets: Outlets | None = None
         if path:
             self._socket = _connected(path)
 
-    def say(self, kind: str, **fields: object) -> None:
+    def send(self, kind: str, **fields: object) -> None:
         """Send a message at once or buffer it; it is dropped and counted if the buffer is full."""
         if self._outlets is not None:
-            self._outlets.hear(kind, fields)
+            self._outlets.receive(kind, fields)
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
         line = json.dumps({"type": kind, **cut}).encode() + b"\n"
         most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
@@ -78,7 +78,7 @@ class Channel:
             self._waiting += line
             self._flush()
 
-    def hear(self) -> list[dict[str, object]]:
+    def receive(self) -> list[dict[str, object]]:
         """Return the messages that arrived since the last call."""
         with self._lock:
             self._flush()
@@ -86,11 +86,11 @@ class Channel:
                 return []
             try:
                 while content := self._socket.recv(4096):
-                    self._heard += content
+                    self._received += content
             except OSError:  # no more data now, or no listener any more
                 pass
-            *lines, self._heard = self._heard.split(b"\n")
-            self._heard = self._heard[-MOST_WAITING_BYTES:]
+            *lines, self._received = self._received.split(b"\n")
+            self._received = self._received[-MOST_WAITING_BYTES:]
         return [message for line in lines if (message := _message(line)) is not None]
 
     def lead_to(self, outlets: Outlets) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Beside(Generic[T]):
+class BackgroundTask(Generic[T]):
     """Runner of ``work`` in a thread of its own, or in the calling thread if the interpreter starts no threads any
     more.
     """

@@ -29,7 +29,7 @@ class Device(Protocol):
     def memory_bytes(self) -> int:
         """Return the most bytes that were allocated so far, or the bytes in use now if the device keeps no peak."""
 
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         """Return the bytes that are allocated now."""
 
 
@@ -51,7 +51,7 @@ class Host:
     def memory_bytes(self) -> int:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    held_bytes = memory_bytes
+    used_bytes = memory_bytes
 
 
 class Gpu:
@@ -75,5 +75,5 @@ class Gpu:
     def memory_bytes(self) -> int:
         return torch.cuda.max_memory_allocated(self._device)  # never reset: a program may read it too
 
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         return torch.cuda.memory_allocated(self._device)

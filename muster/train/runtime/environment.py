@@ -79,7 +79,7 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """Environment of one rank, read from its variables.
 
     ``fence`` None: no fence was assigned. ``stop_notice_s`` None: the signal to stop leaves all the time needed.
@@ -114,7 +114,7 @@ class Surroundings:
         return self.checkpoint_store or self.checkpoint_dir
 
     @classmethod
-    def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
+    def of(cls, environ: Mapping[str, str] | None = None) -> Environment:
         """Read the environment of a rank from ``environ``. Raises ValueError that names the variable if it cannot be
         read.
 

@@ -28,7 +28,7 @@ def leave_at_once(code: int) -> NoReturn:
 
 def leave_before_start(channel: Channel, why: str) -> NoReturn:
     """End a rank that was asked to stop before it met the other ranks: there is nothing to save."""
-    channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
+    channel.send("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
     channel.close()
     leave_at_once(EXIT_STOPPED_WITHOUT)
 

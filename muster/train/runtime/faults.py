@@ -38,7 +38,7 @@ from muster.train.runtime import failpoints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.environment import Environment
 
 ENVIRONMENT = "MUSTER_TRAIN_FAULTS"
 _FAULT = re.compile(
@@ -70,14 +70,14 @@ def parse(text: str, *, world_size: int, seed: int) -> list[Fault]:
     return [_parsed(word, world_size, chance) for word in text.split()]
 
 
-def _parsed(word: str, world_size: int, chance: random.Random) -> Fault:
+def _parsed(word: str, world_size: int, rng: random.Random) -> Fault:
     found = _FAULT.fullmatch(word)
     if found is None or found["kind"] not in _DOING:
         kinds = ", ".join(_DOING)
         raise ValueError(
             f"{ENVIRONMENT}: {word!r} is no fault; one is KIND@STEP[-LAST][/RANK][=VALUE], KIND of {kinds}"
         )
-    step, chosen = int(found["step"]), chance.randrange(world_size)
+    step, chosen = int(found["step"]), rng.randrange(world_size)
     last, rank = int(found["last"] or step), int(found["rank"] or chosen)
     if last < step:
         raise ValueError(f"{ENVIRONMENT}: {word!r} ends before it begins")
@@ -89,7 +89,7 @@ def _parsed(word: str, world_size: int, chance: random.Random) -> Fault:
 class Faults:
     """The faults of one rank. Call ``meet`` before each step."""
 
-    def __init__(self, around: Surroundings, model: torch.nn.Module) -> None:
+    def __init__(self, around: Environment, model: torch.nn.Module) -> None:
         """Read this rank's faults. Raises ValueError for a fault that cannot be read or cannot be injected here."""
         every = parse(around.faults, world_size=around.world_size, seed=around.faults_seed)
         if around.checkpoint_store is not None and any(fault.kind == "flip_file" for fault in every):
@@ -97,7 +97,7 @@ class Faults:
         self._own = [fault for fault in every if fault.rank == around.rank]
         self._model = model
         self._folder = around.checkpoint_dir
-        self._chance = random.Random(around.faults_seed * 1_000_003 + around.rank)  # noqa: S311  # which weight, which bit
+        self._rng = random.Random(around.faults_seed * 1_000_003 + around.rank)  # noqa: S311  # which weight, which bit
 
     def meet(self, step: int) -> None:
         """Inject each fault that is due before this step."""
@@ -150,7 +150,7 @@ class Faults:
     def flip_weight(self, fault: Fault) -> None:
         as_bytes = self._weight().view(torch.uint8)
         bits = 8 * as_bytes.numel()
-        bit = self._chance.randrange(bits) if fault.value is None else int(fault.value) % bits
+        bit = self._rng.randrange(bits) if fault.value is None else int(fault.value) % bits
         as_bytes[bit // 8] ^= 1 << (bit % 8)
 
     def fill_disk(self, _: Fault) -> None:
@@ -160,21 +160,21 @@ class Faults:
         found = [] if self._folder is None else generations.list_generations(self._folder)
         if self._folder is None or not found:
             return
-        path = self._chance.choice(sorted((self._folder / found[0].name).glob("*.pt")))
+        path = self._rng.choice(sorted((self._folder / found[0].name).glob("*.pt")))
         with path.open("r+b") as file:
-            place = self._chance.randrange(path.stat().st_size)
+            place = self._rng.randrange(path.stat().st_size)
             file.seek(place)
             (value,) = file.read(1)
             file.seek(place)
-            file.write(bytes([value ^ 1 << self._chance.randrange(8)]))
+            file.write(bytes([value ^ 1 << self._rng.randrange(8)]))
 
     def _weight(self) -> torch.Tensor:
         """Return one value of one parameter; of a sharded parameter, one value of the piece that this rank has."""
         parameters = [parameter for parameter in self._model.parameters() if parameter.numel()]
-        chosen = self._chance.choice(parameters).detach()
+        chosen = self._rng.choice(parameters).detach()
         values = chosen.to_local() if hasattr(chosen, "to_local") else chosen
         flat: torch.Tensor = values.view(-1)
-        place = self._chance.randrange(flat.numel())
+        place = self._rng.randrange(flat.numel())
         return flat[place : place + 1]
 
 

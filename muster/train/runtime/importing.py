@@ -98,7 +98,7 @@ class Importing:
             return
         channel = Channel(os.environ.get("MUSTER_TRAIN_SOCKET"))
         rank, world_size = (int(os.environ[name]) for name in _LAUNCHED)
-        channel.say("hello", rank=rank, world_size=world_size, pid=os.getpid())
+        channel.send("hello", rank=rank, world_size=world_size, pid=os.getpid())
         leave_before_start(channel, _WHY)
 
 

@@ -28,7 +28,7 @@ class Orders:
         self.pins: list[str] | None = None
         self._channel = channel
         self._stop_notice_s = stop_notice_s
-        self._told_deadline_ms: int | None = None
+        self._reported_deadline_ms: int | None = None
         self._signalled_at_ms: int | None = None
 
     def watch_signals(self) -> None:
@@ -38,14 +38,14 @@ class Orders:
 
     @property
     def deadline_ms(self) -> int:
-        if self._told_deadline_ms is not None:
-            return self._told_deadline_ms
+        if self._reported_deadline_ms is not None:
+            return self._reported_deadline_ms
         if self._signalled_at_ms is None or self._stop_notice_s is None:
             return NO_DEADLINE_MS
         return min(NO_DEADLINE_MS, self._signalled_at_ms + round(self._stop_notice_s * 1000))
 
     def listen(self) -> None:
-        for message in self._channel.hear():
+        for message in self._channel.receive():
             if message.get("type") == "stop":
                 self.stop_reason = str(message.get("reason"))
                 self._note_deadline(message.get("deadline_unix_ms"))
@@ -57,8 +57,8 @@ class Orders:
     def _note_deadline(self, deadline_ms: object) -> None:
         """Store the earliest deadline: nothing lengthens a notice."""
         if isinstance(deadline_ms, int):
-            before = NO_DEADLINE_MS if self._told_deadline_ms is None else self._told_deadline_ms
-            self._told_deadline_ms = max(0, min(before, deadline_ms))
+            before = NO_DEADLINE_MS if self._reported_deadline_ms is None else self._reported_deadline_ms
+            self._reported_deadline_ms = max(0, min(before, deadline_ms))
 
     def note_signal(self, *_: object) -> None:
         """Record SIGTERM and do no work in the handler: the ranks' next agreement sees it."""

@@ -18,7 +18,7 @@ import torch
 from muster.train.parallel.shards import CoverageError
 
 
-def random_state() -> dict[str, Any]:
+def rng_state() -> dict[str, Any]:
     """Return the states of the generators of Python, torch and this rank's GPU, and of numpy if the program uses it."""
     version, numbers, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(numbers), gauss], "torch": torch.get_rng_state()}
@@ -32,7 +32,7 @@ def random_state() -> dict[str, Any]:
 
 
 def digest_of(state: dict[str, Any]) -> str:
-    """Return the SHA-256 of a ``random_state``, the same before and after it was saved and loaded."""
+    """Return the SHA-256 of a ``rng_state``, the same before and after it was saved and loaded."""
     plain = {name: value.cpu().tolist() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Ranks
     from muster.train.report.learning_rates import TunedFor
-    from muster.train.report.pace import Pace
+    from muster.train.report.pace import StepTiming
     from muster.train.report.wire import Channel
-    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.environment import Environment
     from muster.train.runtime.orders import Orders
 
 _SAVE_MARGIN = 1.5
@@ -67,7 +67,7 @@ class Run:
 
     def __init__(
         self,
-        joined: tuple[Surroundings, Ranks, Channel, Orders],
+        joined: tuple[Environment, Ranks, Channel, Orders],
         trained: Trained,
         *,
         checkpoint_every: int | str,
@@ -78,7 +78,7 @@ class Run:
         data_mesh: DeviceMesh | None,
         is_steady: bool,
         lineage: Lineage,
-        pace: Callable[..., Pace],
+        pace: Callable[..., StepTiming],
         tuned: TunedFor | None,
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
@@ -104,7 +104,7 @@ class Run:
         self._is_asynchronous = asynchronous
         self._pace.watch(self.model, trained.optimizer)
         self._load = Load()
-        self._growth = MemoryGrowth(self._channel, self.rank, self._pace.held_bytes)
+        self._growth = MemoryGrowth(self._channel, self.rank, self._pace.used_bytes)
         self._adviser = Adviser(self._ranks, self._channel, place, tuned=tuned)
         self._loss: float | None = None
         self._saved_step = -1
@@ -123,7 +123,7 @@ class Run:
             self._trained.model, trained.optimizer, ranks_before=ranks_before, batch_before=batch_before
         )
 
-    def _open_checkpoints(self, around: Surroundings, keep: int, lineage: Lineage) -> Checkpoints | None:
+    def _open_checkpoints(self, around: Environment, keep: int, lineage: Lineage) -> Checkpoints | None:
         """Return the job's checkpoints, or None if it saves none. Ends the process if a newer attempt has begun."""
         if around.checkpoint_place is None:
             return None
@@ -157,8 +157,8 @@ class Run:
             step_s = round(time.monotonic() - started, 6)
             self._pace.end()
             self._cadence.note_step(step_s)
-            self._channel.say("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
-            self._tell_pace()
+            self._channel.send("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
+            self._report_pace()
             if self._checkpoints is not None:
                 self._checkpoints.continuity.note_loss(self._loss)
             self._adviser.after_first_step(self._load.num_samples)
@@ -229,10 +229,10 @@ class Run:
         self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
         self._leave()
 
-    def _tell_pace(self, *, is_last: bool = False) -> None:
+    def _report_pace(self, *, is_last: bool = False) -> None:
         if said := self._pace.word(is_last=is_last):
-            self._channel.say("pace", step=self.step, **said, **self._load.word())
-            self._growth.look(self.step)
+            self._channel.send("pace", step=self.step, **said, **self._load.word())
+            self._growth.take_reading(self.step)
 
     def _leave(self) -> None:
         self._pace.leave()
@@ -246,12 +246,12 @@ class Run:
         read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
         rng = chance.policy(0 if about is None else about.world_size, self.world_size)
         if about is None:
-            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
+            self._channel.send("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
             return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
         name = Generation(about.step, about.fence).name
-        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
+        self._channel.send("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
         return about.world_size
 
     def _agree(self, total: int) -> None:
@@ -358,9 +358,9 @@ class Run:
         if self._checkpoints is not None:
             self._checkpoints.settle(within_s)
             self._checkpoints.close()
-        self._tell_pace(is_last=True)
+        self._report_pace(is_last=True)
         dropped_lines = self._channel.dropped_lines
-        self._channel.say("outcome", exit=exit_word, step=self.step, message=message, dropped_lines=dropped_lines)
+        self._channel.send("outcome", exit=exit_word, step=self.step, message=message, dropped_lines=dropped_lines)
         self._channel.close()
 
     def _end(self, exit_word: str, code: int, message: str, *, within_s: float | None = None) -> NoReturn:
@@ -374,7 +374,7 @@ class Run:
             if self._saving is not None:
                 self._saving.wait(_CRASH_PATIENCE_S)
             self._has_ended = True
-            self._channel.say("outcome", exit="failed", step=self.step, message=f"{kind.__name__}: {fault}")
+            self._channel.send("outcome", exit="failed", step=self.step, message=f"{kind.__name__}: {fault}")
             self._channel.close()
         self._next_hook(kind, fault, traceback)
         if self._is_saving:  # the interpreter may not end under a thread that writes

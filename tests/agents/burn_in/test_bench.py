@@ -131,7 +131,7 @@ def test_a_stuck_bit_and_an_aliased_address_are_found(monkeypatch: pytest.Monkey
     }
 
 
-def test_a_machine_without_cuda_says_so() -> None:
+def test_a_machine_without_cuda_reports_it() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     with pytest.raises(RuntimeError, match="sees no CUDA device"):

@@ -53,7 +53,7 @@ def test_simulated_gpus_of_a_host_share_one_process_and_one_of_them_computes_wro
     assert "torch" in found[0].library
 
 
-def test_an_interpreter_without_torch_is_said_of_every_gpu(tmp_path: Path) -> None:
+def test_an_interpreter_without_torch_is_stated_of_every_gpu(tmp_path: Path) -> None:
     path = tmp_path / "python"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     path.chmod(0o755)
@@ -62,7 +62,7 @@ def test_an_interpreter_without_torch_is_said_of_every_gpu(tmp_path: Path) -> No
     assert all("torch cannot be imported" in (each.fault or "") for each in found)
 
 
-def test_no_interpreter_at_all_is_said() -> None:
+def test_no_interpreter_at_all_is_stated() -> None:
     found = run("/nowhere/python")
     assert "cannot be started" in (found[0].fault or "")
 

@@ -152,7 +152,7 @@ def test_an_agent_killed_in_the_middle_is_given_its_order_again_when_it_lives_ag
     assert standing(place.units, GPUS[0]) is Standing.PROBATION
 
 
-def test_a_host_without_torch_says_so_and_proves_nothing(place: Place) -> None:
+def test_a_host_without_torch_reports_it_and_proves_nothing(place: Place) -> None:
     bare = place.folder / "python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)

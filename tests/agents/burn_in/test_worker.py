@@ -106,19 +106,19 @@ def measure(probe: PlayedProbe, *uuids: GpuUuid) -> tuple[dict[GpuUuid, Figures 
 
 
 class PlayedDiag(DcgmDiag):
-    """DCGM as a test says; ``asked``: slot, serial and whether time was left."""
+    """DCGM as a test says; ``requested``: slot, serial and whether time was left."""
 
     def __init__(self, outcome: Diagnosed | str) -> None:
         super().__init__(3)
         object.__setattr__(self, "outcome", outcome)
-        object.__setattr__(self, "asked", [])
+        object.__setattr__(self, "requested", [])
 
     outcome: Diagnosed | str
-    asked: list[tuple[int, str | None, bool]]
+    requested: list[tuple[int, str | None, bool]]
 
     def run(self, index: int, serial: str | None, deadline_s: float, stop: threading.Event) -> Diagnosed:
         del stop
-        self.asked.append((index, serial, 0 < deadline_s <= 60))
+        self.requested.append((index, serial, 0 < deadline_s <= 60))
         if isinstance(self.outcome, str):
             raise DiagnosingError(self.outcome)
         return self.outcome
@@ -138,7 +138,7 @@ def test_the_vendors_tests_are_part_of_the_figures_where_the_host_runs_them() ->
     assert figures.vendor_tests is not UNSET
     assert (figures.vendor_tests.level, figures.vendor_tests.num_passed) == (3, 11)
     assert figures.vendor_tests.failures == ("memory failed on GPU 0: row remap failure",)
-    assert diag.asked == [(0, None, True)]
+    assert diag.requested == [(0, None, True)]
 
 
 def test_vendors_tests_that_gave_no_result_make_a_burn_in_that_could_not_run() -> None:
@@ -148,11 +148,11 @@ def test_vendors_tests_that_gave_no_result_make_a_burn_in_that_could_not_run() -
 def test_simulated_gpus_have_no_vendors_tests_and_what_is_not_run_is_not_sent() -> None:
     figures, diag = diagnosed("never asked", kind="cpu")
     assert isinstance(figures, Figures)
-    assert diag.asked == []
+    assert diag.requested == []
     assert b"vendor_tests" not in msgspec.json.encode(figures), "servers that do not know it take the rest"
 
 
-def test_counters_are_told_by_their_growth_and_what_a_gpu_has_not_is_null() -> None:
+def test_counters_are_reported_by_their_growth_and_what_a_gpu_has_not_is_null() -> None:
     before = check(ONE, ecc_uncorrected_aggregate=5.0, nvlink_replays=None)
     after = check(ONE, ecc_uncorrected_aggregate=8.0, nvlink_replays=None)
     found, _ = measure(PlayedProbe({ONE: [before, after]}))
@@ -191,7 +191,7 @@ def test_real_gpus_come_one_by_one_and_simulated_ones_together_at_the_simulation
         (PlayedProbe({ONE: [check(ONE)]}, is_away=True), "the driver is away"),
     ],
 )
-def test_what_cannot_be_burnt_in_is_not_touched_and_says_why(probe: PlayedProbe, words: str) -> None:
+def test_what_cannot_be_burnt_in_is_not_touched_and_states_why(probe: PlayedProbe, words: str) -> None:
     found, bench = measure(probe)
     assert bench.batches == []
     assert isinstance(found[ONE], str)
@@ -210,11 +210,11 @@ class PlayedServer:
 
     orders: Sequence[BurnInOrder]
     faults: list[Exception] = field(default_factory=list)
-    asked: list[AskRequest] = field(default_factory=list)
+    requested: list[AskRequest] = field(default_factory=list)
     reports: list[BurnInReport] = field(default_factory=list)
 
     def ask(self, request: AskRequest) -> AskAnswer:
-        self.asked.append(request)
+        self.requested.append(request)
         given, self.orders = tuple(self.orders), ()
         return AskAnswer(orders=given, ask_again_s=7.0)
 
@@ -273,14 +273,14 @@ def test_a_run_that_the_agents_end_cut_short_is_not_reported() -> None:
     assert server.reports == []
 
 
-def test_an_agent_asks_for_one_real_gpu_at_a_time_and_for_all_simulated_ones() -> None:
+def test_an_agent_requests_one_real_gpu_at_a_time_and_for_all_simulated_ones() -> None:
     for kind, at_once in (("cuda", 1), ("cpu", 72)):
         server = PlayedServer([])
         worker(server, PlayedProbe({ONE: [check(ONE)]}, kind=kind)).turn(threading.Event())
-        assert [request.max_orders for request in server.asked] == [at_once]
+        assert [request.max_orders for request in server.requested] == [at_once]
 
 
-def test_a_server_that_is_away_is_asked_again_later() -> None:
+def test_a_server_that_is_away_is_queried_again_later() -> None:
     class Away(PlayedServer):
         def ask(self, request: AskRequest) -> AskAnswer:
             raise UnreachableError(request.boot_id)

@@ -62,13 +62,13 @@ def run(diag: DcgmDiag, *, deadline_s: float = 60, stop: threading.Event | None 
     return diag.run(INDEX, SERIAL, deadline_s, stop or threading.Event())
 
 
-def test_what_passed_is_counted_and_the_gpu_is_asked_for_by_its_slot(dcgmi: Write, tmp_path: Path) -> None:
+def test_what_passed_is_counted_and_the_gpu_is_requested_by_its_slot(dcgmi: Write, tmp_path: Path) -> None:
     diag = dcgmi(f"echo \"$@\" > {tmp_path}/asked\ncat <<'JSON'\n{GOOD}\nJSON")
     assert run(diag) == Diagnosed("DCGM 4.2.3", 2, 2, ())
     assert (tmp_path / "asked").read_text(encoding="ascii") == "diag -r 2 -j -i 3\n"
 
 
-def test_what_fails_on_the_gpu_is_said_in_one_line_with_its_number(dcgmi: Write) -> None:
+def test_what_fails_on_the_gpu_is_stated_in_one_line_with_its_number(dcgmi: Write) -> None:
     found = run(saying(dcgmi, document(result_of("memory", "Pass"), result_of("diagnostic", "Fail", severity=2))))
     assert found.failures == ("diagnostic failed on GPU 3: GPU 3 Error using CUDA (DCGM 92)",)
     assert found.num_passed == 1
@@ -101,17 +101,17 @@ def test_what_fails_on_the_gpu_is_said_in_one_line_with_its_number(dcgmi: Write)
         "list",
     ],
 )
-def test_what_proves_nothing_of_the_gpu_is_told_as_itself(dcgmi: Write, text: str, words: str) -> None:
+def test_what_proves_nothing_of_the_gpu_is_reported_as_itself(dcgmi: Write, text: str, words: str) -> None:
     with pytest.raises(DiagnosingError, match=words):
         run(saying(dcgmi, text))
 
 
-def test_a_host_without_dcgm_is_told_what_to_do() -> None:
+def test_a_host_without_dcgm_is_reported_what_to_do() -> None:
     with pytest.raises(DiagnosingError, match="is not on this host: install DCGM"):
         run(DcgmDiag(1, command="dcgmi-nowhere"))
 
 
-def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "dcgmi"
     path.write_bytes(b"\x7fELF rubbish")
     path.chmod(0o755)
@@ -119,7 +119,7 @@ def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
         run(DcgmDiag(1, command=str(path)))
 
 
-def test_what_it_said_of_its_failure_is_told_beside(dcgmi: Write) -> None:
+def test_what_it_stated_of_its_failure_is_reported_next_to(dcgmi: Write) -> None:
     with pytest.raises(DiagnosingError, match=r"no JSON in it.*\(Error: unable to connect to the host engine\)"):
         run(dcgmi("echo 'Error: unable to connect to the host engine' >&2; exit 255"))
 

@@ -54,7 +54,7 @@ def test_what_passed_or_was_skipped_has_not_failed() -> None:
     assert not found.has_failed
 
 
-def test_a_status_that_nobody_knows_is_no_pass() -> None:
+def test_a_status_that_is_unknown_is_no_pass() -> None:
     found = parse_diagnosis(json.dumps(document({**PASSED, "status": "Perhaps"})))
     assert (found.results[0].status, found.has_failed) == ("unknown", True)
 

@@ -17,7 +17,7 @@ from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from muster.domain.evidence.findings import Source
 from muster.domain.gpu.metrics import METRICS, value_of
 from muster.domain.ids import GpuUuid
-from tests.recorded_server import Answer, Asked, RecordedServer, serving
+from tests.recorded_server import Answer, RecordedServer, Requested, serving
 
 NOW_MS = 1_790_000_000_000
 UUIDS = simulated_uuids(2)
@@ -53,7 +53,7 @@ class Host:
 def host(tmp_path: Path) -> Iterator[Host]:
     made: list[Host] = []
 
-    def answer(_asked: Asked, _num: int) -> Answer:
+    def answer(_requested: Requested, _num: int) -> Answer:
         return made[0].text()
 
     with serving(answer) as server:
@@ -63,7 +63,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
             probe.close()
 
 
-def test_dcgm_fills_what_nvml_does_not_tell_and_nothing_else(host: Host) -> None:
+def test_dcgm_fills_what_nvml_does_not_report_and_nothing_else(host: Host) -> None:
     for check in host.check():
         assert value_of(check.values, "recovery_action") == 2
         assert value_of(check.values, "temperature_c") != 7, "NVML reports it, and has precedence"
@@ -72,7 +72,7 @@ def test_dcgm_fills_what_nvml_does_not_tell_and_nothing_else(host: Host) -> None
         assert value_of(check.values, MARGIN) is None
 
 
-def test_counters_that_both_tell_are_not_added(host: Host) -> None:
+def test_counters_that_both_report_are_not_added(host: Host) -> None:
     write_fault(host.faults, Fault(gpu=UUIDS[0], kind="ecc_uncorrected", count=3, at_ms=1))
     host.text = lambda: Answer(raw=scraped(UUIDS[0], DCGM_FI_DEV_ECC_DBE_VOL_TOTAL=3).encode())
     assert value_of(host.check()[0].values, "ecc_uncorrected_volatile") == 3
@@ -89,15 +89,15 @@ def with_last_xid(host: Host, *codes: int) -> list[tuple[int | None, Source, Gpu
     return told
 
 
-def test_an_xid_that_the_exporter_had_before_we_looked_is_no_event(host: Host) -> None:
+def test_an_xid_that_the_exporter_had_before_we_checked_is_no_event(host: Host) -> None:
     assert with_last_xid(host, 79, 79) == []
 
 
-def test_a_change_of_the_exporters_last_xid_is_an_xid_told_by_dcgm_once(host: Host) -> None:
+def test_a_change_of_the_exporters_last_xid_is_an_xid_reported_by_dcgm_once(host: Host) -> None:
     assert with_last_xid(host, 0, 79, 79, 48) == [(79, Source.DCGM, UUIDS[0]), (48, Source.DCGM, UUIDS[0])]
 
 
-def test_a_dcgm_that_started_anew_tells_no_xid_until_there_is_one(host: Host) -> None:
+def test_a_dcgm_that_started_again_reports_no_xid_until_there_is_one(host: Host) -> None:
     assert with_last_xid(host, 79, 0, 79) == [(79, Source.DCGM, UUIDS[0])]
 
 
@@ -136,7 +136,7 @@ def test_a_gpu_that_nvml_cannot_reach_is_filled_with_nothing(host: Host, kind: s
     assert value_of(well.values, "recovery_action") == 2
 
 
-def test_gpus_of_another_host_are_nobody_here(host: Host) -> None:
+def test_gpus_of_another_host_are_none_here(host: Host) -> None:
     host.text = lambda: Answer(raw=scraped("GPU-elsewhere", DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION=1).encode())
     assert [value_of(check.values, "recovery_action") for check in host.check()] == [None, None]
 
@@ -152,7 +152,7 @@ def test_gpus_of_another_host_are_nobody_here(host: Host) -> None:
     ],
     ids=["failing", "elsewhere", "empty", "rubbish", "huge"],
 )
-def test_an_exporter_that_says_nothing_of_use_leaves_nvml_alone_and_is_named_once(
+def test_an_exporter_that_states_nothing_of_use_leaves_nvml_alone_and_is_named_once(
     host: Host, answer: Answer, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host.text = lambda: answer
@@ -166,7 +166,7 @@ def test_an_exporter_that_says_nothing_of_use_leaves_nvml_alone_and_is_named_onc
     assert "dcgm_exporter_answers_again" in said
 
 
-def test_an_exporter_that_hangs_holds_up_no_check_for_long_and_is_not_asked_meanwhile(host: Host) -> None:
+def test_an_exporter_that_hangs_holds_up_no_check_for_long_and_is_not_requested_meanwhile(host: Host) -> None:
     let_go = threading.Event()
 
     def hang() -> Answer:
@@ -181,7 +181,7 @@ def test_an_exporter_that_hangs_holds_up_no_check_for_long_and_is_not_asked_mean
         let_go.set()
 
 
-def test_an_exporter_that_is_not_there_is_told_in_a_sentence() -> None:
+def test_an_exporter_that_is_not_there_is_reported_in_a_sentence() -> None:
     exporter = Exporter("http://127.0.0.1:9/metrics")
     assert exporter.gpus() == {}
     exporter.close()

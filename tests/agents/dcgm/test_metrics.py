@@ -59,7 +59,7 @@ def test_a_sample_of_type_counter_keeps_its_name(name: str) -> None:
         "1.8446744073709552e+19",
     ],
 )
-def test_what_dcgm_cannot_tell_is_no_value(blank: object) -> None:
+def test_what_dcgm_cannot_report_is_no_value(blank: object) -> None:
     assert only(sample("DCGM_FI_DEV_GPU_TEMP", blank), sample("DCGM_FI_DEV_SM_CLOCK", 1410)).values == {
         "sm_clock_mhz": 1410.0
     }
@@ -105,7 +105,7 @@ def test_a_label_that_is_no_index_is_none(index: str) -> None:
     assert only(sample("DCGM_FI_DEV_GPU_TEMP", 61, f'gpu="{index}",UUID="GPU-a"')).index is None
 
 
-def test_dcgm_fills_what_nvml_does_not_tell_and_never_adds_to_it() -> None:
+def test_dcgm_fills_what_nvml_does_not_report_and_never_adds_to_it() -> None:
     gpu = only(sample("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 4), sample("DCGM_FI_DEV_MEMORY_TEMP", 70))
     nvml = [None] * NUM_METRICS
     ours: list[float | None] = [*nvml]

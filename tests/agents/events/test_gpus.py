@@ -47,7 +47,7 @@ class Watched:
         self._now_ms += 60_000
         for at_ms in range(self._now_ms - 50_000, self._now_ms + 1, 10_000):
             self.teller.saw(self._probe.check(at_ms))
-        return list(self.teller.tell(self._probe.inspect(self._now_ms), self._now_ms, self._now_ms / 1000))
+        return list(self.teller.report(self._probe.inspect(self._now_ms), self._now_ms, self._now_ms / 1000))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def fault(kind: str, link: int | None = None, **values: float) -> Fault:
     return Fault(gpu=UUID, kind=kind, at_ms=START_MS, link=link, values=values)  # type: ignore[arg-type]  # both kinds
 
 
-def test_a_healthy_gpu_is_told_once_whole_and_then_costs_nothing(watched: Watched) -> None:
+def test_a_healthy_gpu_is_reported_once_whole_and_then_costs_nothing(watched: Watched) -> None:
     (event,) = watched.minute()
     assert (event.kind, event.gpu_uuid) == (EventKind.GPU_STATE, UUID)
     assert set(event.values) == {name for name in GPU_STATE if not name.startswith(UNTOLD)}
@@ -79,7 +79,7 @@ def test_a_healthy_gpu_is_told_once_whole_and_then_costs_nothing(watched: Watche
 
 
 @pytest.mark.parametrize("name", [name for name in GPU_STATE if not name.startswith("idle_")])
-def test_each_state_can_be_planted_is_told_and_told_again_when_it_is_over(watched: Watched, name: str) -> None:
+def test_each_state_can_be_planted_is_reported_and_reported_again_when_it_is_over(watched: Watched, name: str) -> None:
     watched.minute()
     watched.plant(fault("state", **{name: 777}))
     (event,) = watched.minute()
@@ -90,7 +90,7 @@ def test_each_state_can_be_planted_is_told_and_told_again_when_it_is_over(watche
 
 
 @pytest.mark.parametrize("name", [name for name in GPU_STATE if name.startswith("idle_")])
-def test_what_a_gpu_does_by_itself_is_told_where_no_sample_saw_a_program(tmp_path: Path, name: str) -> None:
+def test_what_a_gpu_does_by_itself_is_reported_where_no_sample_saw_a_program(tmp_path: Path, name: str) -> None:
     told = {}
     for activity in (0.0, 1.0):
         watched = Watched(tmp_path / f"{activity}.json", activity=activity)
@@ -136,7 +136,7 @@ def test_a_link_that_is_down_is_a_state(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lost", "late"])
-def test_a_gpu_that_does_not_answer_says_nothing(watched: Watched, kind: str) -> None:
+def test_a_gpu_that_does_not_answer_states_nothing(watched: Watched, kind: str) -> None:
     watched.minute()
     watched.plant(Fault(gpu=UUID, kind=kind, at_ms=START_MS))  # type: ignore[arg-type]  # both are kinds
     assert watched.minute() == []
@@ -155,18 +155,18 @@ def check(utilisation: float, generation: float, width: float) -> GpuCheck:
     return GpuCheck(gpu_uuid=UUID, index=0, at_ms=0, values=tuple(known.get(metric.name) for metric in METRICS))
 
 
-def test_the_pcie_link_is_told_as_it_was_under_load_and_not_at_rest() -> None:
+def test_the_pcie_link_is_reported_as_it_was_under_load_and_not_at_rest() -> None:
     teller = GpuTeller(Naming("1"))
     look = GpuInspection(gpu_uuid=GpuUuid(UUID), index=0, state={"ecc_enabled": 1})
     teller.pcie.saw([check(0, 1, 16)])
-    (first,) = teller.tell([look], 0, 0)
+    (first,) = teller.report([look], 0, 0)
     assert "pcie_loaded_generation" not in first.values
     for _ in range(LOADED_CHECKS):
         teller.pcie.saw([check(90, 5, 8)])
-    (loaded,) = teller.tell([look], 0, 60)
+    (loaded,) = teller.report([look], 0, 60)
     assert (loaded.values["pcie_loaded_generation"], loaded.values["pcie_loaded_width"]) == (5, 8)
     teller.pcie.saw([check(0, 1, 16)])
-    assert teller.tell([look], 0, 120) == ()
+    assert teller.report([look], 0, 120) == ()
 
 
 def test_a_link_that_slept_at_a_jobs_end_is_not_what_it_was_under_load() -> None:
@@ -176,31 +176,34 @@ def test_a_link_that_slept_at_a_jobs_end_is_not_what_it_was_under_load() -> None
     for generation in (1, 5, 5, 5, 1, 5, 1):
         teller.pcie.saw([check(60, generation, 16)])
     teller.pcie.saw([check(0, 1, 16)])
-    (told,) = teller.tell([look], 0, 60)
+    (told,) = teller.report([look], 0, 60)
     assert told.values["pcie_loaded_generation"] == 5
     teller.pcie.saw([check(60, 1, 16)])
     teller.pcie.saw([check(60, 1, 16)])
-    assert teller.tell([look], 0, 120) == (), "two checks are no load"
+    assert teller.report([look], 0, 120) == (), "two checks are no load"
 
 
-def test_replays_are_told_beside_the_fastest_link_of_their_window() -> None:
+def test_replays_are_reported_next_to_the_fastest_link_of_their_window() -> None:
     teller = GpuTeller(Naming("1"))
 
     def rates(replays: float, now_s: float) -> tuple[float, float]:
         look = GpuInspection(
-            gpu_uuid=UUID, index=0, counters={"pcie_replays": replays}, beside={"pcie_generation": 1, "pcie_width": 16}
+            gpu_uuid=UUID,
+            index=0,
+            counters={"pcie_replays": replays},
+            alongside={"pcie_generation": 1, "pcie_width": 16},
         )
-        *_, event = teller.tell([look], 0, now_s)  # the first ones report a link under load
+        *_, event = teller.report([look], 0, now_s)  # the first ones report a link under load
         return event.values["pcie_generation"], event.values["pcie_width"]
 
-    teller.tell([GpuInspection(gpu_uuid=UUID, index=0, counters={"pcie_replays": 0})], 0, 0)
+    teller.report([GpuInspection(gpu_uuid=UUID, index=0, counters={"pcie_replays": 0})], 0, 0)
     teller.pcie.saw([check(90, 5, 16)])
     teller.pcie.saw([check(0, 1, 16)])
     assert rates(4, 60) == (5, 16)
     assert rates(8, 120) == (1, 16), "no check in this window: what the inspection itself read"
 
 
-def test_a_gpu_of_a_generation_without_fabric_says_so() -> None:
+def test_a_gpu_of_a_generation_without_fabric_reports_it() -> None:
     (found,) = SimulatedProbe(A100, simulated_uuids(1)).inspect(START_MS)
     assert "fabric_state" in found.unsupported
     assert "fabric_state" not in found.state
@@ -217,7 +220,7 @@ def test_a_gpu_of_a_generation_without_fabric_says_so() -> None:
         ({"kind": "state", "values": {"ecc_enabled": -1}}, "values"),
     ],
 )
-def test_a_fault_with_other_names_is_refused_and_told_which_there_are(
+def test_a_fault_with_other_names_is_refused_and_reported_which_there_are(
     tmp_path: Path, document: dict[str, object], words: str
 ) -> None:
     path = tmp_path / "faults.json"
@@ -226,7 +229,7 @@ def test_a_fault_with_other_names_is_refused_and_told_which_there_are(
         read_faults(path)
 
 
-def test_a_driver_that_was_loaded_anew_is_one_event_of_the_gpu_and_no_rise(watched: Watched) -> None:
+def test_a_driver_that_was_loaded_again_is_one_event_of_the_gpu_and_no_rise(watched: Watched) -> None:
     watched.minute()
     watched.plant(fault("rate", pcie_replays=60, ecc_corrected_dram=1))
     watched.plant(fault("rate", link=3, crc_errors=5, replays=1))

@@ -15,29 +15,29 @@ def check(*, percent: float | None = 99.0, programs: float | None = 0.0) -> GpuC
     return GpuCheck(gpu_uuid=GPU, index=0, at_ms=0, values=tuple(values))
 
 
-def told(*checks: GpuCheck, sees_programs: bool = True) -> dict[str, float]:
+def reported(*checks: GpuCheck, sees_programs: bool = True) -> dict[str, float]:
     windows = IdleWindows(sees_programs)
     for each in checks:
         windows.saw([each])
     return windows.of(GPU, COUNTED)
 
 
-def test_the_least_of_all_samples_is_told() -> None:
-    assert told(check(), check(percent=93.0), check()) == {**COUNTED, UTILISATION: 93.0}
+def test_the_least_of_all_samples_is_reported() -> None:
+    assert reported(check(), check(percent=93.0), check()) == {**COUNTED, UTILISATION: 93.0}
 
 
 def test_a_program_in_any_sample_may_have_done_it_all() -> None:
-    assert told(check(), check(programs=1), check()) == {"ecc_enabled": 1.0}
-    assert told(check(), check(programs=None), check()) == {"ecc_enabled": 1.0}, "it is unknown"
-    assert told(*[check()] * 3, sees_programs=False) == {"ecc_enabled": 1.0}
+    assert reported(check(), check(programs=1), check()) == {"ecc_enabled": 1.0}
+    assert reported(check(), check(programs=None), check()) == {"ecc_enabled": 1.0}, "it is unknown"
+    assert reported(*[check()] * 3, sees_programs=False) == {"ecc_enabled": 1.0}
 
 
-def test_few_samples_or_one_that_does_not_tell_say_nothing_of_utilisation() -> None:
-    assert told(check(), check()) == COUNTED
-    assert told(check(), check(percent=None), check()) == COUNTED
+def test_few_samples_or_one_that_does_not_report_state_nothing_of_utilisation() -> None:
+    assert reported(check(), check()) == COUNTED
+    assert reported(check(), check(percent=None), check()) == COUNTED
 
 
-def test_each_window_is_looked_at_for_itself() -> None:
+def test_each_window_is_checked_for_itself() -> None:
     windows = IdleWindows()
     windows.saw([check(programs=1)])
     assert windows.of(GPU, COUNTED) == {"ecc_enabled": 1.0}

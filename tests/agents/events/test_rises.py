@@ -12,15 +12,15 @@ def test_what_is_counted_at_the_start_is_no_rise() -> None:
     assert RiseTeller().rise({"crc_errors": 5_000}, 0) is None
 
 
-def test_a_rise_is_told_with_the_time_that_it_took_and_without_what_stood_still() -> None:
+def test_a_rise_is_reported_with_the_time_that_it_took_and_without_what_stood_still() -> None:
     teller = RiseTeller()
     teller.rise({"crc_errors": 5, "replays": 1}, 0)
     assert teller.rise({"crc_errors": 5, "replays": 1}, 60) is None
     assert teller.rise({"crc_errors": 9, "replays": 1}, 121) == Rise({"crc_errors": 4}, 61)
 
 
-def test_what_stands_beside_is_a_rise_and_makes_no_window_a_bad_one() -> None:
-    teller = RiseTeller(beside=frozenset({"symbol_errors"}))
+def test_what_stands_next_to_is_a_rise_and_makes_no_window_a_bad_one() -> None:
+    teller = RiseTeller(alongside=frozenset({"symbol_errors"}))
     teller.rise({"symbol_errors": 0, "replays": 0}, 0)
     assert teller.rise({"symbol_errors": 9, "replays": 0}, 60) == Rise({"symbol_errors": 9}, 60)
     assert teller.num_bad_windows == 0
@@ -28,7 +28,7 @@ def test_what_stands_beside_is_a_rise_and_makes_no_window_a_bad_one() -> None:
     assert teller.num_bad_windows == 1
 
 
-def test_a_counter_that_fell_was_reset_and_its_window_begins_anew() -> None:
+def test_a_counter_that_fell_was_reset_and_its_window_begins_again() -> None:
     teller = RiseTeller()
     teller.rise({"crc_errors": 100}, 0)
     assert teller.rise({"crc_errors": 3}, 60) is None
@@ -72,7 +72,7 @@ def test_bad_windows_are_those_of_the_last_half_hour() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=1_000_000), min_size=1, max_size=60))
-def test_rises_never_exceed_what_was_counted_and_none_is_told_of_a_reset(counts: list[int]) -> None:
+def test_rises_never_exceed_what_was_counted_and_none_is_notified_of_a_reset(counts: list[int]) -> None:
     teller, told = RiseTeller(), 0.0
     for number, count in enumerate(counts):
         rise = teller.rise({"n": count}, 60 * number)

@@ -1,14 +1,14 @@
 """Times at which a state is reported."""
 
-from agents.events.states import TELL_AGAIN_S, Coarseness, StateTeller
+from agents.events.states import REPORT_AGAIN_S, Coarseness, StateTeller
 
 
-def test_a_state_is_told_at_the_start_when_it_changed_and_once_an_hour() -> None:
+def test_a_state_is_reported_at_the_start_when_it_changed_and_once_an_hour() -> None:
     teller = StateTeller()
-    told = [teller.is_due({"ecc_enabled": 1}, now_s) for now_s in (0, 60, 120, TELL_AGAIN_S - 1, TELL_AGAIN_S)]
+    told = [teller.is_due({"ecc_enabled": 1}, now_s) for now_s in (0, 60, 120, REPORT_AGAIN_S - 1, REPORT_AGAIN_S)]
     assert told == [True, False, False, False, True]
-    assert teller.is_due({"ecc_enabled": 0}, TELL_AGAIN_S + 1)
-    assert not teller.is_due({"ecc_enabled": 0}, 2 * TELL_AGAIN_S)
+    assert teller.is_due({"ecc_enabled": 0}, REPORT_AGAIN_S + 1)
+    assert not teller.is_due({"ecc_enabled": 0}, 2 * REPORT_AGAIN_S)
 
 
 def test_a_value_that_cannot_be_read_for_once_is_no_change_and_a_new_one_is() -> None:
@@ -19,11 +19,11 @@ def test_a_value_that_cannot_be_read_for_once_is_no_change_and_a_new_one_is() ->
     assert teller.is_due({"a": 1, "b": 2, "c": 0}, 180)
 
 
-def test_nothing_known_is_nothing_told() -> None:
+def test_nothing_known_is_nothing_reported() -> None:
     assert not StateTeller().is_due({}, 0)
 
 
-def test_a_coarse_value_is_told_again_when_it_left_what_was_told_by_its_share() -> None:
+def test_a_coarse_value_is_reported_again_when_it_left_what_was_reported_by_its_share() -> None:
     teller = StateTeller({"free": Coarseness(share=0.1, floor=100)})
     assert teller.is_due({"free": 1_000}, 0)
     assert not teller.is_due({"free": 905}, 60)

@@ -37,7 +37,7 @@ def _plain(value: object) -> object:
     raise TypeError(type(value))
 
 
-def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> object:
+def _answer(probe: NvmlProbe, requested: set[str], command: dict[str, Any]) -> object:
     match command["do"]:
         case "identify":
             return dataclasses.asdict(probe.identify())
@@ -58,7 +58,7 @@ def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> objec
             probe.close()
             return None
         case "asked":
-            return sorted(asked)
+            return sorted(requested)
     raise ValueError(command)
 
 

@@ -30,10 +30,10 @@ class Host:
 
     def ports(self, after_s: float = 10) -> list[ProbeEvent]:
         self._now_s += after_s
-        return list(self.teller.look_at_ports(self._at_ms, self._now_s))
+        return list(self.teller.check_ports(self._at_ms, self._now_s))
 
     def minute(self, after_s: float = 60) -> list[ProbeEvent]:
-        return [*self.ports(after_s), *self.teller.tell(self._at_ms, self._now_s)]
+        return [*self.ports(after_s), *self.teller.report(self._at_ms, self._now_s)]
 
 
 def of(kind: EventKind, events: list[ProbeEvent]) -> list[ProbeEvent]:

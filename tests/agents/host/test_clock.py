@@ -18,7 +18,7 @@ def ask(clock: ServerClock, server_ms: int, *, offset_ms: int, away_ms: int = 20
 
 @pytest.mark.parametrize("offset_ms", [-90_000, -300, 0, 40, 12_345])
 @pytest.mark.parametrize("kept_ms", [0, 1_000])
-def test_many_answers_tell_the_offset_within_what_a_date_may_be_old_and_never_more_of_it(
+def test_many_answers_report_the_offset_within_what_a_date_may_be_old_and_never_more_of_it(
     offset_ms: int, kept_ms: int
 ) -> None:
     clock, chance, at_ms = ServerClock(), random.Random(7), START_MS  # noqa: S311  # a test that repeats
@@ -31,7 +31,7 @@ def test_many_answers_tell_the_offset_within_what_a_date_may_be_old_and_never_mo
     assert abs(offset_ms / 1000 - told_s) < 1.05
 
 
-def test_equal_clocks_are_never_told_as_apart() -> None:
+def test_equal_clocks_are_never_reported_as_apart() -> None:
     for kept_ms in range(0, 1_000, 50):
         clock = ServerClock()
         for number in range(20):
@@ -39,7 +39,7 @@ def test_equal_clocks_are_never_told_as_apart() -> None:
             assert clock.offset_s() == 0
 
 
-def test_one_answer_tells_of_an_offset_beyond_the_age_of_a_date() -> None:
+def test_one_answer_reports_of_an_offset_beyond_the_age_of_a_date() -> None:
     clock = ServerClock()
     assert clock.offset_s() is None
     ask(clock, START_MS + 400, offset_ms=7_000)
@@ -57,13 +57,13 @@ def test_after_a_step_only_what_came_since_counts() -> None:
 @pytest.mark.parametrize(
     "date", ["", "yesterday", "Mon, 99 Sep 2026 14:13:20 GMT", "Mon, 21 Sep 99999 14:13:20 GMT", "1" * 100_000, "\x00"]
 )
-def test_a_date_that_is_none_says_nothing(date: str) -> None:
+def test_a_date_that_is_none_states_nothing(date: str) -> None:
     clock = ServerClock()
     clock.saw(date, START_MS, START_MS)
     assert clock.offset_s() is None
 
 
-def test_an_answer_before_its_question_says_nothing() -> None:
+def test_an_answer_before_its_question_states_nothing() -> None:
     clock = ServerClock()
     clock.saw(formatdate(START_MS // 1000, usegmt=True), START_MS, START_MS - 1)
     assert clock.offset_s() is None
@@ -72,7 +72,7 @@ def test_an_answer_before_its_question_says_nothing() -> None:
 def test_a_slewed_clock_is_not_stepped_and_suspended_time_is_no_step() -> None:
     steps = ClockSteps()
     for number in range(100):
-        steps.look(START_MS + 10_500 * number, 10_000 * number)
+        steps.check(START_MS + 10_500 * number, 10_000 * number)
     assert steps.count == 0
-    steps.look(START_MS, 2_000_000)
+    steps.check(START_MS, 2_000_000)
     assert steps.count == 1

@@ -24,7 +24,7 @@ from muster.domain.evidence.state_readings import (
 from tests.agents.host.played_host import WALL_MS, Host, of
 
 
-def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
+def test_a_quiet_host_reports_itself_and_its_ports_once(host: Host) -> None:
     events = host.minute()
     assert [(event.kind, event.text) for event in events] == [
         (EventKind.PORT_STATE, "mlx5_0/1"),
@@ -40,7 +40,7 @@ def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
     assert [host.minute() for _ in range(20)] == [[]] * 20
 
 
-def test_kernel_and_network_cards_firmware_and_driver_are_told_in_words(host: Host) -> None:
+def test_kernel_and_network_cards_firmware_and_driver_are_reported_in_words(host: Host) -> None:
     host.tree.write("proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
     host.tree.write("sys/module/mlx5_core/version", "24.04-0.6.6\n")
     for card, firmware in (("mlx5_0", "28.39.1002"), ("mlx5_1", "28.39.1002"), ("mlx5_2", "28.40.1000")):
@@ -68,7 +68,7 @@ def test_a_file_of_proc_is_read_to_its_end_and_not_to_the_end_of_a_page() -> Non
     assert len(read_text(Path("/proc/self/maps"), 5_000) or "") == 5_000
 
 
-def test_what_the_network_lost_is_told_beside_what_was_sent(host: Host) -> None:
+def test_what_the_network_lost_is_reported_next_to_what_was_sent(host: Host) -> None:
     host.minute()
     host.tree.network(segments=5_001, retransmits=40, full=3, damaged=2, dropped=0x10)
     (event,) = host.minute()
@@ -100,7 +100,7 @@ def test_a_stepped_clock_is_counted(host: Host) -> None:
     assert event.values == {"window_s": 60, "clock_steps": 1}
 
 
-def test_pressure_is_told_when_it_moved(host: Host) -> None:
+def test_pressure_is_reported_when_it_moved(host: Host) -> None:
     (state,) = of(EventKind.HOST_STATE, host.minute())
     assert (state.values["cpu_pressure"], state.values["memory_pressure"]) == (0, 0)
     host.tree.pressure(cpu=4, memory=4.5, io=2)
@@ -111,14 +111,14 @@ def test_pressure_is_told_when_it_moved(host: Host) -> None:
         assert state.values["memory_pressure"] == pytest.approx(percent / 100)
 
 
-def test_a_gpu_that_is_missing_of_the_enrolled_ones_is_told(host: Host) -> None:
+def test_a_gpu_that_is_missing_of_the_enrolled_ones_is_reported(host: Host) -> None:
     host.minute()
     host.counts = {"expected_gpus": 8.0, "found_gpus": 7.0}
     (state,) = host.minute()
     assert (state.values["expected_gpus"], state.values["found_gpus"]) == (8, 7)
 
 
-def test_the_clocks_offset_is_told_once_the_server_answered(host: Host) -> None:
+def test_the_clocks_offset_is_reported_once_the_server_answered(host: Host) -> None:
     host.minute()
     host.clock.saw("Mon, 21 Sep 2026 14:13:20 GMT", WALL_MS + 5_000, WALL_MS + 5_200)
     (state,) = host.minute()
@@ -181,7 +181,7 @@ def _driver(host: Host, *, module: str, library: str) -> float | None:
     return state.values.get("drivers")
 
 
-def test_a_driver_that_was_upgraded_under_a_running_module_is_told(host: Host) -> None:
+def test_a_driver_that_was_upgraded_under_a_running_module_is_reported(host: Host) -> None:
     assert _driver(host, module="580.95.05", library="580.95.05") == 0
     assert _driver(host, module="580.95.05", library="590.1.2") == 1
     assert _driver(host, module="rubbish", library="590.1.2") is None
@@ -240,7 +240,7 @@ def test_no_file_whatever_is_in_it_stops_the_rest_or_makes_up_a_number(host: Hos
     assert of(EventKind.PORT_RATES, events) == []
 
 
-def test_a_host_without_any_of_it_tells_its_disk_and_gpus(tmp_path: Path) -> None:
+def test_a_host_without_any_of_it_reports_its_disk_and_gpus(tmp_path: Path) -> None:
     (state,) = Host(tmp_path).minute()
     known = set(state.values) - {"inodes_free_fraction"}  # some file systems have no fixed number of them
     assert known == {"disk_free_bytes", "disk_free_fraction", "expected_gpus", "found_gpus"}
@@ -248,6 +248,6 @@ def test_a_host_without_any_of_it_tells_its_disk_and_gpus(tmp_path: Path) -> Non
 
 def test_where_no_place_is_named_nothing_of_the_host_is_read() -> None:
     teller = HostTeller(Naming("1"), None, gpus=lambda: {"expected_gpus": 2.0, "found_gpus": 2.0})
-    assert teller.look_at_ports(0, 0) == ()
-    (event,) = teller.tell(0, 0)
+    assert teller.check_ports(0, 0) == ()
+    (event,) = teller.report(0, 0)
     assert event.values == {"expected_gpus": 2, "found_gpus": 2}

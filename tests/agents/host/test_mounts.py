@@ -32,6 +32,6 @@ def test_the_file_system_itself_decides_and_not_how_a_process_sees_it(tmp_path: 
 
 
 @pytest.mark.parametrize("table", ["", "\x00\xff", "a b c - d e f\n"])
-def test_a_table_that_cannot_be_read_says_nothing(tmp_path: Path, table: str) -> None:
+def test_a_table_that_cannot_be_read_states_nothing(tmp_path: Path, table: str) -> None:
     HostTree(tmp_path).write("proc/self/mountinfo", table)
     assert read_only([Path("/")], tmp_path / "proc") == {}

@@ -24,7 +24,7 @@ def with_inventory(host: Host, session: str) -> None:
     host.teller = HostTeller(Naming(session), places)
 
 
-def test_a_port_that_is_slower_than_ever_is_told_with_its_best_rate_also_by_another_life(host: Host) -> None:
+def test_a_port_that_is_slower_than_ever_is_reported_with_its_best_rate_also_by_another_life(host: Host) -> None:
     with_inventory(host, "1")
     assert host.ports()[0].values["best_rate_gbps"] == 400
     host.tree.write("sys/class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (2X HDR)\n")
@@ -91,7 +91,7 @@ def test_the_rdma_ports_that_are_there_are_named_for_enrolment(host: Host) -> No
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00", b"[]", b'{"mlx5_0/1": "fast"}'])
-def test_an_inventory_that_cannot_be_read_is_begun_anew(host: Host, content: bytes) -> None:
+def test_an_inventory_that_cannot_be_read_is_begun_again(host: Host, content: bytes) -> None:
     (host.tree.root / PORTS_FILE).write_bytes(content)
     with_inventory(host, "1")
     assert host.ports()[0].values["best_rate_gbps"] == 400
@@ -99,7 +99,7 @@ def test_an_inventory_that_cannot_be_read_is_begun_anew(host: Host, content: byt
     assert host.ports()[0].values["best_rate_gbps"] == 400
 
 
-def test_a_port_that_went_down_and_came_back_says_for_how_long(host: Host) -> None:
+def test_a_port_that_went_down_and_came_back_states_for_how_long(host: Host) -> None:
     host.minute()
     host.tree.infiniband("1: DOWN")
     (down,) = host.ports()
@@ -137,7 +137,7 @@ def test_an_interface_without_hardware_is_no_port(host: Host) -> None:
     assert set(ports_under(host.tree.root / "sys")) == {"mlx5_0", "eth0"}
 
 
-def test_a_roce_port_says_that_it_is_ethernet(host: Host) -> None:
+def test_a_roce_port_states_that_it_is_ethernet(host: Host) -> None:
     host.tree.write("sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n")
     assert host.ports()[0].values["is_ethernet"] == 1
 
@@ -157,7 +157,7 @@ def test_a_cable_that_is_pulled_is_no_persons_doing(host: Host) -> None:
     assert (event.values["state"], event.values["physical_state"], event.values["was_active"]) == (1, 2, 1)
 
 
-def test_a_port_that_never_had_a_cable_says_so_and_one_that_was_up_before_the_agent_began_too(host: Host) -> None:
+def test_a_port_that_never_had_a_cable_reports_it_and_one_that_was_up_before_the_agent_began_too(host: Host) -> None:
     host.tree.infiniband("1: DOWN")
     host.tree.port_counter("link_downed", 0)
     host.tree.write("sys/class/net/eth0/carrier", "0\n")
@@ -174,7 +174,9 @@ def test_a_port_whose_state_could_not_be_read_was_not_seen_up(host: Host) -> Non
     assert (event.values["state"], event.values["was_active"]) == (1, 0)
 
 
-def test_a_card_that_hangs_when_asked_whether_it_was_up_holds_up_itself_alone_and_tells_it_later(host: Host) -> None:
+def test_a_card_that_hangs_when_requested_whether_it_was_up_holds_up_itself_alone_and_reports_it_later(
+    host: Host,
+) -> None:
     host.tree.infiniband("1: DOWN")
     pipe = host.tree.root / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
     pipe.parent.mkdir()
@@ -192,17 +194,17 @@ def test_a_card_that_hangs_when_asked_whether_it_was_up_holds_up_itself_alone_an
     host.tree.port_counter("link_downed", 3)
     later: list[ProbeEvent] = []
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         later.extend(host.ports())
         return bool(later)
 
-    wait_until(is_told)
+    wait_until(is_reported)
     (event,) = later
     assert (event.text, event.values["state"], event.values["was_active"]) == ("mlx5_0/1", 1, 1)
 
 
 @pytest.mark.parametrize("name", PORT_COUNTERS)
-def test_each_counter_of_a_port_is_told_when_it_rose_and_only_then(host: Host, name: str) -> None:
+def test_each_counter_of_a_port_is_reported_when_it_rose_and_only_then(host: Host, name: str) -> None:
     host.tree.port_counter(name, 5, "hw_counters")
     host.tree.port_counter("port_rcv_errors" if name != "port_rcv_errors" else "symbol_error", 2)
     host.minute()

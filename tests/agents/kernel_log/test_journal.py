@@ -100,7 +100,7 @@ def fake(tmp_path: Path) -> FakeJournal:
     return FakeJournal(tmp_path)
 
 
-def told(journal: Journal, count: int) -> list[ProbeEvent]:
+def reported(journal: Journal, count: int) -> list[ProbeEvent]:
     """Return so many events, and any that came with them."""
     found = list[ProbeEvent]()
     until = time.monotonic() + PATIENCE_S
@@ -115,7 +115,7 @@ def test_an_xid_becomes_an_event_at_the_kernels_own_time(fake: FakeJournal) -> N
     fake.log("usb 1-1: new device")
     fake.log(XID.format(95))
     with fake.followed() as journal:
-        (event,) = told(journal, 1)
+        (event,) = reported(journal, 1)
     assert (event.kind, event.source, event.code, event.gpu_uuid) == (EventKind.XID, Source.KERNEL_LOG, 95, GPU)
     assert event.at_ms == NOW_MS - 60_000 - 5_000 + 0
     assert event.values == {"since_boot_s": 90.000002}
@@ -137,7 +137,7 @@ def test_bytes_long_lines_and_rubbish_are_read_past_or_read(fake: FakeJournal) -
     fake.log([300, "x"])
     fake.log(XID.format(43), __REALTIME_TIMESTAMP="a", _SOURCE_MONOTONIC_TIMESTAMP=7)
     with fake.followed() as journal:
-        first, second = told(journal, 2)
+        first, second = reported(journal, 2)
     assert (first.code, second.code) == (31, 43)
     assert second.at_ms == NOW_MS
 
@@ -149,20 +149,20 @@ def test_another_boots_lines_and_what_programs_write_are_no_news(fake: FakeJourn
     fake.log("a[7]: " + XID.format(43))
     fake.log(XID.format(95))
     with fake.followed() as journal:
-        assert [event.code for event in told(journal, 1)] == [95]
+        assert [event.code for event in reported(journal, 1)] == [95]
 
 
 def test_a_life_goes_on_after_what_the_last_one_has_kept(fake: FakeJournal, tmp_path: Path) -> None:
     position = tmp_path / "kernel_journal.json"
     fake.log(XID.format(31))
     with fake.followed(position_file=position) as journal:
-        told(journal, 1)
+        reported(journal, 1)
         journal.keep_position()
         fake.log(XID.format(43))
-        told(journal, 1)  # and dies before that is durable
+        reported(journal, 1)  # and dies before that is durable
     fake.log(XID.format(45))
     with fake.followed(position_file=position) as journal:
-        assert [event.code for event in told(journal, 2)] == [43, 45]
+        assert [event.code for event in reported(journal, 2)] == [43, 45]
     with fake.followed(position_file=position, boot_id="another") as journal:
         assert journal.events(0.3) == ()
     assert [call[-3] for call in fake.calls()] == ["--no-pager", "--after-cursor=c1", "--no-pager"]
@@ -171,35 +171,35 @@ def test_a_life_goes_on_after_what_the_last_one_has_kept(fake: FakeJournal, tmp_
 def test_journalctl_that_ends_is_started_again_where_it_was(fake: FakeJournal) -> None:
     fake.log(XID.format(31))
     with fake.followed() as journal:
-        told(journal, 1)
+        reported(journal, 1)
         fake.ends()
         while len(fake.calls()) < 2:
             assert journal.events(0.2) == ()
         fake.log(XID.format(43))
-        assert [event.code for event in told(journal, 1)] == [43]
+        assert [event.code for event in reported(journal, 1)] == [43]
     assert fake.calls()[1][-3] == "--after-cursor=c1"
 
 
-def test_a_cursor_that_is_taken_no_more_begins_the_boot_anew_under_the_same_ids(
+def test_a_cursor_that_is_taken_no_more_begins_the_boot_again_under_the_same_ids(
     fake: FakeJournal, tmp_path: Path
 ) -> None:
     position = tmp_path / "kernel_journal.json"
     position.write_text(json.dumps({"boot_id": BOOT, "cursor": "refused"}), encoding="utf-8")
     fake.log(XID.format(31))
     with fake.followed(position_file=position) as journal:
-        (event,) = told(journal, 1)
+        (event,) = reported(journal, 1)
     assert event.origin.startswith("journal:90000001:")
 
 
-def test_a_storm_is_told_in_parts_and_whole(fake: FakeJournal) -> None:
+def test_a_storm_is_reported_in_parts_and_whole(fake: FakeJournal) -> None:
     for _ in range(1000):
         fake.log(XID.format(74))
     with fake.followed() as journal:
-        found = told(journal, 1000)
+        found = reported(journal, 1000)
     assert len({event.origin for event in found}) == 1000
 
 
-def test_no_journalctl_is_said_once_and_gone_without(tmp_path: Path) -> None:
+def test_no_journalctl_is_stated_once_and_gone_without(tmp_path: Path) -> None:
     place = JournalPlace(program=str(tmp_path / "nowhere"))
     assert open_journal(lambda _pci: None, BOOT, place) is None
 
@@ -247,7 +247,7 @@ def test_a_setting_that_is_no_source_is_refused_with_what_is_accepted() -> None:
         load_settings({"MUSTER_KERNEL_LOG": "dmesg"})
 
 
-def test_the_real_journalctl_takes_our_options_and_tells_this_boots_lines() -> None:
+def test_the_real_journalctl_takes_our_options_and_reports_this_boots_lines() -> None:
     if shutil.which("journalctl") is None:
         pytest.skip("NO journalctl HERE: IT IS NOT FOLLOWED FOR REAL")
     command = [each for each in JournalPlace().command(current_boot_id().replace("-", ""), None) if each != "--follow"]
@@ -270,12 +270,12 @@ def test_a_journal_without_a_line_is_waited_for_by_the_real_journalctl(tmp_path:
             assert journal.events(0.2) == ()
 
 
-def test_what_the_kernel_says_of_the_host_is_told_from_the_journal_too(fake: FakeJournal) -> None:
+def test_what_the_kernel_states_of_the_host_is_reported_from_the_journal_too(fake: FakeJournal) -> None:
     words = "EXT4-fs (nvme0n1p2): Remounting filesystem read-only"
     fake.log(words, facility="3")
     fake.log(words)
     fake.log(words)
     with fake.followed() as journal:
-        (event,) = told(journal, 1)
+        (event,) = reported(journal, 1)
     assert (event.kind, event.text) == (EventKind.HOST_LOG, words)
     assert event.origin == "journal:90000002:nvme0n1p2:host:read_only"

@@ -20,8 +20,8 @@ from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.reports import event_report
 from health.detectors.registry import judge_signal
-from health.evidence.index import Known
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex
+from health.evidence.merge import Place, merge
 from health.evidence.suppression import outlasted
 from health.standing.gpu_case import Move
 from health.standing.standing import decide
@@ -88,7 +88,7 @@ def test_an_xid_becomes_an_event_of_its_gpu_at_the_kernels_time(kernel: Kernel) 
     assert event.origin == "kmsg:2:0000:05:00:xid:95:4910000000"
 
 
-def test_an_xid_of_a_gpu_that_the_driver_does_not_name_tells_its_address(kernel: Kernel) -> None:
+def test_an_xid_of_a_gpu_that_the_driver_does_not_name_reports_its_address(kernel: Kernel) -> None:
     with following(kernel) as log:
         kernel.log("NVRM: Xid (PCI:0000:06:00): 79, gone")
         (event,) = log.events(5)
@@ -96,7 +96,9 @@ def test_an_xid_of_a_gpu_that_the_driver_does_not_name_tells_its_address(kernel:
     assert "0000:06:00" in event.text
 
 
-def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(kernel: Kernel, tmp_path: Path) -> None:
+def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_reported_once_in_a_boot(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     position = tmp_path / "kernel_log.json"
     line = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
     with following(kernel, position_file=position) as log:
@@ -112,7 +114,7 @@ def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(ke
         assert log.events(0) == ()
 
 
-def test_what_the_kernel_says_of_the_host_is_an_event_of_it_once_a_minute(kernel: Kernel) -> None:
+def test_what_the_kernel_states_of_the_host_is_an_event_of_it_once_a_minute(kernel: Kernel) -> None:
     words = "nvme nvme0: I/O 12 QID 3 timeout, reset controller"
     with following(kernel) as log:
         for at_s in (NOW_S - 90, NOW_S - 89, NOW_S - 20):
@@ -124,7 +126,7 @@ def test_what_the_kernel_says_of_the_host_is_an_event_of_it_once_a_minute(kernel
     assert told[0].origin == "kmsg:1:nvme0:host:nvme_reset"
 
 
-def test_what_the_network_cards_driver_says_is_an_event_of_the_host(kernel: Kernel) -> None:
+def test_what_the_network_cards_driver_states_is_an_event_of_the_host(kernel: Kernel) -> None:
     words = "mlx5_core 0000:3b:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
     with following(kernel) as log:
         kernel.log("mlx5_core 0000:3b:00.0: firmware version: 28.39.1002")
@@ -160,7 +162,7 @@ def test_a_life_goes_on_where_the_last_one_has_kept_what_it_read(kernel: Kernel,
         assert found[0].origin.startswith("kmsg:2:")
 
 
-def test_another_boot_begins_anew_and_so_does_a_position_that_cannot_be_read(kernel: Kernel, tmp_path: Path) -> None:
+def test_another_boot_begins_again_and_so_does_a_position_that_cannot_be_read(kernel: Kernel, tmp_path: Path) -> None:
     position = tmp_path / "kernel_log.json"
     position.write_text('{"boot_id": "boot-1", "sequence": 700}', encoding="utf-8")
     with following(kernel, boot_id="boot-2", position_file=position) as log:
@@ -199,7 +201,7 @@ def test_rubbish_in_the_log_is_passed_over(kernel: Kernel) -> None:
         assert [event.code for event in log.events(5)] == [48]
 
 
-def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> None:
+def test_a_driver_that_is_away_is_queried_again_and_a_gpu_keeps_its_place() -> None:
     clock = [0.0]
     answers: list[HostInventory | None] = [None, INVENTORY, HostInventory()]
 
@@ -220,7 +222,7 @@ def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> Non
     assert answers == []
 
 
-def test_a_log_that_cannot_be_opened_is_said_and_gone_without(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_opened_is_stated_and_gone_without(tmp_path: Path) -> None:
     assert open_kernel_log(lambda _pci: None, "boot-1", path=tmp_path / "nowhere") is None
     assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") is None
 
@@ -345,7 +347,7 @@ def test_a_storm_of_links_that_train_at_boot_quarantines_none_of_their_gpus() ->
     """NVSentinel issue 1701: 214 of 288 healthy hosts. As the kernel wrote it, to the judge's word."""
     moved, numbers = list[Move | None](), count()
     for host in range(288):
-        known = Known()
+        known = EvidenceIndex()
         kernel = Kernel()
         with following(kernel, boot_id=f"boot-{host}") as log:
             if host < 214:
@@ -356,7 +358,7 @@ def test_a_storm_of_links_that_train_at_boot_quarantines_none_of_their_gpus() ->
         assert len(events) == (2 if host < 214 else 0)
         for event in events:
             for finding in judge_signal(signal_of(event, f"boot-{host}"), POLICY):
-                list(note(finding, Place(known), POLICY, NOW_MS, lambda: EvidenceId(f"ev_{next(numbers)}")))
+                list(merge(finding, Place(known), POLICY, NOW_MS, lambda: EvidenceId(f"ev_{next(numbers)}")))
         for at_ms in (NOW_MS, NOW_MS + HOUR):
             settled = [outlasted(each, at_ms) for each in known.values()]
             moved += [decide(case(Standing.HEALTHY, *settled), at_ms, POLICY)]

@@ -88,12 +88,12 @@ def test_what_is_no_signed_question_of_the_right_size_gets_no_answer(answering: 
     assert answers_to(answering, content) == []
 
 
-def test_an_answerer_without_keys_answers_nobody(answering: Responder) -> None:
+def test_an_answerer_without_keys_answers_none(answering: Responder) -> None:
     answering.keys = ()
     assert answers_to(answering, Datagram(QUESTION, NONCE, 7).sealed(KEY)) == []
 
 
-def test_beyond_its_rate_it_answers_nobody_and_later_again() -> None:
+def test_beyond_its_rate_it_answers_none_and_later_again() -> None:
     now = [0.0]
     responder = Responder("127.0.0.1", 0, allowance=Allowance(per_s=1.0, at_once=3.0, clock_s=lambda: now[0]))
     responder.keys = (KEY,)
@@ -179,7 +179,7 @@ def test_what_is_dropped_on_the_way_is_lost() -> None:
     assert (measured.values(1.0)["sent"], measured.values(1.0)["lost"]) == (20, 6)
 
 
-def test_where_nobody_answers_all_is_lost_and_no_latency_is_told() -> None:
+def test_where_none_answers_all_is_lost_and_no_latency_is_reported() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind(("127.0.0.1", 0))
         port = line.getsockname()[1]

@@ -29,13 +29,13 @@ class Played:
     address: str = "127.0.0.1"
     peers: tuple[PairProbePeer, ...] = ()
     withheld: tuple[str, ...] = ()
-    asked: list[PairProbeAsk] = field(default_factory=list)
+    requested: list[PairProbeAsk] = field(default_factory=list)
     is_away: bool = False
 
     def ask(self, request: PairProbeAsk) -> PairProbeAnswer:
         if self.is_away:
             raise UnreachableError("it is away")
-        self.asked.append(request)
+        self.requested.append(request)
         peers = self.peers if request.port is not None else ()
         return PairProbeAnswer(
             address=self.address, keys=(KEY,), peers=peers, withheld=self.withheld, burst=10, ask_again_s=900.0
@@ -47,12 +47,12 @@ class Host:
 
     def __init__(self, server: Played) -> None:
         self.now_s = 1000.0
-        self.told: list[ProbeEvent] = []
+        self.reported: list[ProbeEvent] = []
         self.stop = threading.Event()
         clocks = Clocks(boottime_ms=lambda: round(self.now_s * 1000), wall_ms=lambda: 1_790_000_000_000)
         self.server = server
         chance = random.Random(7)  # noqa: S311  # jitter, no secret
-        self.worker = PairProbeWorker(server, 0, "boot-1", clocks, chance, self.told.extend)
+        self.worker = PairProbeWorker(server, 0, "boot-1", clocks, chance, self.reported.extend)
 
     def turn(self, *, after_s: float = 0.0) -> None:
         self.now_s += after_s
@@ -96,14 +96,14 @@ def test_a_round_of_bursts_becomes_one_event_that_the_detector_reads() -> None:
     alpha, beta = pair()
     for _ in range(12):
         alpha.turn(after_s=60)
-    assert alpha.told == [], "the round is not over"
+    assert alpha.reported == [], "the round is not over"
     alpha.turn(after_s=ROUND_S)
-    (event,) = alpha.told
+    (event,) = alpha.reported
     assert (event.kind, event.source, event.text, event.gpu_uuid) == (EventKind.PAIR_PROBE, Source.AGENT, "beta", None)
     assert event.values.keys() == PAIR_PROBE.keys()
     assert (event.values["sent"], event.values["lost"]) == (120, 0)
-    assert alpha.server.asked[-1].probed[0].node_id == "beta"
-    assert alpha.server.asked[-1].probed[0].session == beta.worker.session
+    assert alpha.server.requested[-1].probed[0].node_id == "beta"
+    assert alpha.server.requested[-1].probed[0].session == beta.worker.session
     assert not [one for one in judge_signal(signal_of(event), POLICY) if "loss" in one.fault_key]
     alpha.end()
     beta.end()
@@ -117,21 +117,21 @@ def test_what_is_lost_is_a_finding_about_the_peer() -> None:
     for _ in range(10):
         alpha.turn(after_s=60)
     alpha.turn(after_s=ROUND_S)
-    (event,) = alpha.told
+    (event,) = alpha.reported
     assert (event.values["sent"], event.values["lost"]) == (110, 100)
     assert "pair_probe:loss:beta" in {one.fault_key for one in judge_signal(signal_of(event), POLICY)}
     alpha.end()
     beta.end()
 
 
-def test_nothing_is_told_of_a_peer_whose_agent_was_away() -> None:
+def test_nothing_is_notified_of_a_peer_whose_agent_was_away() -> None:
     alpha, beta = pair()
     alpha.turn()
     beta.end()
     alpha.turn(after_s=60)
     alpha.server.withheld = ("beta",)
     alpha.turn(after_s=2 * ROUND_S)
-    assert alpha.told == []
+    assert alpha.reported == []
     alpha.end()
 
 
@@ -142,27 +142,27 @@ def test_the_control_plane_away_loses_no_round_and_ends_the_probing_with_time() 
     alpha.turn(after_s=ROUND_S + 100)
     alpha.server.is_away = False
     alpha.turn(after_s=2 * AWAY_S)
-    (event,) = alpha.told
+    (event,) = alpha.reported
     assert event.values["sent"] == 20, "probes of the time in which it was away are reported too"
     alpha.server.is_away = True
     alpha.turn(after_s=3 * ROUND_S)
     alpha.server.is_away = False
     alpha.turn(after_s=2 * AWAY_S)
-    assert len(alpha.told) == 1
-    assert alpha.server.asked[-1].probed == ()
+    assert len(alpha.reported) == 1
+    assert alpha.server.requested[-1].probed == ()
     alpha.end()
     beta.end()
 
 
-def test_an_address_that_is_not_this_hosts_is_said_and_no_peers_are_asked_for() -> None:
+def test_an_address_that_is_not_this_hosts_is_stated_and_no_peers_are_requested() -> None:
     """192.0.2.1 is no host (RFC 5737)."""
     alpha = Host(Played(address="192.0.2.1"))
     alpha.turn()
     assert alpha.worker.responder is None
-    assert [each.port for each in alpha.server.asked] == [None, None]
+    assert [each.port for each in alpha.server.requested] == [None, None]
     alpha.server.address = "127.0.0.1"
     alpha.turn(after_s=ROUND_S + 100)
-    assert alpha.server.asked[-1].port is not None
+    assert alpha.server.requested[-1].port is not None
     alpha.end()
 
 
@@ -175,21 +175,21 @@ def test_a_host_whose_address_changed_answers_at_the_new_one() -> None:
     beta.turn(after_s=ROUND_S + 100)
     assert beta.worker.responder is not None
     assert (beta.worker.responder.address, beta.worker.session == session) == ("127.0.0.2", False)
-    assert beta.server.asked[-1].session == beta.worker.session
+    assert beta.server.requested[-1].session == beta.worker.session
     alpha.server.peers = (msgspec.structs.replace(beta.as_peer("beta"), address="127.0.0.2"),)
     alpha.turn(after_s=ROUND_S + 100)
     alpha.turn(after_s=ROUND_S + 100)
-    assert (alpha.told[-1].values["sent"], alpha.told[-1].values["lost"]) == (10, 0)
+    assert (alpha.reported[-1].values["sent"], alpha.reported[-1].values["lost"]) == (10, 0)
     alpha.end()
     beta.end()
 
 
-def test_the_loop_ends_when_it_is_told_and_frees_its_port() -> None:
+def test_the_loop_ends_when_it_is_reported_and_frees_its_port() -> None:
     alpha = Host(Played())
     thread = threading.Thread(target=alpha.worker.run, args=(alpha.stop,))
     thread.start()
     for _ in range(100):
-        if alpha.server.asked:
+        if alpha.server.requested:
             break
         alpha.stop.wait(0.05)
     alpha.stop.set()

@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_change_that_the_driver_tells_is_a_reason_to_look_once_and_no_event(hosts: Hosts, kind: str) -> None:
+def test_a_change_that_the_driver_reports_is_a_reason_to_check_once_and_no_event(hosts: Hosts, kind: str) -> None:
     host = hosts.healthy()
     host.state.gpus[1].pending_change = CHANGES[kind]
     assert host.take_change() == ([], True)
@@ -62,7 +62,7 @@ def test_an_xid_and_a_change_do_not_hide_each_other(hosts: Hosts) -> None:
     assert codes == [48]
 
 
-def test_a_gpu_that_refuses_all_but_xids_is_heard_for_these(hosts: Hosts) -> None:
+def test_a_gpu_that_refuses_all_but_xids_is_received_for_these(hosts: Hosts) -> None:
     state = hosts.state(1)
     state.gpus[0].unheard_types = CHANGES["recovery action"]
     host = hosts.open(state)
@@ -71,7 +71,7 @@ def test_a_gpu_that_refuses_all_but_xids_is_heard_for_these(hosts: Hosts) -> Non
     assert host.ask("identify")["gpus"][0]["faults"] == {}
 
 
-def test_an_agent_samples_and_inspects_at_once_when_the_driver_tells_of_a_change(
+def test_an_agent_samples_and_inspects_at_once_when_the_driver_reports_of_a_change(
     server: Server, libraries: Libraries, tmp_path: Path
 ) -> None:
     """Its interval is five minutes: the counter behind the event would wait for that."""

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from agents.probes.nvml_counters import BESIDE
+from agents.probes.nvml_counters import ALONGSIDE
 from agents.probes.nvml_gpm import GPM_METRICS as WHERE_IDLE
 from muster.domain.evidence.state_readings import GPU_RATES, GPU_STATE
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts
@@ -25,12 +25,12 @@ def one(hosts: Hosts, **readings: object) -> dict[str, Any]:
     return found
 
 
-def test_a_healthy_gpu_tells_every_state_and_counter_by_the_names_of_the_contract(hosts: Hosts) -> None:
+def test_a_healthy_gpu_reports_every_state_and_counter_by_the_names_of_the_contract(hosts: Hosts) -> None:
     found = one(hosts)
     assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS - OF_PAIRS - set(WHERE_IDLE)
     told = {*found["counters"], *found["beside"], *found["link_counters"]["0"]}
     assert told == set(GPU_RATES) - {"window_s", "link", "bad_windows"}
-    assert set(found["beside"]) == set(BESIDE)
+    assert set(found["beside"]) == set(ALONGSIDE)
     assert len(found["link_counters"]) == 18
     assert (found["unsupported"], found["faults"]) == ([], {})
 
@@ -187,7 +187,7 @@ def test_a_corrupt_inforom_is_no_failed_call_and_a_failed_call_no_corrupt_inforo
     assert "NVML 999" in failed["faults"]["inforom_valid"]
 
 
-def test_the_flash_of_the_board_is_not_read_with_each_look(hosts: Hosts) -> None:
+def test_the_flash_of_the_board_is_not_read_with_each_check(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=1)
     assert [host.inspect()[0]["state"]["inforom_valid"] for _ in range(3)] == [1, 1, 1]
     assert host.state.gpus[0].num_validations == 1
@@ -200,13 +200,13 @@ def test_the_fabric_is_read_by_the_struct_that_the_driver_knows(hosts: Hosts, ve
 
 
 @pytest.mark.parametrize("fabric_state", [0, 1, 2])
-def test_before_its_registration_nothing_else_is_said_of_the_fabric(hosts: Hosts, fabric_state: int) -> None:
+def test_before_its_registration_nothing_else_is_stated_of_the_fabric(hosts: Hosts, fabric_state: int) -> None:
     state = one(hosts, fabric_state=fabric_state, fabric_status=UNKNOWN_ERROR)["state"]
     assert state["fabric_state"] == fabric_state
     assert not {"fabric_status", "fabric_health_bits", "fabric_clique"} & set(state)
 
 
-def test_an_older_driver_tells_what_it_knows(hosts: Hosts) -> None:
+def test_an_older_driver_reports_what_it_knows(hosts: Hosts) -> None:
     (found,) = hosts.open(hosts.state(1), library="older").inspect()
     assert set(found["unsupported"]) == {
         "sram_threshold_exceeded",
@@ -233,7 +233,7 @@ def test_a_lost_gpu_and_one_that_hangs_hold_up_no_other(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_told"),
+    ("name", "is_reported"),
     [
         ("NVIDIA A100 80GB PCIe", False),
         ("Tesla V100-PCIE-32GB", False),
@@ -248,10 +248,10 @@ def test_a_lost_gpu_and_one_that_hangs_hold_up_no_other(hosts: Hosts) -> None:
     ],
 )
 def test_links_of_a_card_that_were_never_up_have_no_bridge_and_those_of_a_board_are_down(
-    hosts: Hosts, name: str, *, is_told: bool
+    hosts: Hosts, name: str, *, is_reported: bool
 ) -> None:
     found = one(hosts, name=name.encode(), links_up=0)
-    assert ("nvlink_links_down" in found["state"]) is is_told
+    assert ("nvlink_links_down" in found["state"]) is is_reported
 
 
 def test_links_of_a_card_that_were_up_are_down_once_they_fell(hosts: Hosts) -> None:
@@ -262,7 +262,7 @@ def test_links_of_a_card_that_were_up_are_down_once_they_fell(hosts: Hosts) -> N
     assert host.inspect()[0]["state"]["nvlink_links_down"] == 18
 
 
-def test_a_gpu_without_links_says_so(hosts: Hosts) -> None:
+def test_a_gpu_without_links_reports_it(hosts: Hosts) -> None:
     found = one(hosts, num_links=0)
     assert {"nvlink_links", "nvlink_links_down"} <= set(found["unsupported"])
     assert found["link_counters"] == {}
@@ -278,7 +278,7 @@ def test_the_inventory_names_the_other_end_of_each_link_that_is_up(hosts: Hosts)
     assert second["unsupported"] == ["nvlink_ends"]
 
 
-def test_firmware_cuda_and_nvlink_domain_are_told_in_words_and_followed(hosts: Hosts) -> None:
+def test_firmware_cuda_and_nvlink_domain_are_reported_in_words_and_followed(hosts: Hosts) -> None:
     found = one(hosts, vbios_build=7, fabric_cluster=0xABCD)
     assert found["words"] == {
         "model": "NVIDIA H100 80GB HBM3",
@@ -297,7 +297,7 @@ def test_a_gpu_of_no_nvlink_domain_names_none(hosts: Hosts) -> None:
     assert "fabric_cluster" not in one(hosts, unsupported=Group.FABRIC)["words"]
 
 
-def test_profiling_counters_are_read_between_two_looks_at_an_idle_gpu(hosts: Hosts) -> None:
+def test_profiling_counters_are_read_between_two_checks_an_idle_gpu(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=1)
     gpu = host.state.gpus[0]
     gpu.num_processes = 0
@@ -337,7 +337,7 @@ def test_profiling_counters_are_never_read_while_a_program_computes(hosts: Hosts
 
 
 @pytest.mark.parametrize(("group", "field"), [(Group.GPM, "unsupported"), (Group.PROCESSES, "failing")])
-def test_where_counters_or_programs_are_not_told_none_are_read(hosts: Hosts, group: Group, field: str) -> None:
+def test_where_counters_or_programs_are_not_reported_none_are_read(hosts: Hosts, group: Group, field: str) -> None:
     host = hosts.healthy(num_gpus=1)
     gpu = host.state.gpus[0]
     gpu.num_processes, gpu.failure_code = 0, UNKNOWN_ERROR
@@ -376,14 +376,14 @@ def test_a_link_that_went_down_is_named_with_what_was_at_its_other_end(hosts: Ho
     assert found["words"]["nvlink_ends_down"] == "16/switch/0000:04:00.0+17/switch/0000:05:00.0"
 
 
-def test_of_a_link_that_was_never_up_nobody_knows_where_it_leads(hosts: Hosts) -> None:
+def test_of_a_link_that_was_never_up_is_unknown_where_it_leads(hosts: Hosts) -> None:
     found = one(hosts, links_up=17)
     assert found["words"]["nvlink_ends_down"] == "17/unknown"
     many = one(hosts, links_up=4)
     assert many["words"]["nvlink_ends_down"].count("+") == 4, "few enough for a text"
 
 
-def test_gpus_that_cannot_read_each_other_are_told_with_the_one_to_blame(hosts: Hosts) -> None:
+def test_gpus_that_cannot_read_each_other_are_reported_with_the_one_to_blame(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=4)
     host.state.gpus[2].p2p_status = 6
     pairs = [{name: each["state"][name] for name in OF_PAIRS} for each in host.inspect()]

@@ -85,7 +85,7 @@ def test_a_gpu_that_was_lost_before_is_no_late_one_while_the_driver_is_let_go_of
     assert host.events(0.2) == [], "and is not lost again afterwards"
 
 
-def test_the_inventory_tells_what_each_gpu_is(hosts: Hosts) -> None:
+def test_the_inventory_reports_what_each_gpu_is(hosts: Hosts) -> None:
     inventory = hosts.healthy(num_gpus=2).ask("identify")
     assert inventory["driver_version"] == "580.95.05"
     assert inventory["cuda_version"] == "12.8"
@@ -136,7 +136,7 @@ def test_the_same_xid_twice_is_two_events_of_different_origin(hosts: Hosts) -> N
     assert len(origins) == 2
 
 
-def test_a_gpu_that_refuses_event_registration_leaves_the_others_heard(hosts: Hosts) -> None:
+def test_a_gpu_that_refuses_event_registration_leaves_the_others_received(hosts: Hosts) -> None:
     state = hosts.state(3)
     state.gpus[0].failing, state.gpus[0].failure_code = Group.REGISTRATION, 999
     state.gpus[1].unsupported = Group.EVENTS
@@ -160,7 +160,7 @@ def test_what_a_gpu_does_not_support_is_named_and_never_zero(hosts: Hosts) -> No
     assert second["unsupported"] == []
 
 
-def test_an_identity_without_serial_says_so(hosts: Hosts) -> None:
+def test_an_identity_without_serial_reports_it(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=1)
     host.state.gpus[0].unsupported = Group.SERIAL | Group.MIG | Group.MODULE
     (gpu,) = host.ask("identify")["gpus"]
@@ -178,7 +178,7 @@ def test_a_call_that_fails_is_a_fault_in_the_drivers_words(hosts: Hosts) -> None
     assert not found["is_lost"]
 
 
-def test_an_older_driver_is_asked_by_its_older_functions(hosts: Hosts) -> None:
+def test_an_older_driver_is_queried_by_its_older_functions(hosts: Hosts) -> None:
     host = hosts.open(hosts.state(1), library="older")
     host.state.gpus[0].clock_reasons = 0x8
     (found,) = host.check()
@@ -190,7 +190,7 @@ def test_an_older_driver_is_asked_by_its_older_functions(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("value_type", range(7))
-def test_a_field_is_read_by_the_type_that_it_says(hosts: Hosts, value_type: int) -> None:
+def test_a_field_is_read_by_the_type_that_it_states(hosts: Hosts, value_type: int) -> None:
     host = hosts.healthy(num_gpus=1)
     host.state.gpus[0].field_type, host.state.gpus[0].recovery_action = value_type, 2
     (found,) = host.check()
@@ -251,7 +251,7 @@ def test_only_the_lost_gpu_is_lost(hosts: Hosts) -> None:
     assert None not in checks[3]["values"]
 
 
-def test_loss_and_return_are_told_once_each(hosts: Hosts) -> None:
+def test_loss_and_return_are_reported_once_each(hosts: Hosts) -> None:
     host = hosts.healthy()
     host.state.gpus[0].is_lost = 1
     host.check()
@@ -287,7 +287,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(hosts: Hosts) -> None:
     assert None not in checks[0]["values"]
 
 
-def test_a_hanging_gpu_is_not_asked_again_until_it_returns(hosts: Hosts) -> None:
+def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=2)
     host.state.gpus[1].hang_ms = 10_000
     host.check()
@@ -309,7 +309,7 @@ def test_a_hanging_gpu_does_not_hold_up_the_end(hosts: Hosts) -> None:
     assert host.process.wait(timeout=50) == 0
 
 
-def test_a_gpu_that_is_no_longer_listed_is_lost_and_the_count_is_told(hosts: Hosts) -> None:
+def test_a_gpu_that_is_no_longer_listed_is_lost_and_the_count_is_reported(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=4)
     host.check()
     host.state.num_gpus = 3
@@ -320,7 +320,7 @@ def test_a_gpu_that_is_no_longer_listed_is_lost_and_the_count_is_told(hosts: Hos
     assert events["gpu_lost"]["gpu_uuid"] == uuid_of(3)
 
 
-def test_a_gpu_that_appears_is_found_and_heard(hosts: Hosts) -> None:
+def test_a_gpu_that_appears_is_found_and_received(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=1)
     host.state.num_gpus = 2
     assert len(host.check()) == 2
@@ -329,7 +329,7 @@ def test_a_gpu_that_appears_is_found_and_heard(hosts: Hosts) -> None:
     assert [event["gpu_uuid"] for event in host.events()] == [uuid_of(1)]
 
 
-def test_a_host_without_a_driver_is_told_so(hosts: Hosts) -> None:
+def test_a_host_without_a_driver_is_reported_so(hosts: Hosts) -> None:
     host = hosts.open(hosts.state(1), library=None)
     assert "there is no NVIDIA driver on this host" in host.opening["error"]
     assert host.opening["suggestion"]
@@ -338,7 +338,7 @@ def test_a_host_without_a_driver_is_told_so(hosts: Hosts) -> None:
 @pytest.mark.parametrize(
     ("code", "words"), [(DRIVER_NOT_LOADED, "driver is not loaded"), (NO_PERMISSION, "may not call the NVIDIA driver")]
 )
-def test_a_driver_that_does_not_start_says_why(hosts: Hosts, code: int, words: str) -> None:
+def test_a_driver_that_does_not_start_states_why(hosts: Hosts, code: int, words: str) -> None:
     state = hosts.state(1)
     state.init_code = code
     assert words in hosts.open(state).opening["error"]
@@ -387,7 +387,7 @@ def test_an_unsupported_reading_costs_no_other(hosts: Hosts) -> None:
         assert found["faults"] == {}
 
 
-def test_the_fake_exports_just_what_the_probe_asks_for(hosts: Hosts, libraries: Libraries) -> None:
+def test_the_fake_exports_just_what_the_probe_requests(hosts: Hosts, libraries: Libraries) -> None:
     asked = {"nvmlErrorString"}  # for codes that pynvml has no words for
     for library in ("today", "older"):
         host = hosts.open(hosts.state(2), library=library)

@@ -21,7 +21,7 @@ def probe() -> Iterator[Probe]:
     found.close()
 
 
-def test_a_real_gpu_says_who_it_is(probe: Probe) -> None:
+def test_a_real_gpu_states_what_it_is(probe: Probe) -> None:
     inventory = probe.identify()
     assert inventory.gpus
     assert not inventory.is_simulated
@@ -43,6 +43,6 @@ def test_a_real_gpus_readings_are_in_their_units(probe: Probe) -> None:
         assert 0 <= (readings["sm_clock_mhz"] or 0) < 5_000
 
 
-def test_a_scan_of_real_gpus_tells_of_each(probe: Probe) -> None:
+def test_a_scan_of_real_gpus_reports_of_each(probe: Probe) -> None:
     report = scan(probe, now_ms=time.time_ns() // 1_000_000, listen_s=0.2)
     assert len(report.gpus) == len(report.inventory.gpus)

@@ -96,7 +96,7 @@ def test_what_is_unsupported_is_listed() -> None:
     ],
     ids=lambda value: value.kind if isinstance(value, Fault) else "",
 )
-def test_each_fault_ends_in_1_and_is_said(tmp_path: Path, fault: Fault, words: str) -> None:
+def test_each_fault_ends_in_1_and_is_stated(tmp_path: Path, fault: Fault, words: str) -> None:
     gpu, table = scan_faulty(tmp_path, fault)
     assert any(words in finding["summary"] for finding in gpu["findings"])
     assert words in " ".join(table.split())
@@ -104,7 +104,7 @@ def test_each_fault_ends_in_1_and_is_said(tmp_path: Path, fault: Fault, words: s
     assert "2 GPUs, simulated" in table
 
 
-def test_a_fault_told_by_two_sources_is_one_xid(tmp_path: Path) -> None:
+def test_a_fault_reported_by_two_sources_is_one_xid(tmp_path: Path) -> None:
     gpu, table = scan_faulty(tmp_path, Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True))
     assert gpu["xids"] == [95]
     (found,) = [each for each in gpu["findings"] if each["fault"] == "xid:95"]
@@ -124,7 +124,7 @@ def test_what_a_program_brings_about_is_shown_and_no_fault(tmp_path: Path, code:
     assert (gpu["xids"], gpu["findings"], gpu["state"]) == ([code], [], "OK")
 
 
-def test_a_host_without_a_driver_tells_what_it_can_and_ends_in_3(tmp_path: Path) -> None:
+def test_a_host_without_a_driver_reports_what_it_can_and_ends_in_3(tmp_path: Path) -> None:
     sick = HostTree(tmp_path)
     sick.pressure(memory=60)
     sick.infiniband("1: DOWN")
@@ -183,7 +183,7 @@ def test_simulated_gpus_have_no_host_beneath() -> None:
     assert report["gpus"][0]["slow"]["values"]["nvlink_links"] == 18
 
 
-def test_what_the_detectors_say_of_states_is_said_here(tmp_path: Path) -> None:
+def test_what_the_detectors_state_of_states_is_stated_here(tmp_path: Path) -> None:
     faults = tmp_path / "faults.json"
     write_fault(faults, Fault(gpu=UUID, kind="state", values={"remap_banks_none": 3}))
     HostTree(tmp_path).pressure(memory=60)
@@ -205,18 +205,18 @@ def test_what_the_detectors_say_of_states_is_said_here(tmp_path: Path) -> None:
     assert not report.is_healthy
 
 
-@pytest.mark.parametrize(("model", "told"), [("h100", 1), ("a100", 0)])
-def test_limits_are_those_of_the_gpus_model(tmp_path: Path, model: str, told: int) -> None:
+@pytest.mark.parametrize(("model", "reported"), [("h100", 1), ("a100", 0)])
+def test_limits_are_those_of_the_gpus_model(tmp_path: Path, model: str, reported: int) -> None:
     """12 NVLinks are all that an A100 has, and two thirds of an H100's."""
     faults = tmp_path / "faults.json"
     write_fault(faults, Fault(gpu=UUID, kind="state", values={"nvlink_links": 12}))
     probe = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
     (gpu,) = look(probe, now_ms=wall_ms(), listen_s=0).gpus
     words = [found.summary for found in gpu.findings]
-    assert words.count("the driver lists 12 NVLinks, the board has 18") == told
+    assert words.count("the driver lists 12 NVLinks, the board has 18") == reported
 
 
-def test_heat_is_judged_by_the_model_that_tells_no_maximum_of_its_own(tmp_path: Path) -> None:
+def test_heat_is_judged_by_the_model_that_reports_no_maximum_of_its_own(tmp_path: Path) -> None:
     """90 °C is too hot for an A100, whose GPU_MAX is 85 °C by the policy, and not for an H100 at 95."""
     faults = tmp_path / "faults.json"
     write_fault(faults, Fault(gpu=UUID, kind="state", values={"temperature_max_c": 0}))

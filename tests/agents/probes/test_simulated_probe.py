@@ -53,7 +53,7 @@ def test_each_profile_gives_every_metric_or_names_it_unsupported(profile: Hardwa
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_an_identity_is_whole_and_says_that_it_is_simulated(profile: HardwareProfile) -> None:
+def test_an_identity_is_whole_and_states_that_it_is_simulated(profile: HardwareProfile) -> None:
     inventory = SimulatedProbe(profile, UUIDS).identify()
     assert inventory.is_simulated
     assert [gpu.uuid for gpu in inventory.gpus] == list(UUIDS)
@@ -99,7 +99,7 @@ def test_energy_only_grows_and_follows_power() -> None:
     assert grown_j == pytest.approx(10 * (value_of(second.values, "power_w") or 0))
 
 
-def test_a_new_xid_is_told_within_50_ms(faults: Path) -> None:
+def test_a_new_xid_is_reported_within_50_ms(faults: Path) -> None:
     probe = probe_of(faults)
     seen_s: list[float] = []
 
@@ -120,7 +120,7 @@ def test_a_new_xid_is_told_within_50_ms(faults: Path) -> None:
     assert sorted(delays_s)[1] < 0.05, delays_s  # not each: other processes share this machine
 
 
-def test_an_xid_is_told_once_and_keeps_its_origin_over_a_restart(faults: Path) -> None:
+def test_an_xid_is_reported_once_and_keeps_its_origin_over_a_restart(faults: Path) -> None:
     written = write_fault(faults, xid(95))
     probe = probe_of(faults)
     (event,) = probe.events(timeout_s=1)
@@ -131,7 +131,7 @@ def test_an_xid_is_told_once_and_keeps_its_origin_over_a_restart(faults: Path) -
     assert [again.origin for again in probe_of(faults).events(timeout_s=1)] == [event.origin]
 
 
-def test_a_check_of_a_moment_before_the_fault_does_not_tell_it_twice(faults: Path) -> None:
+def test_a_check_of_a_moment_before_the_fault_does_not_report_it_twice(faults: Path) -> None:
     probe = probe_of(faults)
     written = write_fault(faults, xid(95))
     assert len(probe.events(timeout_s=1)) == 1
@@ -139,7 +139,7 @@ def test_a_check_of_a_moment_before_the_fault_does_not_tell_it_twice(faults: Pat
     assert probe.events(timeout_s=0.1) == ()
 
 
-def test_the_kernel_log_tells_the_same_xid_as_another_source(faults: Path) -> None:
+def test_the_kernel_log_reports_the_same_xid_as_another_source(faults: Path) -> None:
     write_fault(faults, xid(95, is_in_kernel_log=True))
     by_driver, by_log = probe_of(faults).events(timeout_s=1)
     assert (by_driver.source, by_log.source) == (Source.NVML, Source.KERNEL_LOG)
@@ -293,7 +293,7 @@ def test_a_lost_or_unknown_gpu_computes_nothing(faults: Path) -> None:
         probe.compute_device(GpuUuid("GPU-nowhere"))
 
 
-def test_a_fault_that_a_burn_in_reads_first_is_still_told(faults: Path) -> None:
+def test_a_fault_that_a_burn_in_reads_first_is_still_reported(faults: Path) -> None:
     probe = probe_of(faults)
     write_fault(faults, xid(95))
     probe.compute_device(UUIDS[1])

@@ -41,8 +41,8 @@ class Played(SimulatedProbe):
         self.states: list[Mapping[str, float]] = [{}]
         self.counters: list[Mapping[str, float]] = [{}]
         self.links: list[Mapping[str, float]] = [{}]
-        self.beside: Mapping[str, float] = {}
-        self.told: list[ProbeEvent] = []
+        self.alongside: Mapping[str, float] = {}
+        self.reported: list[ProbeEvent] = []
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
         (found,) = super().check(now_ms)
@@ -60,17 +60,17 @@ class Played(SimulatedProbe):
                 state={**found.state, **_next(self.states)},
                 counters={**found.counters, **_next(self.counters)},
                 link_counters={**found.link_counters, **links},
-                beside={**found.beside, **self.beside},
+                alongside={**found.alongside, **self.alongside},
             ),
         )
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        told, self.told = tuple(self.told), []
+        told, self.reported = tuple(self.reported), []
         return told or super().events(timeout_s)
 
 
-def _next(looks: list[Mapping[str, float]]) -> Mapping[str, float]:
-    return looks.pop(0) if len(looks) > 1 else looks[0]
+def _next(watched: list[Mapping[str, float]]) -> Mapping[str, float]:
+    return watched.pop(0) if len(watched) > 1 else watched[0]
 
 
 def logged(code: int, text: str = "", *, since_boot_s: float = 5000.0, ago_s: float = 30.0) -> ProbeEvent:
@@ -122,14 +122,14 @@ def test_a_healthy_host_that_has_just_booted_is_healthy() -> None:
     assert until["xid:149"] is None
 
 
-def test_what_stands_from_one_look_to_the_other_for_as_long_as_it_must_is_a_fault() -> None:
+def test_what_stands_from_one_check_to_the_other_for_as_long_as_it_must_is_a_fault() -> None:
     probe = Played()
     probe.states = [{"nvlink_links_down": 4}]
     gpu = scanned(probe, 0.4, policy=policy(warm_up={"outlast_s": 0.2}))
     assert faults(gpu) == {"nvlink_down": "4 of 18 NVLinks are down"}
 
 
-def test_what_is_over_at_the_second_look_never_counts() -> None:
+def test_what_is_over_at_the_second_check_never_counts() -> None:
     probe = Played()
     probe.states = [{"nvlink_links_down": 4}, {"nvlink_links_down": 0}]
     gpu = scanned(probe, 0.1, policy=policy(warm_up={"outlast_s": 60}))
@@ -143,7 +143,7 @@ def test_the_margin_to_slowing_down_is_the_policys(margin_c: float, num: int) ->
     assert list(faults(scanned(probe))).count("thermal_margin") == num
 
 
-def test_one_throttled_sample_is_no_fault_and_the_rule_is_said_not_to_be_judged() -> None:
+def test_one_throttled_sample_is_no_fault_and_the_rule_is_stated_not_to_be_judged() -> None:
     probe = Played()
     probe.readings = [{"clock_event_reasons": 0x80}]
     report = look(probe, now_ms=wall_ms(), listen_s=0.05)
@@ -151,7 +151,7 @@ def test_one_throttled_sample_is_no_fault_and_the_rule_is_said_not_to_be_judged(
     assert "6 of 10 samples, 2 were taken" in report.not_judged["clock_events"]
 
 
-def test_throttling_in_as_many_samples_as_the_policy_says_is_a_fault() -> None:
+def test_throttling_in_as_many_samples_as_the_policy_states_is_a_fault() -> None:
     probe = Played()
     probe.readings = [{"clock_event_reasons": 0x40}]
     rule = policy(clock_events={"window_samples": 2, "harmful_samples": 2})
@@ -165,24 +165,24 @@ def test_a_long_scan_samples_as_often_as_an_agent_may() -> None:
     assert "4 were taken" in report.not_judged["clock_events"]
 
 
-def test_what_rises_between_the_looks_is_judged() -> None:
+def test_what_rises_between_the_checks_is_judged() -> None:
     probe = Played()
     probe.readings = [{"ecc_uncorrected_aggregate": 3}, {"ecc_uncorrected_aggregate": 5}]
     assert faults(scanned(probe)) == {"ecc_uncorrected": "2 uncorrected ECC errors"}
     assert faults(scanned(probe, listen_s=0)) == {}
 
 
-def test_errors_since_the_driver_was_loaded_are_said_to_be_so() -> None:
+def test_errors_since_the_driver_was_loaded_are_stated_to_be_so() -> None:
     probe = Played()
     probe.readings = [{"ecc_uncorrected_volatile": 1, "ecc_uncorrected_aggregate": 9}]
     assert faults(scanned(probe)) == {"ecc_uncorrected": "1 uncorrected ECC error since the driver was loaded"}
 
 
 @pytest.mark.parametrize(("replays", "num"), [(31, 0), (32, 1)])
-def test_a_rise_is_held_against_the_limit_of_a_minute(replays: int, num: int) -> None:
+def test_a_rise_is_compared_with_the_limit_of_a_minute(replays: int, num: int) -> None:
     """Thirty-one replays a minute are allowed over 16 lanes of generation 5: not one a second, in a second."""
     probe = Played()
-    probe.beside = {"pcie_generation": 5, "pcie_width": 16}
+    probe.alongside = {"pcie_generation": 5, "pcie_width": 16}
     probe.readings = [{"pcie_generation": 5, "pcie_width": 16}]
     probe.counters = [{"pcie_replays": 100}, {"pcie_replays": 100 + replays}]
     report = look(probe, now_ms=wall_ms(), listen_s=0.05)
@@ -198,13 +198,13 @@ def test_a_links_errors_are_judged_link_by_link() -> None:
 
 def test_totals_of_a_boards_life_are_judged() -> None:
     probe = Played()
-    probe.beside = {"ecc_corrected_sram_total": 10_001}
+    probe.alongside = {"ecc_corrected_sram_total": 10_001}
     assert set(faults(scanned(probe))) == {"corrected_errors:sram"}
 
 
 def test_events_do_not_end_the_listening() -> None:
     probe = Played()
-    probe.told = [replace(logged(31), source=Source.NVML, origin="a")]
+    probe.reported = [replace(logged(31), source=Source.NVML, origin="a")]
     probe.readings = [{"ecc_uncorrected_aggregate": 0}, {"ecc_uncorrected_aggregate": 1}]
     gpu = scanned(probe, 0.2)
     assert gpu.xids == (31,)
@@ -264,7 +264,7 @@ def without_driver(
     )
 
 
-def test_without_a_driver_the_kernel_log_tells_of_each_gpu_by_its_address(tmp_path: Path) -> None:
+def test_without_a_driver_the_kernel_log_reports_of_each_gpu_by_its_address(tmp_path: Path) -> None:
     HostTree(tmp_path).pressure()
     gone = [
         replace(
@@ -284,7 +284,7 @@ def test_without_a_driver_the_kernel_log_tells_of_each_gpu_by_its_address(tmp_pa
     assert not report.is_healthy
 
 
-def test_a_kernel_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_kernel_log_that_cannot_be_read_is_stated(tmp_path: Path) -> None:
     HostTree(tmp_path).pressure()
     assert {"xid", "sxid", "nic_driver"} <= without_driver(tmp_path, lambda _: None).not_judged.keys()
     assert "xid" not in without_driver(tmp_path).not_judged
@@ -295,7 +295,7 @@ def scan(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=110)
 
 
-def test_a_policy_of_ones_own_decides_and_a_bad_one_is_told_all_its_faults(tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_decides_and_a_bad_one_is_reported_all_its_faults(tmp_path: Path) -> None:
     planted, good, bad = tmp_path / "faults.json", tmp_path / "good.yaml", tmp_path / "bad.yaml"
     write_fault(planted, Fault(gpu=UUID, kind="heat", temperature_c=88))
     good.write_text("health: {detectors: {temperature: {mode: 'off'}, thermal_margin: {mode: shadow}}}")

@@ -164,7 +164,7 @@ def test_two_agents_never_work_in_one_folder(tmp_path: Path) -> None:
     _open(tmp_path, Clock()).close()
 
 
-def test_an_unwritable_folder_is_said_and_reports_wait_in_memory() -> None:
+def test_an_unwritable_folder_is_stated_and_reports_wait_in_memory() -> None:
     spool = _open(Path("/proc/muster-spool"), Clock(), SpoolLimits(memory_bytes=20_000))
     for seq in range(1, 41):
         spool.append(sample(seq), "metrics")

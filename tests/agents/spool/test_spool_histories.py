@@ -71,7 +71,7 @@ class SpoolHistories(RuleBasedStateMachine):
             self.spool.set_aside(entry.identity, b"{}", "validation_failed")
 
     @rule()
-    def tell_gaps(self) -> None:
+    def report_gaps(self) -> None:
         while (report := self.spool.gap_report(START_MS)) is not None:
             for gap in report.gaps:
                 self.counted[gap.priority] += gap.num_reports
@@ -94,7 +94,7 @@ class SpoolHistories(RuleBasedStateMachine):
     def teardown(self) -> None:
         while self.spool.oldest() is not None:
             self.deliver(1)
-        self.tell_gaps()
+        self.report_gaps()
         missing = {
             priority: sum(1 for seq, found in self.appended.items() if found == priority and seq not in self.whole)
             for priority in PRIORITIES

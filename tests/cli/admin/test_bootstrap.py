@@ -40,7 +40,7 @@ def test_a_fresh_database_gets_an_operators_key_in_a_file_of_its_owners_alone(
     assert path.read_text().strip() not in answer.stdout + answer.stderr
 
 
-def test_a_key_that_opens_is_kept_and_one_that_does_not_is_made_anew(
+def test_a_key_that_opens_is_kept_and_one_that_does_not_is_made_again(
     muster: Command, database_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "operator.key"
@@ -62,7 +62,7 @@ def test_a_file_that_holds_something_else_is_left_alone(muster: Command, databas
     assert path.read_text() == "not a key\n"
 
 
-def test_without_a_database_or_a_folder_it_says_what_is_missing(muster: Command, tmp_path: Path) -> None:
+def test_without_a_database_or_a_folder_it_states_what_is_missing(muster: Command, tmp_path: Path) -> None:
     unnamed = muster.run("bootstrap", str(tmp_path / "operator.key"))
     assert unnamed.returncode == Exit.USAGE
     assert "MUSTER_DATABASE_URL" in unnamed.stderr
@@ -71,7 +71,7 @@ def test_without_a_database_or_a_folder_it_says_what_is_missing(muster: Command,
     assert "there is no folder" in nowhere.stderr
 
 
-def test_an_audit_entry_says_who_made_it(muster: Command, database_url: str, tmp_path: Path) -> None:
+def test_an_audit_entry_states_what_made_it(muster: Command, database_url: str, tmp_path: Path) -> None:
     muster.run("bootstrap", str(tmp_path / "operator.key"), MUSTER_DATABASE_URL=database_url)
     engine = make_engine(database_url, limits=PATIENT)
     with engine.connect() as connection:

@@ -26,7 +26,7 @@ def test_a_ceiling_is_set_with_its_reason(tmp_path: Path) -> None:
         )
         assert muster.run("tenant", "quota", "set", "ten_1", "spot", "16", url=server.url).returncode == Exit.USAGE
     assert said.returncode == 0, said.stderr
-    (asked,) = server.asked
+    (asked,) = server.requested
     assert (asked.method, asked.path) == ("PUT", "/v1/tenants/ten_1/quotas/spot")
     numbers = {"ceiling_gpus": 16, "guaranteed_gpus": 8, "borrowable_gpus": None}
     assert json.loads(asked.body) == {**numbers, "reason": "contract"}
@@ -45,7 +45,7 @@ def test_a_tenant_is_put_under_another_one(tmp_path: Path) -> None:
         words = ("tenant", "place", "ten_1", "--under", "ten_2", "--weight", "2", "--reason", "their share")
         said = Command(tmp_path).run(*words, url=server.url)
     assert said.returncode == 0, said.stderr
-    (asked,) = server.asked
+    (asked,) = server.requested
     assert (asked.method, asked.path) == ("PUT", "/v1/tenants/ten_1/place")
     assert json.loads(asked.body) == {"parent_id": "ten_2", "weight": 2.0, "reason": "their share"}
     assert said.stdout == "ten_1: under ten_2, of weight 2\n"
@@ -57,7 +57,7 @@ def test_a_tenants_ceilings_are_listed(tmp_path: Path) -> None:
     assert said.stdout.split() == ["TIER", "GUARANTEED", "BORROWABLE", "CEILING", "HELD", "spot", "8", "-", "16", "3"]
 
 
-def test_in_a_local_stack_the_operator_looks_at_any_tenants_ceilings(tmp_path: Path) -> None:
+def test_in_a_local_stack_the_operator_checks_any_tenants_ceilings(tmp_path: Path) -> None:
     muster = Command(tmp_path)
     operator_key = tmp_path / "operator.key"
     operator_key.write_text("mst_operator")
@@ -70,4 +70,4 @@ def test_in_a_local_stack_the_operator_looks_at_any_tenants_ceilings(tmp_path: P
         (tmp_path / ".muster").mkdir()
         (tmp_path / ".muster" / "cli.json").write_text(json.dumps(profile))
         assert muster.run("tenant", "quota", "list", "ten_1").returncode == 0
-    assert server.asked[0].headers["authorization"] == "Bearer mst_operator"
+    assert server.requested[0].headers["authorization"] == "Bearer mst_operator"

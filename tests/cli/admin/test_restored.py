@@ -7,7 +7,7 @@ from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import Command
 
 
-def test_it_says_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_path: Path) -> None:
+def test_it_states_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_path: Path) -> None:
     muster = Command(tmp_path)
     said = muster.run("restored", "--reason", "disk lost", MUSTER_DATABASE_URL=database_url)
     assert said.returncode == Exit.OK, said.stderr
@@ -19,7 +19,7 @@ def test_it_says_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_pat
     assert found["given_up"] == []
 
 
-def test_without_a_reason_or_a_database_it_says_so(database_url: str, tmp_path: Path) -> None:
+def test_without_a_reason_or_a_database_it_reports_it(database_url: str, tmp_path: Path) -> None:
     muster = Command(tmp_path)
     empty = muster.run("restored", "--reason", " ", MUSTER_DATABASE_URL=database_url)
     assert empty.returncode == Exit.USAGE

@@ -11,7 +11,7 @@ import pytest
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.redaction import Redaction
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once
 
@@ -55,19 +55,19 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def careless(asked: Asked, _number: int) -> Answer:
-    if asked.path == "/readyz":
+def careless(requested: Requested, _number: int) -> Answer:
+    if requested.path == "/readyz":
         return Answer(200, {"status": "ready", "version": "1"})
-    if asked.path == "/metrics":
+    if requested.path == "/metrics":
         return Answer(raw=b'muster_nodes{contact="LIVE"} 4.0\n')
-    if asked.path.startswith("/v1/events"):
+    if requested.path.startswith("/v1/events"):
         payload = {
             "reason": f"env {OTHERS_KEY}",
             "api_key": SESSION,
             "note": base64.b64encode(SECRET_KEY.encode()).decode(),
         }
         return Answer(200, {"items": [{"position": 7, "kind": "job.queued", "payload": payload}], "next_cursor": None})
-    if asked.path.startswith("/v1/reclaims"):
+    if requested.path.startswith("/v1/reclaims"):
         return problem(403, "forbidden")
     return Answer(200, {"items": [], "next_cursor": None, "name": "ann", "role": "operator"})
 
@@ -91,7 +91,7 @@ def test_no_secret_of_the_machine_is_in_it_by_whatever_way_it_came(tmp_path: Pat
     assert (tmp_path / "b.zip").stat().st_mode & 0o077 == 0
 
 
-def test_what_helps_is_in_it_and_what_could_not_be_had_is_said(tmp_path: Path, state: Path) -> None:
+def test_what_helps_is_in_it_and_what_could_not_be_had_is_stated(tmp_path: Path, state: Path) -> None:
     bundle, said = made(Command(tmp_path), state)
     names = set(bundle.namelist())
     assert names >= {"versions.json", "settings.json", "doctor.json", "nodes.json", "events.json", "figures.txt"}

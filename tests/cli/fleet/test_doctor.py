@@ -6,7 +6,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 WELL = """\
 muster_nodes{contact="LIVE"} 4.0
@@ -28,17 +28,17 @@ muster_outbox_oldest_seconds 75.0
 """
 
 
-def said(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, str]:
+def reported(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, str]:
     """Name → verdict and words of a doctor that ends well."""
 
-    def answered(asked: Asked, _number: int) -> Answer:
-        if asked.path == "/readyz":
+    def answered(requested: Requested, _number: int) -> Answer:
+        if requested.path == "/readyz":
             return Answer(200, {"status": "ready", "version": "1"})
-        if asked.path == "/metrics":
+        if requested.path == "/metrics":
             return figures
         scope = {"scope": "fleet_window", "is_open": is_open}
         breakers = {"items": [{"name": "quarantine", "scopes": [scope]}], "next_cursor": None}
-        return Answer(200, {"name": "ann", "role": "operator"} if asked.path == "/v1/whoami" else breakers)
+        return Answer(200, {"name": "ann", "role": "operator"} if requested.path == "/v1/whoami" else breakers)
 
     with serving(answered) as server:
         answer = Command(folder).run("doctor", url=server.url, COLUMNS="200")
@@ -47,16 +47,16 @@ def said(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, s
     return {words[:14].strip(): f"{verdict} {words[14:].strip()}" for verdict, words in lines}
 
 
-def test_a_fleet_that_is_well_is_said_to_be(tmp_path: Path) -> None:
-    lines = said(tmp_path, Answer(raw=WELL.encode()))
+def test_a_fleet_that_is_well_is_stated_to_be(tmp_path: Path) -> None:
+    lines = reported(tmp_path, Answer(raw=WELL.encode()))
     assert lines["hosts"] == "ok 4, all LIVE"
     assert lines["GPUs"] == "ok 2 of 32 are not HEALTHY (2 PROBATION)"
     assert (lines["incidents"], lines["breaker"]) == ("ok none is open", "ok closed")
     assert lines["outbox"] == "ok 1 messages wait, the oldest for 0 s"
 
 
-def test_what_wants_a_person_is_a_warning_with_where_to_look(tmp_path: Path) -> None:
-    lines = said(tmp_path, Answer(raw=ILL.encode()), is_open=True)
+def test_what_wants_a_person_is_a_warning_with_where_to_check(tmp_path: Path) -> None:
+    lines = reported(tmp_path, Answer(raw=ILL.encode()), is_open=True)
     assert lines["hosts"] == "warn 1 of 4 are not LIVE (1 LOST); see `muster node list`"
     assert lines["GPUs"] == "warn 3 of 32 are not HEALTHY (2 QUARANTINED, 1 UNPROVEN); see `muster gpu list`"
     assert lines["incidents"] == "warn 3 open (1 breaker_open, 2 judge_failed); see `muster incident list`"
@@ -65,15 +65,17 @@ def test_what_wants_a_person_is_a_warning_with_where_to_look(tmp_path: Path) -> 
 
 
 def test_an_empty_fleet_is_no_fault(tmp_path: Path) -> None:
-    lines = said(tmp_path, Answer(raw=b""))
+    lines = reported(tmp_path, Answer(raw=b""))
     assert (lines["hosts"], lines["GPUs"]) == ("ok none are enrolled", "ok none are enrolled")
     assert lines["outbox"] == "ok no message waits"
 
 
-@pytest.mark.parametrize(("figures", "is_told"), [(problem(403, "forbidden"), False), (Answer(raw=b"<html>"), True)])
-def test_a_key_that_may_not_look_is_told_nothing_and_what_cannot_be_read_is_said(
-    tmp_path: Path, figures: Answer, *, is_told: bool
+@pytest.mark.parametrize(
+    ("figures", "is_reported"), [(problem(403, "forbidden"), False), (Answer(raw=b"<html>"), True)]
+)
+def test_a_key_that_may_not_check_is_reported_nothing_and_what_cannot_be_read_is_stated(
+    tmp_path: Path, figures: Answer, *, is_reported: bool
 ) -> None:
-    lines = said(tmp_path, figures)
+    lines = reported(tmp_path, figures)
     assert "hosts" not in lines
-    assert ("fleet" in lines) == is_told
+    assert ("fleet" in lines) == is_reported

@@ -8,7 +8,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, problem, serving
+from tests.recorded_server import Answer, Requested, problem, serving
 
 INCIDENT: dict[str, Any] = {
     "id": "inc_01k00000000000000000000001",
@@ -38,15 +38,15 @@ def muster(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-def answered(asked: Asked, _number: int) -> Answer:
-    if asked.method == "POST":
+def answered(requested: Requested, _number: int) -> Answer:
+    if requested.method == "POST":
         return Answer(200, CLOSED)
-    if asked.path.endswith("000000001"):
+    if requested.path.endswith("000000001"):
         return Answer(200, INCIDENT)
     return Answer(200, {"items": [INCIDENT, CLOSED], "next_cursor": None})
 
 
-def test_a_list_fits_80_columns_and_asks_for_what_was_wanted(muster: Command) -> None:
+def test_a_list_fits_80_columns_and_requests_what_was_wanted(muster: Command) -> None:
     with serving(answered) as server:
         shown = muster.run("incident", "list", url=server.url, COLUMNS="80")
         told = muster.run(
@@ -59,13 +59,13 @@ def test_a_list_fits_80_columns_and_asks_for_what_was_wanted(muster: Command) ->
     for word in (INCIDENT["id"], "quota_below_holdings", "GPU-51300000..0001", "closed"):
         assert word in shown.stdout
     assert json.loads(told.stdout) == [INCIDENT, CLOSED]
-    assert [asked.path for asked in server.asked] == [
+    assert [asked.path for asked in server.requested] == [
         "/v1/incidents?state=open&limit=20",
         "/v1/incidents?kind=judge_failed&subject=job_1&limit=20",
     ]
 
 
-def test_no_incident_is_said_in_words(muster: Command) -> None:
+def test_no_incident_is_stated_in_words(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         assert muster.run("incident", "list", url=server.url).stdout == "No incident is open.\n"
 
@@ -86,7 +86,7 @@ def test_one_is_closed_with_a_reason_or_refused_with_the_way(muster: Command) ->
     with serving(answered) as server:
         closed = muster.run("incident", "close", INCIDENT["id"], "--reason", "fixed", url=server.url)
     assert closed.stdout == f"{INCIDENT['id']} is closed\n"
-    assert json.loads(server.asked[-1].body) == {"reason": "fixed"}
+    assert json.loads(server.requested[-1].body) == {"reason": "fixed"}
     with serving(lambda _asked, _number: problem(409, "conflict", suggestion="Close its scopes.")) as server:
         refused = muster.run("incident", "close", INCIDENT["id"], "--reason", "fixed", url=server.url)
     assert (refused.returncode, "Close its scopes." in refused.stderr) == (Exit.CONFLICT, True)

@@ -42,7 +42,7 @@ def test_commands_and_options_are_completed(tmp_path: Path, words: str, expected
     assert expected in completed(tmp_path, words, "http://127.0.0.1:9")
 
 
-def test_ids_are_completed_by_asking_and_a_fault_completes_to_nothing(tmp_path: Path) -> None:
+def test_ids_are_completed_by_requesting_and_a_fault_completes_to_nothing(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [JOB], "next_cursor": None})) as server:
         assert completed(tmp_path, "muster job show job_", server.url) == ["job_1"]
     with serving(lambda _asked, _number: problem(403, "forbidden")) as server:
@@ -56,7 +56,7 @@ def test_each_shell_has_its_script(tmp_path: Path, shell: str) -> None:
     assert "_MUSTER_COMPLETE" in answer.stdout
 
 
-def test_a_shell_without_one_is_said(tmp_path: Path) -> None:
+def test_a_shell_without_one_is_stated(tmp_path: Path) -> None:
     answer = Command(tmp_path).run("completion", "tcsh")
     assert answer.returncode == 2
     assert "bash" in answer.stderr

@@ -9,13 +9,13 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, serving
+from tests.recorded_server import Answer, Requested, serving
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once
 
 
-def answered(asked: Asked, _number: int) -> Answer:
-    if asked.path == "/v1/whoami":
+def answered(requested: Requested, _number: int) -> Answer:
+    if requested.path == "/v1/whoami":
         return Answer(200, {"name": "ann", "role": "operator"})
     return Answer(200, {"items": [], "next_cursor": None})
 
@@ -42,14 +42,14 @@ def test_the_one_that_was_chosen_is_used_until_another_is_named(muster: Command,
         added = add(muster, "prod", prod.url)
         assert "ann (operator)" in added.stdout
         muster.run("job", "list")
-        assert len(local.asked) == 1, "adding is not choosing"
+        assert len(local.requested) == 1, "adding is not choosing"
         muster.run("profile", "use", "prod")
         muster.run("job", "list")
-        assert len(prod.asked) == 2
-        assert prod.asked[-1].headers["authorization"] == "Bearer mst_test"
+        assert len(prod.requested) == 2
+        assert prod.requested[-1].headers["authorization"] == "Bearer mst_test"
         muster.run("--profile", "local", "job", "list")
         muster.run("job", "list", MUSTER_PROFILE="local")
-        assert len(local.asked) == 3
+        assert len(local.requested) == 3
         listed = muster.run("profile", "list", "--wide").stdout
         shown = json.loads(muster.run("profile", "show", "--json").stdout)
     assert [line.split()[:2] for line in listed.splitlines()[1:3]] == [["local", local.url], ["prod", "yes"]], listed
@@ -57,12 +57,12 @@ def test_the_one_that_was_chosen_is_used_until_another_is_named(muster: Command,
     assert (shown["name"], shown["is_in_use"]) == ("prod", True)
 
 
-def test_a_key_from_a_pipe_is_kept_where_nobody_else_reads_it(muster: Command) -> None:
+def test_a_key_from_a_pipe_is_kept_where_no_other_reads_it(muster: Command) -> None:
     with serving(answered) as server:
         line = f"echo mst_piped | python -m muster profile add prod --use --api-url {server.url}"
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(muster.folder)}
         subprocess.run(["/bin/sh", "-c", line], env=environment, cwd=muster.folder, check=True, timeout=120)
-        assert server.asked[0].headers["authorization"] == "Bearer mst_piped"
+        assert server.requested[0].headers["authorization"] == "Bearer mst_piped"
     kept = muster.folder / ".config" / "muster" / "keys" / "prod.key"
     assert kept.read_text() == "mst_piped\n"
     assert kept.stat().st_mode & 0o077 == 0
@@ -79,11 +79,11 @@ def test_one_variable_alone_is_refused_since_the_other_half_would_be_another_con
         answer = muster.run("job", "list", MUSTER_API_URL="https://elsewhere.example")
     assert answer.returncode == Exit.USAGE
     assert "MUSTER_API_KEY_FILE is not set" in answer.stderr
-    assert not server.asked
+    assert not server.requested
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reported"),
     [
         (("use", "nowhere"), "there is no profile 'nowhere'"),
         (("show", "local"), "no local stack"),
@@ -92,7 +92,7 @@ def test_one_variable_alone_is_refused_since_the_other_half_would_be_another_con
         (("add", "prod", "--api-url", "https://x.example", "--key-file", "none.key"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_is_said_with_what_is_accepted(muster: Command, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_stated_with_what_is_accepted(muster: Command, words: tuple[str, ...], reported: str) -> None:
     answer = muster.run("profile", *words)
     assert answer.returncode == Exit.USAGE
-    assert said in answer.stderr
+    assert reported in answer.stderr

@@ -51,7 +51,7 @@ def test_words_of_others_steer_no_terminal() -> None:
     assert tables.printable("a\x1b[31mred\nand\x07on") == "a\ufffd[31mred and\ufffdon"
 
 
-def test_nothing_is_coloured_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_coloured_where_none_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

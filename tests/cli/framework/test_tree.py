@@ -51,7 +51,7 @@ def test_each_command_has_help_and_an_example_that_is_typed_with_it(name: str) -
 
 
 @pytest.mark.parametrize("name", sorted(name for name in TREE if name.rsplit(" ", maxsplit=1)[-1] in READS))
-def test_each_list_and_show_is_told_in_the_same_ways(name: str) -> None:
+def test_each_list_and_show_is_reported_in_the_same_ways(name: str) -> None:
     assert options_of(TREE[name]) >= SHOWN
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import JOB, Command
-from tests.recorded_server import Answer, Asked, RecordedServer, problem, serving
+from tests.recorded_server import Answer, RecordedServer, Requested, problem, serving
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once
 
 
-def jobs_asked(server: RecordedServer) -> int:
-    return sum(1 for asked in server.asked if asked.path.startswith("/v1/jobs"))
+def jobs_requested(server: RecordedServer) -> int:
+    return sum(1 for asked in server.requested if asked.path.startswith("/v1/jobs"))
 
 
 def watching(folder: Path, url: str, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
@@ -41,18 +41,18 @@ def watching(folder: Path, url: str, *words: str, stdout: int = subprocess.PIPE)
     )
 
 
-def test_each_object_is_told_again_when_it_changes_and_ctrl_c_ends_it_well(tmp_path: Path) -> None:
-    def answered(asked: Asked, _number: int) -> Answer:
-        if not asked.path.startswith("/v1/jobs"):
+def test_each_object_is_reported_again_when_it_changes_and_ctrl_c_ends_it_well(tmp_path: Path) -> None:
+    def answered(requested: Requested, _number: int) -> Answer:
+        if not requested.path.startswith("/v1/jobs"):
             return problem(403, "forbidden")
-        seen = jobs_asked(server)
+        seen = jobs_requested(server)
         if seen == 3:
             return problem(500, "internal")
         return Answer(200, {"items": [JOB | {"state": "QUEUED" if seen < 6 else "ACTIVE"}], "next_cursor": None})
 
     with serving(answered) as server:
         process = watching(tmp_path, server.url, "--json")
-        wait_until(lambda: jobs_asked(server) >= 9, timeout_s=120)
+        wait_until(lambda: jobs_requested(server) >= 9, timeout_s=120)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -62,8 +62,8 @@ def test_each_object_is_told_again_when_it_changes_and_ctrl_c_ends_it_well(tmp_p
 
 
 def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(tmp_path: Path) -> None:
-    def answered(asked: Asked, _number: int) -> Answer:
-        if not asked.path.startswith("/v1/jobs"):
+    def answered(requested: Requested, _number: int) -> Answer:
+        if not requested.path.startswith("/v1/jobs"):
             return problem(403, "forbidden")
         return Answer(200, {"items": [JOB], "next_cursor": None})
 
@@ -71,7 +71,7 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(tmp_path: Path) -> 
     with serving(answered) as server:
         process = watching(tmp_path, server.url, stdout=follower)
         os.close(follower)
-        wait_until(lambda: jobs_asked(server) >= 4, timeout_s=120)  # the fourth is asked when three were drawn
+        wait_until(lambda: jobs_requested(server) >= 4, timeout_s=120)  # the fourth is asked when three were drawn
         process.send_signal(signal.SIGINT)
         out = b""
         while True:
@@ -93,7 +93,7 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(tmp_path: Path) -> 
     assert "\x1b" not in after
 
 
-def test_the_first_look_that_fails_is_a_fault_as_ever(tmp_path: Path) -> None:
+def test_the_first_check_that_fails_is_a_fault_as_ever(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: problem(404, "not_found")) as server:
         assert Command(tmp_path).run("job", "show", "job_1", "--watch", url=server.url).returncode == 3
         too_often = Command(tmp_path).run("job", "list", "--watch", "--every", "0s", url=server.url)

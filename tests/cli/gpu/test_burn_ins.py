@@ -9,7 +9,7 @@ import pytest
 from agents.probes.faults import Fault, write_fault
 from muster.cli.framework.exits import Exit
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, serving
+from tests.recorded_server import Answer, Requested, serving
 
 GPU = "GPU-51300000-0000-4000-8000-000000000001"
 ITEM: dict[str, Any] = {
@@ -45,27 +45,27 @@ def muster(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-def answered(asked: Asked, _number: int) -> Answer:
-    if asked.method == "POST":
+def answered(requested: Requested, _number: int) -> Answer:
+    if requested.method == "POST":
         return Answer(201, ITEM)
-    if asked.path.startswith("/v1/gpus"):
+    if requested.path.startswith("/v1/gpus"):
         return Answer(200, {"items": [{"uuid": GPU}], "next_cursor": None})
-    return Answer(200, ITEM if asked.path.endswith("bi_1") else {"items": [ITEM], "next_cursor": None})
+    return Answer(200, ITEM if requested.path.endswith("bi_1") else {"items": [ITEM], "next_cursor": None})
 
 
-def test_list_show_and_run_say_what_a_person_asks(muster: Command) -> None:
+def test_list_show_and_run_state_what_a_person_requests(muster: Command) -> None:
     with serving(answered) as server:
         listed = muster.run("burnin", "list", "--gpu", GPU, url=server.url)
         shown = muster.run("burnin", "show", "bi_1", url=server.url)
         ordered = muster.run("burnin", "run", "0001", "--reason", "weekly", url=server.url)
     assert (listed.returncode, shown.returncode, ordered.returncode) == (0, 0, 0)
     assert "FAILED" in listed.stdout
-    assert f"/v1/burn-ins?gpu={GPU}" in [asked.path for asked in server.asked]
-    assert server.asked[-1].path == f"/v1/gpus/{GPU}/burn-in"
+    assert f"/v1/burn-ins?gpu={GPU}" in [asked.path for asked in server.requested]
+    assert server.requested[-1].path == f"/v1/gpus/{GPU}/burn-in"
     for words in ("0 of 1", "nvlink_replays +3", "1 GiB", "sum 41, exactly 42", "(simulated)", "no majority yet"):
         assert words in shown.stdout
     assert "bi_1 is ordered" in ordered.stdout
-    assert json.loads(server.asked[-1].body) == {"reason": "weekly"}
+    assert json.loads(server.requested[-1].body) == {"reason": "weekly"}
 
 
 def test_a_host_burns_in_its_gpus_by_itself_and_names_the_one_that_computes_wrong(

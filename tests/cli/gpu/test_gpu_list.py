@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.test_commands import Command
-from tests.recorded_server import Answer, Asked, serving
+from tests.recorded_server import Answer, Requested, serving
 
 
 def gpu(number: int) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def gpu(number: int) -> dict[str, Any]:
     }
 
 
-def in_two_pages(asked: Asked, _number: int) -> Answer:
-    if "cursor=second" in asked.path:
+def in_two_pages(requested: Requested, _number: int) -> Answer:
+    if "cursor=second" in requested.path:
         return Answer(200, {"items": [gpu(2)], "next_cursor": None})
     return Answer(200, {"items": [gpu(1)], "next_cursor": "second"})
 
@@ -36,11 +36,14 @@ def test_filters_go_to_the_server_and_pages_are_followed(tmp_path: Path) -> None
     assert "GPU-51300000-0001..0001" in shown.stdout, "as much as tells it from those that are not shown"
     assert "GPU-51300000-0001..0002" in shown.stdout
     filters = "standing=SUSPECT&node=node_1&model=h100&below=70.0"
-    assert [asked.path for asked in server.asked[:2]] == [f"/v1/gpus?{filters}", f"/v1/gpus?{filters}&cursor=second"]
+    assert [asked.path for asked in server.requested[:2]] == [
+        f"/v1/gpus?{filters}",
+        f"/v1/gpus?{filters}&cursor=second",
+    ]
     assert [item["uuid"] for item in json.loads(told.stdout)] == [gpu(1)["uuid"], gpu(2)["uuid"]]
 
 
-def test_none_is_said_by_what_was_asked(tmp_path: Path) -> None:
+def test_none_is_stated_by_what_was_requested(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         assert Command(tmp_path).run("gpu", "list", url=server.url).stdout == "No GPUs are enrolled.\n"
         narrow = Command(tmp_path).run("gpu", "list", "--below", "5", url=server.url)

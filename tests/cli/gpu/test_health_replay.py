@@ -131,13 +131,13 @@ def test_a_maintenance_window_is_a_record(muster: Command, tmp_path: Path) -> No
     assert (said.returncode, "until_ms" in said.stderr) == (Exit.INVALID, True)
 
 
-def said_by(muster: Command, *words: str) -> list[dict[str, Any]]:
+def reported_by(muster: Command, *words: str) -> list[dict[str, Any]]:
     said = muster.run("health", "replay", *words, "--json")
     assert said.returncode == Exit.OK, said.stderr
     return [json.loads(line) for line in said.stdout.splitlines()]
 
 
-def test_what_persons_did_is_played_and_what_does_not_go_is_told(muster: Command, tmp_path: Path) -> None:
+def test_what_persons_did_is_played_and_what_does_not_go_is_reported(muster: Command, tmp_path: Path) -> None:
     about = {"gpu_uuid": "GPU-a", "node_id": "gpu-01", "by": "ann", "reason": "looked at"}
     repair = {**about, "fault_group": "memory"}
     acts = (
@@ -147,7 +147,7 @@ def test_what_persons_did_is_played_and_what_does_not_go_is_told(muster: Command
         {**repair, "type": "repair_began", "action": "swap", "at_ms": AT + 50_000},
         {**about, "type": "person_moved", "to": "RETIRED", "at_ms": AT + 60_000},
     )
-    found = said_by(muster, written(tmp_path, *RECORDS[:4], *acts))
+    found = reported_by(muster, written(tmp_path, *RECORDS[:4], *acts))
     moves = [(each["from"], each["to"], each["reason"]) for each in found if each["type"] == "move"]
     assert moves == [
         ("HEALTHY", "QUARANTINED", "condemned"),
@@ -162,7 +162,7 @@ def test_what_persons_did_is_played_and_what_does_not_go_is_told(muster: Command
 
 
 @pytest.mark.parametrize(("words", "num_moves"), [((), 1), (("--fleet", "100000"), 3)])
-def test_the_fleet_that_the_records_are_a_part_of_may_be_told(
+def test_the_fleet_that_the_records_are_a_part_of_may_be_reported(
     muster: Command, tmp_path: Path, words: tuple[str, ...], num_moves: int
 ) -> None:
     events = [
@@ -171,7 +171,7 @@ def test_the_fleet_that_the_records_are_a_part_of_may_be_told(
     ]
     policy = tmp_path / "policy.yaml"
     policy.write_text("health: {breaker: {fleet_floor: 1, fleet_window_floor: 1}}\n", encoding="utf-8")
-    found = said_by(muster, written(tmp_path, *events), "--policy", str(policy), *words)
+    found = reported_by(muster, written(tmp_path, *events), "--policy", str(policy), *words)
     made = [each for each in found if each["type"] == "move" and not each["is_held_back"]]
     assert len(made) == num_moves
 
@@ -180,7 +180,7 @@ def test_readings_that_are_no_numbers_are_set_aside_and_counted(muster: Command,
     odd = report(3, errors=float("nan"), events=({**XID, "event_id": "odd", "code": 79, "values": {"gpc": "x"}},))
     sample = {"type": "sample", "gpu_uuid": "GPU-a", "node_id": "gpu-01", "at_ms": AT, "values": {"power_w": "much"}}
     file = written(tmp_path, RECORDS[0], sample, odd, report(4, errors=0.0))
-    found = said_by(muster, file)
+    found = reported_by(muster, file)
     assert found[-1] == {"type": "set_aside", "samples": 2, "values": 1, "num_lines": 2, "lines": [2, 3]}
     assert [each["fault"] for each in found if each["type"] == "evidence"] == ["xid:79"]
     told = muster.run("health", "replay", file).stdout.splitlines()[-1]

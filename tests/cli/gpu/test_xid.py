@@ -50,7 +50,7 @@ def test_a_person_reads_a_line_a_fault() -> None:
     assert "register 1 bit 16 (mechanical: reseat, then diagnose)" in said[1]
 
 
-def test_a_code_is_told_with_why_and_whose_word_it_is(muster: Command) -> None:
+def test_a_code_is_reported_with_why_and_whose_word_it_is(muster: Command) -> None:
     said = muster.run("xid", "63")
     assert said.returncode == Exit.OK, said.stderr
     assert "XID 63" in said.stdout

@@ -47,7 +47,7 @@ def lead(folder: Path, *more: str) -> Iterator[tuple["subprocess.Popen[str]", st
 
 @NEEDS_TORCH
 @pytest.mark.timeout(900)
-def test_two_hosts_meet_and_all_that_was_found_is_told(tmp_path: Path) -> None:
+def test_two_hosts_meet_and_all_that_was_found_is_reported(tmp_path: Path) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     options = ("--hosts", "gpu-01,gpu-02", "--size", "64KiB", "--round-time", "200s", "--device", "cpu", "--json")
     with lead(tmp_path, *options) as (leading, there):
@@ -72,14 +72,14 @@ def test_two_hosts_meet_and_all_that_was_found_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_nobody_came_is_a_finding(muster: Command) -> None:
+def test_none_came_is_a_finding(muster: Command) -> None:
     said = muster.run("agent", "pairwise", "lead", "--hosts", "a,b", "--listen", "127.0.0.1:0", "--wait", "1s")
     assert said.returncode == Exit.FAILED
     assert [line.split()[:2] for line in said.stdout.splitlines()[1:3]] == [["a", "ABSENT"], ["b", "ABSENT"]]
     assert "did not come within 1 s: a, b" in said.stderr
 
 
-def test_no_lead_is_said(muster: Command) -> None:
+def test_no_lead_is_stated(muster: Command) -> None:
     said = muster.run("agent", "pairwise", "join", "127.0.0.1:1", "--run", "some-run", "--wait", "1s")
     assert said.returncode == Exit.UNREACHABLE
     assert "no lead at 127.0.0.1:1" in said.stderr

@@ -47,7 +47,7 @@ def test_a_control_worker_that_leaves_events_waiting_is_not_well(muster: Command
     assert "an event has waited" in answer.stderr
 
 
-def test_an_api_that_does_not_answer_is_said_by_its_address(muster: Command) -> None:
+def test_an_api_that_does_not_answer_is_stated_by_its_address(muster: Command) -> None:
     port = str(free_port())
     answer = muster.run("health", "api", MUSTER_API_PORT=port)
     assert answer.returncode == Exit.FAILED

@@ -15,7 +15,7 @@ def muster(tmp_path: Path) -> Command:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reported"),
     [
         (("--hosts", "h100,b300"), "--hosts names b300"),
         (("--hosts", ","), "--hosts names none"),
@@ -29,15 +29,15 @@ def muster(tmp_path: Path) -> Command:
         (("--policy", "nothing.yaml"), "nothing.yaml"),
     ],
 )
-def test_what_cannot_be_is_a_usage_fault(muster: Command, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_a_usage_fault(muster: Command, words: tuple[str, ...], reported: str) -> None:
     answer = muster.run("up", *words)
     assert answer.returncode == Exit.USAGE
-    assert said in answer.stderr
+    assert reported in answer.stderr
     assert not (muster.folder / ".muster").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reported"),
     [
         ("contact: {heartbeat_s: -1}", "contact.heartbeat_s"),
         ("contact: [", "cannot be read as YAML"),
@@ -45,14 +45,14 @@ def test_what_cannot_be_is_a_usage_fault(muster: Command, words: tuple[str, ...]
         ("- 1", "policy.yaml"),
     ],
 )
-def test_a_policy_that_does_not_hold_is_refused_by_field(muster: Command, text: str, said: str) -> None:
+def test_a_policy_that_does_not_hold_is_refused_by_field(muster: Command, text: str, reported: str) -> None:
     (muster.folder / "policy.yaml").write_text(text, encoding="utf-8")
     answer = muster.run("up", "--policy", "policy.yaml")
     assert answer.returncode == Exit.USAGE
-    assert said in answer.stderr
+    assert reported in answer.stderr
 
 
-def test_real_gpus_are_asked_for_before_anything_starts(muster: Command) -> None:
+def test_real_gpus_are_requested_before_anything_starts(muster: Command) -> None:
     """Where this machine has none; with a driver it would start."""
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("THIS MACHINE HAS AN NVIDIA DRIVER: the refusal is not tested here")

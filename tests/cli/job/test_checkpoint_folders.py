@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def told(answer: CompletedProcess[str]) -> Any:
+def reported(answer: CompletedProcess[str]) -> Any:
     return json.loads(answer.stdout)
 
 
@@ -58,17 +58,17 @@ def damage(folder: Path, generation: Generation, name: str = "rank-00001.pt") ->
     path.write_bytes(content)
 
 
-def test_the_newest_comes_first_and_what_was_never_committed_is_said(muster: Command, folder: Path) -> None:
+def test_the_newest_comes_first_and_what_was_never_committed_is_stated(muster: Command, folder: Path) -> None:
     generations.prepare(folder, Generation(40, 2))
     answer = muster.run("ckpt", "ls", str(folder), "--json")
     assert answer.returncode == Exit.OK, answer.stderr
-    assert [(one["step"], one["state"]) for one in told(answer)] == [
+    assert [(one["step"], one["state"]) for one in reported(answer)] == [
         (40, "half written"),
         (30, "verified"),
         (20, "complete"),
         (10, "complete"),
     ]
-    assert [one["num_ranks"] for one in told(answer)] == [None, 2, 2, 2]
+    assert [one["num_ranks"] for one in reported(answer)] == [None, 2, 2, 2]
 
 
 def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_on(
@@ -79,20 +79,20 @@ def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_
     assert answer.returncode == Exit.FAILED
     assert "rank-00001.pt differs from what was saved" in " ".join(answer.stdout.split())
     assert "a resume continues after step 20" in " ".join(answer.stdout.split())
-    states = [(one["step"], one["state"]) for one in told(muster.run("ckpt", "verify", str(folder), "--json"))]
+    states = [(one["step"], one["state"]) for one in reported(muster.run("ckpt", "verify", str(folder), "--json"))]
     assert states == [(30, "damaged"), (20, "verified")], "back to one that is good, and no further"
-    whole = told(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
+    whole = reported(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
     assert [one["state"] for one in whole] == ["damaged", "verified", "verified"]
 
 
-def test_a_listing_reads_the_newest_back_and_a_fast_one_says_that_it_does_not(muster: Command, folder: Path) -> None:
+def test_a_listing_reads_the_newest_back_and_a_fast_one_states_that_it_does_not(muster: Command, folder: Path) -> None:
     damage(folder, Generation(10, 1))
     assert muster.run("ckpt", "ls", str(folder)).returncode == Exit.OK, "it asks about the newest"
     damage(folder, Generation(30, 2))
     answer = muster.run("ckpt", "ls", str(folder), "--json")
     assert answer.returncode == Exit.FAILED
-    assert [one["state"] for one in told(answer)] == ["damaged", "complete", "complete"]
-    assert told(answer)[0]["why"] == "rank-00001.pt differs from what was saved"
+    assert [one["state"] for one in reported(answer)] == ["damaged", "complete", "complete"]
+    assert reported(answer)[0]["why"] == "rank-00001.pt differs from what was saved"
     assert "Only the newest was read back" in muster.run("ckpt", "ls", str(folder)).stdout
     fast = muster.run("ckpt", "ls", str(folder), "--fast")
     assert fast.returncode == Exit.OK, "their sizes are right"
@@ -137,11 +137,11 @@ def test_one_is_shown_with_each_ranks_file(muster: Command, folder: Path) -> Non
     answer = muster.run("ckpt", "show", str(folder), "--json")
     assert answer.returncode == Exit.OK, answer.stderr
     about = generations.read_manifest(folder, Generation(30, 2))
-    assert [file["sha256"] for file in told(answer)["files"]] == [file.sha256 for file in about.files]
+    assert [file["sha256"] for file in reported(answer)["files"]] == [file.sha256 for file in about.files]
     assert "2 ranks" in muster.run("ckpt", "show", str(folder)).stdout
 
 
-def test_a_manifest_that_is_none_is_said(muster: Command, folder: Path) -> None:
+def test_a_manifest_that_is_none_is_stated(muster: Command, folder: Path) -> None:
     (folder / Generation(30, 2).name / MANIFEST).write_text("{}")
     answer = muster.run("ckpt", "show", str(folder))
     assert answer.returncode == Exit.FAILED
@@ -155,7 +155,7 @@ def test_it_needs_no_torch(muster: Command, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "reported"),
     [
         (("ls", "nowhere"), Exit.USAGE, "nowhere is no folder"),
         (("verify", "."), Exit.NOT_FOUND, "holds no checkpoint of muster.train"),
@@ -163,19 +163,19 @@ def test_it_needs_no_torch(muster: Command, folder: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_named(
-    muster: Command, folder: Path, words: tuple[str, ...], code: Exit, said: str
+    muster: Command, folder: Path, words: tuple[str, ...], code: Exit, reported: str
 ) -> None:
     paths = [str(muster.folder / word) if word in {"nowhere", ".", "checkpoints"} else word for word in words]
     answer = muster.run("ckpt", *paths)
     assert answer.returncode == code, answer.stdout
-    assert said.lower() in " ".join(answer.stderr.split()).lower()
+    assert reported.lower() in " ".join(answer.stderr.split()).lower()
 
 
-def test_what_lies_in_an_object_store_is_told_by_the_same_words(muster: Command, prefix: Prefix) -> None:
+def test_what_lies_in_an_object_store_is_reported_by_the_same_words(muster: Command, prefix: Prefix) -> None:
     newest = [commit_there(prefix.store(), step) for step in (10, 20)][-1]
     prefix.store().write_part(Generation(30, 1), 0, part(b"half"))
     environment = prefix.server.environment
-    listed = told(muster.run("ckpt", "ls", str(prefix.place), "--json", **environment))
+    listed = reported(muster.run("ckpt", "ls", str(prefix.place), "--json", **environment))
     assert [(one["step"], one["state"]) for one in listed] == [(30, "half written"), (20, "verified"), (10, "complete")]
     assert muster.run("ckpt", "verify", str(prefix.place), **environment).returncode == Exit.OK
     prefix.flip(f"{newest.name}/rank-00001.pt")
@@ -206,7 +206,7 @@ def test_what_a_busy_store_does_not_give_is_not_called_damaged(prefix: Prefix, m
     assert found.notes == ["None of 2 was verified; 2 cannot be read here and now, and may be whole."]
 
 
-def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Command, prefix: Prefix) -> None:
+def test_a_store_that_cannot_be_requested_is_named_and_no_secret_with_it(muster: Command, prefix: Prefix) -> None:
     environment = prefix.server.environment
     for location, code, why in (
         (
@@ -227,12 +227,12 @@ def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Com
     assert "needs boto3, which is not installed here" in " ".join(answer.stderr.split())
 
 
-def test_a_pin_is_a_mark_beside_the_manifest_and_shows(muster: Command, folder: Path) -> None:
+def test_a_pin_is_a_mark_next_to_the_manifest_and_shows(muster: Command, folder: Path) -> None:
     answer = muster.run("ckpt", "pin", str(folder), "--step", "10")
     assert (answer.returncode, answer.stdout.strip()) == (Exit.OK, "step-00000010/gen-1  pinned")
     assert (folder / "step-00000010/gen-1/PINNED").exists()
     (folder / "step-00000020/gen-1/PINNED_BY_CONTROL_PLANE").touch()
-    listed = told(muster.run("ckpt", "ls", str(folder), "--json"))
+    listed = reported(muster.run("ckpt", "ls", str(folder), "--json"))
     assert [(one["step"], one["is_pinned"]) for one in listed] == [(30, False), (20, True), (10, True)]
     assert muster.run("ckpt", "unpin", str(folder), "--step", "10").stdout.strip() == "step-00000010/gen-1  not pinned"
     assert "by the control plane still" in muster.run("ckpt", "unpin", str(folder), "--step", "20").stdout

@@ -32,7 +32,7 @@ class Muster:
         said = self._capsys.readouterr()
         return code, said.out, " ".join(said.err.split())
 
-    def told(self, *words: str) -> dict[str, Any]:
+    def reported(self, *words: str) -> dict[str, Any]:
         code, out, errors = self.run(*words, "--json")
         assert code == Exit.OK, errors
         found: dict[str, Any] = json.loads(out)
@@ -46,7 +46,7 @@ def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_llama_3_8b_on_an_h100(muster: Muster) -> None:
     """6 · 7,504,658,432 + 12 · 32 · 32 · 128 · 8,192 = 57,912,852,480 FLOPs a token."""
-    found = muster.told(*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "48000", "--gpus", "8", *H100)
+    found = muster.reported(*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "48000", "--gpus", "8", *H100)
     assert found["flops_per_token"] == 57_912_852_480
     assert found["peak_tflops"] == 989
     assert found["mfu"] == found["hfu"] == pytest.approx(48_000 * 57_912_852_480 / (8 * 989e12))
@@ -55,7 +55,7 @@ def test_llama_3_8b_on_an_h100(muster: Muster) -> None:
 
 def test_a_causal_mask_halves_the_attention_and_no_more(muster: Muster) -> None:
     words = (*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "6000", *H100)
-    full, causal = muster.told(*words), muster.told(*words, "--attention", "causal")
+    full, causal = muster.reported(*words), muster.reported(*words, "--attention", "causal")
     assert (full["attention"], causal["attention"]) == ("full", "causal")
     assert causal["flops_per_token"] == 51_470_401_536
     assert full["mfu"] / causal["mfu"] == pytest.approx(1.125, abs=0.001)
@@ -63,7 +63,7 @@ def test_a_causal_mask_halves_the_attention_and_no_more(muster: Muster) -> None:
 
 def test_of_a_mixture_of_experts_what_a_token_meets(muster: Muster) -> None:
     """1,474,297,856 + 45,097,156,608 · 2/8 = 12,748,587,008 parameters."""
-    found = muster.told(*MIXTRAL, *ITS_EXPERTS, "--sequence", "4096", "--tokens-per-s", "2000", *H100)
+    found = muster.reported(*MIXTRAL, *ITS_EXPERTS, "--sequence", "4096", "--tokens-per-s", "2000", *H100)
     assert found["matmul_params"] == 12_748_587_008
     assert found["flops_per_token"] == 6 * 12_748_587_008 + 12 * 32 * 32 * 128 * 4096
     assert round(found["mfu"], 4) == 0.1677
@@ -72,10 +72,10 @@ def test_of_a_mixture_of_experts_what_a_token_meets(muster: Muster) -> None:
 def test_packed_sequences_count_each_by_its_own_length(muster: Muster) -> None:
     """Σ Lᵢ² ÷ Σ Lᵢ = (4,096² + 3,072² + 1,024²) ÷ 8,192 = 3,328 tokens that each one meets, and not 8,192."""
     words = (*LLAMA_3_8B, "--tokens-per-s", "6000", *H100)
-    packed = muster.told(*words, "--lengths", "4096,3072,1024")
+    packed = muster.reported(*words, "--lengths", "4096,3072,1024")
     assert packed["sequence"] == 3328
     assert packed["flops_per_token"] == 6 * 7_504_658_432 + 12 * 32 * 32 * 128 * 3328
-    assert muster.told(*words, "--lengths", "8192")["mfu"] == muster.told(*words, "--sequence", "8192")["mfu"]
+    assert muster.reported(*words, "--lengths", "8192")["mfu"] == muster.reported(*words, "--sequence", "8192")["mfu"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_computed_again_is_the_hardwares_work_and_not_the_models(
     muster: Muster, recompute: str, again: int
 ) -> None:
     words = (*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "6000", *H100)
-    found = muster.told(*words, "--recompute", recompute)
+    found = muster.reported(*words, "--recompute", recompute)
     assert round(found["mfu"], 4) == 0.3513
     assert found["hfu"] == pytest.approx(6_000 * (57_912_852_480 + again) / 989e12)
 
@@ -103,7 +103,7 @@ def test_what_is_computed_again_is_the_hardwares_work_and_not_the_models(
 )
 def test_a_gpus_peak_is_its_own(muster: Muster, name: str, peak: float) -> None:
     words = (*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "1000", "--model", name)
-    found = muster.told(*words)
+    found = muster.reported(*words)
     assert found["peak_tflops"] == peak
     assert found["mfu"] == pytest.approx(1_000 * 57_912_852_480 / (peak * 1e12))
 
@@ -114,7 +114,7 @@ def test_an_unknown_gpu_has_no_mfu(muster: Muster, name: str) -> None:
     code, out, errors = muster.run(*words, "--json")
     assert (code, out) == (Exit.NOT_FOUND, "")
     assert f"no peak is known of '{name}'" in errors
-    stated = muster.told(*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "1000", "--peak-tflops", "362")
+    stated = muster.reported(*LLAMA_3_8B, "--sequence", "8192", "--tokens-per-s", "1000", "--peak-tflops", "362")
     assert stated["peak_source"] == "as stated"
 
 
@@ -125,7 +125,7 @@ def test_more_than_the_gpus_can_do_is_no_success(muster: Muster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "reported"),
     [
         ((), Exit.USAGE, "name either --sequence or --lengths"),
         (("--sequence", "8", "--lengths", "8"), Exit.USAGE, "name either --sequence or --lengths"),
@@ -144,8 +144,8 @@ def test_more_than_the_gpus_can_do_is_no_success(muster: Muster) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together_is_named(muster: Muster, words: tuple[str, ...], code: Exit, said: str) -> None:
+def test_what_does_not_fit_together_is_named(muster: Muster, words: tuple[str, ...], code: Exit, reported: str) -> None:
     gpu = () if "--model" in words else H100
     found, _, errors = muster.run(*LLAMA_3_8B, "--tokens-per-s", "1000", *words, *gpu)
     assert found == code, errors
-    assert said.lower() in errors.lower()
+    assert reported.lower() in errors.lower()

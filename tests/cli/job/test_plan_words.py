@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from muster.cli.job.job_plan import lines_of
-from muster.domain.job.plan_words import OUTCOMES, Mood
+from muster.domain.job.plan_texts import OUTCOMES, Tense
 from muster.domain.states import PlanOutcome
 
 VICTIM = {"job_id": None, "tier": "spot", "num_gpus": 8, "notice_s": 120.0, "cost_gpu_s": 960.0}
@@ -17,16 +17,16 @@ def answer(outcome: PlanOutcome, **more: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("outcome", PlanOutcome)
-def test_the_first_line_of_a_plan_says_what_would_be(outcome: PlanOutcome) -> None:
-    (line,) = lines_of(answer(outcome), Mood.ASKED)
+def test_the_first_line_of_a_plan_states_what_would_be(outcome: PlanOutcome) -> None:
+    (line,) = lines_of(answer(outcome), Tense.CONDITIONAL)
     assert " would " in line
-    (line,) = lines_of(answer(outcome), Mood.DONE)
-    assert line == OUTCOMES[Mood.DONE][outcome]
+    (line,) = lines_of(answer(outcome), Tense.DONE)
+    assert line == OUTCOMES[Tense.DONE][outcome]
     assert "would" not in line
 
 
-def test_who_gives_way_in_a_plan_would_give_way() -> None:
-    lines = lines_of(answer(PlanOutcome.RECLAIMS, victims=[VICTIM]), Mood.ASKED)
+def test_what_gives_way_in_a_plan_would_give_way() -> None:
+    lines = lines_of(answer(PlanOutcome.RECLAIMS, victims=[VICTIM]), Tense.CONDITIONAL)
     assert lines == [
         "GPUs would be reclaimed for it",
         "  would be reclaimed: 8 GPUs (spot), 120 s of notice, 960 GPU-seconds lost",
@@ -36,9 +36,9 @@ def test_who_gives_way_in_a_plan_would_give_way() -> None:
 def test_the_moments_of_a_plan_are_those_at_which_it_would_start() -> None:
     early, late = "2026-01-01T01:00:00.123456+00:00", "2026-01-01T03:00:00+01:00"
     told = answer(PlanOutcome.HELD, earliest_at=early, latest_at=None)
-    assert lines_of(told, Mood.ASKED)[1].startswith("  would start at 2026-01-01T01:00:00Z at the earliest")
-    assert lines_of(told, Mood.DONE)[1].startswith("  starts at 2026-01-01T01:00:00Z at the earliest")
+    assert lines_of(told, Tense.CONDITIONAL)[1].startswith("  would start at 2026-01-01T01:00:00Z at the earliest")
+    assert lines_of(told, Tense.DONE)[1].startswith("  starts at 2026-01-01T01:00:00Z at the earliest")
     told = answer(PlanOutcome.HELD, starts_at=late, earliest_at=early, latest_at=late)
-    first, range_told = lines_of(told, Mood.DONE)
+    first, range_told = lines_of(told, Tense.DONE)
     assert first == "a place is held for it, free at about 2026-01-01T02:00:00Z"
     assert range_told == "  starts between 2026-01-01T01:00:00Z and 2026-01-01T02:00:00Z, in about 8 of 10 cases"

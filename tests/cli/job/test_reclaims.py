@@ -25,7 +25,7 @@ RECLAIM = {
 }
 
 
-def test_a_list_names_what_the_key_may_know_and_asks_for_what_was_wanted(tmp_path: Path) -> None:
+def test_a_list_names_what_the_key_may_know_and_requests_what_was_wanted(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [RECLAIM], "next_cursor": None})) as server:
         words = ("reclaim", "list", "--state", "forced", "--job", "job_mine", "--limit", "5")
         shown = Command(tmp_path).run(*words, "--wide", url=server.url)
@@ -34,7 +34,7 @@ def test_a_list_names_what_the_key_may_know_and_asks_for_what_was_wanted(tmp_pat
     for word in ("rcl_1", "FORCED", "job_mine", "a reserved job", "2026-01-01T00:02:00"):
         assert word in shown.stdout
     assert json.loads(told.stdout) == [RECLAIM]
-    assert server.asked[0].path == "/v1/reclaims?state=FORCED&job_id=job_mine&limit=5"
+    assert server.requested[0].path == "/v1/reclaims?state=FORCED&job_id=job_mine&limit=5"
 
 
 def test_one_is_shown_with_its_deadline_and_what_became_of_the_work(tmp_path: Path) -> None:

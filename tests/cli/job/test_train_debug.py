@@ -14,7 +14,7 @@ from tests.recorded_server import Answer, RecordedServer, serving
 
 JOB = "job_01m80mb6x23m9ss7tbkcpajbb7"
 TINY = Path(__file__).resolve().parents[2] / "train/tiny_program.py"
-LOOK = """
+CHECK = """
 import os, sys
 names = ("NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "MUSTER_TRAIN_SYNCHRONOUS", "LEARNING_RATE", "MUSTER_CHECKPOINT_DIR")
 print({name: os.environ.get(name) for name in names})
@@ -59,7 +59,7 @@ def debug(server: RecordedServer, folder: Path, *words: str) -> subprocess.Compl
 
 def test_its_own_environment_a_loud_nccl_and_one_attempt(tmp_path: Path) -> None:
     script = tmp_path / "look.py"
-    script.write_text(LOOK)
+    script.write_text(CHECK)
     spec = spec_of(script=str(script), env={"LEARNING_RATE": "0.1"})
     with serving(lambda _asked, _number: Answer(document={"id": JOB, "spec": spec})) as server:
         for number in ("1", "2"):
@@ -76,7 +76,7 @@ def test_its_own_environment_a_loud_nccl_and_one_attempt(tmp_path: Path) -> None
                 "MUSTER_CHECKPOINT_DIR": str(place / "checkpoints"),
             }
             assert len(json.loads((place / "run.json").read_text())["attempts"]) == 1
-    assert {(asked.method, asked.path) for asked in server.asked} == {("GET", f"/v1/jobs/{JOB}")}, "it only looks"
+    assert {(asked.method, asked.path) for asked in server.requested} == {("GET", f"/v1/jobs/{JOB}")}, "it only looks"
 
 
 def test_a_job_that_was_short_of_gpu_memory_goes_in_as_many_pieces_and_its_secrets_are_missed(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_training_runs_on_two_ranks(tmp_path: Path) -> None:
     assert (attempt["step"], attempt["saved_step"]) == (8, 8)
 
 
-def test_a_program_that_is_not_on_this_machine_is_said(tmp_path: Path) -> None:
+def test_a_program_that_is_not_on_this_machine_is_stated(tmp_path: Path) -> None:
     spec = spec_of(script="/mnt/of-the-fleet/train.py")
     with serving(lambda _asked, _number: Answer(document={"id": JOB, "spec": spec})) as server:
         ended = debug(server, tmp_path)

@@ -26,14 +26,14 @@ def test_racks_are_shown_with_shares_and_units(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, document)) as server:
         shown = Command(tmp_path).run("node", "rack-pairs", "--hours", "6", url=server.url, COLUMNS="120")
     assert shown.returncode == 0, shown.stderr
-    assert server.asked[0].path == "/v1/rack-pairs?hours=6&limit=200"
+    assert server.requested[0].path == "/v1/rack-pairs?hours=6&limit=200"
     _, dead, slow = shown.stdout.splitlines()
     assert dead.split()[:2] == ["not", "known"]
     assert "100.00%" in dead
     assert slow.split() == ["r1", "r2", "3", "1200", "1.25%", "84", "µs", "6.2", "ms", "gpu-01", "to", "gpu-09"]
 
 
-def test_where_nobody_probes_it_says_how_to_turn_it_on(tmp_path: Path) -> None:
+def test_where_none_probes_it_states_how_to_turn_it_on(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         shown = Command(tmp_path).run("node", "rack-pairs", url=server.url)
     assert "pair_probe_port" in shown.stdout

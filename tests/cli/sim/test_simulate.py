@@ -66,7 +66,9 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
         (gzip.compress(TRACE.encode(), mtime=0)[:40], "cannot be read"),
     ],
 )
-def test_a_bad_trace_is_told_by_line_and_column_and_leaves_nothing(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_bad_trace_is_reported_by_line_and_column_and_leaves_nothing(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_bytes(content)
     done = simulate("--trace", str(trace), "--nodes", "4", "--json", str(out))
@@ -93,7 +95,7 @@ def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> N
         assert done.returncode == 2, done.stderr
 
 
-def test_nodes_fail_at_a_published_rate_and_the_result_says_what_it_cost(tmp_path: Path) -> None:
+def test_nodes_fail_at_a_published_rate_and_the_result_states_what_it_cost(tmp_path: Path) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_text("submit_s,gpus,duration_s\n" + "0,64,8640000\n" * 2)
     words = ("--trace", str(trace), "--nodes", "20", "--json", str(out), "--failures", "rsc-1", "--seed", "4")
@@ -124,7 +126,7 @@ def test_charts_are_drawn_into_a_folder_that_is_made(tmp_path: Path) -> None:
     assert all("<svg" in path.read_text() for path in folder.iterdir())
 
 
-def test_what_is_no_folder_for_charts_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_what_is_no_folder_for_charts_is_stated_before_anything_is_written(tmp_path: Path) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_text(TRACE)
     words = ("--trace", str(trace), "--nodes", "4", "--json", str(out), "--plots")
@@ -152,7 +154,7 @@ def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reported"),
     [
         (["--failures", "-1"], "--failures '-1' is no rate"),
         (["--failures", "nan"], "Say 0 to 100,000 of 1,000 node-days, or rsc-1, rsc-2, llama-3."),
@@ -169,12 +171,14 @@ def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_pat
         (["--failures", "0", "--repair", "60"], "--repair has no effect without failures"),
     ],
 )
-def test_what_is_no_rate_of_failures_and_no_cost_of_them_is_said(tmp_path: Path, words: list[str], said: str) -> None:
+def test_what_is_no_rate_of_failures_and_no_cost_of_them_is_stated(
+    tmp_path: Path, words: list[str], reported: str
+) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_text(TRACE)
     done = simulate("--trace", str(trace), "--nodes", "4", "--json", str(out), *words)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert said in " ".join(done.stderr.split())
+    assert reported in " ".join(done.stderr.split())
     assert not out.exists()
 
 
@@ -205,7 +209,7 @@ def test_a_scenario_is_played_and_its_decisions_written(tmp_path: Path) -> None:
         ('{topology: {nodes: [{names: a0}]}, "\\x1b[2J": 1}', 6, "\\x1b[2J: there is no such key; there are about,"),
     ],
 )
-def test_what_is_no_scenario_is_said(tmp_path: Path, content: str | None, code: int, words: str) -> None:
+def test_what_is_no_scenario_is_stated(tmp_path: Path, content: str | None, code: int, words: str) -> None:
     path = tmp_path / "scenario.yaml"
     if content is not None:
         path.write_text(content)
@@ -215,7 +219,7 @@ def test_what_is_no_scenario_is_said(tmp_path: Path, content: str | None, code: 
     assert not (tmp_path / "out.json").exists()
 
 
-def test_what_a_plan_costs_and_when_it_starts_is_said_and_a_scenario_may_be_about_nothing(tmp_path: Path) -> None:
+def test_what_a_plan_costs_and_when_it_starts_is_stated_and_a_scenario_may_be_about_nothing(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text(
         "topology: {nodes: [{names: a0}]}\n"

@@ -9,7 +9,7 @@ from muster.db.models import Event, StopRequest
 from muster.domain.ids import JobId
 from muster.domain.job.spec import JobSpec
 from muster.domain.states import Cause, JobState
-from muster.wire.host import HeldAttempt
+from muster.wire.host import HostAttempt
 from tests.control.conftest import SetClock
 from tests.fleet_factory import make_fleet
 from tests.played_host import PlayedHost
@@ -35,7 +35,7 @@ class World:
     def runs(self, attempt: tuple[str, int], seconds: float) -> str | None:
         """The reason for which its host is told to stop after so long."""
         self.clock.advance(seconds)
-        held = HeldAttempt(attempt_id=attempt[0], fence=attempt[1], phase="started")
+        held = HostAttempt(attempt_id=attempt[0], fence=attempt[1], phase="started")
         self.host.beat(held)
         self.fleet.reconcile()
         stops = self.host.beat(held).stops
@@ -47,7 +47,7 @@ def world(units: UnitOfWorkFactory, clock: SetClock) -> World:
     return World(units, clock)
 
 
-def test_what_all_attempts_have_held_counts_and_what_has_spent_it_is_stopped_and_failed(world: World) -> None:
+def test_what_all_attempts_have_kept_counts_and_what_has_spent_it_is_stopped_and_failed(world: World) -> None:
     """Half an hour on two GPUs is one GPU-hour."""
     job_id = world.fleet.submit(shape={"gpus_per_node": 2}, budget_gpu_hours=1, restart={"max_restarts": 3})
     first = world.start(job_id)

@@ -34,5 +34,5 @@ def test_a_folder_goes_as_ever(units: UnitOfWorkFactory) -> None:
     assert told == {"MUSTER_CHECKPOINT_DIR": f"/mnt/checkpoints/{job_id}"}
 
 
-def test_who_names_no_place_leaves_it_to_the_host(units: UnitOfWorkFactory) -> None:
+def test_what_names_no_place_leaves_it_to_the_host(units: UnitOfWorkFactory) -> None:
     assert ordered(units)[1] == {}

@@ -17,7 +17,7 @@ NO_DRIVER = "no NVIDIA driver is loaded"
 
 
 @pytest.mark.parametrize("unknown", [NO_DRIVER, None], ids=["unknown", "known"])
-def test_why_nobody_knows_who_computes_is_told_with_the_hosts_proof(
+def test_why_is_unknown_what_computes_is_reported_with_the_hosts_proof(
     units: UnitOfWorkFactory, unknown: str | None
 ) -> None:
     fleet = make_fleet(units)
@@ -70,7 +70,7 @@ def standing(fleet: Fleet) -> list[str]:
 LEFT = {"clean": False, "why": "process 7 is left"}
 
 
-def test_a_host_that_is_proved_clean_after_all_takes_new_work_again_and_says_why(
+def test_a_host_that_is_proved_clean_after_all_takes_new_work_again_and_states_why(
     fleet: Fleet, host: PlayedHost
 ) -> None:
     attempt = ended(fleet, host)
@@ -156,7 +156,7 @@ def test_a_reboot_proves_it_too(fleet: Fleet, host: PlayedHost) -> None:
     assert (standing(fleet), fleet.num_taken_gpus()) == ([], 0)
 
 
-def test_a_host_that_says_it_is_clean_of_what_it_never_claimed_is_heard(
+def test_a_host_that_states_it_is_clean_of_what_it_never_claimed_is_received(
     fleet: Fleet, host: PlayedHost, clock: SetClock
 ) -> None:
     """Its claim was late: the attempt was given up, and with it this host's part counted as clean."""
@@ -172,7 +172,7 @@ def test_a_host_that_says_it_is_clean_of_what_it_never_claimed_is_heard(
     assert host.report(attempt.id, attempt.fence, "exited", "cleaned", record=refused) == 0
 
 
-def test_each_of_two_attempts_that_left_something_on_a_host_is_heard(fleet: Fleet, host: PlayedHost) -> None:
+def test_each_of_two_attempts_that_left_something_on_a_host_is_received(fleet: Fleet, host: PlayedHost) -> None:
     """The host is cordoned once; what the second left is told all the same."""
     for attempt in (ended(fleet, host), ended(fleet, host)):
         host.report(*attempt, "cleaned", record=dict(LEFT))

@@ -12,16 +12,16 @@ from muster.domain.ids import JobId, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import system_principal
 from muster.domain.states import AttemptState, Cause, JobState, Standing
-from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeldAttempt, UnclaimedAttempt
+from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HostAttempt, UnclaimedAttempt
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.played_host import PlayedHost
 
 GANG = {"nodes": 2, "gpus_per_node": 2}
-Said = dict[str, object]
+Reported = dict[str, object]
 READY_WITHIN_S = DEFAULT_POLICY.dispatch.ready_within_s
-NO_ROOM: Said = {"spawn_error": "/state has 0.1 GiB free of the 1.0 GiB asked for", "spawn_fault": "preflight"}
-RELEASED: Said = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
+NO_ROOM: Reported = {"spawn_error": "/state has 0.1 GiB free of the 1.0 GiB asked for", "spawn_fault": "preflight"}
+RELEASED: Reported = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ class Start:
         return {host.part.node_id for host in self.view().hosts}
 
     @property
-    def held(self) -> HeldAttempt:
+    def assigned(self) -> HostAttempt:
         attempt = self.view().attempt
-        return HeldAttempt(attempt_id=attempt.id, fence=attempt.fence, phase="claimed")
+        return HostAttempt(attempt_id=attempt.id, fence=attempt.fence, phase="claimed")
 
     def claim(self, host: PlayedHost, knows: tuple[str, ...] = HOST_WORDS) -> bool:
         (unclaimed,) = host.beat().unclaimed
@@ -60,12 +60,12 @@ class Start:
         answer = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=knows)
         return answer.order is not None and answer.order.preparation is not None
 
-    def say(self, host: PlayedHost, *kinds: str, record: dict[str, object] | None = None) -> bool:
+    def report(self, host: PlayedHost, *kinds: str, record: dict[str, object] | None = None) -> bool:
         """Whether the answer tells the host to go."""
-        return host.say(self.held.attempt_id, self.held.fence, *kinds, record=record).go
+        return host.send_report(self.assigned.attempt_id, self.assigned.fence, *kinds, record=record).go
 
     def beat(self, host: PlayedHost) -> HeartbeatAnswer:
-        return host.beat(self.held)
+        return host.beat(self.assigned)
 
     def events(self) -> list[str]:
         with self.stage.units.read() as session:
@@ -73,18 +73,18 @@ class Start:
             return list(session.scalars(query))
 
 
-def test_no_host_is_told_to_start_before_all_are_ready(stage: Stage) -> None:
+def test_no_host_is_ordered_to_start_before_all_are_ready(stage: Stage) -> None:
     start = Start(stage)
     first, second = start.hosts
     assert start.claim(first)
     assert start.claim(second)
-    assert not start.say(first, "ready")
+    assert not start.report(first, "ready")
     assert start.beat(first).go == ()
-    assert start.say(second, "ready"), "the last one need not ask"
-    assert start.beat(first).go == (start.held.attempt_id,)
+    assert start.report(second, "ready"), "the last one need not ask"
+    assert start.beat(first).go == (start.assigned.attempt_id,)
     assert start.view().attempt.go_at == stage.clock.now
     for host in start.hosts:
-        start.say(host, "started")
+        start.report(host, "started")
     assert start.view().attempt.state is AttemptState.RUNNING
     assert start.beat(first).go == ()
     assert [kind for kind in start.events() if "ready" in kind] == [
@@ -97,11 +97,11 @@ def test_one_that_is_not_ready_releases_all_is_named_and_avoided(stage: Stage) -
     first, second = start.hosts
     start.claim(first)
     start.claim(second)
-    start.say(first, "ready")
-    start.say(second, "exited", "cleaned", record=NO_ROOM)
+    start.report(first, "ready")
+    start.report(second, "exited", "cleaned", record=NO_ROOM)
     (stop,) = start.beat(first).stops
     assert stop.reason == Cause.PREFLIGHT_FAILED
-    start.say(first, "exited", "cleaned", record=RELEASED)
+    start.report(first, "exited", "cleaned", record=RELEASED)
     attempt = start.view().attempt
     assert attempt.cause is Cause.PREFLIGHT_FAILED
     assert attempt.proof is not None
@@ -126,9 +126,9 @@ def test_a_tenants_fault_is_the_tenants_wherever_it_shows(stage: Stage) -> None:
     start = Start(stage)
     for host in start.hosts:
         start.claim(host)
-    missing: Said = {"spawn_error": "the script /srv/train.py does not exist", "spawn_fault": "program"}
-    start.say(start.hosts[1], "exited", "cleaned", record=missing)
-    start.say(start.hosts[0], "exited", "cleaned", record=RELEASED)
+    missing: Reported = {"spawn_error": "the script /srv/train.py does not exist", "spawn_fault": "program"}
+    start.report(start.hosts[1], "exited", "cleaned", record=missing)
+    start.report(start.hosts[0], "exited", "cleaned", record=RELEASED)
     assert start.view().attempt.cause is Cause.USER_ERROR
     assert "/srv/train.py" in str(start.view().attempt.proof)
     assert not any(host.part.is_at_fault for host in start.view().hosts)
@@ -139,22 +139,22 @@ def test_a_dataset_that_one_host_lacks_and_another_has_is_the_hosts_fault(stage:
     first, second = start.hosts
     for host in start.hosts:
         start.claim(host)
-    start.say(first, "ready")
-    lacking: Said = {"spawn_error": "/mnt/corpus is not there", "spawn_fault": "program", "lacks": "dataset"}
-    start.say(second, "exited", "cleaned", record=lacking)
-    start.say(first, "exited", "cleaned", record=RELEASED)
+    start.report(first, "ready")
+    lacking: Reported = {"spawn_error": "/mnt/corpus is not there", "spawn_fault": "program", "lacks": "dataset"}
+    start.report(second, "exited", "cleaned", record=lacking)
+    start.report(first, "exited", "cleaned", record=RELEASED)
     assert start.view().attempt.cause is Cause.PREFLIGHT_FAILED
     assert "/mnt/corpus is not there, and other hosts have it" in str(start.view().attempt.proof)
     again(start)
     assert second.node_id not in start.nodes()
 
 
-def test_who_says_nothing_in_time_is_waited_for_no_longer(stage: Stage) -> None:
+def test_what_states_nothing_in_time_is_waited_for_no_longer(stage: Stage) -> None:
     start = Start(stage)
     first, second = start.hosts
     start.claim(first)
     start.claim(second)
-    start.say(first, "ready")
+    start.report(first, "ready")
     for _ in range(10):
         stage.fleet.reconcile()
         assert start.view().attempt.ending_cause is None
@@ -171,11 +171,11 @@ def test_an_older_host_starts_as_it_is_granted_and_a_newer_one_waits_for_that(st
     start = Start(stage)
     older, newer = start.hosts
     assert start.claim(newer)
-    assert not start.say(newer, "ready")
+    assert not start.report(newer, "ready")
     assert not start.claim(older, knows=())
-    start.say(older, "started")
-    assert start.beat(newer).go == (start.held.attempt_id,)
-    start.say(newer, "started")
+    start.report(older, "started")
+    assert start.beat(newer).go == (start.assigned.attempt_id,)
+    start.report(newer, "started")
     assert start.view().attempt.state is AttemptState.RUNNING
 
 
@@ -212,13 +212,13 @@ def test_what_a_host_does_not_know_is_not_left_out_but_placed_elsewhere(
     assert newer.node_id in start.nodes()
 
 
-def test_a_job_that_no_host_gets_ready_is_held(stage: Stage) -> None:
+def test_a_job_that_no_host_gets_ready_is_on_hold(stage: Stage) -> None:
     start = Start(stage)
     for _ in range(DEFAULT_POLICY.dispatch.launch_failures_before_hold):
         for host in start.hosts:
             start.claim(host)
-        start.say(start.hosts[0], "exited", "cleaned", record=NO_ROOM)
-        start.say(start.hosts[1], "exited", "cleaned", record=RELEASED)
+        start.report(start.hosts[0], "exited", "cleaned", record=NO_ROOM)
+        start.report(start.hosts[1], "exited", "cleaned", record=RELEASED)
         stage.clock.advance(90)
         for host in stage.hosts:
             host.beat()
@@ -228,10 +228,10 @@ def test_a_job_that_no_host_gets_ready_is_held(stage: Stage) -> None:
     assert "not ready" in stage.job(start.job_id).state_reason
 
 
-def test_what_was_looked_at_stands_in_the_timeline(stage: Stage) -> None:
+def test_what_was_checked_stands_in_the_timeline(stage: Stage) -> None:
     start = Start(stage)
     start.claim(start.hosts[0])
-    start.say(start.hosts[0], "ready", record={"looked_at": ["disk", "script"]})
+    start.report(start.hosts[0], "ready", record={"looked_at": ["disk", "script"]})
     with stage.units.read() as session:
         event = session.scalars(select(Event).where(Event.kind == "attempt.host_ready")).one()
     assert event.payload["looked_at"] == ["disk", "script"]
@@ -250,7 +250,7 @@ def wrong_on(gpu: str) -> dict[str, object]:
     return {"spawn_error": f"{gpu} computed wrong", "spawn_fault": "preflight", "quick_check": said}
 
 
-def test_where_gpus_are_checked_a_host_alone_says_that_it_is_ready_too(stage: Stage) -> None:
+def test_where_gpus_are_checked_a_host_alone_states_that_it_is_ready_too(stage: Stage) -> None:
     start = checked(stage)
     (host,) = start.hosts
     (unclaimed,) = host.beat().unclaimed
@@ -258,7 +258,7 @@ def test_where_gpus_are_checked_a_host_alone_says_that_it_is_ready_too(stage: St
     assert order is not None
     assert order.preparation is not None
     assert order.preparation.quick_check_s == 5.0
-    assert start.say(host, "ready")
+    assert start.report(host, "ready")
 
 
 def test_a_gpu_that_computes_wrong_is_quarantined_by_evidence(stage: Stage) -> None:
@@ -266,7 +266,7 @@ def test_a_gpu_that_computes_wrong_is_quarantined_by_evidence(stage: Stage) -> N
     (host,) = start.hosts
     start.claim(host)
     gpu = start.view().hosts[0].gpus[0]
-    start.say(host, "exited", "cleaned", record=wrong_on(gpu))
+    start.report(host, "exited", "cleaned", record=wrong_on(gpu))
     assert start.view().attempt.cause is Cause.PREFLIGHT_FAILED
     judge_once(stage.units, system_principal("judge"))
     with stage.units.read() as session:
@@ -282,6 +282,6 @@ def test_a_host_accuses_no_gpu_but_those_that_it_holds(stage: Stage) -> None:
     (host,) = start.hosts
     start.claim(host)
     with pytest.raises(ValidationFailedError, match="does not hold"):
-        start.say(host, "exited", record=wrong_on("GPU-of-another"))
+        start.report(host, "exited", record=wrong_on("GPU-of-another"))
     with pytest.raises(ValidationFailedError, match="quick_check cannot be read"):
-        start.say(host, "exited", record={**wrong_on("GPU-1"), "quick_check": {"gpu": 1}})
+        start.report(host, "exited", record={**wrong_on("GPU-1"), "quick_check": {"gpu": 1}})

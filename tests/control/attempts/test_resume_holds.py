@@ -11,7 +11,7 @@ from control.policy.policies import active_policy
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.states import Cause, JobState
 from muster.failpoints import FailpointError, arming
-from muster.wire.host import HeldAttempt
+from muster.wire.host import HostAttempt
 from scheduler.model import Placement
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, SCHEDULER, Stage, make_stage
@@ -22,7 +22,7 @@ PAIR = {"nodes": 2, "gpus_per_node": 2}
 HOST = {"gpus_per_node": 2}
 STOPPED = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}, "stop_reason": "maintenance"}
 FAILED = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1, "signal": None}}}
-Part = tuple[PlayedHost, HeldAttempt]
+Part = tuple[PlayedHost, HostAttempt]
 
 
 @pytest.fixture
@@ -41,18 +41,18 @@ class Gang:
     bad: Part
     good_gpus: set[GpuUuid]
 
-    def says(self, part: Part, *kinds: str) -> None:
+    def states(self, part: Part, *kinds: str) -> None:
         host, item = part
         host.report(item.attempt_id, item.fence, *kinds, record=STOPPED)
 
     def ends(self) -> None:
         """The good host is clean, the bad one's programs have ended: what they leave is not proved clean yet."""
-        self.says(self.good, "exited", "cleaned")
-        self.says(self.bad, "exited")
+        self.states(self.good, "exited", "cleaned")
+        self.states(self.bad, "exited")
         self.stage.reconcile()
 
     def is_clean(self) -> None:
-        self.says(self.bad, "cleaned")
+        self.states(self.bad, "cleaned")
         self.stage.reconcile()
 
     def nodes(self) -> list[NodeId]:
@@ -84,12 +84,12 @@ def fill_the_rest(stage: Stage) -> None:
         stage.run("reserved", shape=HOST)
 
 
-def test_while_one_host_is_being_proved_clean_nobody_takes_the_others(stage: Stage) -> None:
+def test_while_one_host_is_being_proved_clean_none_takes_the_others(stage: Stage) -> None:
     gang = leaving(stage)
     fill_the_rest(stage)
     gang.ends()
     assert stage.fleet.attempts(gang.job_id)[-1].attempt.cause is Cause.MAINTENANCE
-    assert stage.held_for(gang.job_id) >= gang.good_gpus
+    assert stage.assigned_for(gang.job_id) >= gang.good_gpus
     other = stage.submit("reserved", shape=HOST)
     stage.cycle()
     assert nodes_of(stage, other) == [], "of a tier that goes first, and the good host is clean and idle"
@@ -106,7 +106,7 @@ def test_it_goes_on_with_them_though_a_job_of_a_higher_tier_came_first(stage: St
     assert gang.nodes()[0] == gang.good[0].node_id
     assert gang.bad[0].node_id not in gang.nodes()
     assert nodes_of(stage, other) not in ([], [gang.good[0].node_id])
-    assert stage.held_for(gang.job_id) == set()
+    assert stage.assigned_for(gang.job_id) == set()
     assert stage.events("attempt.placed")[-1].payload["recovery"]["kept_nodes"] == 1
 
 
@@ -128,7 +128,7 @@ def test_what_cannot_go_on_with_them_lets_go_at_its_first_try(stage: Stage) -> N
     gang.is_clean()
     other = stage.submit("reserved", shape=HOST)
     stage.cycle()
-    assert stage.held_for(gang.job_id) == set()
+    assert stage.assigned_for(gang.job_id) == set()
     (told,) = stage.events("job.hold_lapsed")
     assert told.payload["job_id"] == gang.job_id
     stage.cycle()
@@ -140,19 +140,19 @@ def test_a_crash_at_the_end_leaves_the_old_holding_or_what_is_kept_of_it_and_nev
     stage: Stage, point: str
 ) -> None:
     gang = leaving(stage)
-    gang.says(gang.good, "exited", "cleaned")
+    gang.states(gang.good, "exited", "cleaned")
     with arming(f"host.report.{point}=raise"), pytest.raises(FailpointError):
-        gang.says(gang.bad, "exited")
+        gang.states(gang.bad, "exited")
     is_ended = stage.fleet.attempts(gang.job_id)[-1].attempt.ended_at is not None
     assert is_ended is (point == "after_commit")
-    assert (stage.held_for(gang.job_id) >= gang.good_gpus) is is_ended
+    assert (stage.assigned_for(gang.job_id) >= gang.good_gpus) is is_ended
     others = [stage.submit("reserved", shape=HOST) for _ in range(3)]
     stage.cycle()
     taken = [nodes_of(stage, job_id) for job_id in others]
     assert sum(map(len, taken)) == 2, "the idle hosts alone"
     assert [gang.good[0].node_id] not in taken
-    gang.says(gang.bad, "exited")  # the host says again what nobody confirmed
-    assert stage.held_for(gang.job_id) >= gang.good_gpus
+    gang.states(gang.bad, "exited")  # the host says again what nobody confirmed
+    assert stage.assigned_for(gang.job_id) >= gang.good_gpus
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
@@ -166,19 +166,19 @@ def test_a_crash_at_the_next_placement_leaves_what_is_kept_or_the_next_holding_a
         stage.cycle()
     is_placed = len(stage.fleet.attempts(gang.job_id)) == 2
     assert is_placed is (point == "after_commit")
-    assert (stage.held_for(gang.job_id) >= gang.good_gpus) is not is_placed
+    assert (stage.assigned_for(gang.job_id) >= gang.good_gpus) is not is_placed
     stage.cycle()
     assert len(stage.fleet.attempts(gang.job_id)) == 2, "once"
     assert gang.nodes()[0] == gang.good[0].node_id
-    assert stage.held_for(gang.job_id) == set()
+    assert stage.assigned_for(gang.job_id) == set()
 
 
-def test_what_is_promised_to_a_beneficiary_stays_so_whatever_its_victim_ends_of(stage: Stage) -> None:
+def test_what_is_guaranteed_to_a_beneficiary_stays_so_whatever_its_victim_ends_of(stage: Stage) -> None:
     victim = stage.run("spot", shape={"nodes": 4, "gpus_per_node": 2})
     stage.pass_time(AFTER_MIN_RUN_S)
     beneficiary = stage.submit("reserved", shape=PAIR)
     stage.cycle()
-    promised = stage.held_for(beneficiary)
+    promised = stage.assigned_for(beneficiary)
     assert len(promised) == 4
     with stage.units.begin(OPERATOR, drains.DRAIN) as unit:
         drains.drain(unit, stage.hosts[0].node_id, reason="a fan is loud")
@@ -186,8 +186,8 @@ def test_what_is_promised_to_a_beneficiary_stays_so_whatever_its_victim_ends_of(
     for host, item in stage.running.pop(victim):
         host.report(item.attempt_id, item.fence, "exited", "cleaned", record=STOPPED)
     assert stage.fleet.attempts(victim)[-1].attempt.cause is Cause.MAINTENANCE
-    assert stage.held_for(beneficiary) == promised
-    assert len(stage.held_for(victim)) == 4
+    assert stage.assigned_for(beneficiary) == promised
+    assert len(stage.assigned_for(victim)) == 4
 
 
 def test_a_programs_own_end_keeps_nothing(stage: Stage) -> None:
@@ -195,13 +195,13 @@ def test_a_programs_own_end_keeps_nothing(stage: Stage) -> None:
     stage.clock.advance(1)
     stage.leave(job_id, FAILED)
     assert stage.job(job_id).state is JobState.RECOVERING
-    assert stage.held_for(job_id) == set()
+    assert stage.assigned_for(job_id) == set()
 
 
 def test_a_cancelled_job_keeps_nothing(stage: Stage) -> None:
     gang = leaving(stage)
     gang.ends()
-    assert stage.held_for(gang.job_id)
+    assert stage.assigned_for(gang.job_id)
     stage.cancel(gang.job_id)
     stage.cycle()
-    assert stage.held_for(gang.job_id) == set()
+    assert stage.assigned_for(gang.job_id) == set()

@@ -31,7 +31,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     return stage
 
 
-def believed(stage: Stage, *, by: Principal | None = None, **spec: object) -> float | None:
+def expected(stage: Stage, *, by: Principal | None = None, **spec: object) -> float | None:
     job_id = stage.submit("on_demand", by=by, **spec)
     with stage.units.read() as session:
         asked = question(session, stage.clock.now)
@@ -46,16 +46,16 @@ def planned(stage: Stage, **spec: object) -> JobPlan:
         return plan_job(unit, JobSpec.model_validate(document, strict=False))
 
 
-def test_a_job_is_believed_to_take_what_its_like_took(stage: Stage) -> None:
-    assert believed(stage, name="nightly") == pytest.approx(540, abs=1)
-    assert believed(stage, name="nightly", wall_time_s=60) is None, "it says so itself"
-    assert believed(stage, name="other") is None
-    assert believed(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
+def test_a_job_is_expected_to_take_what_its_like_took(stage: Stage) -> None:
+    assert expected(stage, name="nightly") == pytest.approx(540, abs=1)
+    assert expected(stage, name="nightly", wall_time_s=60) is None, "it says so itself"
+    assert expected(stage, name="other") is None
+    assert expected(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
     rival = stage.add_tenant("rival")
-    assert believed(stage, name="nightly", by=rival) is None, "another tenant's past is its own"
+    assert expected(stage, name="nightly", by=rival) is None, "another tenant's past is its own"
 
 
-def test_one_that_runs_is_believed_to_end_as_its_like_did(stage: Stage) -> None:
+def test_one_that_runs_is_expected_to_end_as_its_like_did(stage: Stage) -> None:
     began_ms = to_ms(stage.clock.now)
     for name in ("nightly", "other"):
         stage.run("on_demand", name=name, shape={"gpus_per_node": 1})
@@ -69,17 +69,17 @@ def test_one_that_runs_is_believed_to_end_as_its_like_did(stage: Stage) -> None:
     assert ends_ms == {"nightly": pytest.approx(began_ms + 540_000, abs=1_000), "other": None}
 
 
-def test_it_is_looked_for_among_the_newest_of_its_name_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_searched_among_the_newest_of_its_name_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the name was run in other shapes since."""
     stage.leave(stage.run("on_demand", name="nightly", shape={"gpus_per_node": 2}), DONE)
     stage.reconcile()
     monkeypatch.setattr(run_history, "NEWEST_OF_NAME", RUNS + 1)
-    assert believed(stage, name="nightly") == pytest.approx(540, abs=1)
+    assert expected(stage, name="nightly") == pytest.approx(540, abs=1)
     monkeypatch.setattr(run_history, "NEWEST_OF_NAME", RUNS)
-    assert believed(stage, name="nightly") is None
+    assert expected(stage, name="nightly") is None
 
 
-def test_the_answer_says_what_it_is_believed_to_take_and_whence_that_is_known(stage: Stage) -> None:
+def test_the_answer_states_what_it_is_expected_to_take_and_whence_that_is_known(stage: Stage) -> None:
     stage.run("on_demand", shape={"gpus_per_node": 2})
     found = planned(stage)
     assert found.expected_from is ExpectedFrom.HISTORY

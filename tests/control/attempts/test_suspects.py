@@ -71,7 +71,7 @@ class World(Fleet):
         host = self.hosts[newest.hosts[0].part.node_id]
         host.report(newest.attempt.id, newest.attempt.fence, "exited", "cleaned", record=record)
 
-    def tell(self, gpu: GpuUuid, code: int = 95, *, ago_s: float = 0.0) -> None:
+    def report(self, gpu: GpuUuid, code: int = 95, *, ago_s: float = 0.0) -> None:
         """An XID of this GPU arrives."""
         with self.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
             add_signal(unit, gpu, code=code, at=unit.now - timedelta(seconds=ago_s))
@@ -79,7 +79,7 @@ class World(Fleet):
     def break_a_gpu(self, job_id: JobId) -> GpuUuid:
         """The job runs, its GPU tells of it, the judge takes the GPU out and the job off it."""
         (gpu,) = self.run_to_its_gpus(job_id)
-        self.tell(gpu)
+        self.report(gpu)
         self.judge()
         self.end(job_id, STOPPED)
         return gpu
@@ -117,7 +117,7 @@ def world(clock: SetClock, units: UnitOfWorkFactory) -> World:
     return World(units, fleet.tenant, fleet.tenant_id, fleet.node_id, clock, by_id)
 
 
-def test_a_program_that_breaks_gpus_on_three_disjoint_sets_is_held(world: World) -> None:
+def test_a_program_that_breaks_gpus_on_three_disjoint_sets_is_on_hold(world: World) -> None:
     job_id = world.submit()
     broken = [world.break_a_gpu(job_id) for _ in range(3)]
     assert len(set(broken)) == 3
@@ -159,7 +159,7 @@ def test_two_broken_gpus_make_no_suspect_of_the_job_that_met_them(world: World) 
     assert world.incidents() == []
 
 
-def test_other_jobs_on_the_same_gpus_are_not_held(world: World) -> None:
+def test_other_jobs_on_the_same_gpus_are_not_on_hold(world: World) -> None:
     suspect, bystander = world.submit(), world.submit(name="bystander")
     for _ in range(3):
         world.break_a_gpu(suspect)
@@ -186,7 +186,7 @@ def test_an_operator_alone_releases_it_then_its_evidence_counts_and_its_past_doe
     assert world.job(job_id).state is JobState.RECOVERING, "three new sets make a new suspicion, not the old ones"
 
 
-def told_after_the_end_of_three(world: World) -> tuple[JobId, list[GpuUuid]]:
+def reported_after_the_end_of_three(world: World) -> tuple[JobId, list[GpuUuid]]:
     """A job whose three attempts ended on three GPUs, each of which tells of a fault afterwards."""
     job_id = world.submit(restart={"max_restarts": 5})
     gpus = []
@@ -200,13 +200,13 @@ def told_after_the_end_of_three(world: World) -> tuple[JobId, list[GpuUuid]]:
         world.clock.advance(60)
     assert hold_suspects_once(world.units, JUDGE) == 0
     for gpu, ago_s in zip(gpus, (188, 125, 62), strict=True):
-        world.tell(gpu, ago_s=ago_s)
+        world.report(gpu, ago_s=ago_s)
     world.judge()
     return job_id, gpus
 
 
 def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world: World) -> None:
-    job_id, gpus = told_after_the_end_of_three(world)
+    job_id, gpus = reported_after_the_end_of_three(world)
     assert world.job(job_id).state is JobState.RECOVERING
     assert hold_suspects_once(world.units, JUDGE) == 1
     assert world.job(job_id).state is JobState.HELD
@@ -216,7 +216,7 @@ def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world
 
 @pytest.mark.parametrize("why", [*Suppression, None])
 def test_evidence_that_is_suppressed_or_pending_makes_no_suspect(world: World, why: Suppression | None) -> None:
-    job_id, gpus = told_after_the_end_of_three(world)
+    job_id, gpus = reported_after_the_end_of_three(world)
     with world.units.begin(OPERATOR, ACTIVATE) as unit:
         for row in unit.session.scalars(select(EvidenceRow)).all():
             if why is None:  # by no edge: only the query is tried
@@ -229,10 +229,10 @@ def test_evidence_that_is_suppressed_or_pending_makes_no_suspect(world: World, w
     assert world.job(job_id).state is JobState.RECOVERING
 
 
-def test_what_is_told_after_the_hold_is_suspended_too(world: World) -> None:
+def test_what_is_reported_after_the_hold_is_suspended_too(world: World) -> None:
     job_id = world.submit()
     broken = [world.break_a_gpu(job_id) for _ in range(3)]
-    world.tell(broken[0], 79, ago_s=6)
+    world.report(broken[0], 79, ago_s=6)
     world.judge()
     hold_suspects_once(world.units, JUDGE)
     with world.units.read() as session:
@@ -266,7 +266,7 @@ def test_collectives_that_time_out_on_three_disjoint_gangs_are_the_programs(worl
     assert world.job(job_id).state is JobState.HELD
 
 
-def test_a_job_held_after_failed_launches_is_released_by_its_tenant(world: World) -> None:
+def test_a_job_kept_after_failed_launches_is_released_by_its_tenant(world: World) -> None:
     job_id = world.submit()
     for _ in range(Policy().dispatch.launch_failures_before_hold):
         world.run_to_its_gpus(job_id)

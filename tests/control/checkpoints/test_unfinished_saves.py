@@ -35,10 +35,10 @@ class Training:
         self.host.report(attempt.id, attempt.fence, "started")
         self._offset = 0
 
-    def say(self, status: str) -> None:
+    def report(self, status: str) -> None:
         word = {"type": "checkpoint", "step": 4, "generation": GENERATION, "status": status, "bytes": 10}
         at_ms = to_ms(self.clock.now)
-        answer = self.host.say_words(self.attempt_id, self.fence, word, at_ms=at_ms, offset=self._offset)
+        answer = self.host.report_words(self.attempt_id, self.fence, word, at_ms=at_ms, offset=self._offset)
         self._offset = answer.offset
 
     def fail(self) -> None:
@@ -60,8 +60,8 @@ def training(units: UnitOfWorkFactory, clock: SetClock) -> Training:
 
 
 def test_it_is_seen_while_it_is_written_and_nothing_resumes_from_it(training: Training) -> None:
-    training.say("writing")
-    training.say("writing")
+    training.report("writing")
+    training.report("writing")
     (row,) = training.rows()
     assert (row.status, row.step, row.committed_at, row.num_bytes) == (CheckpointStatus.WRITING, 4, None, None)
     with training.fleet.units.read() as session:
@@ -75,10 +75,10 @@ def test_it_is_seen_while_it_is_written_and_nothing_resumes_from_it(training: Tr
 
 
 def test_its_commit_goes_on_with_the_same_row(training: Training) -> None:
-    training.say("writing")
+    training.report("writing")
     (begun,) = training.rows()
-    training.say("committed")
-    training.say("verified")
+    training.report("committed")
+    training.report("verified")
     (row,) = training.rows()
     assert (row.id, row.status, row.num_bytes) == (begun.id, CheckpointStatus.VERIFIED, 10)
     assert row.committed_at is not None
@@ -86,11 +86,11 @@ def test_its_commit_goes_on_with_the_same_row(training: Training) -> None:
 
 
 def test_where_it_fails_no_row_is_left_and_the_same_step_may_be_saved_yet(training: Training) -> None:
-    training.say("writing")
-    training.say("failed")
+    training.report("writing")
+    training.report("failed")
     assert training.rows() == []
-    training.say("writing")
-    training.say("committed")
+    training.report("writing")
+    training.report("committed")
     assert [row.status for row in training.rows()] == [CheckpointStatus.COMMITTED]
 
 
@@ -112,12 +112,12 @@ def _is_lost(training: Training) -> None:
 def test_where_its_attempt_ends_no_row_is_left_and_a_late_commit_still_counts(
     training: Training, end: Callable[[Training], None]
 ) -> None:
-    training.say("writing")
+    training.report("writing")
     end(training)
     assert training.rows() == []
     assert training.kinds() == ["checkpoint.writing", "checkpoint.unfinished"]
-    training.say("writing")
+    training.report("writing")
     assert training.rows() == [], "its attempt has ended"
-    training.say("committed")
+    training.report("committed")
     (row,) = training.rows()
     assert row.status in {CheckpointStatus.COMMITTED, CheckpointStatus.REJECTED}

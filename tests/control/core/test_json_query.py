@@ -9,11 +9,11 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from control.core.json_query import Question
+from control.core.json_query import JsonQuery
 from muster.db.engine import make_engine
 from muster.db.errors import translation_of
 from muster.db.models import ApiKey
-from muster.db.pipeline.single_query import ask_alone
+from muster.db.pipeline.single_query import query_once
 from muster.domain.errors import UnavailableError
 from muster.domain.ids import KeyId
 from muster.domain.principals import Role
@@ -37,9 +37,9 @@ def session(engine: Engine) -> Iterator[Session]:
 
 
 def test_a_question_alone_begins_no_transaction_and_leaves_the_connection_as_it_was(single: Engine) -> None:
-    (first,) = ask_alone(single, SELF, {})
+    (first,) = query_once(single, SELF, {})
     for _ in range(3):
-        assert ask_alone(single, "SELECT %(n)s::int AS n", {"n": 3})[0].n == 3
+        assert query_once(single, "SELECT %(n)s::int AS n", {"n": 3})[0].n == 3
     with single.connect() as connection:
         assert connection.scalar(text("SELECT pg_backend_pid()")) == first.pid
         assert connection.in_transaction()
@@ -50,8 +50,8 @@ def test_a_question_alone_begins_no_transaction_and_leaves_the_connection_as_it_
 
 def test_a_fault_of_a_question_is_the_one_sqlalchemy_gives_and_costs_no_connection(single: Engine) -> None:
     with pytest.raises(ProgrammingError):
-        ask_alone(single, "SELECT nothing FROM nowhere", {})
-    assert ask_alone(single, SELF, {})[0].pid
+        query_once(single, "SELECT nothing FROM nowhere", {})
+    assert query_once(single, SELF, {})[0].pid
 
 
 def test_what_the_driver_makes_the_server_forget_is_prepared_again(single: Engine) -> None:
@@ -63,29 +63,29 @@ def test_what_the_driver_makes_the_server_forget_is_prepared_again(single: Engin
                 connection.execute(text("DEALLOCATE ALL"))
                 connection.commit()
         for statement in (SELF, twice, SELF):
-            assert ask_alone(single, statement, {"n": 3})
-        assert ask_alone(single, twice, {"n": 3})[0].n == 6
+            assert query_once(single, statement, {"n": 3})
+        assert query_once(single, twice, {"n": 3})[0].n == 6
 
 
-def test_a_prepared_question_is_asked_with_other_values_and_other_types(single: Engine) -> None:
+def test_a_prepared_question_is_queried_with_other_values_and_other_types(single: Engine) -> None:
     echo = "SELECT %(value)s::text AS value, %(value)s IS NULL AS is_none, 7 %% 4 AS rest"
     for value in ("a", 3, None, "b%s", 2**40, "$1"):
         expected = None if value is None else str(value), value is None, 3
-        assert tuple(ask_alone(single, echo, {"value": value})[0]) == expected
+        assert tuple(query_once(single, echo, {"value": value})[0]) == expected
     for kind, typed in {"text[]": ["x", "y"], "bytea": b"\x00\xff", "timestamptz": NOW, "bigint": 2**40}.items():
-        assert ask_alone(single, f"SELECT %(value)s::{kind} AS value", {"value": typed})[0].value == typed
+        assert query_once(single, f"SELECT %(value)s::{kind} AS value", {"value": typed})[0].value == typed
     with pytest.raises(KeyError):
-        ask_alone(single, echo, {})
+        query_once(single, echo, {})
     with pytest.raises(ProgrammingError):
-        ask_alone(single, "SELECT 7 % 4", {})
+        query_once(single, "SELECT 7 % 4", {})
 
 
 def test_threads_that_ask_do_not_wait_for_one_another(engine: Engine) -> None:
     """Libpq waits without Python's lock: one sleeper would let nobody set its alarm off otherwise."""
     with ThreadPoolExecutor(1) as beside, engine.connect() as held:
         held.execute(text("SELECT pg_advisory_lock(7)"))
-        waiting = beside.submit(ask_alone, engine, "SELECT pg_advisory_xact_lock(7)::text AS done", {})
-        while not ask_alone(engine, "SELECT 1 AS one FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", {}):
+        waiting = beside.submit(query_once, engine, "SELECT pg_advisory_xact_lock(7)::text AS done", {})
+        while not query_once(engine, "SELECT 1 AS one FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", {}):
             assert not waiting.done()
         held.execute(text("SELECT pg_advisory_unlock(7)"))
         assert len(waiting.result()) == 1
@@ -94,34 +94,34 @@ def test_threads_that_ask_do_not_wait_for_one_another(engine: Engine) -> None:
 def test_a_connection_that_was_cut_in_a_question_is_unavailable_and_is_lent_no_more(
     single: Engine, engine: Engine
 ) -> None:
-    (before,) = ask_alone(single, SELF, {})
+    (before,) = query_once(single, SELF, {})
     with pytest.raises(DBAPIError) as cut:
-        ask_alone(single, "SELECT pg_terminate_backend(pg_backend_pid(), 10000)", {})
+        query_once(single, "SELECT pg_terminate_backend(pg_backend_pid(), 10000)", {})
     assert isinstance(translation_of(cut.value), UnavailableError)
-    (after,) = ask_alone(single, SELF, {})
+    (after,) = query_once(single, SELF, {})
     assert after.pid != before.pid
     with engine.connect() as connection:
         query = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
         assert connection.scalar(query, {"pid": before.pid}) == 0
 
 
-def test_a_question_with_a_key_works_for_nobody_but_its_holder(session: Session, engine: Engine) -> None:
+def test_a_question_with_a_key_works_for_none_but_its_holder(session: Session, engine: Engine) -> None:
     """The expression fails when it is computed: whoever gets an answer without a fault made nobody work."""
     session.add(ApiKey(id=KeyId("key_1"), prefix="p", secret_sha256=b"s", name="a", role=Role.AUDITOR, created_at=NOW))
     session.commit()
-    question = Question("to_json(1 / (length(k.name) - 1))", int)
+    question = JsonQuery("to_json(1 / (length(k.name) - 1))", int)
     opens = {"prefix": "p", "digest": b"s", "now": NOW, "roles": ["auditor"]}
     with pytest.raises(DBAPIError, match="division by zero"):
-        ask_alone(engine, question.by_key, opens)
+        query_once(engine, question.by_key, opens)
     others: list[dict[str, Any]] = [{"digest": b"t"}, {"roles": ["operator"]}, {"roles": []}]
     for other in others:
-        (row,) = ask_alone(engine, question.by_key, {**opens, **other})
+        (row,) = query_once(engine, question.by_key, {**opens, **other})
         assert (row.id, row.answer) == ("key_1", None)
-    assert ask_alone(engine, question.by_key, {**opens, "prefix": "q"}) == []
+    assert query_once(engine, question.by_key, {**opens, "prefix": "q"}) == []
     session.get_one(ApiKey, KeyId("key_1")).expires_at = NOW
     session.commit()
-    assert ask_alone(engine, question.by_key, opens)[0].answer is None
+    assert query_once(engine, question.by_key, opens)[0].answer is None
     key = session.get_one(ApiKey, KeyId("key_1"))
     key.expires_at, key.revoked_at = None, NOW
     session.commit()
-    assert ask_alone(engine, question.by_key, opens)[0].answer is None
+    assert query_once(engine, question.by_key, opens)[0].answer is None

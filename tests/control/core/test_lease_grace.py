@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from control.attempts import reconcile
-from control.core.lease_grace import API_SILENCE, accepting_since_ms
+from control.core.lease_grace import API_SILENCE, lease_grace_since_ms
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.principals import system_principal
 from muster.domain.times import to_ms
@@ -28,7 +28,7 @@ def beat(units: UnitOfWorkFactory) -> None:
 
 def accepting_since(units: UnitOfWorkFactory) -> int:
     with units.begin(API, reconcile.BEAT, dry_run=True, quiet=True) as unit:
-        return accepting_since_ms(unit)
+        return lease_grace_since_ms(unit)
 
 
 def test_after_an_outage_leases_count_from_the_apis_return(units: UnitOfWorkFactory, clock: SetClock) -> None:

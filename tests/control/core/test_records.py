@@ -48,7 +48,7 @@ def test_no_two_records_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
-def test_a_record_tells_of_columns_that_are_there_and_null_where_they_may_be(kind: type[Any]) -> None:
+def test_a_record_reports_of_columns_that_are_there_and_null_where_they_may_be(kind: type[Any]) -> None:
     name = kind.__name__
     model = MODELS.get(name) or getattr(models, name.removesuffix("Record"))
     columns = model.__table__.columns

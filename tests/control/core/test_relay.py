@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text
 
-from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, RING_TOPIC, backoff, relay_once
+from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, WAKEUP_TOPIC, backoff, relay_once
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import OutboxMessage
 from muster.db.queries.outbox import num_dead
@@ -108,11 +108,11 @@ def test_a_message_that_kills_its_relay_is_given_up_too(units: UnitOfWorkFactory
     assert messages(units)[0].dead_at is not None
 
 
-def test_a_stale_ring_is_dropped_and_a_fresh_one_sent(units: UnitOfWorkFactory, clock: Any) -> None:
+def test_a_stale_wakeup_is_dropped_and_a_fresh_one_sent(units: UnitOfWorkFactory, clock: Any) -> None:
     post = Post()
-    enqueue(units, "old", topic=RING_TOPIC)
+    enqueue(units, "old", topic=WAKEUP_TOPIC)
     clock.advance(61)
-    enqueue(units, "fresh", topic=RING_TOPIC)
+    enqueue(units, "fresh", topic=WAKEUP_TOPIC)
     outcome = relay_once(units, post)
     assert (len(outcome.dropped), len(outcome.sent), post.arrived) == (1, 1, ["fresh"])
     assert [message.sent_at is not None for message in messages(units)] == [True, True]
@@ -137,7 +137,7 @@ def test_sending_holds_no_transaction(units: UnitOfWorkFactory, engine: Engine) 
     enqueue(units, "a")
     in_transaction: list[int] = []
 
-    def look(topic: str, key: str, payload: dict[str, Any]) -> None:
+    def check(topic: str, key: str, payload: dict[str, Any]) -> None:
         del topic, key, payload
         with engine.connect() as connection:
             count = text(
@@ -146,14 +146,14 @@ def test_sending_holds_no_transaction(units: UnitOfWorkFactory, engine: Engine) 
             )
             in_transaction.append(connection.execute(count).scalar_one())
 
-    relay_once(units, look)
+    relay_once(units, check)
     assert in_transaction == [0]
 
 
 def test_pauses_grow_with_full_jitter_up_to_thirty_seconds() -> None:
-    longest = [backoff(tries, chance=lambda _low, high: high).total_seconds() for tries in range(1, 21)]
+    longest = [backoff(tries, rng=lambda _low, high: high).total_seconds() for tries in range(1, 21)]
     assert longest[:3] == [0.2, 0.4, 0.8]
     assert max(longest) == BACKOFF_CAP_S
     chance = random.Random(1)  # noqa: S311  # pauses that can be repeated
-    pauses = [backoff(5, chance=chance.uniform).total_seconds() for _ in range(10)]
+    pauses = [backoff(5, rng=chance.uniform).total_seconds() for _ in range(10)]
     assert all(0 <= pause <= 3.2 for pause in pauses)

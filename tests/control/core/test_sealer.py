@@ -90,8 +90,8 @@ def test_two_sealers_and_late_writers_make_one_chain(units: UnitOfWorkFactory) -
     assert (verification.ok, verification.entries) == (True, 30)
 
 
-def edit(connection: Connection, chance: random.Random) -> None:
-    change = chance.choice(
+def edit(connection: Connection, rng: random.Random) -> None:
+    change = rng.choice(
         [
             "actor = actor || 'x'",
             "at = at + interval '1 microsecond'",
@@ -108,11 +108,11 @@ def edit(connection: Connection, chance: random.Random) -> None:
             "request_id = 'req_2'",
         ]
     )
-    on_entry(connection, chance, f"UPDATE audit_entries SET {change} WHERE position = :position")  # noqa: S608  # from the list above
+    on_entry(connection, rng, f"UPDATE audit_entries SET {change} WHERE position = :position")  # noqa: S608  # from the list above
 
 
-def edit_and_rehash(connection: Connection, chance: random.Random) -> None:
-    position = chance.randint(1, NUM_ENTRIES)
+def edit_and_rehash(connection: Connection, rng: random.Random) -> None:
+    position = rng.randint(1, NUM_ENTRIES)
     with Session(connection, join_transaction_mode="create_savepoint") as session:
         entry = session.query(AuditEntry).filter_by(position=position).one()
         entry.actor = "nobody"
@@ -120,12 +120,12 @@ def edit_and_rehash(connection: Connection, chance: random.Random) -> None:
         session.commit()
 
 
-def delete_one(connection: Connection, chance: random.Random) -> None:
-    on_entry(connection, chance, "DELETE FROM audit_entries WHERE position = :position")
+def delete_one(connection: Connection, rng: random.Random) -> None:
+    on_entry(connection, rng, "DELETE FROM audit_entries WHERE position = :position")
 
 
-def delete_and_close_the_gap(connection: Connection, chance: random.Random) -> None:
-    position = chance.randint(1, NUM_ENTRIES - 1)
+def delete_and_close_the_gap(connection: Connection, rng: random.Random) -> None:
+    position = rng.randint(1, NUM_ENTRIES - 1)
     connection.execute(text("DELETE FROM audit_entries WHERE position = :position"), {"position": position})
     for later in range(position + 1, NUM_ENTRIES + 1):
         connection.execute(
@@ -133,12 +133,12 @@ def delete_and_close_the_gap(connection: Connection, chance: random.Random) -> N
         )
 
 
-def cut_the_end(connection: Connection, chance: random.Random) -> None:
-    on_entry(connection, chance, "DELETE FROM audit_entries WHERE position >= :position")
+def cut_the_end(connection: Connection, rng: random.Random) -> None:
+    on_entry(connection, rng, "DELETE FROM audit_entries WHERE position >= :position")
 
 
-def swap(connection: Connection, chance: random.Random) -> None:
-    one, other = chance.sample(range(1, NUM_ENTRIES + 1), 2)
+def swap(connection: Connection, rng: random.Random) -> None:
+    one, other = rng.sample(range(1, NUM_ENTRIES + 1), 2)
     for origin, target in ((one, -1), (other, one), (-1, other)):
         connection.execute(
             text("UPDATE audit_entries SET position = :target WHERE position = :origin"),
@@ -146,12 +146,12 @@ def swap(connection: Connection, chance: random.Random) -> None:
         )
 
 
-def unseal(connection: Connection, chance: random.Random) -> None:
+def unseal(connection: Connection, rng: random.Random) -> None:
     statement = "UPDATE audit_entries SET position = NULL, hash = NULL, prev_hash = NULL WHERE position = :position"
-    on_entry(connection, chance, statement)
+    on_entry(connection, rng, statement)
 
 
-def forge(connection: Connection, chance: random.Random) -> None:
+def forge(connection: Connection, rng: random.Random) -> None:
     connection.execute(
         text(
             """
@@ -163,15 +163,15 @@ def forge(connection: Connection, chance: random.Random) -> None:
         ),
         {"position": NUM_ENTRIES},
     )
-    del chance
+    del rng
 
 
-def move_the_anchor(connection: Connection, chance: random.Random) -> None:
-    on_entry(connection, chance, "UPDATE sequence_heads SET position = position - :position WHERE name = 'audit'")
+def move_the_anchor(connection: Connection, rng: random.Random) -> None:
+    on_entry(connection, rng, "UPDATE sequence_heads SET position = position - :position WHERE name = 'audit'")
 
 
-def on_entry(connection: Connection, chance: random.Random, statement: str) -> None:
-    touched = connection.execute(text(statement), {"position": chance.randint(1, NUM_ENTRIES)})
+def on_entry(connection: Connection, rng: random.Random, statement: str) -> None:
+    touched = connection.execute(text(statement), {"position": rng.randint(1, NUM_ENTRIES)})
     assert touched.rowcount >= 1
 
 

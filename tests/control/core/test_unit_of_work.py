@@ -9,8 +9,8 @@ from sqlalchemy import Engine, func, select, text, update
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.db.engine import SessionLimits, make_engine
 from muster.db.errors import ContentionError
-from muster.db.listening import Wakeups
 from muster.db.models import AuditEntry, Base, Event, OutboxMessage, Tenant
+from muster.db.notifications import Notifications
 from muster.db.sessions import note_change
 from muster.domain.errors import UnavailableError
 from muster.domain.ids import KeyId, TenantId
@@ -67,7 +67,7 @@ def test_an_exception_leaves_nothing(units: UnitOfWorkFactory) -> None:
     assert counts(units) == [0, 0, 0, 0]
 
 
-def test_a_dry_run_says_what_would_happen_and_leaves_nothing(units: UnitOfWorkFactory) -> None:
+def test_a_dry_run_states_what_would_happen_and_leaves_nothing(units: UnitOfWorkFactory) -> None:
     with units.begin(OPERATOR, ACTION, dry_run=True) as unit:
         tenant = enrol(unit)
     assert counts(units) == [0, 0, 0, 0]
@@ -129,7 +129,10 @@ def test_failpoints_stand_before_and_after_the_commit(units: UnitOfWorkFactory) 
 
 
 def test_a_commit_wakes_whoever_listens(units: UnitOfWorkFactory) -> None:
-    with Wakeups(units.engine, "muster_outbox") as outbox, Wakeups(units.engine, "muster_scheduler") as scheduler:
+    with (
+        Notifications(units.engine, "muster_outbox") as outbox,
+        Notifications(units.engine, "muster_scheduler") as scheduler,
+    ):
         assert not outbox.wait(0.01)
         assert not scheduler.wait(0.01)
         with units.begin(OPERATOR, ACTION) as unit:
@@ -196,7 +199,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
         pass
 
 
-def test_a_slow_statement_and_a_held_lock_are_unavailable(units: UnitOfWorkFactory, database_url: str) -> None:
+def test_a_slow_statement_and_a_kept_lock_are_unavailable(units: UnitOfWorkFactory, database_url: str) -> None:
     hasty = make_engine(database_url, limits=SessionLimits(statement_ms=200, lock_ms=50))
     hurried = UnitOfWorkFactory(hasty)
     with pytest.raises(UnavailableError), hurried.begin(SYSTEM, ACTION) as unit:

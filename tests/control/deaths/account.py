@@ -19,13 +19,13 @@ from muster.db.models import (
     Job,
     Node,
     OutboxMessage,
-    PlacementLook,
+    PlacementPreflight,
     Reclaim,
     StopRequest,
 )
 
 Account = dict[str, list[str]]
-_TOLD_OF_REPEATS: Final = ("attempt.host_claim_repeated",)
+_REPORTED_OF_REPEATS: Final = ("attempt.host_claim_repeated",)
 """That a request came again is a fact of its own."""
 
 
@@ -38,12 +38,12 @@ def account_of(session: Session) -> Account:
         "gpus": _gpus(session, names),
         "reclaims": _reclaims(session, names),
         "holds": sorted(f"{hold.gpu_uuid} for {names[hold.job_id]}" for hold in session.scalars(select(GpuHold))),
-        "looks": sorted(f"{names[look.job_id]} {look.state}" for look in session.scalars(select(PlacementLook))),
+        "looks": sorted(f"{names[look.job_id]} {look.state}" for look in session.scalars(select(PlacementPreflight))),
         "cordons": sorted(f"{one.reason_code} {names[one.node_id or '']}" for one in session.scalars(select(Cordon))),
         "stops": _stops(session, names),
         "events": sorted(
             f"{event.kind} {names.get(event.subject_id, event.subject_type)}"
-            for event in session.scalars(select(Event).where(Event.kind.not_in(_TOLD_OF_REPEATS)))
+            for event in session.scalars(select(Event).where(Event.kind.not_in(_REPORTED_OF_REPEATS)))
         ),
         "audit": sorted(
             f"{entry.action} {names.get(entry.subject_id, entry.subject_type)}"

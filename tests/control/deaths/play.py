@@ -21,7 +21,7 @@ from muster import failpoints
 from muster.db.models import Job, Reclaim
 from muster.domain.ids import JobId
 from muster.failpoints import arming
-from muster.wire.host import HeldAttempt, LookReport
+from muster.wire.host import HostAttempt, PreflightReport
 from tests.control.reclaim.stage import Stage
 from tests.played_host import PlayedHost
 
@@ -36,7 +36,7 @@ _LATER_BEATS: Final = 1000
 class Play:
     """``where``: request, by its number in the story → failpoints; it is asked again after each death there.
 
-    ``passed``: failpoint → requests that met it. ``deaths``: where it has died so far; ``promised``: reclaim → its
+    ``passed``: failpoint → requests that met it. ``deaths``: where it has died so far; ``on_hold``: reclaim → its
     deadline, as it stood after a death.
     """
 
@@ -45,19 +45,19 @@ class Play:
     num_requests: int = 0
     passed: dict[str, list[int]] = field(default_factory=dict)
     deaths: list[str] = field(default_factory=list)
-    promised: dict[str, object] = field(default_factory=dict)
+    on_hold: dict[str, object] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)
     knows: tuple[str, ...] = ()
     names: dict[str, JobId] = field(default_factory=dict)
 
-    def ask(self, deed: Callable[[], T]) -> T:
+    def ask(self, action: Callable[[], T]) -> T:
         """What the control plane answers, after all its deaths in this request."""
         self.num_requests += 1
         for point in self.where.get(self.num_requests, ()):
             if self._lives(point):
                 with arming(f"{point}=kill"):
-                    return deed()
-        return deed()
+                    return action()
+        return action()
 
     def passes(self, point: str) -> None:
         """A failpoint is met, in whatever request is being answered."""
@@ -84,7 +84,7 @@ class Play:
         for host in self.stage.hosts:
             host.seq += _LATER_BEATS
         for reclaim in self.stage.reclaims():
-            deadline_at = self.promised.setdefault(reclaim.id, reclaim.deadline_at)
+            deadline_at = self.on_hold.setdefault(reclaim.id, reclaim.deadline_at)
             assert reclaim.deadline_at == deadline_at, "I8: no death moves a deadline"
 
     def submits(self, name: str, tier: str, **spec: Any) -> JobId:
@@ -114,12 +114,12 @@ class Play:
         answer = self.ask(lambda: host.beat(*held, knows=self.knows))
         self.stops += [f"{stop.reason} of {self.name_of(stop.attempt_id)}" for stop in answer.stops]
         if answer.looks:
-            found = tuple(LookReport(look_id=look.order.attempt_id, found="fit") for look in answer.looks)
-            self.ask(lambda: host.beat(*held, knows=self.knows, looks=found))
+            found = tuple(PreflightReport(look_id=look.order.attempt_id, found="fit") for look in answer.looks)
+            self.ask(lambda: host.beat(*held, knows=self.knows, checks=found))
         for new in answer.unclaimed:
-            self._start(host, HeldAttempt(attempt_id=new.attempt_id, fence=new.fence, phase="started"))
+            self._start(host, HostAttempt(attempt_id=new.attempt_id, fence=new.fence, phase="started"))
 
-    def _start(self, host: PlayedHost, item: HeldAttempt) -> None:
+    def _start(self, host: PlayedHost, item: HostAttempt) -> None:
         assert self.ask(lambda: host.claim(item.attempt_id, item.fence)).granted
         self.ask(lambda: host.report(item.attempt_id, item.fence, "started"))
         self.stage.running.setdefault(self.stage.job_of(item.attempt_id), []).append((host, item))
@@ -140,12 +140,12 @@ class Play:
         job_id = self.stage.job_of(attempt_id)
         return next(name for name, known in self.names.items() if known == job_id)
 
-    def require_promises_kept(self) -> None:
+    def require_holds_kept(self) -> None:
         """What had been promised before a death stands in the end."""
         with self.stage.units.read() as session:
             rows = session.execute(select(Reclaim.id, Reclaim.deadline_at)).all()
         deadlines: dict[str, object] = dict(rows)
-        assert {key: deadlines.get(key) for key in self.promised} == self.promised
+        assert {key: deadlines.get(key) for key in self.on_hold} == self.on_hold
 
 
 @contextmanager
@@ -172,10 +172,10 @@ def listening(passes: Callable[[str], None]) -> Iterator[None]:
     """Calls ``passes`` with each failpoint that a unit of work meets."""
     meet = failpoints.failpoint
 
-    def tell(name: str) -> None:
+    def report(name: str) -> None:
         passes(name)
         meet(name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unit_of_work, "failpoint", tell)
+        patch.setattr(unit_of_work, "failpoint", report)
         yield

@@ -19,15 +19,15 @@ from local.postgres import PostgresServer
 from muster.db.engine import make_engine
 from tests.control.conftest import SetClock
 from tests.control.deaths.account import Account, account_of, differences
+from tests.control.deaths.histories import DIES_IN, POLICY, Timeline, reclaim, withdrawal
 from tests.control.deaths.play import Play, forked, listening
-from tests.control.deaths.stories import DIES_IN, POLICY, Story, reclaim, withdrawal
 from tests.control.reclaim.stage import make_stage
 from tests.patient import PATIENT
 from tests.scaled import IS_SOAK
 
 SERVICES: Final = Path(control.__file__).parent
 CHANGERS: Final = (
-    "control.attempts.attempts.step_", "control.attempts.attempts.stop_", "control.attempts.attempts.ring",
+    "control.attempts.attempts.step_", "control.attempts.attempts.stop_", "control.attempts.attempts.wake",
     "control.hosts.drains", "control.placement.holds", "control.attempts.reclaim_outcomes",
     "control.reclaim.victims", "muster.db.queries.gang_rows",
 )  # fmt: skip
@@ -79,32 +79,32 @@ class Quiet:
 
 
 @dataclass
-class Told:
+class Reported:
     """Stories, each in a database of its own."""
 
     server: PostgresServer
     template: str
     folder: Path
-    quiet: dict[Story, Quiet] = field(default_factory=dict)
+    quiet: dict[Timeline, Quiet] = field(default_factory=dict)
 
-    def without_a_death(self, story: Story) -> Quiet:
-        if story not in self.quiet:
-            account, _, passed = self._told(story, {})
-            self.quiet[story] = Quiet(account, passed)
-        return self.quiet[story]
+    def without_a_death(self, timeline: Timeline) -> Quiet:
+        if timeline not in self.quiet:
+            account, _, passed = self._reported(timeline, {})
+            self.quiet[timeline] = Quiet(account, passed)
+        return self.quiet[timeline]
 
-    def killed(self, story: Story, points: Sequence[str]) -> tuple[Account, list[str]]:
+    def killed(self, timeline: Timeline, points: Sequence[str]) -> tuple[Account, list[str]]:
         """Kill it at each of these points, in the requests of ``occasions``. Return the account and its deaths."""
-        passed = self.without_a_death(story).passed
+        passed = self.without_a_death(timeline).passed
         where: dict[int, list[str]] = {}
         for point in points:
             for number in occasions(passed.get(point, [])):
                 where.setdefault(number, []).append(point)
-        account, deaths, _ = self._told(story, where)
+        account, deaths, _ = self._reported(timeline, where)
         return account, deaths
 
-    def _told(
-        self, story: Story, where: Mapping[int, Sequence[str]]
+    def _reported(
+        self, timeline: Timeline, where: Mapping[int, Sequence[str]]
     ) -> tuple[Account, list[str], dict[str, list[int]]]:
         name = f"test_{uuid.uuid4().hex}"
         self.server.create_database(name, template=self.template)
@@ -112,7 +112,7 @@ class Told:
         try:
             with forked() as is_told_here:
                 if is_told_here:
-                    play = _tell(story, where, self.server.url(name))
+                    play = _report(timeline, where, self.server.url(name))
                     with play.stage.units.read() as session:
                         path.write_text(json.dumps([account_of(session), play.deaths, play.passed]))
             account, deaths, passed = json.loads(path.read_text())
@@ -126,21 +126,23 @@ def occasions(met: Sequence[int]) -> list[int]:
     return list(met) if IS_SOAK else sorted({*met[:1], *met[-1:]})
 
 
-def _tell(story: Story, where: Mapping[int, Sequence[str]], url: str) -> Play:
+def _report(timeline: Timeline, where: Mapping[int, Sequence[str]], url: str) -> Play:
     clock = SetClock()
     units = UnitOfWorkFactory(make_engine(url, limits=PATIENT), clock)
     stage = make_stage(units, clock)
     stage.set_policy(POLICY)
     play = Play(stage, where)
     with listening(play.passes):
-        story(play)
-    play.require_promises_kept()
+        timeline(play)
+    play.require_holds_kept()
     return play
 
 
 @pytest.fixture(scope="module")
-def stories(postgres_server: PostgresServer, template_database: str, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return Told(postgres_server, template_database, tmp_path_factory.mktemp("deaths"))
+def timelines(
+    postgres_server: PostgresServer, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Reported:
+    return Reported(postgres_server, template_database, tmp_path_factory.mktemp("deaths"))
 
 
 def test_each_unit_of_work_that_may_change_a_place_has_its_deaths() -> None:
@@ -149,23 +151,23 @@ def test_each_unit_of_work_that_may_change_a_place_has_its_deaths() -> None:
     assert set(ELSEWHERE) <= set(found), "what is no more needs no reason"
 
 
-@pytest.mark.parametrize("story", DIES_IN, ids=lambda story: story.__name__)
-def test_in_the_end_nothing_is_held_and_nobody_is_at_it(stories: Told, story: Story) -> None:
-    account = stories.without_a_death(story).account
+@pytest.mark.parametrize("timeline", DIES_IN, ids=lambda story: story.__name__)
+def test_in_the_end_nothing_is_on_hold_and_none_is_at_it(timelines: Reported, timeline: Timeline) -> None:
+    account = timelines.without_a_death(timeline).account
     assert account["holds"] == []
     assert [line for line in account["gpus"] if not line.endswith("RELEASED")] == []
     assert [line for line in account["jobs"] if "ACTIVE" in line or "QUEUED" in line] == []
 
 
-@pytest.mark.parametrize("story", DIES_IN, ids=lambda story: story.__name__)
-def test_killed_around_each_of_its_commits_it_ends_as_without(stories: Told, story: Story) -> None:
+@pytest.mark.parametrize("timeline", DIES_IN, ids=lambda story: story.__name__)
+def test_killed_around_each_of_its_commits_it_ends_as_without(timelines: Reported, timeline: Timeline) -> None:
     """It dies before and after each commit: at its first and last in the story, in `make soak` at every one."""
-    points = [f"{action}.{edge}" for action in DIES_IN[story] for edge in ("before_commit", "after_commit")]
-    account, deaths = stories.killed(story, points)
+    points = [f"{action}.{edge}" for action in DIES_IN[timeline] for edge in ("before_commit", "after_commit")]
+    account, deaths = timelines.killed(timeline, points)
     assert set(deaths) == set(points), "a fault that never fires is no test"
-    assert differences(stories.without_a_death(story).account, account) == []
+    assert differences(timelines.without_a_death(timeline).account, account) == []
 
 
-def test_a_story_that_goes_otherwise_has_another_account(stories: Told) -> None:
+def test_a_history_that_goes_otherwise_has_another_account(timelines: Reported) -> None:
     """The comparison can fail."""
-    assert differences(stories.without_a_death(reclaim).account, stories.without_a_death(withdrawal).account)
+    assert differences(timelines.without_a_death(reclaim).account, timelines.without_a_death(withdrawal).account)

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from control.core.unit_of_work import UnitOfWorkFactory, utc_now
 from local.children import Child, child_environment
 from muster.settings import make_secret_key_file
-from tests.control.deaths.stories import BOTH, POLICY
+from tests.control.deaths.histories import BOTH, POLICY
 from tests.control.reclaim.stage import LEFT, Stage, make_stage
 from tests.waiting import wait_until
 
@@ -70,10 +70,10 @@ def test_killed_as_it_places_and_as_it_gives_notice_it_has_done_each_once(stage:
     beneficiary = stage.submit("reserved", name="beneficiary", shape=BOTH)
     scheduler.dies_at("reclaim.notify.before_commit")
     assert stage.reclaims() == []
-    assert stage.held_for(beneficiary) == set()
+    assert stage.assigned_for(beneficiary) == set()
     scheduler.dies_at("reclaim.notify.after_commit")
     notice = stage.reclaim()
-    assert len(stage.held_for(beneficiary)) == 2
+    assert len(stage.assigned_for(beneficiary)) == 2
     scheduler.start()
     wait_until(lambda: bool(stage.job(beneficiary).state_reason))
     assert [stop.reason for stop in stage.beat_all()] == ["reclaim"]
@@ -83,5 +83,5 @@ def test_killed_as_it_places_and_as_it_gives_notice_it_has_done_each_once(stage:
     reclaim = stage.reclaim()
     assert (reclaim.id, reclaim.deadline_at) == (notice.id, notice.deadline_at)
     assert len(stage.events("reclaim.notified")) == len(stage.stop_requests()) == 1
-    assert stage.held_for(beneficiary) == set()
+    assert stage.assigned_for(beneficiary) == set()
     assert stage.fleet.num_taken_gpus() == 2

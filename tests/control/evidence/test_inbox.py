@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from control.evidence.inbox import said_by, sample_row
+from control.evidence.inbox import findings_of, sample_row
 from muster.db.models import StoredSignal
 from muster.domain.evidence.findings import Finding, Pending, Suppression
 from tests.health.case_factory import NODE, NOW_MS, POLICY, finding
@@ -42,13 +42,13 @@ def written(found: Finding) -> dict[str, Any]:
 
 
 def test_a_finding_is_read_as_it_was_stored() -> None:
-    assert said_by([stored(written(FOUND))], POLICY) == [FOUND]
+    assert findings_of([stored(written(FOUND))], POLICY) == [FOUND]
 
 
 def test_a_finding_of_the_release_before_is_read_with_the_life_that_its_values_state() -> None:
     old = written(replace(FOUND, values={}, suppressed_by=frozenset(), pending=None))
     del old["suppressed_by"], old["pending"]
-    assert said_by([stored({**old, "values": OLD_KEYS})], POLICY) == [FOUND]
+    assert findings_of([stored({**old, "values": OLD_KEYS})], POLICY) == [FOUND]
 
 
 def test_the_release_before_finds_its_keys_in_what_this_one_stores() -> None:

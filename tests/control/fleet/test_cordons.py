@@ -83,7 +83,7 @@ def test_no_place_and_two_places_are_refused(fleet: Fleet, where: dict[str, obje
         cordon(fleet, **where)
 
 
-def test_a_tenant_cordons_nothing_and_nobody_releases_what_is_not(fleet: Fleet) -> None:
+def test_a_tenant_cordons_nothing_and_none_releases_what_is_not(fleet: Fleet) -> None:
     with pytest.raises(ForbiddenError), fleet.units.begin(fleet.tenant, cordons.CREATE) as unit:
         cordons.create(unit, reason="fan", node_id=fleet.node_id)
     with pytest.raises(NotFoundError):

@@ -24,7 +24,7 @@ def fleet(units: UnitOfWorkFactory) -> Fleet:
     return make_fleet(units)
 
 
-def told(fleet: Fleet, kind: str) -> list[Event]:
+def reported(fleet: Fleet, kind: str) -> list[Event]:
     with fleet.units.read() as session:
         return list(session.scalars(select(Event).where(Event.kind == kind)))
 
@@ -34,7 +34,7 @@ def audited(fleet: Fleet, action: str) -> int:
         return len(session.scalars(select(AuditEntry.id).where(AuditEntry.action == action)).all())
 
 
-def test_a_cordon_that_runs_out_is_told_once_and_ended_when_it_said(fleet: Fleet, clock: SetClock) -> None:
+def test_a_cordon_that_runs_out_is_reported_once_and_ended_when_it_stated(fleet: Fleet, clock: SetClock) -> None:
     until = clock() + timedelta(hours=1)
     with fleet.units.begin(OPERATOR, cordons.CREATE) as unit:
         cordon_id = cordons.create(unit, reason="fan", node_id=fleet.node_id, until=until).id
@@ -46,11 +46,13 @@ def test_a_cordon_that_runs_out_is_told_once_and_ended_when_it_said(fleet: Fleet
     with fleet.units.read() as session:
         cordon = session.get_one(Cordon, cordon_id)
     assert (cordon.released_at, cordon.released_by) == (until, RECONCILER.name)
-    assert [event.payload["cordon_id"] for event in told(fleet, "node.uncordoned")] == [cordon_id]
+    assert [event.payload["cordon_id"] for event in reported(fleet, "node.uncordoned")] == [cordon_id]
     assert audited(fleet, "cordon.expire") == 1
 
 
-def test_an_override_that_runs_out_is_told_once_and_one_that_was_released_is_not(fleet: Fleet, clock: SetClock) -> None:
+def test_an_override_that_runs_out_is_reported_once_and_one_that_was_released_is_not(
+    fleet: Fleet, clock: SetClock
+) -> None:
     until = clock() + timedelta(hours=1)
     for standing in (Standing.SUSPECT, Standing.QUARANTINED):
         with fleet.units.begin(OPERATOR, overrides.OVERRIDE) as unit:
@@ -58,7 +60,7 @@ def test_an_override_that_runs_out_is_told_once_and_one_that_was_released_is_not
     clock.advance(2 * 3600)
     assert expire(fleet.units, RECONCILER) == 1
     assert expire(fleet.units, RECONCILER) == 0
-    assert [event.payload["standing"] for event in told(fleet, "gpu.override_expired")] == [Standing.QUARANTINED]
+    assert [event.payload["standing"] for event in reported(fleet, "gpu.override_expired")] == [Standing.QUARANTINED]
     with fleet.units.read() as session:
         ends = session.scalars(select(GpuOverride.ended_at).where(GpuOverride.gpu_uuid == GPU)).all()
     assert until in ends

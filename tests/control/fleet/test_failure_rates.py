@@ -109,7 +109,7 @@ def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
     assert count_once(units) == Record(0, 0.0)
 
 
-def test_a_job_that_loses_work_again_and_again_is_told_its_own_rate(clock: SetClock, world: World) -> None:
+def test_a_job_that_loses_work_again_and_again_is_reported_its_own_rate(clock: SetClock, world: World) -> None:
     job_id, first = world.begin(restart={"max_restarts": 5}, shape={"gpus_per_node": 2})
     told = [first]
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_job_that_loses_work_again_and_again_is_told_its_own_rate(clock: SetCl
     assert json.loads(of_another)["failures_per_gpu_hour"] == pytest.approx(expected)
 
 
-def test_an_attempt_is_told_the_rate_for_its_gpus_within_the_policys_bounds(
+def test_an_attempt_is_reported_the_rate_for_its_gpus_within_the_policys_bounds(
     units: UnitOfWorkFactory, world: World
 ) -> None:
     rule = CheckpointIntervalPolicy(min_s=5.0, max_s=50.0, prior_failures=1.0, prior_gpu_hours_per_failure=9.0)

@@ -5,21 +5,23 @@ from dataclasses import replace
 import pytest
 
 from control.fleet import gpu_admission
-from health.standing.counterfactual import WayBack
+from health.standing.counterfactual import RecoveryPath
 from health.standing.what_if import Situation
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from tests.health.case_factory import MINUTE, NOW_MS, case, condemning
 
 
-def test_what_was_found_in_this_minute_is_told_again_until_anything_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_in_this_minute_is_reported_again_until_anything_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[int] = []
 
-    def counted(_situation: Situation, _tier: object, now_ms: int, _policy: object) -> tuple[WayBack, ...]:
+    def counted(_situation: Situation, _tier: object, now_ms: int, _policy: object) -> tuple[RecoveryPath, ...]:
         asked.append(now_ms)
         return ()
 
-    monkeypatch.setattr(gpu_admission, "ways_back", counted)
+    monkeypatch.setattr(gpu_admission, "recovery_paths", counted)
     found = gpu_admission.FoundWays()
     situation = Situation(case(Standing.QUARANTINED, condemning("ecc")))
 

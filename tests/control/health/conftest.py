@@ -71,7 +71,7 @@ class Court:
         self.intakes.append(intake)
         return intake
 
-    def hear(self, *gpus: GpuReport, intake: Intake | None = None, **more: Any) -> Report:
+    def receive(self, *gpus: GpuReport, intake: Intake | None = None, **more: Any) -> Report:
         """One report, ten seconds after the one before."""
         self.clock.advance(10)
         self.seq += 1

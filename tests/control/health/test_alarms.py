@@ -26,9 +26,9 @@ from tests.fleet_factory import OPERATOR
 TIER = DEFAULT_POLICY.tier("on_demand")
 
 
-def told(court: Court, code: int = 79, uuid: GpuUuid | None = GPU, **more: Any) -> None:
+def reported(court: Court, code: int = 79, uuid: GpuUuid | None = GPU, **more: Any) -> None:
     event = {"event_id": f"e{code}", "kind": "xid", "source": "nvml", "at_ms": court.now_ms, "gpu_uuid": uuid}
-    court.hear(sample(), events=(EventReport(**{**event, "code": code, **more}),))
+    court.receive(sample(), events=(EventReport(**{**event, "code": code, **more}),))
 
 
 def kept_out(court: Court) -> set[GpuUuid]:
@@ -40,7 +40,7 @@ def kept_out(court: Court) -> set[GpuUuid]:
 
 
 def test_what_would_condemn_keeps_its_gpu_out_until_it_is_judged(court: Court) -> None:
-    told(court)
+    reported(court)
     assert court.standing() is Standing.HEALTHY
     assert kept_out(court) == {GPU}
     court.judge()
@@ -49,13 +49,13 @@ def test_what_would_condemn_keeps_its_gpu_out_until_it_is_judged(court: Court) -
 
 
 def test_a_sample_that_would_condemn_does_the_same(court: Court) -> None:
-    court.hear(sample(), sample(OTHER))
-    court.hear(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=2.0), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
+    court.receive(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=2.0), sample(OTHER))
     assert kept_out(court) == {GPU}
 
 
 def test_what_would_condemn_a_node_keeps_all_of_its_gpus_out(court: Court) -> None:
-    told(court, 79, None)
+    reported(court, 79, None)
     with court.units.read() as session:
         views = gpu_views(session, court.clock.now, DEFAULT_POLICY.health)
     of_the_node = {view.uuid for view in views if view.node_id == court.node_id}
@@ -65,7 +65,7 @@ def test_what_would_condemn_a_node_keeps_all_of_its_gpus_out(court: Court) -> No
 
 @pytest.mark.parametrize("code", [13, 43, 63])
 def test_what_does_not_condemn_keeps_nothing_out(court: Court, code: int) -> None:
-    told(court, code)
+    reported(court, code)
     with court.units.read() as session:
         assert session.scalars(select(StoredSignal.is_alarming)).all() == [False]
     assert kept_out(court) == set()
@@ -75,7 +75,7 @@ def test_a_rule_in_shadow_keeps_nothing_out(court: Court) -> None:
     shadow = {"breaker": UNLIMITED, "detectors": {"xid": {"mode": "shadow"}}}
     with court.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy.model_validate({"health": shadow}), reason="test")
-    told(court)
+    reported(court)
     assert kept_out(court) == set()
 
 
@@ -84,7 +84,7 @@ def test_an_event_that_cannot_be_judged_is_stored_all_the_same(court: Court, mon
         raise RuntimeError
 
     monkeypatch.setattr(judging, "judge_signal", fail)
-    told(court)
+    reported(court)
     with court.units.read() as session:
         assert session.scalars(select(StoredSignal.is_alarming)).all() == [False]
 

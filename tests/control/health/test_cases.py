@@ -90,7 +90,7 @@ def test_of_many_gpus_each_has_its_own_past(tried: Court) -> None:
     assert [each.fault_group for each in other.repairs] == ["bus"], "by the board's serial"
 
 
-def test_no_more_of_a_past_is_asked_for_than_is_remembered(tried: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_of_a_past_is_requested_than_is_remembered(tried: Court, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOVES_REMEMBERED", "BURN_INS_REMEMBERED", "REPAIRS_REMEMBERED"):
         monkeypatch.setattr(cases, name, 1)
     with tried.units.begin(JUDGE, ORDER, quiet=True) as unit:

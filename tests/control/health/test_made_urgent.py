@@ -73,7 +73,7 @@ def test_it_has_to_leave_as_soon_as_if_that_had_been_found_first(court: Court, *
     assert told == [False, True]
 
 
-def test_it_is_said_once_and_its_deadline_never_moves_away(court: Court) -> None:
+def test_it_is_stated_once_and_its_deadline_never_moves_away(court: Court) -> None:
     uuid = on_one_gpu(court)
     take_out(court, uuid)
     evacuate_once(court.units, JUDGE)
@@ -116,7 +116,7 @@ def test_one_that_its_tenant_cancels_is_hurried_too_and_stays_cancelled(court: C
     assert hurried.tainted_since is not None
 
 
-def test_a_finding_about_another_gpu_hurries_nobody(court: Court) -> None:
+def test_a_finding_about_another_gpu_hurries_none(court: Court) -> None:
     uuid = on_one_gpu(court)
     take_out(court, uuid)
     evacuate_once(court.units, JUDGE)

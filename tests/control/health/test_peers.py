@@ -35,7 +35,7 @@ def minutes(court: Court, rounds: PeerRounds, count: int, **apart: Any) -> int:
     for _ in range(count):
         court.clock.advance(50)
         one = sample(GPU, **{**AT_WORK, **apart})
-        court.hear(one, *(sample(f"GPU-many-{number}", **AT_WORK) for number in range(1, 8)))
+        court.receive(one, *(sample(f"GPU-many-{number}", **AT_WORK) for number in range(1, 8)))
         told += rounds.once()
     return told
 
@@ -67,7 +67,7 @@ def test_two_processes_find_one_fault(working: Court) -> None:
     assert working.evidence() == [("peers:power_w", GPU)]
 
 
-def test_gpus_that_are_alike_or_told_of_long_ago_say_nothing(working: Court) -> None:
+def test_gpus_that_are_alike_or_notified_of_long_ago_state_nothing(working: Court) -> None:
     rounds = PeerRounds(working.units, JUDGE)
     assert minutes(working, rounds, 10) == 0
     minutes(working, rounds, 7, power_w=300.0)

@@ -120,7 +120,7 @@ def test_a_failed_verb_leaves_the_gpu_quarantined_with_its_words(units: UnitOfWo
     assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, "as told")
 
 
-def test_an_agent_that_asks_anew_without_a_report_has_failed_and_its_late_word_has_no_effect(
+def test_an_agent_that_requests_again_without_a_report_has_failed_and_its_late_word_has_no_effect(
     units: UnitOfWorkFactory,
 ) -> None:
     host = enrol(units)
@@ -136,8 +136,8 @@ def test_an_agent_that_asks_anew_without_a_report_has_failed_and_its_late_word_h
 def waiting(court: Court) -> tuple[Host, RepairOrder]:
     """A host of two quarantined GPUs: the first one's reset is done, and its samples tell of the fault still."""
     host = Host(court.units, court.node_id, (GPU, OTHER))
-    court.hear(sample(), sample(OTHER))
-    court.hear(sample(is_lost=True), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
+    court.receive(sample(is_lost=True), sample(OTHER))
     court.judge()
     with host.units.begin(OPERATOR, START_REPAIR) as unit:
         start_repair(unit, GPU, action=RepairAction.RESET, reason="the driver says so", by=RepairBy.AGENT)
@@ -157,7 +157,7 @@ def test_a_repair_that_waits_for_its_fault_to_end_holds_up_no_other_gpus(
     assert second.gpu_uuid == OTHER
     assert report(host, second).is_taken
     assert (court.standing(), court.standing(OTHER)) == (Standing.REPAIR, Standing.UNPROVEN)
-    court.hear(sample(), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
     court.judge()
     assert report(host, first).is_taken
     assert court.standing() is Standing.UNPROVEN
@@ -179,7 +179,7 @@ def test_a_repair_that_was_never_reported_does_not_wait_by_its_agents_word(units
     assert newest(units).words == repair_orders.LOST
 
 
-def test_a_repair_that_nobody_takes_or_reports_ends_by_its_timeout(units: UnitOfWorkFactory, clock: SetClock) -> None:
+def test_a_repair_that_none_takes_or_reports_ends_by_its_timeout(units: UnitOfWorkFactory, clock: SetClock) -> None:
     host = enrol(units)
     ordered(host, RepairAction.REBOOT)
     given = given_to(host)
@@ -192,7 +192,7 @@ def test_a_repair_that_nobody_takes_or_reports_ends_by_its_timeout(units: UnitOf
     assert not is_kept_free(host)
 
 
-def test_an_order_that_is_asked_for_too_late_is_not_begun(units: UnitOfWorkFactory, clock: SetClock) -> None:
+def test_an_order_that_is_requested_too_late_is_not_begun(units: UnitOfWorkFactory, clock: SetClock) -> None:
     host = enrol(units)
     ordered(host, RepairAction.RESET)
     clock.advance(1300)
@@ -201,7 +201,7 @@ def test_an_order_that_is_asked_for_too_late_is_not_begun(units: UnitOfWorkFacto
     assert str(newest(units).words).startswith("its agent asked for it 200 s before its time was over")
 
 
-def test_a_host_that_somebody_let_work_into_is_not_rebooted(units: UnitOfWorkFactory) -> None:
+def test_a_host_that_another_let_work_into_is_not_rebooted(units: UnitOfWorkFactory) -> None:
     host = enrol(units)
     ordered(host, RepairAction.REBOOT)
     with units.begin(OPERATOR, cordons.RELEASE) as unit:

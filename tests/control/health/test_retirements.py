@@ -18,7 +18,7 @@ def proposals(court: Court) -> list[Incident]:
 
 
 def fail_to_remap(court: Court) -> EvidenceRow:
-    court.hear(sample(remap_failure=1.0))
+    court.receive(sample(remap_failure=1.0))
     while court.judge():
         pass
     assert court.standing() is Standing.QUARANTINED
@@ -27,7 +27,7 @@ def fail_to_remap(court: Court) -> EvidenceRow:
     return evidence
 
 
-def test_one_incident_says_which_board_why_and_what_to_do_and_closes_when_it_is_retired(court: Court) -> None:
+def test_one_incident_states_which_board_why_and_what_to_do_and_closes_when_it_is_retired(court: Court) -> None:
     evidence = fail_to_remap(court)
     (found,) = proposals(court)
     assert (found.subject_type, found.subject_id) == ("gpu", GPU)
@@ -48,7 +48,7 @@ def test_one_incident_says_which_board_why_and_what_to_do_and_closes_when_it_is_
     assert len(court.events("incident.opened")) == len(court.events("incident.closed")) == 1
 
 
-def test_it_closes_when_what_asks_for_it_is_dismissed(court: Court) -> None:
+def test_it_closes_when_what_requests_it_is_dismissed(court: Court) -> None:
     evidence = fail_to_remap(court)
     with court.units.begin(OPERATOR, interventions.DISMISS) as unit:
         interventions.dismiss(unit, GPU, evidence.id, reason="read wrongly by that driver")
@@ -88,11 +88,11 @@ def test_repairs_that_are_used_up_propose_it_until_they_are_long_ago(court: Cour
     assert court.standing() is Standing.QUARANTINED
 
 
-def test_where_rules_retire_nobody_is_asked(court: Court) -> None:
+def test_where_rules_retire_none_is_queried(court: Court) -> None:
     with court.units.begin(OPERATOR, ACTIVATE) as unit:
         changed = {"health": {"breaker": UNLIMITED, "repair": {"retires_by_rule": True}}}
         store_policy(unit, Policy.model_validate(changed), reason="test")
-    court.hear(sample(remap_failure=1.0))
+    court.receive(sample(remap_failure=1.0))
     while court.judge():
         pass
     assert court.standing() is Standing.RETIRED

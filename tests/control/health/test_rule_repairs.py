@@ -88,7 +88,7 @@ def ready(court: Court) -> Court:
     return court
 
 
-def test_an_agent_tells_what_it_may_do_and_it_is_kept_with_an_event_when_it_changes(court: Court) -> None:
+def test_an_agent_reports_what_it_may_do_and_it_is_kept_with_an_event_when_it_changes(court: Court) -> None:
     def kept() -> list[str]:
         with court.units.read() as session:
             return session.scalars(select(Node.repair_verbs).where(Node.id == court.node_id)).one()
@@ -102,14 +102,14 @@ def test_an_agent_tells_what_it_may_do_and_it_is_kept_with_an_event_when_it_chan
     assert kept() == []
 
 
-def test_by_default_rules_start_nothing_and_ask_nobody(court: Court) -> None:
+def test_by_default_rules_start_nothing_and_ask_none(court: Court) -> None:
     ask(court, *ALL)
     broken(court)
     assert once(court) == 0
     assert (court.standing(), repairs(court), due_incidents(court)) == (Standing.QUARANTINED, [], [])
 
 
-def test_a_rule_starts_what_is_due_once_and_leaves_who_why_and_by_whose_word(ready: Court) -> None:
+def test_a_rule_starts_what_is_due_once_and_leaves_what_why_and_by_whose_word(ready: Court) -> None:
     assert once(ready) == 1
     assert once(ready) == 0
     (row,) = repairs(ready)
@@ -135,11 +135,11 @@ def test_a_rule_starts_what_is_due_once_and_leaves_who_why_and_by_whose_word(rea
 def test_two_processes_at_once_start_one(ready: Court) -> None:
     begun, found = threading.Barrier(2), list[int]()
 
-    def look() -> None:
+    def check() -> None:
         begun.wait()
         found.append(once(ready))
 
-    threads = [threading.Thread(target=look) for _ in range(2)]
+    threads = [threading.Thread(target=check) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -164,11 +164,11 @@ def test_two_processes_at_once_do_not_go_past_the_cap(court: Court) -> None:
     assert court.standing(GpuUuid("GPU-far-0")) is Standing.QUARANTINED
     begun, found = threading.Barrier(2), list[int]()
 
-    def look() -> None:
+    def check() -> None:
         begun.wait()
         found.append(once(court))
 
-    threads = [threading.Thread(target=look) for _ in range(2)]
+    threads = [threading.Thread(target=check) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -228,7 +228,7 @@ def test_a_job_that_still_holds_it_is_waited_for(court: Court) -> None:
     assert once(court) == 1
 
 
-def test_what_the_whole_host_feels_waits_for_what_is_promised_there(ready: Court) -> None:
+def test_what_the_whole_host_feels_waits_for_what_is_guaranteed_there(ready: Court) -> None:
     broken(ready, 79, OTHER)
     allow(ready, "reboot")
     job = ready.fleet.submit(name="waits", shape={"nodes": 1, "gpus_per_node": 1})

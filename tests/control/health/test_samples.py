@@ -30,14 +30,14 @@ def closed(court: Court, fault: str) -> list[bool]:
 
 def test_healthy_samples_leave_nothing_to_judge(court: Court) -> None:
     for _ in range(5):
-        court.hear(sample(), sample(OTHER))
+        court.receive(sample(), sample(OTHER))
     assert court.rows(StoredSignal) == []
     assert memory(court) is None
 
 
 def test_an_uncorrected_error_quarantines_its_gpu_alone(court: Court) -> None:
-    court.hear(sample(), sample(OTHER))
-    court.hear(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=2.0), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
+    court.receive(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=2.0), sample(OTHER))
     court.judge()
     assert court.evidence() == [ECC]
     (row,) = court.rows(EvidenceRow)
@@ -45,27 +45,27 @@ def test_an_uncorrected_error_quarantines_its_gpu_alone(court: Court) -> None:
     assert (court.standing(), court.standing(OTHER)) == (Standing.QUARANTINED, Standing.HEALTHY)
 
 
-def test_old_errors_of_a_gpu_that_is_heard_for_the_first_time_warn_once_and_move_nothing(court: Court) -> None:
+def test_old_errors_of_a_gpu_that_is_received_for_the_first_time_warn_once_and_move_nothing(court: Court) -> None:
     for intake in (court.open_intake(), court.open_intake()):
-        court.hear(sample(ecc_uncorrected_aggregate=5.0), intake=intake)
+        court.receive(sample(ecc_uncorrected_aggregate=5.0), intake=intake)
         court.judge()
     assert court.evidence() == [("ecc_history", GPU)]
     assert court.standing() is Standing.HEALTHY
 
 
-def test_errors_since_the_driver_was_loaded_condemn_a_gpu_that_is_heard_for_the_first_time(court: Court) -> None:
-    court.hear(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0))
+def test_errors_since_the_driver_was_loaded_condemn_a_gpu_that_is_received_for_the_first_time(court: Court) -> None:
+    court.receive(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0))
     court.judge()
     assert court.evidence() == [ECC]
     assert court.standing() is Standing.QUARANTINED
 
 
 def test_errors_across_a_restart_of_the_process_are_seen_once(court: Court) -> None:
-    court.hear(sample(), intake=court.open_intake())
+    court.receive(sample(), intake=court.open_intake())
     fresh = court.open_intake()
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), intake=fresh)
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), intake=court.open_intake())
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), intake=fresh)
+    court.receive(sample(ecc_uncorrected_aggregate=1.0), intake=fresh)
+    court.receive(sample(ecc_uncorrected_aggregate=1.0), intake=court.open_intake())
+    court.receive(sample(ecc_uncorrected_aggregate=1.0), intake=fresh)
     court.judge()
     assert len(court.rows(StoredSignal)) == 1
     assert court.evidence() == [ECC]
@@ -73,10 +73,10 @@ def test_errors_across_a_restart_of_the_process_are_seen_once(court: Court) -> N
 
 def test_a_poll_that_failed_around_a_restart_hides_no_error(court: Court) -> None:
     """What is known of the counters outlives both the sample without them and the process."""
-    court.hear(sample())
-    court.hear(sample(ecc_uncorrected_volatile=None, ecc_uncorrected_aggregate=None))
-    court.hear(sample(is_lost=True), intake=court.open_intake())
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), intake=court.open_intake())
+    court.receive(sample())
+    court.receive(sample(ecc_uncorrected_volatile=None, ecc_uncorrected_aggregate=None))
+    court.receive(sample(is_lost=True), intake=court.open_intake())
+    court.receive(sample(ecc_uncorrected_aggregate=1.0), intake=court.open_intake())
     court.judge()
     assert court.evidence() == [ECC, LOST]
     assert memory(court) is None, "all is known again"
@@ -85,7 +85,7 @@ def test_a_poll_that_failed_around_a_restart_hides_no_error(court: Court) -> Non
 def test_processes_that_take_turns_count_no_rise_twice(court: Court) -> None:
     intakes = [court.open_intake(), court.open_intake()]
     for number, errors in enumerate([0.0, 0.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0]):
-        court.hear(sample(ecc_uncorrected_aggregate=errors), intake=intakes[number % 2])
+        court.receive(sample(ecc_uncorrected_aggregate=errors), intake=intakes[number % 2])
     rises = [row.values["values"]["errors"] for row in court.rows(StoredSignal)]
     assert rises == [1.0, 2.0]
 
@@ -93,7 +93,7 @@ def test_processes_that_take_turns_count_no_rise_twice(court: Court) -> None:
 def test_a_rate_is_counted_over_all_processes(court: Court) -> None:
     intakes = [court.open_intake(), court.open_intake()]
     for number in range(10):
-        court.hear(sample(clock_event_reasons=0x40), intake=intakes[number % 2])
+        court.receive(sample(clock_event_reasons=0x40), intake=intakes[number % 2])
     court.judge()
     assert court.evidence() == [("clock_events:hw_thermal", GPU)]
     assert (court.standing(), court.standing(OTHER)) == (Standing.SUSPECT, Standing.HEALTHY)
@@ -103,7 +103,7 @@ def test_a_rate_is_counted_over_all_processes(court: Court) -> None:
 
 @pytest.mark.parametrize("place", ["before_commit", "after_commit"])
 def test_a_process_that_dies_around_the_commit_loses_and_doubles_nothing(court: Court, place: str) -> None:
-    court.hear(sample())
+    court.receive(sample())
     court.clock.advance(10)
     errors = report(7, court.now_ms, sample(ecc_uncorrected_aggregate=1.0))
     dying = court.open_intake()
@@ -118,16 +118,16 @@ def test_a_process_that_dies_around_the_commit_loses_and_doubles_nothing(court: 
 
 
 def test_counters_that_go_down_are_a_reset_and_no_finding(court: Court) -> None:
-    court.hear(sample(ecc_uncorrected_volatile=4.0, ecc_uncorrected_aggregate=4.0))
+    court.receive(sample(ecc_uncorrected_volatile=4.0, ecc_uncorrected_aggregate=4.0))
     court.judge()
     (first,) = court.rows(EvidenceRow)
     court.clock.advance(3600)
-    court.hear(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=4.0), boot_id="boot-2")
-    court.hear(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=0.0), boot_id="boot-2")
+    court.receive(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=4.0), boot_id="boot-2")
+    court.receive(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=0.0), boot_id="boot-2")
     court.judge()
     (same,) = court.rows(EvidenceRow)
     assert (same.fault_key, same.last_seen_at) == (first.fault_key, first.last_seen_at), "what was there at first sight"
-    court.hear(sample(ecc_uncorrected_volatile=1.0, ecc_uncorrected_aggregate=1.0), boot_id="boot-2")
+    court.receive(sample(ecc_uncorrected_volatile=1.0, ecc_uncorrected_aggregate=1.0), boot_id="boot-2")
     court.judge()
     assert court.evidence() == [ECC, ECC], "the first one after it counts"
 
@@ -137,12 +137,12 @@ def test_eight_seven_eight_is_one_loss_that_closes(court: Court) -> None:
         values = {"before": before, "now": now}
         return EventReport(event_id=name, kind="gpu_count", source="agent", at_ms=court.now_ms + 10_000, values=values)
 
-    court.hear(sample(), sample(OTHER))
-    court.hear(sample(is_lost=True), sample(OTHER), events=(count("a", 8.0, 7.0),))
-    court.hear(sample(is_lost=True), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
+    court.receive(sample(is_lost=True), sample(OTHER), events=(count("a", 8.0, 7.0),))
+    court.receive(sample(is_lost=True), sample(OTHER))
     court.judge()
     assert court.standing() is Standing.QUARANTINED
-    court.hear(sample(), sample(OTHER), events=(count("b", 7.0, 8.0),))
+    court.receive(sample(), sample(OTHER), events=(count("b", 7.0, 8.0),))
     court.judge()
     assert court.evidence() == [("gpu_count", None), LOST]
     assert closed(court, "gpu_count") == closed(court, "gpu_lost") == [True]
@@ -151,20 +151,20 @@ def test_eight_seven_eight_is_one_loss_that_closes(court: Court) -> None:
 
 
 def test_a_gpu_that_a_report_leaves_out_is_judged_against_its_own_last_sample(court: Court) -> None:
-    court.hear(sample(), sample(OTHER))
-    court.hear(sample(OTHER))
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), sample(OTHER))
+    court.receive(sample(), sample(OTHER))
+    court.receive(sample(OTHER))
+    court.receive(sample(ecc_uncorrected_aggregate=1.0), sample(OTHER))
     court.judge()
     assert court.evidence() == [ECC]
 
 
 @pytest.mark.parametrize("first", ["event", "sample"])
-def test_a_loss_told_by_event_and_by_sample_is_one_evidence(court: Court, first: str) -> None:
-    court.hear(sample())
+def test_a_loss_reported_by_event_and_by_sample_is_one_evidence(court: Court, first: str) -> None:
+    court.receive(sample())
     lost = EventReport(event_id="e", kind="gpu_lost", source="agent", at_ms=court.now_ms + 9_000, gpu_uuid=GPU)
-    court.hear(sample(is_lost=first == "sample"), events=(lost,) if first == "event" else ())
+    court.receive(sample(is_lost=first == "sample"), events=(lost,) if first == "event" else ())
     court.judge()
-    court.hear(sample(is_lost=True), events=(lost,))
+    court.receive(sample(is_lost=True), events=(lost,))
     court.judge()
     assert court.evidence() == [LOST]
     assert sorted(court.rows(EvidenceRow)[0].sources) == ["agent", "nvml"]
@@ -172,38 +172,38 @@ def test_a_loss_told_by_event_and_by_sample_is_one_evidence(court: Court, first:
 
 @pytest.mark.parametrize("code", [48, 95])
 @pytest.mark.parametrize("first", ["event", "sample"])
-def test_an_error_told_by_event_and_by_counter_is_one_evidence(court: Court, first: str, code: int) -> None:
+def test_an_error_reported_by_event_and_by_counter_is_one_evidence(court: Court, first: str, code: int) -> None:
     """The driver tells of it at once, its counter at the next sample; the event may come late."""
-    court.hear(sample())
+    court.receive(sample())
     told = EventReport(
         event_id="e", kind="xid", source="kernel_log", code=code, at_ms=court.now_ms + 2_000, gpu_uuid=GPU
     )
-    court.hear(events=(told,) if first == "event" else ())
+    court.receive(events=(told,) if first == "event" else ())
     court.judge()
     asks_for_a_reset = sample(ecc_uncorrected_aggregate=1.0, recovery_action=1.0)
-    court.hear(asks_for_a_reset)
+    court.receive(asks_for_a_reset)
     court.judge()
-    court.hear(asks_for_a_reset, events=(told,))
+    court.receive(asks_for_a_reset, events=(told,))
     court.judge()
     (row,) = court.rows(EvidenceRow)
     assert sorted(row.sources) == ["kernel_log", "nvml"]
     assert row.threatens_correctness
 
 
-def test_what_dcgm_fills_and_tells_is_one_evidence_with_the_kernel_logs(court: Court) -> None:
+def test_what_dcgm_fills_and_reports_is_one_evidence_with_the_kernel_logs(court: Court) -> None:
     """The exporter tells the counter a while later, and its XID later still."""
 
-    def told(errors: float) -> GpuReport:
+    def reported(errors: float) -> GpuReport:
         values = sample(ecc_uncorrected_volatile=errors, ecc_uncorrected_aggregate=None).values
         return GpuReport(uuid=GPU, values=values, from_dcgm=("ecc_uncorrected_volatile",))
 
     def xid(source: Literal["kernel_log", "dcgm"]) -> EventReport:
         return EventReport(event_id=source, kind="xid", source=source, at_ms=court.now_ms, gpu_uuid=GPU, code=48)
 
-    court.hear(told(0.0))
-    court.hear(told(0.0), events=(xid("kernel_log"),))
-    court.hear(told(1.0))
-    court.hear(told(1.0), events=(xid("dcgm"),))
+    court.receive(reported(0.0))
+    court.receive(reported(0.0), events=(xid("kernel_log"),))
+    court.receive(reported(1.0))
+    court.receive(reported(1.0), events=(xid("dcgm"),))
     court.judge()
     (row,) = court.rows(EvidenceRow)
     assert row.sources == ["kernel_log", "dcgm"]
@@ -212,25 +212,25 @@ def test_what_dcgm_fills_and_tells_is_one_evidence_with_the_kernel_logs(court: C
 
 def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: Court) -> None:
     for _ in range(130):
-        court.hear(sample(remap_pending=1.0))
+        court.receive(sample(remap_pending=1.0))
     court.judge()
     assert court.evidence() == [PENDING]
     assert len(court.rows(StoredSignal)) == 3, "told when it begins and each ten minutes"
-    court.hear(sample(remap_pending=None))
+    court.receive(sample(remap_pending=None))
     court.judge()
     assert closed(court, "row_remap:pending") == [False], "a poll that failed shows no end"
-    court.hear(sample(remap_pending=0.0))
+    court.receive(sample(remap_pending=0.0))
     court.judge()
     assert closed(court, "row_remap:pending") == [True]
     assert memory(court) is None
-    court.hear(sample(remap_pending=1.0))
+    court.receive(sample(remap_pending=1.0))
     court.judge()
     assert court.evidence() == [PENDING], "soon again, it goes on"
     assert closed(court, "row_remap:pending") == [False]
 
 
-def test_late_and_reordered_reports_say_nothing_new(court: Court) -> None:
-    court.hear(sample())
+def test_late_and_reordered_reports_state_nothing_new(court: Court) -> None:
+    court.receive(sample())
     court.clock.advance(60)
     early = [report(10 + at, court.now_ms - 50_000 + at * 10_000, sample()) for at in range(3)]
     newest = report(20, court.now_ms, sample(ecc_uncorrected_aggregate=1.0))
@@ -246,7 +246,7 @@ def test_late_and_reordered_reports_say_nothing_new(court: Court) -> None:
 
 
 def test_reports_that_meet_in_one_group_count_in_their_order(court: Court) -> None:
-    court.hear(sample())
+    court.receive(sample())
     counts = [0.0, 1.0, 1.0, 2.0, 5.0]
     reports = [
         report(100 + at, court.now_ms + at, sample(ecc_uncorrected_aggregate=count)) for at, count in enumerate(counts)
@@ -257,8 +257,8 @@ def test_reports_that_meet_in_one_group_count_in_their_order(court: Court) -> No
     assert rises == sum(taken)
 
 
-def test_a_host_whose_clock_cannot_be_believed_is_judged_by_ours(court: Court) -> None:
-    court.hear(sample())
+def test_a_host_whose_clock_cannot_be_expected_is_judged_by_ours(court: Court) -> None:
+    court.receive(sample())
     court.take(report(50, court.now_ms + 3_600_000, sample(ecc_uncorrected_aggregate=1.0)))
     court.judge()
     assert court.evidence() == [ECC]
@@ -266,7 +266,7 @@ def test_a_host_whose_clock_cannot_be_believed_is_judged_by_ours(court: Court) -
 
 
 def test_a_clock_that_was_set_back_hides_nothing(court: Court) -> None:
-    court.hear(sample())
+    court.receive(sample())
     court.take(report(50, court.now_ms - 120_000, sample(ecc_uncorrected_aggregate=1.0)))
     court.judge()
     assert court.evidence() == [ECC]
@@ -276,7 +276,7 @@ def test_what_cannot_be_judged_is_stored_all_the_same(court: Court, monkeypatch:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    court.hear(sample())
+    court.receive(sample())
     monkeypatch.setattr("control.telemetry.judging.judged", fail)
     court.clock.advance(10)
     (outcome,) = court.take(report(50, court.now_ms, sample(ecc_uncorrected_aggregate=1.0)))
@@ -289,32 +289,32 @@ def test_what_cannot_be_judged_is_stored_all_the_same(court: Court, monkeypatch:
 
 
 def test_a_memory_that_cannot_be_read_is_given_up(court: Court) -> None:
-    court.hear(sample(remap_pending=1.0))
+    court.receive(sample(remap_pending=1.0))
     with court.units.engine.begin() as connection:
         connection.exec_driver_sql("""UPDATE node_latest SET judge_memory = '{"GPU-many-0": {"watched": "no"}}'""")
-    court.hear(sample(remap_pending=1.0), intake=court.open_intake())
+    court.receive(sample(remap_pending=1.0), intake=court.open_intake())
     court.judge()
     assert court.evidence() == [PENDING]
 
 
-def test_a_gpu_is_too_hot_by_the_maximum_that_its_agent_told_last(court: Court) -> None:
+def test_a_gpu_is_too_hot_by_the_maximum_that_its_agent_reported_last(court: Court) -> None:
     for ago_s, own_c in ((7200, 90.0), (60, 87.0)):
         at = court.clock.now - timedelta(seconds=ago_s)
         court.signal(f"state-{ago_s}", kind="gpu_state", code=None, at=at, values={"temperature_max_c": own_c})
-    court.hear(sample(temperature_c=87.0), sample(OTHER, temperature_c=94.0))
+    court.receive(sample(temperature_c=87.0), sample(OTHER, temperature_c=94.0))
     court.judge()
     assert court.evidence() == []
-    court.hear(sample(temperature_c=88.0), sample(OTHER, temperature_c=94.0))
+    court.receive(sample(temperature_c=88.0), sample(OTHER, temperature_c=94.0))
     court.judge()
     assert court.evidence() == [("temperature:gpu", GPU)]
     (row,) = court.rows(EvidenceRow)
     assert row.values == {"celsius": 88.0, "limit": 87.0}
 
 
-def test_what_an_agent_told_hours_ago_and_never_again_is_no_maximum(court: Court) -> None:
+def test_what_an_agent_reported_hours_ago_and_never_again_is_no_maximum(court: Court) -> None:
     at = court.clock.now - timedelta(hours=4)
     court.signal("state", kind="gpu_state", code=None, at=at, values={"temperature_max_c": 87.0})
-    court.hear(sample(temperature_c=94.0))
+    court.receive(sample(temperature_c=94.0))
     court.judge()
     assert court.evidence() == []
 

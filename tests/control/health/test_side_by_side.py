@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from control.evidence.inbox import said_by
+from control.evidence.inbox import findings_of
 from control.health.judge import SIGNALS, judge_findings
 from control.policy.policies import active_policy
 from muster.db.models import EvidenceRow, StoredSignal
@@ -34,7 +34,7 @@ def judging(court: Court) -> Iterator[None]:
     """A judge that has found what the signals say, and commits at the end of the block."""
     with court.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
         rows = unit.session.scalars(select(StoredSignal).with_for_update()).all()
-        judge_findings(unit, said_by(rows, active_policy(unit.session).health), rows)
+        judge_findings(unit, findings_of(rows, active_policy(unit.session).health), rows)
         for row in rows:
             row.judged_at = unit.now
         unit.session.flush()

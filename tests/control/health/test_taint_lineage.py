@@ -54,21 +54,21 @@ class Job:
     def name(self, number: int, step: int) -> str:
         return f"step-{step:08d}/gen-{self.attempts()[number].fence}"
 
-    def say(self, *words: dict[str, object]) -> None:
+    def report(self, *words: dict[str, object]) -> None:
         newest = self.attempts()[-1]
         at_ms = to_ms(self.court.clock.now)
-        told = self.host.say_words(newest.id, newest.fence, *words, at_ms=at_ms, offset=self.offset)
+        told = self.host.report_words(newest.id, newest.fence, *words, at_ms=at_ms, offset=self.offset)
         assert told.taken == len(words)
         self.offset = told.offset
 
     def resume(self, generation: str) -> None:
-        self.say({"type": "resumed", "step": 0, "generation": generation})
+        self.report({"type": "resumed", "step": 0, "generation": generation})
 
     def save(self, step: int, *, ago_s: float = 0.0) -> str:
         """Committed and verified by the newest attempt."""
         name = self.name(-1, step)
         at_ms = to_ms(self.court.clock.now - timedelta(seconds=ago_s))
-        self.say({"type": "checkpoint", "step": step, "generation": name, "status": "verified", "at_unix_ms": at_ms})
+        self.report({"type": "checkpoint", "step": step, "generation": name, "status": "verified", "at_unix_ms": at_ms})
         return name
 
     def go_on(self, generation: str | None) -> None:
@@ -92,7 +92,7 @@ class Job:
         with self.court.units.read() as session:
             return {row.generation: row.status for row in session.scalars(select(Checkpoint))}
 
-    def told_next(self) -> tuple[object, set[str]]:
+    def reported_next(self) -> tuple[object, set[str]]:
         """Where the next attempt goes on, and by whose fences something is tainted."""
         with self.court.units.read() as session:
             told = resume_of(session, self.job_id)
@@ -126,7 +126,7 @@ def test_a_live_attempt_that_went_on_from_a_tainted_one_is_stopped_and_what_it_c
         grace = timedelta(seconds=active_policy(session).evacuation.correctness_grace_s)
     second = job.attempts()[1]
     assert (second.stop_reason, second.stop_deadline_at) == (StopReason.EVACUATION, court.clock.now + grace)
-    assert job.told_next() == (clean, {str(each.fence) for each in job.attempts()})
+    assert job.reported_next() == (clean, {str(each.fence) for each in job.attempts()})
     assert evacuate_once(court.units, JUDGE) == 0, "once"
 
 
@@ -146,7 +146,7 @@ def test_it_is_followed_through_an_attempt_that_has_ended_and_a_generation_that_
     doubtful = job.save(40)
     job.go_on(doubtful)
     middle = job.save(60)
-    job.say({"type": "checkpoint_expired", "generation": doubtful})
+    job.report({"type": "checkpoint_expired", "generation": doubtful})
     job.go_on(middle)
     last = job.save(80)
     job.find_wrong(0, ago_s=7_200)
@@ -174,12 +174,12 @@ def test_one_whose_word_comes_after_the_judgement_is_stopped_too(court: Court, j
     assert job.statuses()[newest] is CheckpointStatus.TAINTED
 
 
-@pytest.mark.parametrize("said", ["", "anew", "step-1/gen-99999999999999999999", "own"])
-def test_a_program_that_says_something_else_descends_from_nothing(court: Court, job: Job, said: str) -> None:
+@pytest.mark.parametrize("reported", ["", "anew", "step-1/gen-99999999999999999999", "own"])
+def test_a_program_that_states_something_else_descends_from_nothing(court: Court, job: Job, reported: str) -> None:
     job.save(40)
-    job.go_on(job.name(-1, 40) if said == "own" else said)
-    if said == "own":
+    job.go_on(job.name(-1, 40) if reported == "own" else reported)
+    if reported == "own":
         job.resume(job.name(-1, 40))
     second = job.attempts()[1]
     assert second.state is not AttemptState.ENDED
-    assert second.resumed_from == (job.name(0, 40) if said == "own" else None)
+    assert second.resumed_from == (job.name(0, 40) if reported == "own" else None)

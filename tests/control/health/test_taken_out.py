@@ -46,7 +46,7 @@ def attempt(court: Court) -> Attempt:
     return found
 
 
-def test_what_runs_there_is_asked_to_leave_with_time_to_save(court: Court) -> None:
+def test_what_runs_there_is_queried_to_leave_with_time_to_save(court: Court) -> None:
     job, uuid = running(court)
     take_out(court, uuid)
     (told,) = [event for event in court.events("gpu.overridden") if event.payload["standing"] == "QUARANTINED"]
@@ -92,7 +92,7 @@ def test_evidence_that_threatens_results_taints_whoever_took_the_gpu_out(court: 
     assert attempt(court).tainted_since is not None
 
 
-def test_what_left_the_gpu_shortly_before_is_tainted_too_heard_of_or_not(court: Court) -> None:
+def test_what_left_the_gpu_shortly_before_is_tainted_too_received_of_or_not(court: Court) -> None:
     """Its next attempt is told since when, and so passes over what nobody has heard that it committed."""
     host = PlayedHost(court.units, court.fleet.node_id, seq=1_000)
     host.beat()

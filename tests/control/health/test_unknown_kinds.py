@@ -5,7 +5,7 @@ from sqlalchemy import update
 
 from control.core.unit_of_work import declare_action
 from control.evidence import unknown_kinds
-from control.evidence.unknown_kinds import FAULT, KINDS_TOLD, sort_unknown_kinds_once
+from control.evidence.unknown_kinds import FAULT, KINDS_REPORTED, sort_unknown_kinds_once
 from control.telemetry.retention import sweep_once
 from health.detectors.registry import judge_signal
 from muster.db.models import StoredSignal
@@ -22,7 +22,7 @@ def sort(court: Court) -> int:
     return sort_unknown_kinds_once(court.units, JUDGE)
 
 
-def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums", is_open: bool = False) -> None:
+def report(court: Court, *signal_ids: str, kind: str = "gpu_hums", is_open: bool = False) -> None:
     """As the intake stores them."""
     for signal_id in signal_ids:
         court.signal(signal_id, kind=kind, judged_at=court.clock.now, judge_fault=FAULT, is_open=is_open)
@@ -34,8 +34,8 @@ def known_now(court: Court) -> None:
         unit.session.execute(update(StoredSignal).where(StoredSignal.kind == "gpu_hums").values(kind="xid"))
 
 
-def test_they_are_judged_by_nobody_and_one_incident_names_the_kind(court: Court) -> None:
-    tell(court, "a", "b")
+def test_they_are_judged_by_none_and_one_incident_names_the_kind(court: Court) -> None:
+    report(court, "a", "b")
     for _ in range(2):
         assert sort(court) == court.judge() == 0
     (incident,) = court.open_incidents()
@@ -44,7 +44,7 @@ def test_they_are_judged_by_nobody_and_one_incident_names_the_kind(court: Court)
 
 
 def test_the_release_that_knows_the_kind_judges_what_was_kept_and_closes_the_incident(court: Court) -> None:
-    tell(court, "a")
+    report(court, "a")
     sort(court)
     known_now(court)
     assert sort(court) == 1
@@ -55,7 +55,7 @@ def test_the_release_that_knows_the_kind_judges_what_was_kept_and_closes_the_inc
 
 
 def test_what_would_condemn_keeps_its_gpu_out_of_placement_from_the_moment_it_is_taken_up(court: Court) -> None:
-    tell(court, "a")
+    report(court, "a")
     assert kept_out(court) == set()
     known_now(court)
     sort(court)
@@ -67,7 +67,7 @@ def test_what_would_condemn_keeps_its_gpu_out_of_placement_from_the_moment_it_is
 def test_one_that_cannot_be_judged_stops_none_that_is_taken_up_with_it(
     court: Court, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell(court, "a", "b")
+    report(court, "a", "b")
     known_now(court)
 
     def judged(signal: GpuSignal, policy: HealthPolicy) -> tuple[Finding, ...]:
@@ -81,7 +81,7 @@ def test_one_that_cannot_be_judged_stops_none_that_is_taken_up_with_it(
 
 
 def test_one_that_is_never_closed_goes_with_the_rest_of_its_time(court: Court) -> None:
-    tell(court, "a", is_open=True)
+    report(court, "a", is_open=True)
     court.signal("b", is_open=True, judged_at=court.clock.now)
     court.clock.advance(400 * 86_400)
     assert sweep_once(court.units)["signals"] == 1
@@ -89,16 +89,16 @@ def test_one_that_is_never_closed_goes_with_the_rest_of_its_time(court: Court) -
 
 
 @pytest.mark.parametrize("kind", ["finding", "closing"])
-def test_what_only_our_own_judgement_says_is_never_taken_up_from_an_agent(court: Court, kind: str) -> None:
-    tell(court, "forged", kind=kind)
+def test_what_only_our_own_judgement_states_is_never_taken_up_from_an_agent(court: Court, kind: str) -> None:
+    report(court, "forged", kind=kind)
     assert sort(court) == 0
     assert court.rows(StoredSignal)[0].judged_at is not None
 
 
 def test_an_agent_that_makes_up_kinds_opens_a_bounded_number_of_incidents(court: Court) -> None:
-    for number in range(KINDS_TOLD + 5):
-        tell(court, f"{number}", kind=f"kind_{number}")
+    for number in range(KINDS_REPORTED + 5):
+        report(court, f"{number}", kind=f"kind_{number}")
     sort(court)
-    assert len(court.open_incidents()) == KINDS_TOLD
+    assert len(court.open_incidents()) == KINDS_REPORTED
     sort(court)
-    assert len(court.open_incidents()) == KINDS_TOLD, "another round opens no more"
+    assert len(court.open_incidents()) == KINDS_REPORTED, "another round opens no more"

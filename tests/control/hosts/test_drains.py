@@ -52,7 +52,7 @@ def stop_of(fleet: Fleet, job: JobId) -> tuple[StopReason | None, Cause | None]:
     return attempt.stop_reason, attempt.cause
 
 
-def test_who_is_there_is_asked_to_leave_and_nobody_else_comes(fleet: Fleet) -> None:
+def test_what_is_there_is_queried_to_leave_and_no_other_comes(fleet: Fleet) -> None:
     jobs = {start(fleet, "one"), start(fleet, "two")}
     found = drain(fleet)
     assert found.drain is not None
@@ -78,7 +78,7 @@ def test_programs_have_the_time_that_the_policy_gives_or_more(fleet: Fleet, cloc
         drain(fleet, until=clock.now)
 
 
-def test_more_time_is_given_where_it_is_asked_for(fleet: Fleet, clock: SetClock) -> None:
+def test_more_time_is_given_where_it_is_requested(fleet: Fleet, clock: SetClock) -> None:
     job = start(fleet)
     drain(fleet, deadline_s=3600.0, until=clock.now + timedelta(hours=4))
     assert fleet.attempts(job)[0].attempt.stop_deadline_at == clock.now + timedelta(hours=1)

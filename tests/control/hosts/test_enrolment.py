@@ -267,7 +267,7 @@ def test_a_recorded_request_opens_nothing_and_another_key_neither(
 
 
 @pytest.mark.parametrize("off_s", [-301, 301])
-def test_a_host_whose_clock_is_far_off_is_told_the_servers_time(
+def test_a_host_whose_clock_is_far_off_is_reported_the_servers_time(
     units: UnitOfWorkFactory, enrolled: tuple[Host, NodeId], clock: SetClock, off_s: int
 ) -> None:
     host, node_id = enrolled

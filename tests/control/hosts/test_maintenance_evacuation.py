@@ -6,7 +6,7 @@ import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import cordons, maintenance
-from control.hosts.maintenance_evacuation import clear_once
+from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause, JobState, StopReason
@@ -34,10 +34,10 @@ def declare(stage: Stage, *, in_s: float = 7200, lead_s: float | None = 600, nod
 
 
 def clear(stage: Stage) -> list[str]:
-    return [str(node) for node in clear_once(stage.units, RECONCILER)]
+    return [str(node) for node in evacuate_for_maintenance_once(stage.units, RECONCILER)]
 
 
-def test_who_would_still_run_goes_elsewhere_and_who_is_gone_before_may_come(stage: Stage) -> None:
+def test_what_would_still_run_goes_elsewhere_and_what_is_gone_before_may_come(stage: Stage) -> None:
     declare(stage)
     alpha, beta = stage.hosts
     long = stage.run("on_demand", wall_time_s=7200.0)
@@ -51,7 +51,7 @@ def test_who_would_still_run_goes_elsewhere_and_who_is_gone_before_may_come(stag
     assert stage.job(waits).state is JobState.QUEUED, "without a wall time it is believed to take a day"
 
 
-def test_who_runs_there_is_told_once_with_the_start_as_its_deadline(stage: Stage) -> None:
+def test_what_runs_there_is_reported_once_with_the_start_as_its_deadline(stage: Stage) -> None:
     job_id = stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     cordon_id = declare(stage)
     starts_at = stage.clock.now + timedelta(seconds=7200)
@@ -89,7 +89,7 @@ def test_a_window_that_was_released_clears_nothing(stage: Stage) -> None:
     stage.pass_time(6700)
     assert clear(stage) == []
     with stage.units.read() as session:
-        assert maintenance.closings(session, stage.clock.now) == {}
+        assert maintenance.maintenance_starts(session, stage.clock.now) == {}
 
 
 def test_when_the_work_on_a_node_is_over_is_known_but_where_another_cordon_has_no_end(stage: Stage) -> None:
@@ -97,11 +97,11 @@ def test_when_the_work_on_a_node_is_over_is_known_but_where_another_cordon_has_n
     alpha = stage.hosts[0].node_id
     over_ms = to_ms(stage.clock.now + timedelta(hours=3))
     with stage.units.read() as session:
-        assert maintenance.reopenings(session, stage.clock.now) == {alpha: over_ms}
+        assert maintenance.maintenance_ends(session, stage.clock.now) == {alpha: over_ms}
     with stage.units.begin(OPERATOR, cordons.CREATE) as unit:
         cordons.create(unit, reason="by hand", node_id=alpha)
     with stage.units.read() as session:
-        assert maintenance.reopenings(session, stage.clock.now) == {}
+        assert maintenance.maintenance_ends(session, stage.clock.now) == {}
 
 
 def test_declared_late_it_still_gives_what_the_policy_gives(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import update
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
 from control.hosts import probe_responders, rack_pairs
-from control.hosts.probe_responders import COUNTED_FOR, AnsweringRacks
+from control.hosts.probe_responders import COUNTED_FOR, ProbeResponders
 from muster.db.models import Node, NodeLatest, PairProbeResponder
 from muster.domain.ids import NodeId
 from tests.control.conftest import SetClock
@@ -17,7 +17,7 @@ class Hosts:
     """Hosts that answer, and one count of them."""
 
     def __init__(self, units: UnitOfWorkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.units, self.num_counts, self.answering = units, 0, AnsweringRacks()
+        self.units, self.num_counts, self.answering = units, 0, ProbeResponders()
         count = rack_pairs.racks_of
 
         def counted(*given: object, **more: object) -> object:
@@ -38,7 +38,7 @@ class Hosts:
         with self.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             since = unit.now - 2 * COUNTED_FOR
             asking = unit.session.get_one(Node, node)
-            found = self.answering.around(unit.session, asking, unit.now, told_since=since, heard_since=since)
+            found = self.answering.around(unit.session, asking, unit.now, reported_since=since, contact_since=since)
         return {rack: list(hosts) for rack, hosts in found.items()}
 
 
@@ -57,7 +57,7 @@ def test_hosts_that_ask_one_after_the_other_are_counted_once(hosts: Hosts, clock
     assert hosts.num_counts == 2
 
 
-def test_who_comes_after_the_count_is_there_for_itself_and_for_those_who_ask_later(hosts: Hosts) -> None:
+def test_what_comes_after_the_count_is_there_for_itself_and_for_those_what_ask_later(hosts: Hosts) -> None:
     first = hosts.add("a", "r1")
     hosts.around(first)
     late = hosts.add("b", "r2")
@@ -70,7 +70,7 @@ def test_simulated_hosts_and_real_ones_are_counted_apart(hosts: Hosts) -> None:
     assert (hosts.around(simulated), hosts.around(real)) == ({"": [simulated]}, {"": [real]})
 
 
-def test_a_clock_that_was_set_back_counts_anew(hosts: Hosts, clock: SetClock) -> None:
+def test_a_clock_that_was_set_back_counts_again(hosts: Hosts, clock: SetClock) -> None:
     node = hosts.add("a")
     hosts.around(node)
     clock.advance(-5)

@@ -19,7 +19,7 @@ from muster.domain.job.spec import JobSpec, Shape
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
-from scheduler.explain.answer import TYPING_S, Change
+from scheduler.explain.advice import TYPING_S, Change
 from scheduler.quota.tenancy import Quota
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
@@ -45,7 +45,7 @@ def spec(nodes: int = 1, gpus: int = 2, **fields: object) -> JobSpec:
     return JobSpec.model_validate(document, strict=False)
 
 
-def asked(stage: Stage, wanted: JobSpec, *, by: Principal | None = None) -> JobPlan:
+def requested(stage: Stage, wanted: JobSpec, *, by: Principal | None = None) -> JobPlan:
     with stage.units.begin(by or stage.fleet.tenant, PLAN, dry_run=True, quiet=True) as unit:
         return plan_job(unit, wanted)
 
@@ -58,7 +58,7 @@ def written(stage: Stage) -> list[int]:
 
 def test_what_is_planned_is_what_the_next_cycle_does_and_nothing_is_written(stage: Stage) -> None:
     before = written(stage)
-    found = asked(stage, spec(nodes=2))
+    found = requested(stage, spec(nodes=2))
     assert written(stage) == before
     assert (found.outcome, found.verdict, found.num_ahead, found.victims) == (PlanOutcome.STARTS, None, 0, ())
     stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
@@ -67,25 +67,25 @@ def test_what_is_planned_is_what_the_next_cycle_does_and_nothing_is_written(stag
 
 
 def test_a_sum_of_gpus_is_planned_on_the_hosts_on_which_it_is_submitted(stage: Stage) -> None:
-    found = asked(stage, spec().model_copy(update={"shape": Shape(gpus=4)}))
+    found = requested(stage, spec().model_copy(update={"shape": Shape(gpus=4)}))
     stage.submit("on_demand", shape={"gpus": 4})
     (placement,) = stage.cycle().placements
     assert tuple((host.node_id, host.gpus) for host in found.hosts) == placement.parts
     with pytest.raises(ValidationFailedError, match="asks for 6 GPUs; the fleet has 4"):
-        asked(stage, spec().model_copy(update={"shape": Shape(gpus=6)}))
+        requested(stage, spec().model_copy(update={"shape": Shape(gpus=6)}))
 
 
 def test_of_a_sum_of_gpus_no_number_of_hosts_is_advised(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
-    assert asked(stage, spec().model_copy(update={"shape": Shape(gpus=4)})).changes == (Change("fleet.nodes", 1),)
+    assert requested(stage, spec().model_copy(update={"shape": Shape(gpus=4)})).changes == (Change("fleet.nodes", 1),)
 
 
-def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage) -> None:
+def test_which_it_would_reclaim_from_is_which_the_next_cycle_notifies(stage: Stage) -> None:
     for _ in range(2):
         stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
     stage.pass_time(SPOT_MIN_RUN_S + 60)
     before = written(stage)
-    found = asked(stage, spec(tier="reserved"))
+    found = requested(stage, spec(tier="reserved"))
     assert written(stage) == before
     assert found.outcome is PlanOutcome.RECLAIMS
     assert found.starts_at is not None
@@ -94,14 +94,14 @@ def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage
     (reclaim,) = stage.cycle().reclaims
     assert found.victims[0].cost_gpu_s == pytest.approx(reclaim.cost_gpu_s, abs=0.1)
     assert found.victims[0].num_gpus == len(reclaim.gpus)
-    assert [uuid for host in found.hosts for uuid in host.gpus] == list(reclaim.held)
+    assert [uuid for host in found.hosts for uuid in host.gpus] == list(reclaim.hold)
 
 
-def test_only_what_was_notified_is_told_as_being_reclaimed(stage: Stage) -> None:
+def test_only_what_was_notified_is_reported_as_being_reclaimed(stage: Stage) -> None:
     for _ in range(2):
         stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
     stage.pass_time(SPOT_MIN_RUN_S + 60)
-    told = job_plan_view(asked(stage, spec(tier="reserved")), STRANGER)
+    told = job_plan_view(requested(stage, spec(tier="reserved")), STRANGER)
     assert "GPUs would be reclaimed for it" in str(told["why"])
     assert told["reasons"][-1]["text"] == "would be reclaimed for it"
     job_id = stage.submit("reserved", shape={"nodes": 1, "gpus_per_node": 2})
@@ -113,9 +113,9 @@ def test_only_what_was_notified_is_told_as_being_reclaimed(stage: Stage) -> None
     assert told["reasons"][-1]["text"] == "being reclaimed for it"
 
 
-def test_a_gang_is_told_from_when_on_its_place_is_free(stage: Stage) -> None:
+def test_a_gang_is_reported_from_when_on_its_place_is_free(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
-    found = asked(stage, spec(nodes=2))
+    found = requested(stage, spec(nodes=2))
     assert found.outcome is PlanOutcome.HELD
     assert found.starts_at is not None
     assert 3000 < (found.starts_at - stage.clock.now).total_seconds() <= 3630, "its wall time and the grace after it"
@@ -123,30 +123,30 @@ def test_a_gang_is_told_from_when_on_its_place_is_free(stage: Stage) -> None:
     assert found.changes == (Change("shape.nodes", 1), Change("fleet.nodes", 1))
 
 
-def test_who_would_pass_with_a_wall_time_is_told_the_longest(stage: Stage) -> None:
+def test_what_would_pass_with_a_wall_time_is_reported_the_longest(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
     stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2}, wall_time_s=60.0)
     stage.cycle()
-    found = asked(stage, spec())
+    found = requested(stage, spec())
     assert (found.outcome, found.num_ahead) == (PlanOutcome.WAITS, 1)
     change, tier, dearer = found.changes
     assert change.field == "wall_time_s"
     assert tier == Change("tier", "reserved"), "it goes before the gang that the place is held for"
-    assert asked(stage, spec(tier="reserved")).outcome is PlanOutcome.STARTS
+    assert requested(stage, spec(tier="reserved")).outcome is PlanOutcome.STARTS
     assert dearer == Change("fleet.nodes", 1)
     assert isinstance(change.value, float)
-    assert asked(stage, spec(wall_time_s=change.value)).outcome is PlanOutcome.STARTS
-    assert asked(stage, spec(wall_time_s=change.value + TYPING_S)).outcome is PlanOutcome.STARTS
-    assert asked(stage, spec(wall_time_s=change.value + TYPING_S + 1)).outcome is PlanOutcome.WAITS
+    assert requested(stage, spec(wall_time_s=change.value)).outcome is PlanOutcome.STARTS
+    assert requested(stage, spec(wall_time_s=change.value + TYPING_S)).outcome is PlanOutcome.STARTS
+    assert requested(stage, spec(wall_time_s=change.value + TYPING_S + 1)).outcome is PlanOutcome.WAITS
 
 
 def test_what_no_wait_makes_possible_is_refused_as_submitting_it_is(stage: Stage) -> None:
     with pytest.raises(ValidationFailedError, match="the policy defines"):
-        asked(stage, spec(tier="gold"))
+        requested(stage, spec(tier="gold"))
     with pytest.raises(ValidationFailedError, match="the fleet has 4"):
-        asked(stage, spec(nodes=3))
+        requested(stage, spec(nodes=3))
     with pytest.raises(ForbiddenError):
-        asked(stage, spec(), by=Principal(name="reader", role=Role.AUDITOR))
+        requested(stage, spec(), by=Principal(name="reader", role=Role.AUDITOR))
 
 
 def explained(stage: Stage, job_id: JobId) -> JobPlan:
@@ -156,7 +156,7 @@ def explained(stage: Stage, job_id: JobId) -> JobPlan:
 
 def test_a_waiting_job_is_explained_as_its_plan_was_and_nothing_is_written(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
-    planned = asked(stage, spec(nodes=2))
+    planned = requested(stage, spec(nodes=2))
     job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     stage.cycle()
     before = written(stage)
@@ -197,7 +197,7 @@ def test_the_first_of_many_before_it_are_named(stage: Stage, monkeypatch: pytest
     assert [one.job_id for one in found.ahead] == many[:2]
 
 
-def test_a_job_above_its_quota_is_told_the_ceiling_that_would_do(stage: Stage) -> None:
+def test_a_job_above_its_quota_is_reported_the_ceiling_that_would_do(stage: Stage) -> None:
     tenant_id = stage.fleet.tenant.tenant_id
     assert tenant_id is not None
     with stage.units.begin(OPERATOR, quotas.SET) as unit:
@@ -216,7 +216,7 @@ def test_a_job_that_does_not_wait_is_not_explained(stage: Stage) -> None:
         explained(stage, running)
 
 
-def test_who_waits_behind_all_that_are_looked_at_is_told_how_many_are_before_it(
+def test_a_pending_job_behind_all_that_are_checked_is_shown_how_many_are_before_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_head, "MAX_QUEUE", 2)
@@ -234,7 +234,7 @@ def test_who_waits_behind_all_that_are_looked_at_is_told_how_many_are_before_it(
     assert (found.num_ahead, found.gpus_ahead) == (4, 4 + 4 + 4 + 2)
 
 
-def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alone_names_others(stage: Stage) -> None:
+def test_another_tenants_job_is_explained_to_none_and_an_operators_answer_alone_names_others(stage: Stage) -> None:
     for _ in range(2):
         stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
     stage.pass_time(SPOT_MIN_RUN_S + 60)
@@ -255,7 +255,7 @@ def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alon
     assert theirs["victims"] == whole["victims"], "whose job would give way is told which"
 
 
-def test_a_reclaim_that_stands_is_told_with_the_ranks_as_they_will_start(
+def test_a_reclaim_that_stands_is_reported_with_the_ranks_as_they_will_start(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is stored of it has no order."""
@@ -263,7 +263,7 @@ def test_a_reclaim_that_stands_is_told_with_the_ranks_as_they_will_start(
     def question(*given: Any, **named: Any) -> Any:
         asked = scheduling.question(*given, **named)
         assert asked is not None
-        turned = tuple(replace(one, held=one.held[::-1]) for one in asked.workload.reclaims)
+        turned = tuple(replace(one, hold=one.hold[::-1]) for one in asked.workload.reclaims)
         return replace(asked, workload=replace(asked.workload, reclaims=turned))
 
     monkeypatch.setattr(job_plans, "question", question)
@@ -272,10 +272,10 @@ def test_a_reclaim_that_stands_is_told_with_the_ranks_as_they_will_start(
     job_id = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
     (reclaim,) = stage.cycle().reclaims
     found = explained(stage, job_id)
-    assert [gpu for host in found.hosts for gpu in host.gpus] == list(reclaim.held)
+    assert [gpu for host in found.hosts for gpu in host.gpus] == list(reclaim.hold)
 
 
-def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(
+def test_a_job_that_is_placed_while_it_is_explained_is_stated_not_to_wait(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each statement sees what was committed before it: the queue may lack a job that was QUEUED a moment ago."""

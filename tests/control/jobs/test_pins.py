@@ -35,9 +35,9 @@ class Saved:
     fence: int
     offset: int
 
-    def hear(self, *messages: dict[str, object]) -> TrainAnswer:
+    def receive(self, *messages: dict[str, object]) -> TrainAnswer:
         at_ms = to_ms(self.clock.now)
-        answer = self.host.say_words(self.attempt_id, self.fence, *messages, at_ms=at_ms, offset=self.offset)
+        answer = self.host.report_words(self.attempt_id, self.fence, *messages, at_ms=at_ms, offset=self.offset)
         self.offset = answer.offset
         return answer
 
@@ -72,26 +72,28 @@ def saved(clock: SetClock, units: UnitOfWorkFactory) -> Saved:
     host.report(attempt.id, attempt.fence, "started")
     made = Saved(fleet, host, clock, job_id, attempt.id, attempt.fence, 0)
     for step in (4, 8):
-        made.offset = host.say_saved(attempt.id, attempt.fence, step, at_ms=to_ms(clock.now), offset=made.offset)
+        made.offset = host.report_saved(attempt.id, attempt.fence, step, at_ms=to_ms(clock.now), offset=made.offset)
     return made
 
 
-def test_its_program_hears_of_a_pin_with_the_answer_to_its_next_word_and_says_when_it_is_marked(saved: Saved) -> None:
+def test_its_program_receives_of_a_pin_with_the_answer_to_its_next_word_and_states_when_it_is_marked(
+    saved: Saved,
+) -> None:
     first, second = saved.rows()
-    assert saved.hear({"type": "step", "step": 9}).pinned == ()
+    assert saved.receive({"type": "step", "step": 9}).pinned == ()
     pinned = saved.pin(first.id)
-    assert (pinned.pinned_by, pins.pin_words(pinned)) == (
+    assert (pinned.pinned_by, pins.pin_text(pinned)) == (
         saved.fleet.tenant.name,
         f"pinned by {saved.fleet.tenant.name}; its program has yet to mark it",
     )
     saved.pin(first.id)
-    assert saved.hear({"type": "step", "step": 10}).pinned == (first.generation,)
+    assert saved.receive({"type": "step", "step": 10}).pinned == (first.generation,)
     marked = {"type": "checkpoint_pinned", "generation": first.generation, "is_pinned": True}
-    saved.hear(marked, marked)
+    saved.receive(marked, marked)
     assert [row.pin_held_at is not None for row in saved.rows()] == [True, False]
     saved.unpin(first.id)
-    assert saved.hear({**marked, "is_pinned": False}).pinned == ()
-    assert [pins.pin_words(row) for row in saved.rows()] == ["", ""]
+    assert saved.receive({**marked, "is_pinned": False}).pinned == ()
+    assert [pins.pin_text(row) for row in saved.rows()] == ["", ""]
     assert saved.kinds() == ["checkpoint.pinned", "checkpoint.pin_held", "checkpoint.unpinned", "checkpoint.pin_left"]
     with saved.fleet.units.read() as session:
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "checkpoint.pin"))
@@ -99,7 +101,7 @@ def test_its_program_hears_of_a_pin_with_the_answer_to_its_next_word_and_says_wh
     assert second.pinned_at is None
 
 
-def test_the_next_attempt_is_told_with_its_order_and_how_to_scrub(saved: Saved) -> None:
+def test_the_next_attempt_is_reported_with_its_order_and_how_to_scrub(saved: Saved) -> None:
     first, _ = saved.rows()
     saved.pin(first.id)
     saved.host.report(saved.attempt_id, saved.fence, "exited", "clean", record={"launcher_exit_code": 75})
@@ -117,23 +119,23 @@ def test_the_next_attempt_is_told_with_its_order_and_how_to_scrub(saved: Saved) 
 
 def test_what_is_damaged_or_gone_cannot_be_pinned_and_what_is_tainted_can(saved: Saved) -> None:
     first, second = saved.rows()
-    saved.hear({"type": "checkpoint_rejected", "generation": first.generation, "why": "one byte differs"})
+    saved.receive({"type": "checkpoint_rejected", "generation": first.generation, "why": "one byte differs"})
     with pytest.raises(ConflictError, match="is REJECTED: one byte differs"):
         saved.pin(first.id)
     saved.pin(second.id)
-    saved.hear({"type": "checkpoint_rejected", "generation": second.generation, "why": "another byte"})
+    saved.receive({"type": "checkpoint_rejected", "generation": second.generation, "why": "another byte"})
     row = saved.rows()[1]
     assert row.status is CheckpointStatus.REJECTED
     assert row.pinned_at is not None, "what was pinned before it was damaged stays, to be looked at"
-    saved.hear({"type": "checkpoint_expired", "generation": first.generation})
+    saved.receive({"type": "checkpoint_expired", "generation": first.generation})
     with pytest.raises(ConflictError, match="is EXPIRED: its files were deleted"):
         saved.pin(first.id)
 
 
-def test_a_pinned_one_that_is_gone_all_the_same_is_told_to_nobody_any_more(saved: Saved) -> None:
+def test_a_pinned_one_that_is_gone_all_the_same_is_ordered_to_none_any_more(saved: Saved) -> None:
     first, _ = saved.rows()
     saved.pin(first.id)
-    answer = saved.hear({"type": "checkpoint_expired", "generation": first.generation})
+    answer = saved.receive({"type": "checkpoint_expired", "generation": first.generation})
     assert answer.pinned == ()
 
 
@@ -159,5 +161,5 @@ def test_another_tenants_checkpoint_is_not_there(saved: Saved) -> None:
 
 def test_a_scrub_that_found_nothing_is_remembered(saved: Saved) -> None:
     first, _ = saved.rows()
-    saved.hear({"type": "checkpoint_scrubbed", "generation": first.generation})
+    saved.receive({"type": "checkpoint_scrubbed", "generation": first.generation})
     assert [row.scrubbed_at for row in saved.rows()] == [saved.clock.now, None]

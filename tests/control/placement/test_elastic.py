@@ -70,7 +70,7 @@ def shrunk(stage: Stage) -> tuple[JobId, JobId]:
     return job_id, other
 
 
-def test_it_starts_with_fewer_hosts_and_its_order_says_so(stage: Stage, shrunk: tuple[JobId, JobId]) -> None:
+def test_it_starts_with_fewer_hosts_and_its_order_reports_it(stage: Stage, shrunk: tuple[JobId, JobId]) -> None:
     ((host, held),) = stage.running[shrunk[0]]
     order = host.claim(held.attempt_id, held.fence).order
     assert order is not None
@@ -92,7 +92,7 @@ def test_it_grows_when_gpus_are_idle_and_is_charged_nothing(stage: Stage, shrunk
         StopReason.RESIZE,
         "continues with 3 instead of 1 hosts: GPUs are idle that it can use",
     )
-    assert len(stage.held_for(job_id)) == 6
+    assert len(stage.assigned_for(job_id)) == 6
     (event,) = stage.events("attempt.resizing")
     assert (event.payload["from_nodes"], event.payload["to_nodes"]) == (1, 3)
     stage.cycle()
@@ -105,7 +105,7 @@ def test_it_grows_when_gpus_are_idle_and_is_charged_nothing(stage: Stage, shrunk
     place_again(stage)
     assert num_hosts(stage, job_id) == [1, 3]
     assert own < gpus(stage, job_id)
-    assert stage.held_for(job_id) == set()
+    assert stage.assigned_for(job_id) == set()
     assert attempts(stage, job_id)[0].attempt.cause is Cause.RESIZE
     assert stage.job(job_id).restarts_used == 0
 
@@ -115,11 +115,11 @@ def test_a_job_that_cannot_wait_for_its_new_size_holds_nothing(stage: Stage, shr
     stage.leave(other, DONE)
     stage.pass_time(DWELL_S)
     stage.cycle()
-    assert stage.held_for(job_id)
+    assert stage.assigned_for(job_id)
     stage.cancel(job_id)
     stage.leave(job_id, DONE)
     stage.cycle()
-    assert stage.held_for(job_id) == set()
+    assert stage.assigned_for(job_id) == set()
 
 
 def test_it_does_not_grow_past_its_quota(stage: Stage, shrunk: tuple[JobId, JobId]) -> None:
@@ -129,7 +129,7 @@ def test_it_does_not_grow_past_its_quota(stage: Stage, shrunk: tuple[JobId, JobI
     stage.leave(other, DONE)
     stage.pass_time(DWELL_S)
     stage.cycle()
-    assert len(stage.held_for(job_id)) == 4
+    assert len(stage.assigned_for(job_id)) == 4
 
 
 def test_after_a_lost_host_it_goes_on_with_those_that_are_left(stage: Stage) -> None:
@@ -178,7 +178,7 @@ def test_its_tenant_makes_it_smaller_and_larger_again(stage: Stage) -> None:
     assert num_hosts(stage, job_id) == [3]
     before = gpus(stage, job_id)
     resize(stage, job_id, 2)
-    assert len(stage.held_for(job_id)) == 4
+    assert len(stage.assigned_for(job_id)) == 4
     stage.beat_all()
     stage.leave(job_id, STOPPED)
     place_again(stage)
@@ -189,7 +189,7 @@ def test_its_tenant_makes_it_smaller_and_larger_again(stage: Stage) -> None:
     assert len(stage.stop_requests()) == 1, "what was asked for is the most it takes"
     resize(stage, job_id, 3)
     stage.cycle()
-    assert len(stage.held_for(job_id)) == 6
+    assert len(stage.assigned_for(job_id)) == 6
     stage.beat_all()
     stage.leave(job_id, STOPPED)
     place_again(stage)
@@ -197,7 +197,7 @@ def test_its_tenant_makes_it_smaller_and_larger_again(stage: Stage) -> None:
     assert stage.job(job_id).restarts_used == 0
 
 
-def test_asking_twice_is_once_and_what_is_asked_is_told(stage: Stage) -> None:
+def test_requesting_twice_is_once_and_what_is_queried_is_reported(stage: Stage) -> None:
     job_id = stage.submit("on_demand", shape=GANG)
     resize(stage, job_id, 1)
     resize(stage, job_id, 1)
@@ -246,7 +246,7 @@ def ask_by_program(stage: Stage, job_id: JobId, *numbers: int, offset: int = 0, 
     host, item = stage.running[job_id][0]
     messages = [{"type": "resize", "num_nodes": number} for number in numbers]
     at_ms = int(stage.clock.now.timestamp() * 1000)
-    host.say_words(item.attempt_id, item.fence, *messages, at_ms=at_ms, offset=offset, rank=rank)
+    host.report_words(item.attempt_id, item.fence, *messages, at_ms=at_ms, offset=offset, rank=rank)
 
 
 def test_its_program_makes_it_smaller_and_a_word_that_comes_again_has_no_effect(stage: Stage) -> None:
@@ -269,25 +269,25 @@ def test_its_program_makes_it_smaller_and_a_word_that_comes_again_has_no_effect(
 
 
 @pytest.mark.parametrize(
-    ("shape", "asked", "why"),
+    ("shape", "requested", "why"),
     [
         (GANG, 4, "must be from 1 to 3, as the job was submitted"),
         (GANG, 0, "must be from 1 to 3, as the job was submitted"),
         ({"nodes": 2, "gpus_per_node": 2}, 1, "the job has 2 hosts and no other number"),
     ],
 )
-def test_a_number_that_its_program_may_not_have_is_told_and_stops_nothing(
-    stage: Stage, shape: dict[str, int], asked: int, why: str
+def test_a_number_that_its_program_may_not_have_is_reported_and_stops_nothing(
+    stage: Stage, shape: dict[str, int], requested: int, why: str
 ) -> None:
     job_id = stage.run("on_demand", shape=shape)
-    ask_by_program(stage, job_id, asked)
+    ask_by_program(stage, job_id, requested)
     (event,) = stage.events("job.resize_refused")
-    assert (event.payload["nodes"], why in event.payload["reason"]) == (asked, True)
+    assert (event.payload["nodes"], why in event.payload["reason"]) == (requested, True)
     assert stage.job(job_id).wanted_nodes is None
     assert not stage.stop_requests()
 
 
-def test_another_rank_than_the_first_asks_for_nothing(stage: Stage) -> None:
+def test_another_rank_than_the_first_requests_nothing(stage: Stage) -> None:
     job_id = stage.run("on_demand", shape=GANG)
     ask_by_program(stage, job_id, 1, rank=1)
     assert stage.job(job_id).wanted_nodes is None
@@ -302,7 +302,7 @@ def test_a_word_of_an_attempt_that_is_over_changes_no_newer_one(stage: Stage) ->
     place_again(stage)
     host, item = first
     at_ms = int(stage.clock.now.timestamp() * 1000)
-    host.say_words(item.attempt_id, item.fence, {"type": "resize", "num_nodes": 3}, at_ms=at_ms)
+    host.report_words(item.attempt_id, item.fence, {"type": "resize", "num_nodes": 3}, at_ms=at_ms)
     (event,) = stage.events("job.resize_refused")
     assert "a newer attempt has the job" in event.payload["reason"]
     assert stage.job(job_id).wanted_nodes == 1

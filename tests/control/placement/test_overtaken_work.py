@@ -25,7 +25,7 @@ def passed_gpu_s(stage: Stage) -> dict[JobId, float]:
     with stage.units.read() as session:
         asked = question(session, stage.clock.now)
     assert asked is not None
-    return {job.job_id: job.passed_gpu_s for job in asked.queue}
+    return {job.job_id: job.overtaken_gpu_s for job in asked.queue}
 
 
 def test_work_counts_of_jobs_of_its_tier_that_came_in_a_later_hour(stage: Stage) -> None:
@@ -42,7 +42,7 @@ def test_work_counts_of_jobs_of_its_tier_that_came_in_a_later_hour(stage: Stage)
     assert passed_gpu_s(stage) == {gang: 600, young: 0}, "what has ended counts as long as it ran"
 
 
-def test_who_has_not_waited_for_the_bound_cannot_have_been_passed_and_is_not_asked_about(stage: Stage) -> None:
+def test_what_has_not_waited_for_the_bound_cannot_have_been_passed_and_is_not_requested_about(stage: Stage) -> None:
     gang = stage.submit("on_demand", shape={"nodes": 2})
     stage.pass_time(BOUND_S - 60)
     stage.run("on_demand", shape={"gpus_per_node": 2})
@@ -50,7 +50,7 @@ def test_who_has_not_waited_for_the_bound_cannot_have_been_passed_and_is_not_ask
     assert passed_gpu_s(stage) == {gang: 0}
 
 
-def test_who_was_passed_enough_goes_before_a_shorter_one_and_is_told(stage: Stage) -> None:
+def test_what_was_passed_enough_goes_before_a_shorter_one_and_is_reported(stage: Stage) -> None:
     gang = stage.submit("on_demand", shape={"nodes": 2}, wall_time_s=864_000)
     stage.pass_time(BOUND_S)
     stage.run("on_demand", shape={"gpus_per_node": 2})

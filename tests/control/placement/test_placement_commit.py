@@ -12,13 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from control.attempts.attempts import lock_job
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place
-from control.placement.waiting import waiting_jobs
 from muster.db.errors import violated_constraint
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, GpuOverride, Job, Node
 from muster.db.queries import gang_rows, gangs
+from muster.db.queries.assignments import ASSIGNED_ONCE
 from muster.db.queries.gangs import Parts
-from muster.db.queries.holdings import HELD_ONCE
 from muster.domain.ids import AllocationId, AttemptId, Fence, NodeId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
@@ -211,7 +211,7 @@ def test_gpus_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
         committing.result()
 
 
-def test_a_gang_is_stored_whole_rank_by_rank_with_the_fence_that_is_told(stage: Stage) -> None:
+def test_a_gang_is_stored_whole_rank_by_rank_with_the_fence_that_is_reported(stage: Stage) -> None:
     job_id = stage.submit("on_demand", shape=GANG)
     placement = planned(stage)
     before = stage.job(job_id).version
@@ -252,7 +252,7 @@ def test_a_gpu_that_another_job_has_taken_is_not_placed_again(stage: Stage) -> N
         commit(stage, late)
 
 
-@pytest.mark.parametrize(("change", "constraint"), [(swapped, "allocation_gpus_gpu"), (doubled, HELD_ONCE)])
+@pytest.mark.parametrize(("change", "constraint"), [(swapped, "allocation_gpus_gpu"), (doubled, ASSIGNED_ONCE)])
 def test_the_write_by_itself_refuses_places_that_are_none(
     stage: Stage, change: Callable[[Parts], Parts], constraint: str
 ) -> None:
@@ -275,7 +275,7 @@ def test_the_write_by_itself_refuses_places_that_are_none(
     assert stage.fleet.attempts(job_id) == []
 
 
-def test_a_tier_that_asks_for_less_to_be_alike_mixes_cohorts_and_no_more(stage: Stage) -> None:
+def test_a_tier_that_requests_less_to_be_alike_mixes_cohorts_and_no_more(stage: Stage) -> None:
     """I4 as the tier has it: the commit asks by the rule by which the planner chose."""
     stage.submit("on_demand", shape=GANG)
     asked = {"tiers": {"on_demand": {"priority": 1, "homogeneity": ["model", "driver_version"]}}}

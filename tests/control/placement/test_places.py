@@ -10,7 +10,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import node_labels
 from control.hosts.read import NodeDetail
 from control.jobs.job_plans import PLAN, JobPlan, plan_job
-from control.placement.placed_views import placed_views
+from control.placement.fleet_views import placed_views
 from muster.db.models import AllocationGpu, AuditEntry, Event, Gpu, GpuStandingChange, Job
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, JobId
@@ -139,7 +139,7 @@ def test_a_change_of_labels_that_changes_nothing_leaves_no_trace_and_a_wrong_one
         node_labels.set_labels(unit, stage.hosts[0].node_id, {"site": "ams"}, reason="moved")
 
 
-def test_a_gang_takes_the_rails_that_its_hosts_labels_say_are_the_same_and_its_plan_says_so(stage: Stage) -> None:
+def test_a_gang_takes_the_rails_that_its_hosts_labels_state_are_the_same_and_its_plan_reports_it(stage: Stage) -> None:
     for number, rails in enumerate(("0,1", "0,1", "1,0", "1,0")):
         label(stage, number, {"rails": rails})
     for number in (0, 3):
@@ -160,7 +160,7 @@ def test_a_gang_takes_the_rails_that_its_hosts_labels_say_are_the_same_and_its_p
     assert slots(stage, placed.parts) == [[1, 0]]
 
 
-def test_a_label_that_says_no_rails_is_refused_with_what_is_accepted(stage: Stage) -> None:
+def test_a_label_that_states_no_rails_is_refused_with_what_is_accepted(stage: Stage) -> None:
     with pytest.raises(ValidationFailedError) as caught:
         label(stage, 0, {"rails": "0,2"})
     (fault,) = caught.value.faults

@@ -13,7 +13,7 @@ from control.placement.placement import PLACE, PlacementLostError, place
 from control.placement.scheduling import question
 from control.policy.policies import active_policy
 from muster.db.models import Node
-from muster.db.pipeline.pg_pipeline import Asked, Connection
+from muster.db.pipeline.pg_pipeline import Connection, Query
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.placement import PlacementPolicy
@@ -88,7 +88,7 @@ def goes_to_another_site(stage: Stage, on: Sequence[int]) -> None:
     label(stage, on[1], {"site": "s9"})
 
 
-def goes_nobody_knows_where(stage: Stage, on: Sequence[int]) -> None:
+def goes_none_knows_where(stage: Stage, on: Sequence[int]) -> None:
     label(stage, on[1], {}, "site")
 
 
@@ -106,12 +106,12 @@ def goes_to_another_rack(stage: Stage, on: Sequence[int]) -> None:
         (NEW, loses_its_label, "the labels of 1 of its hosts exclude the job"),
         (NEW, loses_any_label, "the labels of 1 of its hosts exclude the job"),
         (SITE, goes_to_another_site, "share one site are in several"),
-        (SITE, goes_nobody_knows_where, "the site of 1 of its hosts is unknown"),
+        (SITE, goes_none_knows_where, "the site of 1 of its hosts is unknown"),
         (SPREAD, leaves_every_rack, "the rack of 1 of its hosts is unknown"),
         (SLICES, goes_to_another_rack, "share one rack are in several"),
     ],
 )
-def test_a_place_that_has_changed_since_the_plan_is_none_and_the_next_cycle_finds_another_or_says_why(
+def test_a_place_that_has_changed_since_the_plan_is_none_and_the_next_cycle_finds_another_or_states_why(
     stage: Stage, spec: Mapping[str, object], change: object, why: str
 ) -> None:
     job_id = submit(stage, spec)
@@ -125,7 +125,7 @@ def test_a_place_that_has_changed_since_the_plan_is_none_and_the_next_cycle_find
     assert bool(stage.fleet.attempts(job_id)) is (spec is not SLICES), "four hosts in whole racks are no more"
 
 
-def test_what_changes_and_is_not_asked_for_loses_nothing(stage: Stage) -> None:
+def test_what_changes_and_is_not_requested_loses_nothing(stage: Stage) -> None:
     submit(stage, {**SITE, **NEW})
     placement = planned(stage)
     on = numbers_of(stage, placement)
@@ -178,16 +178,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     seen: list[int] = []
     exchange = Connection.exchange
 
-    def counting(self: Connection, asked: Sequence[Asked]) -> object:
-        seen.append(len(asked))
-        return exchange(self, asked)
+    def counting(self: Connection, requested: Sequence[Query]) -> object:
+        seen.append(len(requested))
+        return exchange(self, requested)
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "exchange", counting)
         yield seen
 
 
-def test_only_a_job_that_asks_for_a_place_waits_once_more_for_the_database(
+def test_only_a_job_that_requests_a_place_waits_once_more_for_the_database(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = []

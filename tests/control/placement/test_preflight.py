@@ -10,13 +10,13 @@ from control.attempts.attempts import lock_job
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.jobs import jobs
 from control.placement import preflight
-from muster.db.models import Job, PlacementLook
+from muster.db.models import Job, PlacementPreflight
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
-from muster.domain.job.preflight import Decision, LookState, decide
+from muster.domain.job.preflight import Decision, PreflightState, decide
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import Cause, JobState
-from muster.wire.host import HOST_WORDS, LookOrder, LookReport
+from muster.wire.host import HOST_WORDS, PreflightOrder, PreflightReport
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.fleet_factory import OPERATOR
@@ -28,14 +28,14 @@ GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=10))
 
 @dataclass
 class Looking:
-    """Hosts that know of looks. ``heard``: what each was asked to look at, as its last beat was answered."""
+    """Hosts that know of looks. ``received``: what each was asked to look at, as its last beat was answered."""
 
     stage: Stage
-    heard: dict[str, tuple[LookOrder, ...]] = field(default_factory=dict)
+    received: dict[str, tuple[PreflightOrder, ...]] = field(default_factory=dict)
 
-    def beat(self, host: PlayedHost, *reports: LookReport) -> tuple[LookOrder, ...]:
-        self.heard[host.node_id] = host.beat(knows=HOST_WORDS, looks=reports).looks
-        return self.heard[host.node_id]
+    def beat(self, host: PlayedHost, *reports: PreflightReport) -> tuple[PreflightOrder, ...]:
+        self.received[host.node_id] = host.beat(knows=HOST_WORDS, checks=reports).looks
+        return self.received[host.node_id]
 
     def beat_all(self) -> None:
         for host in self.stage.hosts:
@@ -47,27 +47,27 @@ class Looking:
         self.stage.cycle()
         return job_id
 
-    def asked(self) -> tuple[PlayedHost, LookOrder]:
+    def requested(self) -> tuple[PlayedHost, PreflightOrder]:
         """The one host that is, and what it is to look at."""
         self.beat_all()
-        ((host, order),) = [(host, order) for host in self.stage.hosts for order in self.heard[host.node_id]]
+        ((host, order),) = [(host, order) for host in self.stage.hosts for order in self.received[host.node_id]]
         return host, order
 
     def answer(self, found: str, why: str = "") -> PlayedHost:
-        host, order = self.asked()
-        report = LookReport(look_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
+        host, order = self.requested()
+        report = PreflightReport(look_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
         assert self.beat(host, report) == (), "what was answered is listed no more"
         return host
 
     def answer_all(self) -> None:
         self.beat_all()
         for host in self.stage.hosts:
-            look_ids = [look.order.attempt_id for look in self.heard[host.node_id]]
-            self.beat(host, *(LookReport(look_id=look_id, found="fit") for look_id in look_ids))
+            look_ids = [look.order.attempt_id for look in self.received[host.node_id]]
+            self.beat(host, *(PreflightReport(look_id=look_id, found="fit") for look_id in look_ids))
 
-    def row(self, job_id: JobId) -> PlacementLook:
+    def row(self, job_id: JobId) -> PlacementPreflight:
         with self.stage.units.read() as session:
-            return session.get_one(PlacementLook, job_id)
+            return session.get_one(PlacementPreflight, job_id)
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def looking(units: UnitOfWorkFactory, clock: SetClock) -> Looking:
     return looking
 
 
-def test_a_gang_waits_for_one_host_to_look_and_holds_no_gpu(looking: Looking) -> None:
+def test_a_gang_waits_for_one_host_to_check_and_holds_no_gpu(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit(secrets=("token",))
-    host, look = looking.asked()
+    host, look = looking.requested()
     assert stage.job(job_id).state is JobState.QUEUED
     assert stage.job(job_id).state_reason.startswith("being checked on ")
     assert stage.fleet.num_taken_gpus() == 0
@@ -92,7 +92,7 @@ def test_a_gang_waits_for_one_host_to_look_and_holds_no_gpu(looking: Looking) ->
     assert look.order.preparation.only_look
     assert 0 < look.within_s <= 10
     stage.cycle()
-    assert looking.asked()[0] is host, "and nobody else is asked meanwhile"
+    assert looking.requested()[0] is host, "and nobody else is asked meanwhile"
     looking.answer("fit")
     stage.cycle()
     assert stage.job(job_id).state is JobState.ACTIVE
@@ -102,23 +102,23 @@ def test_a_gang_waits_for_one_host_to_look_and_holds_no_gpu(looking: Looking) ->
 def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit()
-    first, look = looking.asked()
+    first, look = looking.requested()
     stage.clock.advance(11)
     looking.beat_all()
     stage.cycle()
-    second, _ = looking.asked()
+    second, _ = looking.requested()
     assert second is not first
-    late = LookReport(look_id=look.order.attempt_id, found="unfit", why="no script")
+    late = PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script")
     looking.beat(first, late)
     looking.beat(second, late)
     assert stage.job(job_id).state is JobState.QUEUED
     looking.answer("fit")
-    looking.beat(second, LookReport(look_id=looking.row(job_id).look_id, found="unfit", why="no script"))
-    assert looking.row(job_id).state is LookState.FIT
+    looking.beat(second, PreflightReport(look_id=looking.row(job_id).look_id, found="unfit", why="no script"))
+    assert looking.row(job_id).state is PreflightState.PASSED
     assert len(stage.events("job.looked_at")) == 1
 
 
-def test_what_its_tenant_has_to_see_to_holds_the_job_by_name_and_a_release_looks_again(looking: Looking) -> None:
+def test_what_its_tenant_has_to_see_to_holds_the_job_by_name_and_a_release_checks_again(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit()
     looking.answer("unfit", "the script /srv/train.py does not exist")
@@ -145,7 +145,7 @@ def test_a_host_that_is_at_fault_itself_hands_on_to_the_next(looking: Looking) -
     assert looking.stage.job(job_id).state is JobState.ACTIVE
 
 
-def test_when_nobody_can_look_it_is_placed_all_the_same_and_that_is_told(looking: Looking) -> None:
+def test_when_none_can_check_it_is_placed_all_the_same_and_that_is_reported(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit()
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_when_nobody_can_look_it_is_placed_all_the_same_and_that_is_told(looking
     assert (len(event.payload["tried"]), event.payload["last"]) == (3, "no engine")
 
 
-def test_hosts_that_know_of_no_look_are_not_asked(units: UnitOfWorkFactory, clock: SetClock) -> None:
+def test_hosts_that_know_of_no_check_are_not_requested(units: UnitOfWorkFactory, clock: SetClock) -> None:
     stage = make_stage(units, clock, num_hosts=2)
     stage.set_policy(GANGS)
     job_id = stage.run("on_demand", shape=GANG)
@@ -170,16 +170,16 @@ def test_a_job_of_fewer_hosts_is_placed_at_once(looking: Looking) -> None:
     assert looking.stage.job(job_id).state is JobState.ACTIVE
 
 
-def test_a_host_looks_at_one_job_at_a_time_and_the_rest_say_what_they_wait_for(looking: Looking) -> None:
+def test_a_host_checks_one_job_at_a_time_and_the_rest_state_what_they_wait_for(looking: Looking) -> None:
     stage = looking.stage
     jobs_asked = [stage.submit("on_demand", shape=GANG) for _ in range(5)]
     stage.cycle()
     looking.beat_all()
-    assert sorted(len(orders) for orders in looking.heard.values()) == [1, 1, 1, 1]
+    assert sorted(len(orders) for orders in looking.received.values()) == [1, 1, 1, 1]
     assert stage.job(jobs_asked[-1]).state_reason == "waits for a host to check that it can start there"
 
 
-def test_after_an_end_for_want_of_something_it_is_looked_at_again(looking: Looking) -> None:
+def test_after_an_end_for_want_of_something_it_is_checked_again(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit(max_restarts=3)
     looking.answer("fit")
@@ -199,7 +199,7 @@ def test_after_an_end_for_want_of_something_it_is_looked_at_again(looking: Looki
     assert stage.job(job_id).state is JobState.ACTIVE
 
 
-def test_a_dataset_that_a_look_has_found_is_missing_by_the_fault_of_the_host_that_lacks_it(looking: Looking) -> None:
+def test_a_dataset_that_a_check_has_found_is_missing_by_the_fault_of_the_host_that_lacks_it(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit()
     looking.answer("fit")
@@ -213,19 +213,19 @@ def test_a_dataset_that_a_look_has_found_is_missing_by_the_fault_of_the_host_tha
     assert stage.fleet.attempts(job_id)[-1].attempt.cause is Cause.PREFLIGHT_FAILED
 
 
-def test_a_cancelled_job_is_looked_at_no_more(looking: Looking) -> None:
+def test_a_cancelled_job_is_checked_no_more(looking: Looking) -> None:
     stage = looking.stage
     job_id = looking.submit()
-    host, look = looking.asked()
+    host, look = looking.requested()
     stage.cancel(job_id)
     assert looking.beat(host) == ()
-    looking.beat(host, LookReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+    looking.beat(host, PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
     assert stage.job(job_id).state is JobState.CANCELLED
     with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
         jobs.release(unit, job_id)
 
 
-def test_one_that_came_after_the_hosts_were_asked_is_not_placed_in_that_cycle(looking: Looking) -> None:
+def test_one_that_came_after_the_hosts_were_requested_is_not_placed_in_that_cycle(looking: Looking) -> None:
     job_id = looking.stage.submit("on_demand", shape=GANG)
     with looking.stage.units.read() as session:
         assert preflight.not_yet(session, GANGS, [job_id], frozenset()) == {job_id}
@@ -240,7 +240,7 @@ def test_no_more_of_the_queue_is_read_than_its_head(looking: Looking, monkeypatc
     assert asked == set(jobs_asked[:2])
 
 
-def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_more_is_decided_once_every_host_checks(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, decided = looking.stage, []
 
     def counted(*about: Any, **words: Any) -> Decision:
@@ -258,18 +258,18 @@ def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeyp
     stage.cycle()
     looking.answer_all()
     stage.cycle()
-    assert all(looking.row(job_id).state is LookState.FIT for job_id in jobs_asked)
+    assert all(looking.row(job_id).state is PreflightState.PASSED for job_id in jobs_asked)
 
 
-def test_what_a_host_says_of_anothers_look_waits_for_no_lock(looking: Looking) -> None:
+def test_what_a_host_states_of_anothers_check_waits_for_no_lock(looking: Looking) -> None:
     job_id = looking.submit()
-    host, look = looking.asked()
+    host, look = looking.requested()
     other = next(each for each in looking.stage.hosts if each is not host)
     with looking.stage.units.begin(looking.stage.fleet.tenant, jobs.READ, dry_run=True) as unit:
         lock_job(unit, job_id)
-        looking.beat(other, LookReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
-        looking.beat(host, LookReport(look_id=f"look-7-{job_id}", found="unfit", why="no script"))
-    assert looking.row(job_id).state is LookState.ASKED
+        looking.beat(other, PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+        looking.beat(host, PreflightReport(look_id=f"look-7-{job_id}", found="unfit", why="no script"))
+    assert looking.row(job_id).state is PreflightState.REQUESTED
 
 
 def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,14 +277,14 @@ def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypa
     looking.stage.cycle()
     host = looking.stage.hosts[0]
     with looking.stage.units.begin(OPERATOR, preflight.ASK, quiet=True) as unit:
-        for row in unit.session.scalars(select(PlacementLook)):
+        for row in unit.session.scalars(select(PlacementPreflight)):
             row.node_id = host.node_id
     locked: list[JobId] = []
 
-    def noted(unit: UnitOfWork, job_id: JobId) -> Job:
+    def merged(unit: UnitOfWork, job_id: JobId) -> Job:
         locked.append(job_id)
         return lock_job(unit, job_id)
 
-    monkeypatch.setattr(preflight, "lock_job", noted)
-    looking.beat(host, *(LookReport(look_id=looking.row(job_id).look_id, found="fit") for job_id in job_ids[::-1]))
+    monkeypatch.setattr(preflight, "lock_job", merged)
+    looking.beat(host, *(PreflightReport(look_id=looking.row(job_id).look_id, found="fit") for job_id in job_ids[::-1]))
     assert locked == job_ids

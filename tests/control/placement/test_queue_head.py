@@ -68,7 +68,7 @@ def test_many_that_cannot_start_do_not_hide_one_that_can(stage: Stage) -> None:
     ],
     ids=["tier", "tenant", "shape", "topology", "wall_time"],
 )
-def test_the_oldest_of_each_kind_are_looked_at(stage: Stage, other: Callable[[Stage], list[JobId]]) -> None:
+def test_the_oldest_of_each_kind_are_checked(stage: Stage, other: Callable[[Stage], list[JobId]]) -> None:
     many = submit(stage, 6)
     (one,) = other(stage)
     assert seen(stage) == [*many[:3], one]

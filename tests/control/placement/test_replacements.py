@@ -61,13 +61,13 @@ def test_what_it_keeps_meanwhile_no_job_of_a_higher_tier_takes_either(stage: Sta
     for _ in range(2):
         stage.cycle()
         assert stage.fleet.attempts(other) == [], "four hosts are idle, of which one is kept"
-        assert len(stage.held_for(job_id)) == 4
+        assert len(stage.assigned_for(job_id)) == 4
     stage.pass_time(121)
     stage.cycle()
-    assert stage.held_for(job_id) == set()
+    assert stage.assigned_for(job_id) == set()
 
 
-def test_after_the_wait_the_whole_gang_moves_and_the_event_says_so(stage: Stage) -> None:
+def test_after_the_wait_the_whole_gang_moves_and_the_event_reports_it(stage: Stage) -> None:
     job_id, hosts = loses_a_host(stage)
     stage.cycle()
     stage.pass_time(121)
@@ -116,7 +116,7 @@ def loses_a_host_where_spot_runs(stage: Stage) -> tuple[JobId, list[PlayedHost]]
 
 def test_a_host_in_its_rack_is_reclaimed_at_once_for_the_lost_rank_alone(stage: Stage) -> None:
     gang, hosts = loses_a_host_where_spot_runs(stage)
-    assert len(stage.held_for(gang)) == 4
+    assert len(stage.assigned_for(gang)) == 4
     stage.cycle()
     victim = stage.reclaim().victim_job_id
     ((third, _),) = stage.running[victim]
@@ -124,10 +124,10 @@ def test_a_host_in_its_rack_is_reclaimed_at_once_for_the_lost_rank_alone(stage: 
     assert "1 of its 2 hosts are good and kept for it, and others of that rack are being reclaimed" in (
         stage.job(gang).state_reason or ""
     )
-    held = stage.held_for(gang)
+    held = stage.assigned_for(gang)
     assert len(held) == 4, "its good host and the victim's, no longer the one that it lost"
     stage.cycle()
-    assert stage.held_for(gang) == held
+    assert stage.assigned_for(gang) == held
     assert len(stage.reclaims()) == 1
     stage.beat_all()
     stage.leave(victim, RECLAIMED)
@@ -150,7 +150,7 @@ def test_while_its_victim_leaves_the_gang_does_not_move_to_a_rack_that_comes_fre
         stage.leave(job_id, DONE)
     stage.cycle()
     assert len(stage.fleet.attempts(gang)) == 1
-    assert len(stage.held_for(gang)) == 4
+    assert len(stage.assigned_for(gang)) == 4
 
 
 def test_of_two_commits_of_the_same_replacement_one_counts(stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_of_two_commits_of_the_same_replacement_one_counts(stage: Stage) -> None
     assert len(stage.reclaims()) == 1
 
 
-def test_a_first_attempt_says_nothing_of_recovery(stage: Stage) -> None:
+def test_a_first_attempt_states_nothing_of_recovery(stage: Stage) -> None:
     stage.run("on_demand", shape=SHAPE)
     (placed,) = stage.events("attempt.placed")
     assert "recovery" not in placed.payload

@@ -16,7 +16,7 @@ from muster.domain.ids import JobId
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 
-NUM_ASKING = 8
+NUM_REQUESTING = 8
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(NUM_ASKING) as pool:
+    with ThreadPoolExecutor(NUM_REQUESTING) as pool:
         yield pool
 
 
@@ -57,19 +57,19 @@ class Questions:
         return found
 
 
-def test_many_who_ask_at_once_are_told_by_two_plans_what_each_alone_is_told(
+def test_many_what_ask_at_once_are_reported_by_two_plans_what_each_alone_is_reported(
     stage: Stage, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [waiting(stage) for _ in range(NUM_ASKING)]
+    jobs = [waiting(stage) for _ in range(NUM_REQUESTING)]
     alone = [explained(stage, job_id) for job_id in jobs]
-    assert len({plan.num_ahead for plan in alone}) == NUM_ASKING
+    assert len({plan.num_ahead for plan in alone}) == NUM_REQUESTING
     questions, num_here = Questions(monkeypatch), Semaphore(0)
 
     def together(*given: Any) -> Any:
         num_here.release()
-        return shared_what_if.planned_together(*given)
+        return shared_what_if.plan_shared(*given)
 
-    monkeypatch.setattr(job_plans, "planned_together", together)
+    monkeypatch.setattr(job_plans, "plan_shared", together)
     asking = [pool.submit(explained, stage, job_id) for job_id in jobs]
     assert all(num_here.acquire(timeout=30) for _ in jobs)
     time.sleep(0.2)  # all but the first wait for the next plan
@@ -78,7 +78,7 @@ def test_many_who_ask_at_once_are_told_by_two_plans_what_each_alone_is_told(
     assert questions.num == 2
 
 
-def test_who_asks_after_a_plan_was_begun_is_told_what_has_changed_since(
+def test_a_caller_that_requests_after_a_plan_was_begun_is_reported_what_has_changed_since(
     stage: Stage, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = waiting(stage)
@@ -93,7 +93,9 @@ def test_who_asks_after_a_plan_was_begun_is_told_what_has_changed_since(
     assert questions.num == 2
 
 
-def test_where_a_plan_fails_the_next_who_asks_makes_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_plan_fails_the_next_a_caller_that_requests_makes_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = waiting(stage)
 
     def fails(*_: Any, **__: Any) -> Any:

@@ -98,7 +98,7 @@ def test_gpus_enrolled_while_a_policy_becomes_active_are_of_its_cohorts(units: U
     assert _keys(units) == ["model=H100"]
 
 
-def test_who_holds_a_gpu_may_name_the_policy_that_another_is_replacing(units: UnitOfWorkFactory) -> None:
+def test_what_holds_a_gpu_may_name_the_policy_that_another_is_replacing(units: UnitOfWorkFactory) -> None:
     _enrol(units)
     _store(units, DEFAULT_POLICY)
     with ThreadPoolExecutor(1) as pool:

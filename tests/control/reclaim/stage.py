@@ -15,7 +15,7 @@ from muster.domain.job.spec import JobSpec
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
-from muster.wire.host import HeldAttempt, StopOrder
+from muster.wire.host import HostAttempt, StopOrder
 from scheduler.model import Plan, Workload
 from tests.control.conftest import SetClock
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, enrol_host, make_fleet
@@ -37,7 +37,7 @@ class Stage:
     clock: SetClock
     fleet: Fleet
     hosts: list[PlayedHost] = field(default_factory=list)
-    running: dict[JobId, list[tuple[PlayedHost, HeldAttempt]]] = field(default_factory=dict)
+    running: dict[JobId, list[tuple[PlayedHost, HostAttempt]]] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
 
     def add_host(self, name: str, *, num_gpus: int = 2, rack: str | None = None) -> PlayedHost:
@@ -76,7 +76,7 @@ class Stage:
             for unclaimed in answer.unclaimed:
                 assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
                 host.report(unclaimed.attempt_id, unclaimed.fence, "started")
-                item = HeldAttempt(attempt_id=unclaimed.attempt_id, fence=unclaimed.fence, phase="started")
+                item = HostAttempt(attempt_id=unclaimed.attempt_id, fence=unclaimed.fence, phase="started")
                 self.running.setdefault(self.job_of(unclaimed.attempt_id), []).append((host, item))
         return stops
 
@@ -88,7 +88,7 @@ class Stage:
         assert job_id in self.running
         return job_id
 
-    def leave(self, job_id: JobId, record: dict[str, object]) -> list[tuple[PlayedHost, HeldAttempt]]:
+    def leave(self, job_id: JobId, record: dict[str, object]) -> list[tuple[PlayedHost, HostAttempt]]:
         """Its programs end and its hosts are proved clean."""
         parts = self.running.pop(job_id)
         for host, item in parts:
@@ -120,12 +120,12 @@ class Stage:
     def saves(self, job_id: JobId, step: int) -> None:
         """Rank 0 has just committed and verified a checkpoint."""
         ((host, item),) = self.running[job_id]
-        self.say_saved(host, item, step)
+        self.report_saved(host, item, step)
 
-    def say_saved(self, host: PlayedHost, item: HeldAttempt, step: int) -> None:
+    def report_saved(self, host: PlayedHost, item: HostAttempt, step: int) -> None:
         at_ms = int(self.clock.now.timestamp() * 1000)
         offset = self.offsets.get(item.attempt_id, 0)
-        self.offsets[item.attempt_id] = host.say_saved(item.attempt_id, item.fence, step, at_ms=at_ms, offset=offset)
+        self.offsets[item.attempt_id] = host.report_saved(item.attempt_id, item.fence, step, at_ms=at_ms, offset=offset)
 
     def job_of(self, attempt_id: str) -> JobId:
         with self.units.read() as session:
@@ -154,7 +154,7 @@ class Stage:
         with self.units.read() as session:
             return session.get_one(Reclaim, reclaim_id)
 
-    def held_for(self, job_id: JobId) -> set[GpuUuid]:
+    def assigned_for(self, job_id: JobId) -> set[GpuUuid]:
         with self.units.read() as session:
             return set(session.scalars(select(GpuHold.gpu_uuid).where(GpuHold.job_id == job_id)))
 

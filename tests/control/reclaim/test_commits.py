@@ -12,8 +12,8 @@ from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import JobFilter
 from control.placement.holds import LAPSE, lapse
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
-from control.placement.waiting import waiting_jobs
 from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from control.reclaim.victims import withdraw_idle
@@ -82,9 +82,7 @@ CHANGES: list[tuple[Callable[[Stage], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "why"), CHANGES)
-def test_what_changed_since_the_plan_gives_nobody_notice(
-    stage: Stage, change: Callable[[Stage], None], why: str
-) -> None:
+def test_what_changed_since_the_plan_gives_none_notice(stage: Stage, change: Callable[[Stage], None], why: str) -> None:
     stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
     stage.submit("reserved", shape=BOTH)
@@ -124,7 +122,7 @@ def test_a_placement_that_was_planned_before_the_hold_is_lost(two_hosts: Stage) 
     (placement,) = planned(stage).placements
     gang = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
     commit(stage, planned(stage).reclaims)
-    assert len(stage.held_for(gang)) == 4
+    assert len(stage.assigned_for(gang)) == 4
     with pytest.raises(PlacementLostError, match="is held for another"), stage.units.begin(SCHEDULER, PLACE) as unit:
         place(unit, placement, active_policy(unit.session))
     assert stage.job(small).state is JobState.QUEUED
@@ -163,7 +161,7 @@ def test_a_crash_while_it_is_withdrawn_leaves_that_to_the_next_cycle(stage: Stag
     assert stage.job(spot).state is JobState.ACTIVE
 
 
-def test_what_is_held_for_nobody_any_more_may_be_let_go_again(stage: Stage) -> None:
+def test_what_is_on_hold_for_none_any_more_may_be_let_go_again(stage: Stage) -> None:
     """Two schedulers may both see that it is to end."""
     stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
@@ -172,7 +170,7 @@ def test_what_is_held_for_nobody_any_more_may_be_let_go_again(stage: Stage) -> N
     for _ in range(2):
         with stage.units.begin(SCHEDULER, LAPSE) as unit:
             lapse(unit, Lapse(reserved, "it waits in vain"))
-    assert stage.held_for(reserved) == set()
+    assert stage.assigned_for(reserved) == set()
     assert len(stage.events("job.reclaim_lapsed")) == 1
 
 
@@ -190,7 +188,7 @@ def test_a_crash_after_the_placement_leaves_no_notice_behind(stage: Stage) -> No
     assert stage.job(spot).state is JobState.ACTIVE
 
 
-def test_a_heartbeat_beside_a_withdrawal_tells_or_lets_off_never_both(stage: Stage) -> None:
+def test_a_heartbeat_next_to_a_withdrawal_reports_or_lets_off_never_both(stage: Stage) -> None:
     """The host asks for its orders at the same time as the beneficiary's hold ends."""
     for _ in range(examples(6, 2)):
         spot = stage.run("spot", shape=BOTH)
@@ -225,16 +223,16 @@ def test_a_victim_that_no_host_has_claimed_leaves_at_once(stage: Stage) -> None:
     assert stage.job(spot).launch_failures == 0
 
 
-def test_what_runs_says_what_its_job_asked_for(two_hosts: Stage) -> None:
+def test_what_runs_states_what_its_job_requested(two_hosts: Stage) -> None:
     two_hosts.run("spot", shape={"nodes": 2, "gpus_per_node": 1})
     two_hosts.add_host("gamma", rack="r1")
     two_hosts.reconcile()
     two_hosts.run("spot", topology={"required": "rack"})
-    asked = {one.asked for one in two_hosts.workload().running}
+    asked = {one.requested for one in two_hosts.workload().running}
     assert asked == {Shape(2, 1), Shape(1, 1, "rack")}
 
 
-def test_of_two_victims_the_one_that_was_told_leaves_and_the_other_goes_on(two_hosts: Stage) -> None:
+def test_of_two_victims_the_one_that_was_reported_leaves_and_the_other_goes_on(two_hosts: Stage) -> None:
     stage = two_hosts
     stage.set_policy(Policy(reclaim=ReclaimPolicy(cap_fraction=1.0)))
     spots = {stage.run("spot", shape=BOTH) for _ in range(2)}
@@ -263,7 +261,9 @@ def test_a_gang_on_two_hosts_is_stopped_on_both_and_leaves_what_is_not_needed_to
     wanted = stage.submit("reserved", shape=BOTH)
     stage.cycle()
     reclaim = stage.reclaim()
-    assert (reclaim.num_gpus, len(stage.held_for(wanted))) == (4, 2), "its tenant loses the whole attempt, and is told"
+    assert (reclaim.num_gpus, len(stage.assigned_for(wanted))) == (4, 2), (
+        "its tenant loses the whole attempt, and is told"
+    )
     stage.beat_all()
     assert [stop.kill_after_s for stop in stage.beat_all()] == [120.0, 120.0]
     first, second = stage.running.pop(gang)
@@ -317,4 +317,4 @@ def test_whatever_commit_it_dies_at_the_contract_is_carried_out_once(stage: Stag
     assert reclaim.state is ReclaimState.RELEASED
     assert len(stage.stop_requests()) == 1
     assert len(stage.events("reclaim.notified")) == len(stage.events("reclaim.released")) == 1
-    assert stage.held_for(reserved) == set()
+    assert stage.assigned_for(reserved) == set()

@@ -42,10 +42,10 @@ CRASHES: Final = tuple(
 
 class History:
     def __init__(self, stage: Stage, seed: int) -> None:
-        self.stage, self.chance = stage, Random(seed)  # noqa: S311  # a history that must repeat
+        self.stage, self.rng = stage, Random(seed)  # noqa: S311  # a history that must repeat
         stage.set_policy(POLICY)
         self.tenants: list[Principal] = [stage.fleet.tenant, stage.add_tenant("rival")]
-        self.held_at: dict[TenantId, list[tuple[datetime, int]]] = {}
+        self.assigned_at: dict[TenantId, list[tuple[datetime, int]]] = {}
         self.smallest_at: dict[str, int] = {}
         with stage.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, stage.fleet.tenant_id, "reserved", Limits(ceiling=3), reason="contract")
@@ -53,7 +53,7 @@ class History:
     def fill(self) -> None:
         """The whole fleet with work that can be taken back."""
         for tier in ("spot", "flex", "spot", "spot"):
-            self.stage.submit(tier, by=self.chance.choice(self.tenants), shape={"gpus_per_node": 2})
+            self.stage.submit(tier, by=self.rng.choice(self.tenants), shape={"gpus_per_node": 2})
         self.stage.cycle()
         self.stage.beat_all()
         self.stage.pass_time(30)
@@ -68,23 +68,23 @@ class History:
             (self.cancel, 1),
             (self.wait, 5),
         ]
-        self.chance.choices([move for move, _ in moves], [weight for _, weight in moves])[0]()
+        self.rng.choices([move for move, _ in moves], [weight for _, weight in moves])[0]()
         self.stage.reconcile()
 
     def wait(self) -> None:
         self.beat()
-        self.stage.pass_time(self.chance.choice([5, 30, 50]))
+        self.stage.pass_time(self.rng.choice([5, 30, 50]))
 
     def submit(self) -> None:
-        tier = self.chance.choices(list(TIERS), [4, 2, 1, 2])[0]
+        tier = self.rng.choices(list(TIERS), [4, 2, 1, 2])[0]
         self.stage.submit(
-            tier, by=self.chance.choice(self.tenants), shape={"nodes": 1, "gpus_per_node": self.chance.randint(1, 2)}
+            tier, by=self.rng.choice(self.tenants), shape={"nodes": 1, "gpus_per_node": self.rng.randint(1, 2)}
         )
 
     def cycle(self) -> None:
         self.note()
-        if self.chance.random() < 0.3:
-            with arming(self.chance.choice(CRASHES)), suppress(FailpointError):
+        if self.rng.random() < 0.3:
+            with arming(self.rng.choice(CRASHES)), suppress(FailpointError):
                 self.stage.cycle()
         else:
             self.stage.cycle()
@@ -107,13 +107,13 @@ class History:
 
     def end(self) -> None:
         if self.stage.running:
-            self.stage.leave(self.chance.choice(sorted(self.stage.running)), DONE)
+            self.stage.leave(self.rng.choice(sorted(self.stage.running)), DONE)
 
     def cancel(self) -> None:
         with self.stage.units.read() as session:
             waiting = session.execute(select(Job.id, Job.tenant_id).where(Job.state == JobState.QUEUED)).all()
         if waiting:
-            job_id, tenant_id = self.chance.choice(sorted(waiting))
+            job_id, tenant_id = self.rng.choice(sorted(waiting))
             owner = next(tenant for tenant in self.tenants if tenant.tenant_id == tenant_id)
             self.stage.cancel(job_id, by=owner)
 
@@ -126,7 +126,7 @@ class History:
                 gpus = select(AllocationGpu.gpu_uuid).where(AllocationGpu.allocation_id == allocation.id)
                 sizes.setdefault(allocation.tenant_id, []).append(len(session.scalars(gpus).all()))
         for tenant_id, found in sizes.items():
-            self.held_at.setdefault(tenant_id, []).append((self.stage.clock.now, sum(found)))
+            self.assigned_at.setdefault(tenant_id, []).append((self.stage.clock.now, sum(found)))
             self.smallest_at[f"{tenant_id}@{self.stage.clock.now}"] = min(found)
 
     def check(self) -> None:
@@ -189,7 +189,7 @@ class History:
             and one.state is not ReclaimState.OVERTAKEN
             and (one.settled_at is None or one.settled_at > since)
         )
-        held = [sum_ for at, sum_ in self.held_at[tenant_id] if since <= at <= newest.notified_at]
+        held = [sum_ for at, sum_ in self.assigned_at[tenant_id] if since <= at <= newest.notified_at]
         smallest = self.smallest_at[f"{tenant_id}@{newest.notified_at}"]
         assert lost <= max(CAP * max(held), smallest), f"I9: {lost} of a peak of {max(held)}"
 

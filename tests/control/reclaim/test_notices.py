@@ -23,7 +23,7 @@ def test_spot_gives_way_to_reserved_with_notice_and_comes_back(stage: Stage) -> 
     reclaim = stage.reclaim()
     assert (reclaim.state, reclaim.beneficiary_job_id, reclaim.victim_job_id) == ("NOTIFIED", reserved, spot)
     assert reclaim.deadline_at == stage.clock.now + timedelta(seconds=120), "I8: commit time and the tier's notice"
-    assert stage.held_for(reserved) == {"GPU-alpha-0", "GPU-alpha-1"}
+    assert stage.assigned_for(reserved) == {"GPU-alpha-0", "GPU-alpha-1"}
     until = reclaim.deadline_at.strftime("%H:%M:%SZ")
     assert stage.job(reserved).state_reason.endswith(f"GPUs are being reclaimed for it, due by 2026-11-21T{until}")
 
@@ -43,7 +43,7 @@ def test_spot_gives_way_to_reserved_with_notice_and_comes_back(stage: Stage) -> 
     stage.cycle()
     stage.beat_all()
     assert stage.job(reserved).state is JobState.ACTIVE
-    assert stage.held_for(reserved) == set()
+    assert stage.assigned_for(reserved) == set()
     settled = stage.reclaim()
     assert (settled.state, settled.outcome, settled.lost_gpu_s) == ("RELEASED", "checkpointed", 0.0)
     back = stage.job(spot)
@@ -89,7 +89,7 @@ def test_no_rule_takes_from_a_tier_without_notice(stage: Stage) -> None:
     assert stage.reclaims() == []
 
 
-def test_a_young_attempt_is_spared_and_the_job_is_told_until_when(stage: Stage) -> None:
+def test_a_young_attempt_is_spared_and_the_job_is_reported_until_when(stage: Stage) -> None:
     stage.run("spot", shape=BOTH)
     stage.pass_time(60)
     reserved = stage.submit("reserved", shape=BOTH)
@@ -98,7 +98,7 @@ def test_a_young_attempt_is_spared_and_the_job_is_told_until_when(stage: Stage) 
     assert "reclaim waits until 2026-11-21T04:30:00Z" in stage.job(reserved).state_reason
 
 
-def test_cancelled_before_the_host_heard_it_is_withdrawn_and_the_victim_goes_on(stage: Stage) -> None:
+def test_cancelled_before_the_host_received_it_is_withdrawn_and_the_victim_goes_on(stage: Stage) -> None:
     spot = stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
     reserved = stage.submit("reserved", shape=BOTH)
@@ -110,11 +110,11 @@ def test_cancelled_before_the_host_heard_it_is_withdrawn_and_the_victim_goes_on(
     assert stage.beat_all() == []
     assert stage.stop_requests() == []
     assert stage.job(spot).state is JobState.ACTIVE
-    assert stage.held_for(reserved) == set()
+    assert stage.assigned_for(reserved) == set()
     assert [event.payload["to"] for event in stage.events("reclaim.withdrawn")] == ["WITHDRAWN"]
 
 
-def test_cancelled_after_the_host_heard_it_the_victim_leaves_and_nothing_is_held(stage: Stage) -> None:
+def test_cancelled_after_the_host_received_it_the_victim_leaves_and_nothing_is_on_hold(stage: Stage) -> None:
     spot = stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
     reserved = stage.submit("reserved", shape=BOTH)
@@ -123,7 +123,7 @@ def test_cancelled_after_the_host_heard_it_the_victim_leaves_and_nothing_is_held
     stage.fleet.cancel(reserved)
     stage.cycle()
     assert stage.reclaim().state is ReclaimState.NOTIFIED, "what a program has been told is not taken back"
-    assert stage.held_for(reserved) == set()
+    assert stage.assigned_for(reserved) == set()
     stage.leave(spot, LEFT)
     assert stage.reclaim().state is ReclaimState.RELEASED
     stage.reconcile()
@@ -131,7 +131,7 @@ def test_cancelled_after_the_host_heard_it_the_victim_leaves_and_nothing_is_held
     assert stage.job(spot).state is JobState.ACTIVE, "and takes its GPUs again, since nobody else wants them"
 
 
-def test_placed_elsewhere_before_the_host_heard_it_is_withdrawn(stage: Stage) -> None:
+def test_placed_elsewhere_before_the_host_received_it_is_withdrawn(stage: Stage) -> None:
     spot = stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
     reserved = stage.submit("reserved", shape=BOTH)
@@ -145,7 +145,7 @@ def test_placed_elsewhere_before_the_host_heard_it_is_withdrawn(stage: Stage) ->
     assert stage.job(spot).state is JobState.ACTIVE
 
 
-def test_a_victim_that_has_not_left_by_the_deadline_is_killed_then_and_its_loss_is_said(stage: Stage) -> None:
+def test_a_victim_that_has_not_left_by_the_deadline_is_killed_then_and_its_loss_is_stated(stage: Stage) -> None:
     spot = stage.run("spot", shape=BOTH)
     stage.saves(spot, 10)
     stage.pass_time(AFTER_MIN_RUN_S)
@@ -181,7 +181,7 @@ def test_words_that_arrive_after_the_end_correct_the_outcome(stage: Stage) -> No
     stage.pass_time(5)
     ((host, item),) = stage.leave(spot, LEFT)
     assert stage.reclaim().outcome is ReclaimOutcome.WORK_LOST
-    stage.say_saved(host, item, 33)
+    stage.report_saved(host, item, 33)
     reclaim = stage.reclaim()
     assert (reclaim.state, reclaim.outcome, reclaim.lost_gpu_s) == ("RELEASED", "checkpointed", 0.0)
     (event,) = stage.events("reclaim.outcome_known")
@@ -212,8 +212,8 @@ def test_two_beneficiaries_at_once_have_a_victim_and_a_place_each(two_hosts: Sta
     reclaims = stage.reclaims()
     assert {reclaim.beneficiary_job_id for reclaim in reclaims} == set(wanted)
     assert {reclaim.victim_job_id for reclaim in reclaims} == set(spots)
-    assert [len(stage.held_for(job_id)) for job_id in wanted] == [2, 2]
-    assert not stage.held_for(wanted[0]) & stage.held_for(wanted[1])
+    assert [len(stage.assigned_for(job_id)) for job_id in wanted] == [2, 2]
+    assert not stage.assigned_for(wanted[0]) & stage.assigned_for(wanted[1])
     assert len(stage.beat_all()) == 2
     first = next(reclaim for reclaim in reclaims if reclaim.beneficiary_job_id == wanted[1])
     stage.leave(first.victim_job_id, LEFT)
@@ -222,14 +222,14 @@ def test_two_beneficiaries_at_once_have_a_victim_and_a_place_each(two_hosts: Sta
     assert stage.job(wanted[0]).state is JobState.QUEUED, "the other's place is its own"
 
 
-def test_the_free_part_of_a_promised_place_goes_to_nobody_else(two_hosts: Stage) -> None:
+def test_the_free_part_of_a_guaranteed_place_goes_to_no_other(two_hosts: Stage) -> None:
     stage = two_hosts
     stage.run("spot", shape=BOTH)
     stage.pass_time(AFTER_MIN_RUN_S)
     gang = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
     small = stage.submit("on_demand")
     stage.cycle()
-    assert len(stage.held_for(gang)) == 4
+    assert len(stage.assigned_for(gang)) == 4
     stage.cycle()
     assert stage.job(small).state is JobState.QUEUED
 
@@ -258,7 +258,7 @@ def test_a_tenant_loses_no_more_than_its_cap_in_a_window(two_hosts: Stage) -> No
     assert {reclaim.victim_job_id for reclaim in stage.reclaims()} == set(spots)
 
 
-def test_the_workload_counts_the_most_that_a_tenant_held_at_one_time(two_hosts: Stage) -> None:
+def test_the_workload_counts_the_most_that_a_tenant_kept_at_one_time(two_hosts: Stage) -> None:
     stage = two_hosts
     first = stage.run("spot", shape=BOTH)
     stage.run("spot")

@@ -88,7 +88,7 @@ def test_what_is_reclaimed_for_one_team_is_not_reclaimed_for_another_on_the_same
     with pytest.raises(ReclaimLostError, match="2 are kept for pending jobs"):
         department.commit(second)
     assert [one.beneficiary_job_id for one in department.stage.reclaims()] == [first[0].beneficiary]
-    assert department.stage.held_for(second[0].beneficiary) == set()
+    assert department.stage.assigned_for(second[0].beneficiary) == set()
 
 
 def test_of_two_schedulers_that_commit_at_once_the_later_waits_for_the_first_and_is_refused(
@@ -119,7 +119,7 @@ def _wait_until_locked_out(department: Department, later: "Future[None]") -> Non
     pytest.fail("the later commit never asked for the lock")
 
 
-def test_whichever_of_two_threads_is_first_one_team_alone_is_promised_anything(department: Department) -> None:
+def test_whichever_of_two_threads_is_first_one_team_alone_is_guaranteed_anything(department: Department) -> None:
     both, start = department.two_plans(), threading.Barrier(2)
 
     def commit(chosen: list[Reclaim]) -> bool:
@@ -135,7 +135,7 @@ def test_whichever_of_two_threads_is_first_one_team_alone_is_promised_anything(d
     assert len(department.stage.reclaims()) == 1
 
 
-def test_where_the_quota_lets_both_start_both_are_promised(department: Department) -> None:
+def test_where_the_quota_lets_both_start_both_are_guaranteed(department: Department) -> None:
     first, second = department.two_plans()
     department.limit(4)
     department.commit(first)
@@ -143,13 +143,13 @@ def test_where_the_quota_lets_both_start_both_are_promised(department: Departmen
     assert len(department.stage.reclaims()) == 2
 
 
-def test_one_after_another_the_planner_asks_for_no_more_than_its_commit_takes(department: Department) -> None:
+def test_one_after_another_the_planner_requests_no_more_than_its_commit_takes(department: Department) -> None:
     stage = department.stage
     first = stage.submit("reserved", by=department.one, shape=HOST)
     second = stage.submit("reserved", by=department.other, shape=HOST)
     assert len(stage.cycle().reclaims) == 1
     assert stage.cycle().reclaims == ()
-    assert (len(stage.held_for(first)), len(stage.held_for(second))) == (2, 0)
+    assert (len(stage.assigned_for(first)), len(stage.assigned_for(second))) == (2, 0)
     department.limit(4)
     assert [one.beneficiary for one in stage.cycle().reclaims] == [second]
     assert len(stage.reclaims()) == 2
@@ -170,6 +170,6 @@ def test_what_a_gang_will_go_on_with_is_kept_of_its_quota_from_its_end_on(depart
     good.report(of_good.attempt_id, of_good.fence, "exited", "cleaned", record=STOPPED)
     bad.report(of_bad.attempt_id, of_bad.fence, "exited", record=STOPPED)
     stage.reconcile()
-    assert len(stage.held_for(gang)) == 4
+    assert len(stage.assigned_for(gang)) == 4
     single = stage.submit("reserved", by=department.other, shape=HOST)
     assert department.chosen_for(single) == []

@@ -12,8 +12,8 @@ from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, Stage
 from tests.fleet_factory import OPERATOR
 
 
-def listed(stage: Stage, who: Principal, job_id: JobId | None = None) -> list[read.ReclaimView]:
-    with stage.units.begin(who, read.READ, quiet=True) as unit:
+def listed(stage: Stage, actor: Principal, job_id: JobId | None = None) -> list[read.ReclaimView]:
+    with stage.units.begin(actor, read.READ, quiet=True) as unit:
         return read.list_reclaims(unit, job_id=job_id)
 
 

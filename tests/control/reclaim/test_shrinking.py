@@ -38,7 +38,7 @@ def test_it_gives_one_host_and_goes_on_with_the_others(stage: Stage) -> None:
     assert (reclaim.num_gpus, len(reclaim.keeps or ())) == (2, 4)
     stops = stage.beat_all()
     assert len(stops) == 3, "all of its hosts: it saves and goes on as another attempt"
-    assert stage.held_for(victim) == set(reclaim.keeps or ())
+    assert stage.assigned_for(victim) == set(reclaim.keeps or ())
     thief = stage.submit("on_demand", shape=ONE_HOST)
     stage.leave(victim, LEFT)
     stage.reconcile()
@@ -50,23 +50,23 @@ def test_it_gives_one_host_and_goes_on_with_the_others(stage: Stage) -> None:
     settled = stage.refreshed(reclaim.id)
     assert settled.state is ReclaimState.RELEASED
     assert stage.fleet.attempts(victim)[0].attempt.cause is Cause.RECLAIMED
-    assert stage.held_for(victim) == set()
+    assert stage.assigned_for(victim) == set()
     told = stage.events("reclaim.notified")[0].payload
     assert (told["num_gpus"], told["num_kept_gpus"]) == (2, 4)
 
 
-def test_withdrawn_before_it_heard_nothing_is_held_and_it_goes_on(stage: Stage) -> None:
+def test_withdrawn_before_it_received_nothing_is_on_hold_and_it_goes_on(stage: Stage) -> None:
     victim = elastic_victim(stage)
     beneficiary = stage.submit("reserved", shape=ONE_HOST)
     stage.cycle()
     stage.cancel(beneficiary)
     stage.cycle()
     assert stage.reclaim().state is ReclaimState.WITHDRAWN
-    assert stage.held_for(victim) == set()
+    assert stage.assigned_for(victim) == set()
     assert stage.beat_all() == []
 
 
-def test_one_that_succeeds_meanwhile_leaves_nothing_held(stage: Stage) -> None:
+def test_one_that_succeeds_meanwhile_leaves_nothing_kept(stage: Stage) -> None:
     victim = elastic_victim(stage)
     beneficiary = stage.submit("reserved", shape=ONE_HOST)
     stage.cycle()
@@ -76,7 +76,7 @@ def test_one_that_succeeds_meanwhile_leaves_nothing_held(stage: Stage) -> None:
     stage.cycle()
     assert stage.job(victim).state is JobState.SUCCEEDED
     assert stage.reclaim().state is ReclaimState.OVERTAKEN
-    assert stage.held_for(victim) == set()
+    assert stage.assigned_for(victim) == set()
     stage.beat_all()
     assert beneficiary in stage.running
 

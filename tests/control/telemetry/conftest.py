@@ -29,7 +29,7 @@ class Stored:
     clock: SetClock
     node_id: NodeId
     intake: Intake
-    heard: list[AcceptedReport] = field(default_factory=list)
+    received: list[AcceptedReport] = field(default_factory=list)
 
     @property
     def now_ms(self) -> int:
@@ -47,7 +47,7 @@ class Stored:
     def latest(self) -> dict[str, tuple[str, int]]:
         with self.units.read() as session:
             newest = newest_readings(session)
-        return {uuid: (each.told_in.boot_id, each.told_in.seq) for uuid, each in newest.items()}
+        return {uuid: (each.reported_in.boot_id, each.reported_in.seq) for uuid, each in newest.items()}
 
     def history(self, metric: str, **wanted: Any) -> history.History:
         with self.units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit:

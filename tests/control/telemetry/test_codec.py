@@ -42,7 +42,7 @@ def test_a_segment_comes_back_as_it_was(rows: list[list[float | None]]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_none_of_ours_are_said_to_be_so(content: bytes) -> None:
+def test_bytes_that_are_none_of_ours_are_stated_to_be_so(content: bytes) -> None:
     good = pack_block(["GPU-0"], np.zeros((1, NUM_METRICS)))
     for bad in (content, good[:-1], good + b"x"):
         with pytest.raises(CodecError):
@@ -62,15 +62,15 @@ SAMPLES = st.lists(
 
 @given(SAMPLES, st.randoms(use_true_random=False), st.integers(0, 12))
 def test_an_hour_is_the_same_in_whatever_order_and_however_often_it_comes(
-    samples: list[tuple[int, list[str], float]], chance: random.Random, cut: int
+    samples: list[tuple[int, list[str], float]], rng: random.Random, cut: int
 ) -> None:
     blocks = [
         (HOUR_MS + second * 1000 + 7, unpack_block(pack_block(gpus, np.full((len(gpus), NUM_METRICS), value)), SCHEMA))
         for second, gpus, value in samples
     ]
     whole = hour_from_blocks(blocks, NUM_METRICS)
-    shuffled = [*blocks, *chance.choices(blocks, k=3)]
-    chance.shuffle(shuffled)
+    shuffled = [*blocks, *rng.choices(blocks, k=3)]
+    rng.shuffle(shuffled)
     parts = [hour_from_blocks(part, NUM_METRICS) for part in (shuffled[:cut], shuffled[cut:]) if part]
     joined = join_hours([_stored(part) for part in parts], NUM_METRICS)
     assert joined.gpu_uuids == whole.gpu_uuids

@@ -23,7 +23,7 @@ def test_events_of_a_clock_that_is_a_year_off_are_placed_with_their_report(ahead
     assert row["at_ms"] == NOW_MS - 3_000
 
 
-def test_events_of_a_clock_that_is_believed_keep_their_time_and_none_is_of_the_future() -> None:
+def test_events_of_a_clock_that_is_expected_keep_their_time_and_none_is_of_the_future() -> None:
     sent = report(1, NOW_MS - 500, events=(xid("boot-1:1", NOW_MS - 9_000), xid("boot-1:2", NOW_MS + 60_000)))
     rows = list(signal_rows(IncomingReport(NodeId("node_1"), None, sent, NOW_MS), datetime.now(UTC), lambda _: False))
     assert [row["at_ms"] for row in rows] == [NOW_MS - 9_000, NOW_MS]
@@ -34,9 +34,9 @@ def test_an_xid_is_kept_with_the_drivers_branch_of_its_report(driver: str, value
     sent = report(1, NOW_MS, events=(xid("boot-1:1", NOW_MS),), node=NodeReport(driver_version=driver))
     seen = list[dict[str, float]]()
 
-    def look(signal: GpuSignal) -> bool:
+    def check(signal: GpuSignal) -> bool:
         seen.append(dict(signal.values))
         return False
 
-    (row,) = signal_rows(IncomingReport(NodeId("node_1"), None, sent, NOW_MS), datetime.now(UTC), look)
+    (row,) = signal_rows(IncomingReport(NodeId("node_1"), None, sent, NOW_MS), datetime.now(UTC), check)
     assert (json.loads(row["values"]), seen) == (values, [values])

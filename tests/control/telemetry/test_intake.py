@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import protocol
 from control.telemetry import intake
-from control.telemetry.boots import BootBook, hear_report
+from control.telemetry.boots import BootBook, record_boot
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import AcceptedReport, Duplicate, IncomingReport
 from muster.db.models import Incident, Node, NodeLatest, StoredSignal, TelemetryBlock
@@ -95,7 +95,7 @@ def test_a_new_boot_takes_over_with_any_number(stored: Stored) -> None:
     assert stored.latest() == {GPU: ("boot-2", 16)}, "the old boot is history"
 
 
-def test_heartbeats_say_which_boot_is_current(stored: Stored) -> None:
+def test_heartbeats_state_which_boot_is_current(stored: Stored) -> None:
     beat(stored, "boot-1", 1)
     beat(stored, "boot-2", 1)
     stored.take(report(16, stored.now_ms, reading(GPU, power_w=1.0), boot_id="boot-1"))
@@ -105,13 +105,13 @@ def test_heartbeats_say_which_boot_is_current(stored: Stored) -> None:
     assert stored.latest() == {GPU: ("boot-2", 16)}
 
 
-def test_a_boot_that_no_heartbeat_names_is_believed_by_its_time_alone() -> None:
+def test_a_boot_that_no_heartbeat_names_is_expected_by_its_time_alone() -> None:
     book = BootBook("boot-1", order=1, seq=10, newest_ms=1_000)
-    assert hear_report(book, "boot-0", 99, 900, heard_boot="boot-1", heard_past=()) is None
-    newer = hear_report(book, "boot-2", 1, 1_100, heard_boot="boot-1", heard_past=())
+    assert record_boot(book, "boot-0", 99, 900, known_boot="boot-1", past_boots=()) is None
+    newer = record_boot(book, "boot-2", 1, 1_100, known_boot="boot-1", past_boots=())
     assert newer == BootBook("boot-2", order=2, seq=1, newest_ms=1_100, past=("boot-1",))
-    assert hear_report(newer, "boot-1", 99, 2_000, heard_boot=None, heard_past=()) is None
-    back = hear_report(newer, "boot-1", 11, 500, heard_boot="boot-1", heard_past=())
+    assert record_boot(newer, "boot-1", 99, 2_000, known_boot=None, past_boots=()) is None
+    back = record_boot(newer, "boot-1", 11, 500, known_boot="boot-1", past_boots=())
     assert back is not None, "heartbeats decide"
     assert back.order == 3
 
@@ -135,10 +135,10 @@ def test_a_faulty_report_leaves_the_others_of_its_group_alone(stored: Stored) ->
     (unknown,) = stored.take(report(16, stored.now_ms), node_id=NodeId("node_gone"))
     assert isinstance(unknown, NotFoundError)
     assert stored.latest() == {GPU: ("boot-1", 16)}
-    assert beta not in {one.node_id for one in stored.heard}
+    assert beta not in {one.node_id for one in stored.received}
 
 
-def test_a_host_that_reports_of_anothers_gpu_is_told_of_once_by_both_names(stored: Stored) -> None:
+def test_a_host_that_reports_of_anothers_gpu_is_notified_of_once_by_both_names(stored: Stored) -> None:
     enrol_host(stored.units, "beta")
     for seq in (16, 32):
         (outcome,) = stored.take(report(seq, stored.now_ms, reading("GPU-beta-0", power_w=1.0)))
@@ -150,16 +150,14 @@ def test_a_host_that_reports_of_anothers_gpu_is_told_of_once_by_both_names(store
     assert (told.payload["enrolled_on"], told.payload["claimed_by"]) == ("beta", "alpha")
 
 
-def test_a_claim_that_goes_on_is_looked_up_again_only_after_a_while(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_that_goes_on_is_read_again_only_after_a_while(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     enrol_host(stored.units, "beta")
     found: list[str] = []
-    monkeypatch.setattr(intake, "tell_of_claim", lambda *_: found.append("claim"))
+    monkeypatch.setattr(intake, "report_claim", lambda *_: found.append("claim"))
     passed_s = 0.0
     monkeypatch.setattr(intake, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s))
     counts = []
-    for seq, at_s in ((16, 0.0), (48, intake.CLAIM_TOLD_S - 200), (80, intake.CLAIM_TOLD_S + 1)):
+    for seq, at_s in ((16, 0.0), (48, intake.CLAIM_REPORTED_S - 200), (80, intake.CLAIM_REPORTED_S + 1)):
         passed_s = at_s
         stored.take(report(seq, stored.now_ms, reading("GPU-beta-0", power_w=1.0)))
         stored.take(report(seq + 16, stored.now_ms, reading(GPU, power_w=1.0)))  # begins after what followed the claim

@@ -9,8 +9,8 @@ from sqlalchemy import insert, select, update
 
 from api.job_views import attempt_energy_view, attempt_view
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import energy_keeping, job_energy, jobs
-from control.jobs.energy_keeping import SETTLED_AFTER, keep_energy_once
+from control.jobs import energy_records, job_energy, jobs
+from control.jobs.energy_records import SETTLED_AFTER, keep_energy_once
 from control.jobs.job_energy import TOO_MUCH, UNREAD, AttemptEnergy, ended_energy, energy_of
 from control.telemetry.compaction import compact_once
 from control.telemetry.latest import READ
@@ -39,7 +39,7 @@ class Case:
         with stored.units.begin(OPERATOR, READ, quiet=True) as unit:
             unit.session.execute(update(Attempt).values(running_at=unit.now))
 
-    def tell(self, *counters: tuple[float | None, float | None], every_s: int = 10) -> None:
+    def report(self, *counters: tuple[float | None, float | None], every_s: int = 10) -> None:
         """Of both GPUs, the first one sample before the job ran."""
         for number, (first, second) in enumerate(counters):
             at_ms = self.began_ms + (number - 1) * every_s * 1000
@@ -59,21 +59,21 @@ def case(stored: Stored) -> Case:
 
 
 def test_it_is_the_sum_of_what_each_gpu_took_while_the_job_ran_before_and_after_compaction(case: Case) -> None:
-    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+    case.report(*((700.0 * number, 300.0 * number) for number in range(8)))
     found = case.energy()
     assert (found.num_gpus, found.num_metered) == (2, 2)
     assert found.energy_j == pytest.approx(6 * 1000.0)
-    assert (found.gpu_seconds, found.held_gpu_seconds, found.why) == (120.0, 120.0, "")
+    assert (found.gpu_seconds, found.assigned_gpu_seconds, found.why) == (120.0, 120.0, "")
     case.stored.clock.advance(timedelta(days=1).total_seconds())
     while compact_once(case.stored.units):
         pass
     again = case.energy()
     assert again.energy_j == pytest.approx(6 * 1000.0)
-    assert again.held_gpu_seconds > again.gpu_seconds, "behind the last reading nothing is known"
+    assert again.assigned_gpu_seconds > again.gpu_seconds, "behind the last reading nothing is known"
 
 
-def test_a_gpu_without_a_counter_is_said_and_all_without_are_null(case: Case) -> None:
-    case.tell(*((700.0 * number, None) for number in range(8)))
+def test_a_gpu_without_a_counter_is_stated_and_all_without_are_null(case: Case) -> None:
+    case.report(*((700.0 * number, None) for number in range(8)))
     found = case.energy()
     assert found.num_metered == 1
     assert found.energy_j == pytest.approx(4200.0)
@@ -82,13 +82,13 @@ def test_a_gpu_without_a_counter_is_said_and_all_without_are_null(case: Case) ->
 
 
 def test_no_counter_at_all_is_null_and_never_zero(case: Case) -> None:
-    case.tell(*((None, None) for _ in range(8)))
+    case.report(*((None, None) for _ in range(8)))
     found = case.energy()
     assert (found.energy_j, found.num_metered, found.num_unsupported) == (None, 0, 2)
     assert energy_in_words(attempt_energy_view(found)) == "energy: unsupported by its GPUs"
 
 
-def test_a_gpu_that_nobody_read_is_not_called_unsupported(case: Case) -> None:
+def test_a_gpu_that_none_read_is_not_called_unsupported(case: Case) -> None:
     case.stored.clock.advance(RUN_S)
     found = case.energy()
     assert (found.num_unsupported, found.why) == (0, "2 of 2 GPUs have no readings of an energy counter in that time")
@@ -97,7 +97,7 @@ def test_a_gpu_that_nobody_read_is_not_called_unsupported(case: Case) -> None:
 def test_it_is_kept_once_the_attempt_has_ended_and_what_is_shown_then_reads_no_history(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+    case.report(*((700.0 * number, 300.0 * number) for number in range(8)))
     assert keep_energy_once(case.stored.units) == 0, "it runs"
     with case.stored.units.begin(OPERATOR, READ, quiet=True) as unit:
         ended = {"state": "ENDED", "cause": "succeeded", "ended_at": unit.now, "claimed_at": Attempt.running_at}
@@ -128,13 +128,13 @@ def test_it_is_kept_once_the_attempt_has_ended_and_what_is_shown_then_reads_no_h
     assert words == "energy: 0.001667 kWh, 100 J a step, of simulated GPUs"
 
 
-def test_a_counter_that_began_anew_is_said(case: Case) -> None:
-    case.tell(*((700.0 * number if number < 4 else 700.0 * (number - 4), 0.0) for number in range(8)))
+def test_a_counter_that_began_again_is_stated(case: Case) -> None:
+    case.report(*((700.0 * number if number < 4 else 700.0 * (number - 4), 0.0) for number in range(8)))
     assert case.energy().why == "a counter was reset meanwhile"
 
 
-def test_more_history_than_one_request_reads_is_left_and_said(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+def test_more_history_than_one_request_reads_is_left_and_stated(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.report(*((700.0 * number, 300.0 * number) for number in range(8)))
     monkeypatch.setattr(job_energy, "MOST_GPU_HOURS", 0.01)
     found = case.energy()
     assert (found.energy_j, found.why) == (None, TOO_MUCH)
@@ -161,7 +161,7 @@ def test_one_that_cannot_be_read_is_kept_as_such_and_stops_no_other(
     assert keep_energy_once(stored.units) == 0
 
 
-def test_the_newest_is_metered_first_and_a_database_that_does_not_answer_is_asked_again_but_not_for_ever(
+def test_the_newest_is_metered_first_and_a_database_that_does_not_answer_is_queried_again_but_not_for_ever(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older, newer = _two_that_have_ended(stored)
@@ -175,7 +175,7 @@ def test_the_newest_is_metered_first_and_a_database_that_does_not_answer_is_aske
     assert _kept(stored)[older]["why"] == UNREAD
 
 
-def test_what_a_later_release_kept_beside_is_passed_over(case: Case) -> None:
+def test_what_a_later_release_kept_next_to_is_passed_over(case: Case) -> None:
     found = asdict(case.energy())
     with case.stored.units.begin(OPERATOR, READ, quiet=True) as unit:
         unit.session.execute(update(Attempt).values(energy={**found, "grams_of_carbon": 7}))
@@ -206,7 +206,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, attempt_id: AttemptId, fault: Except
             raise fault
         return ended_energy(unit, attempt)
 
-    monkeypatch.setattr(energy_keeping, "ended_energy", broken)
+    monkeypatch.setattr(energy_records, "ended_energy", broken)
 
 
 def _kept(stored: Stored) -> dict[AttemptId, dict[str, Any]]:

@@ -36,7 +36,7 @@ def test_nothing_packed_is_no_gpu() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3, 20, 27])
-def test_readings_cut_short_are_told(kept: int) -> None:
+def test_readings_cut_short_are_reported(kept: int) -> None:
     whole = pack_readings(["GPU-a", "GPU-b"], np.zeros((2, 2)), [False, False])
     with pytest.raises(CodecError):
         unpack_readings(whole[:kept] if kept < 27 else whole[: -len(b"GPU-b") - 1])
@@ -49,7 +49,7 @@ def test_a_counter_keeps_every_digit(stored: Stored) -> None:
     assert found.values["temperature_c"] is None
 
 
-def test_a_gpu_that_a_report_leaves_out_keeps_what_was_heard_of_it(stored: Stored) -> None:
+def test_a_gpu_that_a_report_leaves_out_keeps_what_was_received_of_it(stored: Stored) -> None:
     first_ms = stored.now_ms
     stored.take(report(16, first_ms, reading(GPU, power_w=1.0), reading(OTHER, power_w=2.0)))
     stored.clock.advance(10)
@@ -85,7 +85,7 @@ def test_a_gpu_named_twice_in_a_report_is_stored_once(stored: Stored) -> None:
     assert latest(stored).values["power_w"] == 2.0
 
 
-def test_a_lost_gpu_is_told_as_lost(stored: Stored) -> None:
+def test_a_lost_gpu_is_reported_as_lost(stored: Stored) -> None:
     gone = reading(GPU)
     stored.take(report(16, stored.now_ms, type(gone)(uuid=GPU, values=gone.values, is_lost=True)))
     assert latest(stored).is_lost

@@ -8,11 +8,11 @@ from sqlalchemy import select, text
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
-from control.placement.waiting import waiting_jobs
 from control.tenants import quotas, tenants
 from muster.db.models import Allocation, AllocationGpu, Incident
-from muster.db.queries.tenants import held_in_tier
+from muster.db.queries.tenants import assigned_in_tier
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import Principal
@@ -65,15 +65,15 @@ def planned(stage: Stage, *, by: Principal | None = None) -> tuple[JobId, Placem
 
 
 def wait_for_a_lock(stage: Stage) -> None:
-    def somebody_waits() -> bool:
+    def other_waits() -> bool:
         with stage.units.read() as session:
             return bool(session.scalar(WAITING))
 
-    wait_until(somebody_waits)
+    wait_until(other_waits)
 
 
 @WAYS
-def test_who_is_placed_first_is_counted_by_who_sets_the_limit(
+def test_what_is_placed_first_is_counted_by_what_sets_the_limit(
     stage: Stage, department: TenantId, limit: Limiting
 ) -> None:
     job_id, placement = planned(stage)
@@ -95,7 +95,7 @@ def test_who_is_placed_first_is_counted_by_who_sets_the_limit(
 
 
 @WAYS
-def test_a_limit_that_is_set_first_holds_for_who_is_being_placed(
+def test_a_limit_that_is_set_first_holds_for_what_is_being_placed(
     stage: Stage, department: TenantId, limit: Limiting
 ) -> None:
     job_id, placement = planned(stage)
@@ -117,7 +117,7 @@ def test_a_limit_that_is_set_first_holds_for_who_is_being_placed(
         assert session.scalars(select(Incident)).all() == []
 
 
-def test_two_who_set_a_first_limit_at_once_both_do(stage: Stage) -> None:
+def test_two_what_set_a_first_limit_at_once_both_do(stage: Stage) -> None:
     def set_limit(ceiling: int) -> None:
         with stage.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, stage.fleet.tenant_id, "spot", Quota(ceiling=ceiling), reason="contract")
@@ -144,9 +144,9 @@ def test_what_a_tenant_holds_is_the_sum_of_its_gangs_sizes(stage: Stage, *, is_w
     with stage.units.read() as session:
         sizes = dict(session.execute(select(Allocation.job_id, Allocation.num_gpus)).all())
         assert sizes == ({gone: 2, kept: 1} if is_written else {gone: None, kept: None})
-        assert held_in_tier(session, stage.fleet.tenant_id, "on_demand") == 3
-        assert held_in_tier(session, stage.fleet.tenant_id, "spot") == 0
+        assert assigned_in_tier(session, stage.fleet.tenant_id, "on_demand") == 3
+        assert assigned_in_tier(session, stage.fleet.tenant_id, "spot") == 0
     stage.leave(gone, DONE)
     with stage.units.read() as session:
-        assert held_in_tier(session, stage.fleet.tenant_id, "on_demand") == 1
+        assert assigned_in_tier(session, stage.fleet.tenant_id, "on_demand") == 1
         assert session.scalars(select(AllocationGpu.gpu_uuid)).all()

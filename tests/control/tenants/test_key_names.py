@@ -68,7 +68,7 @@ def test_a_revoked_key_and_an_expired_one_give_their_name_free(units: UnitOfWork
     assert num_named(units, "ci") == 3
 
 
-def test_of_many_who_ask_at_once_one_gets_the_name(units: UnitOfWorkFactory) -> None:
+def test_of_many_what_ask_at_once_one_gets_the_name(units: UnitOfWorkFactory) -> None:
     def ask(_number: int) -> bool:
         try:
             made(units, "ci")
@@ -81,7 +81,7 @@ def test_of_many_who_ask_at_once_one_gets_the_name(units: UnitOfWorkFactory) -> 
     assert num_named(units, "ci") == 1
 
 
-def test_a_local_key_whose_file_is_lost_is_made_again_beside_the_one_that_lives_on(
+def test_a_local_key_whose_file_is_lost_is_made_again_next_to_the_one_that_lives_on(
     units: UnitOfWorkFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "operator.key"

@@ -5,8 +5,8 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
-from control.placement.waiting import waiting_jobs
 from control.policy.policies import active_policy
 from control.tenants import quotas
 from muster.db.models import Incident
@@ -32,7 +32,7 @@ def set_ceiling(stage: Stage, ceiling: int, *, tier: str = "on_demand", by: Prin
         quotas.set_quota(unit, stage.fleet.tenant_id, tier, Quota(ceiling=ceiling), reason="contract")
 
 
-def test_a_job_over_its_tenants_ceiling_waits_and_is_told_why_and_others_do_not(stage: Stage) -> None:
+def test_a_job_over_its_tenants_ceiling_waits_and_is_shown_why_and_others_do_not(stage: Stage) -> None:
     set_ceiling(stage, 1)
     stage.run("on_demand")
     over = stage.submit("on_demand")
@@ -58,7 +58,7 @@ def test_a_ceiling_set_after_the_plan_holds_at_the_commit(stage: Stage) -> None:
     assert stage.job(job_id).state is JobState.QUEUED
 
 
-def test_a_ceiling_below_what_is_held_opens_an_incident_and_stops_nothing(stage: Stage) -> None:
+def test_a_ceiling_below_what_is_on_hold_opens_an_incident_and_stops_nothing(stage: Stage) -> None:
     job_id = stage.run("on_demand", shape={"gpus_per_node": 2})
     set_ceiling(stage, 1)
     assert stage.job(job_id).state is JobState.ACTIVE

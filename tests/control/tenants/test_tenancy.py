@@ -13,9 +13,9 @@ from control.fleet.inventory import gpu_views
 from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import JobFilter
+from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.placement.scheduling import question
-from control.placement.waiting import waiting_jobs
 from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from control.tenants import quotas, tenants
@@ -154,7 +154,7 @@ def test_no_more_is_guaranteed_than_the_ceiling_allows(stage: Stage) -> None:
         limit(stage, stage.fleet.tenant_id, "spot", Quota(guaranteed=5, ceiling=4))
 
 
-def test_what_was_lent_is_taken_back_with_its_notice_and_told_as_such(stage: Stage) -> None:
+def test_what_was_lent_is_taken_back_with_its_notice_and_reported_as_such(stage: Stage) -> None:
     rival = stage.add_tenant("rival")
     limit(stage, owner(rival), "spot", Quota(guaranteed=2))
     borrowed = [stage.run("spot", shape={"gpus_per_node": 2}) for _ in range(2)]
@@ -177,7 +177,7 @@ def test_what_was_lent_is_taken_back_with_its_notice_and_told_as_such(stage: Sta
     assert len(stage.reclaims()) == 1, "it has what is guaranteed to it"
 
 
-def test_lending_is_asked_again_at_the_commit(stage: Stage) -> None:
+def test_lending_is_queried_again_at_the_commit(stage: Stage) -> None:
     rival = stage.add_tenant("rival")
     limit(stage, owner(rival), "spot", Quota(guaranteed=2))
     for _ in range(2):
@@ -229,13 +229,13 @@ def test_what_has_notice_already_is_lent_no_more(stage: Stage) -> None:
     assert chosen_for(stage, second) == ()
     with stage.units.begin(second, jobs.READ) as unit:
         (waiting,) = job_reads.list_jobs(unit, JobFilter(), limit=50)
-    late = replace(first, victim=other.attempt_id, beneficiary=waiting.job.id, gpus=other.gpus, held=other.gpus)
+    late = replace(first, victim=other.attempt_id, beneficiary=waiting.job.id, gpus=other.gpus, hold=other.gpus)
     words = "what is borrowed in the tier spot is no longer as it was"
     with pytest.raises(ReclaimLostError, match=words), stage.units.begin(SCHEDULER, NOTIFY) as unit:
         notify(unit, [late], active_policy(unit.session))
 
 
-def test_what_is_lent_is_asked_with_the_gpus_locked_as_a_placement_locks_them(stage: Stage) -> None:
+def test_what_is_lent_is_queried_with_the_gpus_locked_as_a_placement_locks_them(stage: Stage) -> None:
     """Quotas before GPUs would wait for a placement that waits for the quotas."""
     for _ in range(2):
         stage.run("spot", shape={"gpus_per_node": 2})
@@ -247,7 +247,7 @@ def test_what_is_lent_is_asked_with_the_gpus_locked_as_a_placement_locks_them(st
             notify(unit, chosen, active_policy(unit.session))
 
     with ThreadPoolExecutor(1) as aside, stage.units.engine.connect() as placing:
-        placing.execute(select(Gpu.uuid).where(Gpu.uuid.in_(chosen[0].held)).with_for_update())
+        placing.execute(select(Gpu.uuid).where(Gpu.uuid.in_(chosen[0].hold)).with_for_update())
         taking = aside.submit(commit)
         waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
         wait_until(lambda: bool(placing.scalar(waits)))
@@ -284,7 +284,7 @@ def test_a_process_counts_what_was_used_once_an_hour(stage: Stage) -> None:
     assert 0 < first[stage.fleet.tenant_id, "on_demand"] < other[stage.fleet.tenant_id, "on_demand"]
 
 
-def test_usage_is_asked_for_where_two_tenants_wait_in_one_tier(stage: Stage) -> None:
+def test_usage_is_requested_where_two_tenants_wait_in_one_tier(stage: Stage) -> None:
     stage.clock.advance(HOUR_S - stage.clock.now.timestamp() % HOUR_S)
     stage.run("on_demand")
     stage.clock.advance(HOUR_S)

@@ -14,7 +14,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.health.evacuation import EVACUATE
 from control.policy.policies import active_policy
 from control.training import training
-from control.training.checkpoint_reports import CheckpointWords
+from control.training.checkpoint_reports import CheckpointReports
 from muster.db.models import Attempt, Checkpoint, Event
 from muster.domain.ids import AttemptId
 from muster.domain.principals import system_principal
@@ -74,7 +74,7 @@ class Job:
         self._offsets[attempt_id] = offset + 100
         return TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=lines)
 
-    def say(self, number: int, *words: Word) -> None:
+    def report(self, number: int, *words: Word) -> None:
         with self.saying(number, *words):
             pass
 
@@ -104,9 +104,9 @@ def job(units: UnitOfWorkFactory, clock: SetClock) -> Job:
     return Job(units, clock)
 
 
-def test_one_that_nobody_spoke_of_is_told_by_the_attempt_that_goes_on_from_it(job: Job) -> None:
+def test_one_that_none_spoke_of_is_reported_by_the_attempt_that_goes_on_from_it(job: Job) -> None:
     found = job.word(0, 40, kind="checkpoint_found", ago_s=3000)
-    job.say(1, found, job.resumed(job.name(0, 40)))
+    job.report(1, found, job.resumed(job.name(0, 40)))
     (row,) = job.rows().values()
     first, second = job.attempts
     assert (row.status, row.attempt_id, row.fence, row.step) == (CheckpointStatus.VERIFIED, *first, 40)
@@ -116,27 +116,27 @@ def test_one_that_nobody_spoke_of_is_told_by_the_attempt_that_goes_on_from_it(jo
     with job.fleet.units.read() as session:
         (told,) = session.scalars(select(Event).where(Event.kind == "checkpoint.committed"))
     assert (told.subject_id, told.payload["made_by"]) == (second[0], first[0])
-    job.say(1, found)
-    job.say(0, {**found, "type": "checkpoint"})
+    job.report(1, found)
+    job.report(0, {**found, "type": "checkpoint"})
     assert job.statuses() == {job.name(0, 40): CheckpointStatus.VERIFIED}, "its own late word changes nothing"
 
 
 def test_a_word_that_came_late_counts_where_it_was_committed_in_time(job: Job) -> None:
-    job.say(1, job.resumed())
-    job.say(0, job.word(0, 40, ago_s=3000))
+    job.report(1, job.resumed())
+    job.report(0, job.word(0, 40, ago_s=3000))
     assert job.statuses() == {job.name(0, 40): CheckpointStatus.COMMITTED}
     job.clock.advance(10)
-    job.say(0, job.word(0, 44, ago_s=1))
+    job.report(0, job.word(0, 44, ago_s=1))
     assert job.statuses()[job.name(0, 44)] is CheckpointStatus.REJECTED, "its successor had begun"
     assert "a newer attempt had begun" in str(job.rows()[job.name(0, 44)].reason)
     assert job.pointer() == job.name(0, 40)
 
 
-def test_what_an_older_attempt_commits_beside_its_successor_counts_for_nothing_once_that_is_heard(job: Job) -> None:
+def test_what_an_older_attempt_commits_next_to_its_successor_counts_for_nothing_once_that_is_received(job: Job) -> None:
     """The words of the successor's host come later than those of the older one's."""
-    job.say(0, job.word(0, 40, ago_s=3000), job.word(0, 44, ago_s=-5))
+    job.report(0, job.word(0, 40, ago_s=3000), job.word(0, 44, ago_s=-5))
     assert set(job.statuses().values()) == {CheckpointStatus.COMMITTED}
-    job.say(1, job.resumed(job.name(0, 40)))
+    job.report(1, job.resumed(job.name(0, 40)))
     assert job.statuses() == {
         job.name(0, 40): CheckpointStatus.COMMITTED,
         job.name(0, 44): CheckpointStatus.REJECTED,
@@ -144,12 +144,12 @@ def test_what_an_older_attempt_commits_beside_its_successor_counts_for_nothing_o
 
 
 def test_hosts_whose_clocks_differ_do_not_lose_the_one_that_training_goes_on_from(job: Job) -> None:
-    job.say(0, job.word(0, 40, ago_s=-5))
-    job.say(1, job.resumed(job.name(0, 40)))
+    job.report(0, job.word(0, 40, ago_s=-5))
+    job.report(1, job.resumed(job.name(0, 40)))
     assert job.statuses() == {job.name(0, 40): CheckpointStatus.COMMITTED}
 
 
-def test_one_of_a_tainted_attempt_is_tainted_whoever_tells_of_it(job: Job) -> None:
+def test_one_of_a_tainted_attempt_is_tainted_whoever_reports_of_it(job: Job) -> None:
     first, _ = job.attempts
     since = job.clock.now - timedelta(seconds=2000)
     with job.fleet.units.begin(system_principal("judge"), EVACUATE, quiet=True) as unit:
@@ -157,7 +157,7 @@ def test_one_of_a_tainted_attempt_is_tainted_whoever_tells_of_it(job: Job) -> No
     with job.fleet.units.read() as session:
         assert resume_of(session, job.job_id)["tainted_since_unix_ms"] == {str(first[1]): to_ms(since)}
     found = [job.word(0, step, kind="checkpoint_found", ago_s=ago_s) for step, ago_s in ((40, 2500), (44, 1500))]
-    job.say(1, *found)
+    job.report(1, *found)
     assert job.statuses() == {
         job.name(0, 40): CheckpointStatus.VERIFIED,
         job.name(0, 44): CheckpointStatus.TAINTED,
@@ -165,46 +165,46 @@ def test_one_of_a_tainted_attempt_is_tainted_whoever_tells_of_it(job: Job) -> No
     assert job.pointer() == job.name(0, 40)
 
 
-def told_next(job: Job) -> Word:
+def reported_next(job: Job) -> Word:
     with job.fleet.units.read() as session:
         return resume_of(session, job.job_id)
 
 
-def test_a_late_commit_that_a_third_attempt_finds_is_refused_as_if_its_own_had_told_of_it(job: Job) -> None:
+def test_a_late_commit_that_a_third_attempt_finds_is_refused_as_if_its_own_had_notified_of_it(job: Job) -> None:
     """Its attempt had lost its network; the second one never saw it, and the third lists it above the second's."""
-    job.say(1, job.resumed(), {**job.word(1, 60), "status": "verified"})
+    job.report(1, job.resumed(), {**job.word(1, 60), "status": "verified"})
     began, (_, first_fence) = job.clock.now, job.attempts[0]
     job.clock.advance(10)
     late = job.word(0, 100, kind="checkpoint_found", ago_s=5)
     job.host.report(*job.attempts[1], "exited", "clean", record={"launcher_exit_code": 1})
     job.start()
-    assert told_next(job)["overtaken_since_unix_ms"] == {str(first_fence): to_ms(began)}
-    job.say(2, late, job.resumed(job.name(1, 60)))
+    assert reported_next(job)["overtaken_since_unix_ms"] == {str(first_fence): to_ms(began)}
+    job.report(2, late, job.resumed(job.name(1, 60)))
     assert job.statuses() == {
         job.name(1, 60): CheckpointStatus.VERIFIED,
         job.name(0, 100): CheckpointStatus.REJECTED,
     }
     assert "a newer attempt had begun" in str(job.rows()[job.name(0, 100)].reason)
     assert job.pointer() == job.name(1, 60)
-    assert told_next(job)["refuse"] == [job.name(0, 100)]
+    assert reported_next(job)["refuse"] == [job.name(0, 100)]
 
 
 def test_what_the_second_went_on_from_stays_for_the_third_however_the_clocks_of_their_hosts_differ(job: Job) -> None:
     found = job.word(0, 40, kind="checkpoint_found", ago_s=-5)
-    job.say(1, found, job.resumed(job.name(0, 40)))
+    job.report(1, found, job.resumed(job.name(0, 40)))
     assert job.statuses() == {job.name(0, 40): CheckpointStatus.VERIFIED}
     _, first_fence = job.attempts[0]
     since = {str(first_fence): to_ms(job.clock.now + timedelta(seconds=5)) + 1}
-    assert told_next(job)["overtaken_since_unix_ms"] == since
+    assert reported_next(job)["overtaken_since_unix_ms"] == since
 
 
-def test_nobody_tells_of_what_is_no_earlier_attempts(job: Job) -> None:
+def test_none_reports_of_what_is_no_earlier_attempts(job: Job) -> None:
     """A program may say anything: a fence that is its own, a newer one, or another job's."""
     other = job.word(0, 40, kind="checkpoint_found")
     own, newest = (f"step-00000040/gen-{job.attempts[1][1] + more}" for more in (0, 1))
-    job.say(1, {**other, "generation": own}, {**other, "generation": newest})
-    job.say(1, {**other, "generation": "step-00000040/gen-1"})
-    job.say(0, {**other, "generation": job.name(1, 40)})
+    job.report(1, {**other, "generation": own}, {**other, "generation": newest})
+    job.report(1, {**other, "generation": "step-00000040/gen-1"})
+    job.report(0, {**other, "generation": job.name(1, 40)})
     assert job.rows() == {}
 
 
@@ -215,15 +215,15 @@ def has_met(job: Job, other: Future[None]) -> bool:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the stale one first", "the newer one first"])
-def test_of_two_attempts_that_tell_at_once_the_stale_one_moves_nothing(job: Job, order: tuple[int, int]) -> None:
+def test_of_two_attempts_that_report_at_once_the_stale_one_moves_nothing(job: Job, order: tuple[int, int]) -> None:
     """Two connections: the second word waits for the first's commit, and is judged by what that left."""
-    job.say(1, job.resumed())
+    job.report(1, job.resumed())
     job.clock.advance(10)
     words = {0: job.word(0, 200), 1: job.word(1, 100)}
     first, second = order
     with ThreadPoolExecutor(1) as other_host:
         with job.saying(first, words[first]):
-            other = other_host.submit(job.say, second, words[second])
+            other = other_host.submit(job.report, second, words[second])
             wait_until(lambda: has_met(job, other), pause_s=0.01)
             assert not other.done(), "one attempt's word waits while another's is taken"
         other.result()
@@ -232,9 +232,9 @@ def test_of_two_attempts_that_tell_at_once_the_stale_one_moves_nothing(job: Job,
         job.name(1, 100): CheckpointStatus.COMMITTED,
     }
     assert job.pointer() == job.name(1, 100)
-    job.say(1, job.word(1, 104))
-    job.say(0, job.word(0, 300))
-    job.say(1, job.word(1, 96))
+    job.report(1, job.word(1, 104))
+    job.report(0, job.word(0, 300))
+    job.report(1, job.word(1, 96))
     assert job.pointer() == job.name(1, 104), "it never goes back"
 
 
@@ -305,5 +305,5 @@ def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
         assert host.claim(first.id, first.fence).granted
     with units.begin(system_principal("test"), training.TAKE, quiet=True) as unit:
         loaded = lock_attempt(unit, first.id)
-        CheckpointWords(unit, loaded, active_policy(unit.session)).note_begun(unit.now)
+        CheckpointReports(unit, loaded, active_policy(unit.session)).note_begun(unit.now)
     assert rule_of(units, first.id) == expected

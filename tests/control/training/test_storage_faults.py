@@ -42,7 +42,7 @@ class Running:
     offset: int = 0
     step: int = field(default=0)
 
-    def say(self, **message: object) -> None:
+    def report(self, **message: object) -> None:
         self.step += 1
         word = {
             "type": "checkpoint",
@@ -51,15 +51,15 @@ class Running:
             **message,
         }
         at_ms = to_ms(self.clock.now)
-        answer = self.host.say_words(self.attempt_id, self.fence, word, at_ms=at_ms, offset=self.offset)
+        answer = self.host.report_words(self.attempt_id, self.fence, word, at_ms=at_ms, offset=self.offset)
         self.offset = answer.offset
 
     def fail(self, kind: str = "io", place: str = NFS, *, is_shared: bool = True, rank: int = 0) -> None:
         fault = {"rank": rank, "kind": kind, "place": place, "is_shared": is_shared}
-        self.say(status="failed", why=f"rank {rank}: {kind}", faults=[fault])
+        self.report(status="failed", why=f"rank {rank}: {kind}", faults=[fault])
 
     def save(self, place: str = NFS) -> None:
-        self.say(status="committed", place=place, at_unix_ms=to_ms(self.clock.now))
+        self.report(status="committed", place=place, at_unix_ms=to_ms(self.clock.now))
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def test_a_second_host_moves_the_blame_to_the_storage_and_back(world: World) -> 
     assert world.incidents() == [("node_storage", first.host.node_id)], "now it fails there alone"
 
 
-def test_own_disks_are_two_places_and_a_save_on_one_says_nothing_of_the_other(world: World) -> None:
+def test_own_disks_are_two_places_and_a_save_on_one_states_nothing_of_the_other(world: World) -> None:
     for job in world.jobs:
         for _ in range(2):
             job.fail("read_only", "/mnt", is_shared=False)
@@ -161,7 +161,7 @@ def test_own_disks_are_two_places_and_a_save_on_one_says_nothing_of_the_other(wo
     assert world.incidents() == [("node_storage", world.jobs[1].host.node_id)]
 
 
-def test_a_refused_job_accuses_nobody_until_another_is_refused_too(world: World) -> None:
+def test_a_refused_job_accuses_none_until_another_is_refused_too(world: World) -> None:
     first, second = world.jobs
     for _ in range(5):
         first.fail("refused", "s3://bucket")
@@ -171,17 +171,17 @@ def test_a_refused_job_accuses_nobody_until_another_is_refused_too(world: World)
     assert world.incidents() == [("storage", "s3://bucket")]
 
 
-def test_what_fits_nothing_costs_no_word_and_accuses_nobody(world: World) -> None:
+def test_what_fits_nothing_costs_no_word_and_accuses_none(world: World) -> None:
     first, _ = world.jobs
     for fault in ({"rank": 7, "kind": "io", "place": "/", "is_shared": False}, {"kind": "bad luck"}, {}):
         for _ in range(3):
-            first.say(status="failed", why="why", faults=[fault])
+            first.report(status="failed", why="why", faults=[fault])
     assert world.incidents() == []
     with world.fleet.units.read() as session:
         assert len(session.scalars(select(Event).where(Event.kind == "checkpoint.failed")).all()) == 9
 
 
-def test_failures_that_lie_further_apart_than_the_window_accuse_nobody(world: World) -> None:
+def test_failures_that_lie_further_apart_than_the_window_accuse_none(world: World) -> None:
     first, second = world.jobs
     first.fail("refused", "s3://bucket")
     first.fail()
@@ -237,12 +237,12 @@ def test_a_clock_that_is_ahead_makes_no_failure_last_longer(world: World) -> Non
     world.clock.now = now
     fault = {"rank": 0, "kind": "io", "place": NFS, "is_shared": True}
     word = {"type": "checkpoint", "step": 1, "generation": "step-00000001/gen-1", "status": "failed", "faults": [fault]}
-    first.host.say_words(first.attempt_id, first.fence, word, at_ms=ahead)
+    first.host.report_words(first.attempt_id, first.fence, word, at_ms=ahead)
     (row,) = world.faults()
     assert row.last_at == now
 
 
-def test_a_job_that_was_refused_accuses_nobody_once_it_has_ended(world: World) -> None:
+def test_a_job_that_was_refused_accuses_none_once_it_has_ended(world: World) -> None:
     _, second = world.jobs
     for job in world.jobs:
         job.fail("refused", "s3://bucket")
@@ -271,7 +271,7 @@ def test_good_saves_of_a_job_clear_what_failed_at_a_place_of_another_name(world:
 
 
 @pytest.mark.parametrize("kind", ["no_space", "read_only"])
-def test_any_hosts_save_tells_that_a_shared_place_has_room_again(world: World, kind: str) -> None:
+def test_any_hosts_save_reports_that_a_shared_place_has_room_again(world: World, kind: str) -> None:
     first, second = world.jobs
     first.fail(kind)
     first.fail(kind)
@@ -308,7 +308,7 @@ def test_a_program_that_invents_places_opens_few_incidents_and_loses_no_word(wor
         for start in range(0, 300, 100):
             places = [f"invented{number}:/" for number in range(start, start + 100)]
             told = [{"rank": 0, "kind": "no_space", "place": place, "is_shared": True} for place in places]
-            first.say(status="failed", why="why", faults=told)
+            first.report(status="failed", why="why", faults=told)
     assert len(world.faults()) == len(world.incidents()) == MOST_PLACES
     with world.fleet.units.read() as session:
         words = session.scalars(select(Event).where(Event.kind == "checkpoint.failed")).all()

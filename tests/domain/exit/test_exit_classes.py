@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.domain.exit.causes import CAUSE_RULES, Budget
-from muster.domain.exit.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOT_CAUSES, SAID_OF_A_GPU, first_of
+from muster.domain.exit.exit_signs import CASCADES, GPU_SIGNS, OUT_OF_GPU_MEMORY, ROOT_CAUSES, first_of
 from muster.domain.exit.exits import GpuFault, KnownFaults, Verdict, classify, parse_exit_record
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
@@ -80,12 +80,12 @@ def test_each_exit_code_has_its_meaning_in_each_situation(situation: str, code: 
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_what_the_program_says_would_end_so_again_is_final(code: int) -> None:
+def test_only_what_the_program_states_would_end_so_again_is_final(code: int) -> None:
     assert judged(rank(code)).is_final == (code in {64, 93})
     assert not judged(rank(code), stop=StopReason.RECLAIM, stop_reason="reclaim").is_final
 
 
-def test_a_code_says_what_it_means_in_the_proof() -> None:
+def test_a_code_states_what_it_means_in_the_proof() -> None:
     assert judged(rank(93, "muster.train: a newer attempt has begun")).proof == (
         "rank 0 ended with code 93: it is not to be started again: muster.train: a newer attempt has begun"
     )
@@ -220,7 +220,7 @@ def test_memory_that_was_short_is_the_cause_only_of_the_end_that_it_brought_abou
 
 
 @pytest.mark.parametrize(("stop", "cause"), [(None, C.LAUNCH_FAILED), (StopReason.RECLAIM, C.RECLAIMED)])
-def test_sigterm_that_nobody_asked_of_us_is_not_the_programs_fault(stop: StopReason | None, cause: Cause) -> None:
+def test_sigterm_that_none_requested_of_us_is_not_the_programs_fault(stop: StopReason | None, cause: Cause) -> None:
     verdict = judged(rank(None, None, signal=15), stop=stop)
     assert (verdict.cause, verdict.is_cascade) == (cause, True)
     assert CAUSE_RULES[cause].budget is Budget.INFRASTRUCTURE
@@ -228,7 +228,7 @@ def test_sigterm_that_nobody_asked_of_us_is_not_the_programs_fault(stop: StopRea
 
 
 def test_what_the_supervisor_keeps_of_a_log_is_what_is_read_here() -> None:
-    known = (*ROOT_CAUSES, *CASCADES, *OUT_OF_GPU_MEMORY, *SAID_OF_A_GPU)
+    known = (*ROOT_CAUSES, *CASCADES, *OUT_OF_GPU_MEMORY, *GPU_SIGNS)
     tokens = [token for sign in known for token in sign.tokens]
     for kept in SIGNS:
         assert any(kept.decode() in token or token in kept.decode() for token in tokens), kept

@@ -61,7 +61,9 @@ def test_a_memory_kill_with_the_kernels_word_is_host_oom() -> None:
         ),
     ],
 )
-def test_the_proof_of_a_memory_kill_says_whose_count_it_is_and_which_limit(fields: dict[str, int], words: str) -> None:
+def test_the_proof_of_a_memory_kill_states_whose_count_it_is_and_which_limit(
+    fields: dict[str, int], words: str
+) -> None:
     ranks = {"0": failed(exit_code=None, signal=9)}
     assert words in classify(record(ranks=ranks, oom_killed=True, **fields), None).proof
 
@@ -95,7 +97,7 @@ def test_ranks_that_died_with_their_torchrun_are_nobodys_fault() -> None:
         {"ranks": {"0": failed(exit_code=75), "1": failed(exit_code=76)}},
     ],
 )
-def test_what_a_host_says_when_another_failed_is_a_cascade(fields: dict[str, Any]) -> None:
+def test_what_a_host_states_when_another_failed_is_a_cascade(fields: dict[str, Any]) -> None:
     assert classify(record(**fields), None).is_cascade
 
 
@@ -108,7 +110,7 @@ def test_what_a_host_says_when_another_failed_is_a_cascade(fields: dict[str, Any
         {"ranks": {"0": failed(exit_code=75)}, "stop_reason": "host_shutdown"},
     ],
 )
-def test_what_says_why_is_none(fields: dict[str, Any]) -> None:
+def test_what_states_why_is_none(fields: dict[str, Any]) -> None:
     assert not classify(record(**fields), None).is_cascade
 
 
@@ -127,7 +129,7 @@ def test_a_rank_that_left_with_code_0_is_the_root_of_those_that_missed_it() -> N
     assert classify(record(ranks={"0": own_fault, "1": left}), None).culprit_rank == 0
 
 
-def test_gpu_oom_is_told_by_the_excerpt() -> None:
+def test_gpu_oom_is_reported_by_the_excerpt() -> None:
     excerpt = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
     verdict = classify(record(ranks={"0": failed(error_excerpt=excerpt)}), None)
     assert verdict.cause is Cause.GPU_OOM
@@ -162,7 +164,7 @@ def test_a_stop_that_took_effect_names_the_end_even_after_a_clean_exit(stop: Sto
     assert classify(stopped, None).cause is cause
 
 
-def test_the_servers_reason_wins_over_the_one_the_host_heard_first() -> None:
+def test_the_servers_reason_wins_over_the_one_the_host_received_first() -> None:
     stopped = record(ranks={"0": failed()}, stop_reason="reclaim")
     assert classify(stopped, StopReason.CANCEL).cause is Cause.CANCELLED
 
@@ -210,7 +212,7 @@ def test_a_dataset_that_other_hosts_have_is_missing_by_the_hosts_fault() -> None
     assert classify(script, None, has_data_elsewhere=True).cause is Cause.USER_ERROR
 
 
-def test_what_was_stopped_before_its_start_ends_as_the_stop_says() -> None:
+def test_what_was_stopped_before_its_start_ends_as_the_stop_states() -> None:
     refused = parse_exit_record({"spawn_error": "not started: cancel", "spawn_fault": "refused"})
     assert classify(refused, StopReason.CANCEL).cause is Cause.CANCELLED
     assert classify(refused, None).cause is Cause.LAUNCH_FAILED

@@ -17,7 +17,7 @@ def spec(*datasets: Mapping[str, object], **more: object) -> JobSpec:
     return JobSpec.model_validate({**PROGRAM, "datasets": list(datasets), **more})
 
 
-def test_a_dataset_is_looked_at_by_sizes_unless_its_checksums_are_asked_for() -> None:
+def test_a_dataset_is_checked_by_sizes_unless_its_checksums_are_requested() -> None:
     (plain,) = spec(CORPUS).datasets
     (read,) = spec({**CORPUS, "verify": "checksums", "manifest": "/mnt/manifests/corpus.json"}).datasets
     assert (plain.verify, plain.manifest) == (DatasetCheck.SIZES, None)
@@ -49,7 +49,7 @@ def test_what_cannot_be_found_later_is_refused_by_name(wrong: list[dict[str, obj
         spec(*wrong)
 
 
-def test_in_a_container_a_dataset_is_held_to_what_a_mount_is() -> None:
+def test_in_a_container_a_dataset_is_limited_to_what_a_mount_is() -> None:
     program = {"script": "/srv/train.py", "container": {"image": "docker.io/library/a:1"}}
     assert spec(CORPUS, program=program).datasets
     with pytest.raises(ValidationError, match="the dataset corpus is mounted in the container: its path"):

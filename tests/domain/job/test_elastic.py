@@ -7,13 +7,13 @@ from muster.domain.job.elastic import Sizes, pieces, sizes_of
 from muster.domain.job.spec import Shape
 
 
-def test_a_gang_that_says_no_more_has_one_size() -> None:
+def test_a_gang_that_states_no_more_has_one_size() -> None:
     shape = Shape(nodes=3)
     assert (list(shape.sizes), shape.is_elastic) == ([3], False)
     assert sizes_of(shape, None) == Sizes(3, 3, 3)
 
 
-def test_what_was_asked_for_is_its_wish_and_the_most_it_takes() -> None:
+def test_what_was_requested_is_its_preference_and_the_most_it_takes() -> None:
     shape = Shape(min_nodes=1, nodes=2, max_nodes=4)
     assert (list(shape.sizes), shape.is_elastic) == ([1, 2, 3, 4], True)
     assert sizes_of(shape, None) == Sizes(1, 2, 4)

@@ -16,7 +16,7 @@ def test_what_lies_before_the_first_and_behind_the_last_reading_is_not_made_up()
     assert found == Metered(700.0, 10.0)
 
 
-def test_a_counter_that_begins_anew_is_said_and_never_counted_backwards() -> None:
+def test_a_counter_that_begins_again_is_stated_and_never_counted_backwards() -> None:
     found = metered([(0, 5000.0), (10_000, 6000.0), (20_000, 300.0), (30_000, 1300.0)], 0, 30_000)
     assert found == Metered(1000.0 + 300.0 + 1000.0, 30.0, is_partial=True)
 

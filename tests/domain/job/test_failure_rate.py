@@ -45,7 +45,7 @@ def test_a_large_fleets_own_record_is_all_that_counts() -> None:
     assert failures_per_gpu_hour(Record(500, 1e6), EXPECTED) == pytest.approx(5e-4, rel=0.01)
 
 
-def test_one_failure_of_a_jobs_own_says_nothing_and_many_say_all() -> None:
+def test_one_failure_of_a_jobs_own_states_nothing_and_many_state_all() -> None:
     assert own_failures_per_gpu_hour(Record(1, 0.1)) == 0.0
     assert own_failures_per_gpu_hour(Record(3, 0.0)) == 0.0
     assert own_failures_per_gpu_hour(Record(11, 5.0)) == pytest.approx(2.0)
@@ -57,7 +57,7 @@ def test_a_job_never_saves_less_often_than_the_fleets_failures_ask_for(fleet: Re
     assert rate == max(failures_per_gpu_hour(fleet, EXPECTED), own_failures_per_gpu_hour(own))
 
 
-def test_the_sentence_says_what_it_follows_from() -> None:
+def test_the_sentence_states_what_it_follows_from() -> None:
     told = {"interval_s": 600.0, "bound": "none", "step_s": 2.0, "stall_s": 0.5, "save_s": 4.0, "mtbf_s": 360_000.0}
     assert interval_in_words({**told, "num_gpus": 16}) == (
         "a checkpoint every 600 s, about 300 steps: which costs the least; each stalls training for 0.5 s and "
@@ -72,7 +72,7 @@ SPAN = st.floats(0, 1e15)
 
 @given(SPAN, SPAN, SPAN, SPAN, SPAN, st.sampled_from(["none", "min", "max", "save"]), st.integers(1, 2**31 - 1))
 @example(1e15, 0.0, 0.0, 5e-324, 0.0, "none", 1)
-def test_whatever_a_rank_may_say_becomes_a_sentence(
+def test_whatever_a_rank_may_state_becomes_a_sentence(
     interval_s: float, stall_s: float, save_s: float, step_s: float, mtbf_s: float, bound: str, num_gpus: int
 ) -> None:
     said = {
@@ -92,7 +92,7 @@ def test_whatever_a_rank_may_say_becomes_a_sentence(
 
 
 @pytest.mark.parametrize("wrong", [{"bound": "none\n"}, {"interval_s": 1e300}, {"step_s": -1.0}, {"num_gpus": 0}])
-def test_what_nobody_could_mean_is_no_message(wrong: dict[str, object]) -> None:
+def test_what_none_could_mean_is_no_message(wrong: dict[str, object]) -> None:
     said: dict[str, object] = dict.fromkeys(("interval_s", "stall_s", "save_s", "step_s", "mtbf_s"), 1.0)
     said |= {"type": "checkpoint_interval", "failures_per_gpu_hour": 0.1, "num_gpus": 1, "bound": "none", "step": 1}
     msgspec.convert(said, CheckpointInterval)

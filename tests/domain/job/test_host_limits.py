@@ -34,7 +34,7 @@ ORDER: dict[str, Any] = {
 }
 
 
-def test_a_job_that_says_nothing_is_without_limits() -> None:
+def test_a_job_that_states_nothing_is_without_limits() -> None:
     assert JobSpec.model_validate(DOCUMENT).limits == HostLimits(memory_bytes=None, pids=None, cpus=None)
 
 

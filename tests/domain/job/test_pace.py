@@ -20,7 +20,7 @@ def test_parts_are_the_mean_of_the_ranks_and_shares_of_the_whole() -> None:
     assert found.mfu is None, "one rank alone knows its own"
 
 
-def test_what_a_rank_could_not_tell_apart_is_named() -> None:
+def test_what_a_rank_could_not_distinguish_is_named() -> None:
     apart: dict[str, float | None] = {**IDLE, "forward_s": 1.0}
     within: dict[str, float | None] = {**IDLE, "forward_s": 3.0, "collective_s": None}
     found = [pace_of(told) for told in ([apart, apart], [apart, within], [within, within])]

@@ -7,55 +7,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId
-from muster.domain.job.preflight import MOST_HOSTS, Ask, GiveUp, Look, LookState, MayBePlaced, Waits, decide
+from muster.domain.job.preflight import MOST_HOSTS, Ask, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
 
 A, B, C, D = (NodeId(f"node_{letter}") for letter in "abcd")
-ASKED = Look(LookState.ASKED, A, deadline_ms=1_000, tried=(A,))
+REQUESTED = Preflight(PreflightState.REQUESTED, A, deadline_ms=1_000, tried=(A,))
 
 
-def test_the_first_host_that_is_free_is_asked() -> None:
+def test_the_first_host_that_is_free_is_queried() -> None:
     assert decide(None, [A, B], {A}, 0) == Ask(B, (B,))
 
 
-def test_where_all_look_at_others_it_waits() -> None:
+def test_where_all_check_others_it_waits() -> None:
     assert decide(None, [A, B], {A, B}, 0) == Waits(None)
 
 
-def test_where_nobody_could_look_nothing_is_waited_for() -> None:
+def test_where_none_could_check_nothing_is_waited_for() -> None:
     assert decide(None, [], (), 0) == MayBePlaced()
 
 
-def test_it_waits_for_the_host_that_was_asked() -> None:
-    assert decide(ASKED, [A, B], {A}, 999) == Waits(A)
+def test_it_waits_for_the_host_that_was_requested() -> None:
+    assert decide(REQUESTED, [A, B], {A}, 999) == Waits(A)
 
 
-def test_past_the_deadline_another_is_asked() -> None:
-    assert decide(ASKED, [A, B], {A}, 1_000) == Ask(B, (A, B))
+def test_past_the_deadline_another_is_queried() -> None:
+    assert decide(REQUESTED, [A, B], {A}, 1_000) == Ask(B, (A, B))
 
 
-def test_a_host_that_is_heard_no_more_is_not_waited_for() -> None:
-    assert decide(ASKED, [B], (), 0) == Ask(B, (A, B))
+def test_a_host_that_is_received_no_more_is_not_waited_for() -> None:
+    assert decide(REQUESTED, [B], (), 0) == Ask(B, (A, B))
 
 
 def test_with_no_other_host_it_is_given_up() -> None:
-    assert decide(ASKED, [A], {A}, 1_000) == GiveUp((A,))
+    assert decide(REQUESTED, [A], {A}, 1_000) == GiveUp((A,))
 
 
-def test_no_more_than_so_many_hosts_are_asked() -> None:
-    look = replace(ASKED, node_id=C, tried=(A, B, C))
+def test_no_more_than_so_many_hosts_are_queried() -> None:
+    look = replace(REQUESTED, node_id=C, tried=(A, B, C))
     assert len(look.tried) == MOST_HOSTS
     assert decide(look, [A, B, C, D], (), 1_000) == GiveUp((A, B, C))
 
 
-@pytest.mark.parametrize("state", [LookState.FIT, LookState.GIVEN_UP])
-def test_what_was_seen_to_is_not_looked_at_again_until_something_was_lacking(state: LookState) -> None:
-    look = replace(ASKED, state=state)
+@pytest.mark.parametrize("state", [PreflightState.PASSED, PreflightState.ABANDONED])
+def test_what_was_seen_to_is_not_checked_again_until_something_was_lacking(state: PreflightState) -> None:
+    look = replace(REQUESTED, state=state)
     assert decide(look, [A], (), 5_000) == MayBePlaced()
     assert decide(look, [A], (), 5_000, is_out_of_date=True) == Ask(A, (A,))
 
 
-def test_one_that_was_held_and_released_is_looked_at_anew() -> None:
-    assert decide(replace(ASKED, state=LookState.UNFIT), [A], (), 0) == Ask(A, (A,))
+def test_one_that_was_kept_and_released_is_checked_again() -> None:
+    assert decide(replace(REQUESTED, state=PreflightState.FAILED), [A], (), 0) == Ask(A, (A,))
 
 
 @given(
@@ -64,7 +64,7 @@ def test_one_that_was_held_and_released_is_looked_at_anew() -> None:
 )
 def test_a_job_waits_for_no_more_than_so_many_deadlines(able: list[set[NodeId]], busy: list[set[NodeId]]) -> None:
     """Nobody ever answers: hosts come and go, look at others, and time passes from deadline to deadline."""
-    look: Look | None = None
+    look: Preflight | None = None
     asked: list[NodeId] = []
     for turn in range(8):
         now_ms = turn * 1_000
@@ -73,7 +73,7 @@ def test_a_job_waits_for_no_more_than_so_many_deadlines(able: list[set[NodeId]],
             break
         if isinstance(found, Ask):
             asked.append(found.node_id)
-            look = Look(LookState.ASKED, found.node_id, now_ms + 1_000, found.tried)
+            look = Preflight(PreflightState.REQUESTED, found.node_id, now_ms + 1_000, found.tried)
     else:
         pytest.fail("it still waits")
     assert len(asked) == len(set(asked)) <= MOST_HOSTS

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from muster.domain.ids import AttemptId, Fence, JobId, NodeId
 from muster.domain.lifecycle import attempt, host
-from muster.domain.lifecycle.contact import Hearing
-from muster.domain.lifecycle.model import AttemptLife, HostPart, Timers, Verdict
+from muster.domain.lifecycle.contact import LastContact
+from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, Timers, Verdict
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Cause
 
@@ -16,13 +16,13 @@ SUCCEEDED, FAILED = Verdict(Cause.SUCCEEDED, "code 0"), Verdict(Cause.USER_ERROR
 LONG_UP_MS = -10_000_000
 
 
-def placed(nodes: Sequence[NodeId] = (A, B), **changes: object) -> AttemptLife:
+def placed(nodes: Sequence[NodeId] = (A, B), **changes: object) -> AttemptLifecycle:
     parts = tuple(HostPart(node) for node in nodes)
-    return AttemptLife(ATTEMPT, JOB, FENCE, parts, placed_ms=0, **changes)  # type: ignore[arg-type]
+    return AttemptLifecycle(ATTEMPT, JOB, FENCE, parts, placed_ms=0, **changes)  # type: ignore[arg-type]
 
 
-def claim(node: NodeId, boot: str = "boot1", nonce: str = "n") -> attempt.ClaimAsked:
-    return attempt.ClaimAsked(node, FENCE, boot, nonce)
+def claim(node: NodeId, boot: str = "boot1", nonce: str = "n") -> attempt.ClaimRequested:
+    return attempt.ClaimRequested(node, FENCE, boot, nonce)
 
 
 def started(node: NodeId, boot: str = "boot1") -> attempt.Started:
@@ -37,19 +37,19 @@ def cleaned(node: NodeId, boot: str = "boot1") -> attempt.Cleaned:
     return attempt.Cleaned(node, FENCE, boot)
 
 
-def tick(*, server_started_ms: int = LONG_UP_MS, boot: str = "boot1", **heard_ms: int) -> attempt.Tick:
+def tick(*, server_started_ms: int = LONG_UP_MS, boot: str = "boot1", **received_ms: int) -> attempt.Tick:
     """``a=…``, ``b=…``: when each host was last heard."""
-    hearings = {NodeId(f"node_{name}"): Hearing(boot, heard) for name, heard in heard_ms.items()}
+    hearings = {NodeId(f"node_{name}"): LastContact(boot, heard) for name, heard in received_ms.items()}
     return attempt.Tick(hearings, server_started_ms)
 
 
-def after(life: AttemptLife, *events: attempt.Event, now_ms: int = 0) -> AttemptLife:
+def after(life: AttemptLifecycle, *events: attempt.Event, now_ms: int = 0) -> AttemptLifecycle:
     for event in events:
         life, _ = attempt.step(life, event, now_ms, TIMERS)
     return life
 
 
-def running(**changes: object) -> AttemptLife:
+def running(**changes: object) -> AttemptLifecycle:
     return after(placed(**changes), claim(A), claim(B), started(A), started(B))  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def ledger_after(*events: host.Event, now_ms: int = 0, ledger: host.HostLedger |
     return ledger
 
 
-def told_to_claim(
+def reported_to_claim(
     attempt_id: AttemptId = ATTEMPT, fence: Fence = FENCE, lease_ms: int = 1000
 ) -> host.HeartbeatAnswered:
     return host.HeartbeatAnswered(0, lease_ms, unclaimed=((attempt_id, fence),))

@@ -7,7 +7,7 @@ import pytest
 from muster.domain.ids import Fence
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt
-from muster.domain.lifecycle.model import AttemptLife, Verdict
+from muster.domain.lifecycle.model import AttemptLifecycle, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 from tests.domain.lifecycle.lives import (
     FAILED,
@@ -28,7 +28,7 @@ from tests.domain.lifecycle.lives import (
 )
 
 S, H = AttemptState, HostPartState
-STOP = attempt.StopAsked(StopReason.RECLAIM, 120_000)
+STOP = attempt.StopRequested(StopReason.RECLAIM, 120_000)
 LEASE_OVER_MS = TIMERS.server_lease_ms + 1
 
 
@@ -52,7 +52,9 @@ def test_a_gang_is_claimed_runs_and_succeeds() -> None:
         (after(running(), STOP), S.STOPPING),
     ],
 )
-def test_every_live_state_may_be_lost_and_comes_back_to_what_it_was(life: AttemptLife, state: AttemptState) -> None:
+def test_every_live_state_may_be_lost_and_comes_back_to_what_it_was(
+    life: AttemptLifecycle, state: AttemptState
+) -> None:
     lost = after(life, tick(a=0, b=0), now_ms=TIMERS.lost_ms - 1)
     assert lost.state is state
     lost = after(life, tick(), now_ms=TIMERS.lost_ms)
@@ -63,7 +65,7 @@ def test_every_live_state_may_be_lost_and_comes_back_to_what_it_was(life: Attemp
         assert after(replace(lost, placed_ms=TIMERS.lost_ms), heard, now_ms=TIMERS.lost_ms).state is state
 
 
-def test_a_cascade_gives_way_to_the_word_that_says_why_and_to_nothing_else() -> None:
+def test_a_cascade_gives_way_to_the_word_that_states_why_and_to_nothing_else() -> None:
     heard = Verdict(Cause.USER_ERROR, "rank 2: Connection closed by peer", is_cascade=True)
     life = after(running(), exited(B, heard))
     assert (life.state, life.ending) == (S.STOPPING, heard)
@@ -91,9 +93,9 @@ def test_the_first_bad_exit_stops_the_others_and_names_the_cause() -> None:
     assert after(life, exited(B)).state is S.ENDED
 
 
-def test_unclaimed_for_long_is_rung_again_then_given_up() -> None:
-    life, commands = attempt.step(placed(), tick(), TIMERS.ring_again_ms, TIMERS)
-    assert commands == (attempt.Ring(A), attempt.Ring(B))
+def test_unclaimed_for_long_is_woken_again_then_given_up() -> None:
+    life, commands = attempt.step(placed(), tick(), TIMERS.wake_again_ms, TIMERS)
+    assert commands == (attempt.Wake(A), attempt.Wake(B))
     life = after(life, tick(), now_ms=TIMERS.place_again_ms)
     assert life.state is S.ENDED
     assert life.ending is not None
@@ -130,7 +132,7 @@ def test_a_reboot_ends_the_attempt_and_cleans_its_part() -> None:
 
 
 def test_a_stop_keeps_the_most_urgent_reason_and_the_earliest_deadline() -> None:
-    life = after(running(), STOP, attempt.StopAsked(StopReason.CANCEL, 500_000))
+    life = after(running(), STOP, attempt.StopRequested(StopReason.CANCEL, 500_000))
     assert life.stop is not None
     assert (life.stop.reason, life.stop.deadline_ms) == (StopReason.CANCEL, 120_000)
     assert attempt.stop_order(life, A, 100_000) == (StopReason.CANCEL, 20_000)
@@ -142,7 +144,7 @@ def test_a_stop_before_any_claim_ends_at_once() -> None:
     assert all(part.state is H.CLEAN for part in life.hosts)
 
 
-def test_wall_time_asks_to_stop() -> None:
+def test_wall_time_requests_to_stop() -> None:
     life = after(running(wall_time_ms=5000), tick(a=5000, b=5000), now_ms=5000)
     assert life.stop is not None
     assert life.stop.reason is StopReason.WALLTIME
@@ -176,7 +178,7 @@ def test_a_claim_granted_again_renews_the_servers_lease_too() -> None:
 
 
 @pytest.mark.parametrize("event", [claim(A, boot="boot2"), claim(A, nonce="other"), claim(B, boot="")])
-def test_another_boot_or_nonce_is_refused(event: attempt.ClaimAsked) -> None:
+def test_another_boot_or_nonce_is_refused(event: attempt.ClaimRequested) -> None:
     life = running()
     again, commands = attempt.step(life, event, 0, TIMERS)
     assert again is life
@@ -200,7 +202,7 @@ CLEAN = after(ENDED, cleaned(A), cleaned(B))
         attempt.Listed(A, "boot0", is_listed=False),
     ],
 )
-def test_other_fences_and_boots_change_nothing(life: AttemptLife, event: attempt.Event) -> None:
+def test_other_fences_and_boots_change_nothing(life: AttemptLifecycle, event: attempt.Event) -> None:
     again, commands = attempt.step(life, event, 10, TIMERS)
     assert (again, commands) == (life, ())
 

@@ -7,10 +7,10 @@ import pytest
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, Phase
-from tests.domain.lifecycle.lives import ATTEMPT, FENCE, JOB, granted, ledger_after, told_to_claim
+from tests.domain.lifecycle.lives import ATTEMPT, FENCE, JOB, granted, ledger_after, reported_to_claim
 
 NEWER, NEWER_FENCE = AttemptId("att_2"), Fence(FENCE + 1)
-CLAIMING = ledger_after(told_to_claim())
+CLAIMING = ledger_after(reported_to_claim())
 CLAIMED = ledger_after(granted(), ledger=CLAIMING)
 STARTED = ledger_after(host.ProgramStarted(ATTEMPT), ledger=CLAIMED)
 EXITED = ledger_after(host.ProgramExited(ATTEMPT), ledger=STARTED)
@@ -54,7 +54,9 @@ def test_kill_times_only_come_nearer() -> None:
 
 
 def test_a_newer_attempt_waits_until_the_older_one_is_gone() -> None:
-    ledger, commands = host.step(ledger_after(told_to_claim(NEWER, NEWER_FENCE), ledger=STARTED), granted(NEWER), 10)
+    ledger, commands = host.step(
+        ledger_after(reported_to_claim(NEWER, NEWER_FENCE), ledger=STARTED), granted(NEWER), 10
+    )
     assert commands == (host.StopProgram(ATTEMPT, 10, "stale"),)
     assert host.step(ledger, host.Tick(), 20)[1] == ()
     assert host.StartProgram(NEWER) not in host.restarted(ledger, "boot1")[1]
@@ -62,8 +64,8 @@ def test_a_newer_attempt_waits_until_the_older_one_is_gone() -> None:
     assert host.step(ledger, host.Tick(), 30)[1] == (host.StartProgram(NEWER),)
 
 
-def test_an_older_attempt_granted_late_never_starts_beside_a_newer_one() -> None:
-    ledger = ledger_after(told_to_claim(), told_to_claim(NEWER, NEWER_FENCE), granted(NEWER))
+def test_an_older_attempt_granted_late_never_starts_next_to_a_newer_one() -> None:
+    ledger = ledger_after(reported_to_claim(), reported_to_claim(NEWER, NEWER_FENCE), granted(NEWER))
     ledger, commands = host.step(ledger, granted(), 10)
     assert ledger.records[ATTEMPT].phase is Phase.EXITED
     assert host.StartProgram(ATTEMPT) not in commands
@@ -76,9 +78,9 @@ def test_a_refused_claim_is_reported_as_never_started() -> None:
 
 
 def test_an_older_cluster_epoch_is_refused() -> None:
-    ledger = ledger_after(told_to_claim(fence=Fence((2 << 32) + 1)))
+    ledger = ledger_after(reported_to_claim(fence=Fence((2 << 32) + 1)))
     assert ledger.highest_epoch == 2
-    again, _ = host.step(ledger, told_to_claim(NEWER, Fence((1 << 32) + 9)), 0)
+    again, _ = host.step(ledger, reported_to_claim(NEWER, Fence((1 << 32) + 9)), 0)
     assert NEWER not in again.records
 
 
@@ -100,7 +102,7 @@ def test_a_reboot_forgets_records_but_not_the_epoch() -> None:
         (ledger_after(stop_now(kill_after_ms=50), ledger=CLAIMED), host.StopProgram(ATTEMPT, 50, "cancel")),
     ],
 )
-def test_a_new_launcher_takes_up_what_the_ledger_says(ledger: HostLedger, command: host.Command) -> None:
+def test_a_new_launcher_takes_up_what_the_ledger_states(ledger: HostLedger, command: host.Command) -> None:
     again, commands = host.restarted(ledger, "boot1")
     assert again is ledger
     assert command in commands
@@ -139,7 +141,7 @@ def test_events_of_unknown_attempts_change_nothing() -> None:
         assert host.step(STARTED, event, 0) == (STARTED, ())
 
 
-def test_nothing_starts_that_was_asked_to_stop() -> None:
+def test_nothing_starts_that_was_requested_to_stop() -> None:
     record = CLAIMED.records[ATTEMPT]
     assert record.job_id == JOB
     assert host.may_start(record, 999)

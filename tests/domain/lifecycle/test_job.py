@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.exit.causes import CAUSE_RULES, Onward
+from muster.domain.exit.causes import CAUSE_RULES, NextStep
 from muster.domain.lifecycle import job
-from muster.domain.lifecycle.model import JobLife, Verdict
+from muster.domain.lifecycle.model import JobLifecycle, Verdict
 from muster.domain.states import TERMINAL_JOB_STATES, Cause, JobState
 from tests.domain.lifecycle.lives import JOB, SUCCEEDED, TIMERS
 
 J = JobState
-QUEUED = JobLife(JOB)
+QUEUED = JobLifecycle(JOB)
 ACTIVE = replace(QUEUED, state=J.ACTIVE)
 EVENTS: list[job.Event] = [
-    job.AttemptEnded(SUCCEEDED), job.CancelAsked(), job.HoldAsked("why"), job.ReleaseAsked(), job.Tick(),
+    job.AttemptEnded(SUCCEEDED), job.CancelRequested(), job.HoldRequested("why"), job.ReleaseRequested(), job.Tick(),
 ]  # fmt: skip
 
 
-def after(life: JobLife, *events: job.Event, now_ms: int = 0) -> JobLife:
+def after(life: JobLifecycle, *events: job.Event, now_ms: int = 0) -> JobLifecycle:
     for event in events:
         life, _ = job.step(life, event, now_ms, TIMERS)
     return life
@@ -29,9 +29,11 @@ def ended(cause: Cause) -> job.AttemptEnded:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_each_cause_leads_where_its_rule_says(cause: Cause) -> None:
+def test_each_cause_leads_where_its_rule_states(cause: Cause) -> None:
     onward = CAUSE_RULES[cause].onward
-    state = {Onward.SUCCEED: J.SUCCEEDED, Onward.FAIL: J.FAILED, Onward.CANCEL: J.CANCELLED}.get(onward, J.RECOVERING)
+    state = {NextStep.SUCCEED: J.SUCCEEDED, NextStep.FAIL: J.FAILED, NextStep.CANCEL: J.CANCELLED}.get(
+        onward, J.RECOVERING
+    )
     assert after(replace(ACTIVE, max_restarts=1), ended(cause)).state is state
 
 
@@ -74,7 +76,7 @@ def test_only_gpu_memory_that_is_short_and_allowed_doubles_anything() -> None:
     host = after(replace(ACTIVE, max_oom_doublings=2), ended(Cause.HOST_OOM))
     assert (host.state, host.oom_doublings) == (J.FAILED, 0)
     assert "host memory, not the GPU's" in host.reason
-    cancelled = after(replace(ACTIVE, max_oom_doublings=2), job.CancelAsked(), ended(Cause.GPU_OOM))
+    cancelled = after(replace(ACTIVE, max_oom_doublings=2), job.CancelRequested(), ended(Cause.GPU_OOM))
     assert cancelled.state is J.CANCELLED
 
 
@@ -110,7 +112,7 @@ def test_faults_of_gpus_and_network_cost_no_restart_and_in_a_row_without_progres
     )
 
 
-def test_a_program_that_says_that_it_would_end_so_again_is_not_tried_again() -> None:
+def test_a_program_that_states_that_it_would_end_so_again_is_not_tried_again() -> None:
     final = replace(ended(Cause.USER_ERROR), is_final=True)
     assert after(replace(ACTIVE, max_restarts=3), final).state is J.FAILED
 
@@ -124,42 +126,42 @@ def test_a_proof_that_comes_in_the_pause_gives_the_restart_back() -> None:
         assert after(life, job.Excused("XID 79")) == life
 
 
-def test_a_suspected_program_is_held_whatever_its_attempt_ended_of_unless_that_ends_the_job() -> None:
+def test_a_suspected_program_is_on_hold_whatever_its_attempt_ended_of_unless_that_ends_the_job() -> None:
     def ended_suspect(cause: Cause) -> job.AttemptEnded:
         return job.AttemptEnded(Verdict(cause, "proof"), suspicion="suspected")
 
     for cause, rule in CAUSE_RULES.items():
         life = after(replace(ACTIVE, max_restarts=1), ended_suspect(cause))
-        is_over = rule.onward in {Onward.SUCCEED, Onward.FAIL, Onward.CANCEL}
+        is_over = rule.onward in {NextStep.SUCCEED, NextStep.FAIL, NextStep.CANCEL}
         assert (life.state is J.HELD) == (not is_over)
         assert is_over or (life.reason, life.next_try_ms) == ("suspected", None)
-    cancelled = after(replace(ACTIVE, is_cancel_asked=True), ended_suspect(Cause.GPU_FAULT))
+    cancelled = after(replace(ACTIVE, is_cancel_requested=True), ended_suspect(Cause.GPU_FAULT))
     assert cancelled.state is J.CANCELLED
 
 
 def test_a_hold_is_for_what_waits_to_run() -> None:
     recovering = after(replace(ACTIVE, max_restarts=1), ended(Cause.USER_ERROR))
     for life in (QUEUED, recovering):
-        held = after(life, job.HoldAsked("why"), job.Tick(), now_ms=1 << 40)
+        held = after(life, job.HoldRequested("why"), job.Tick(), now_ms=1 << 40)
         assert (held.state, held.reason, held.next_try_ms) == (J.HELD, "why", None)
-    assert after(ACTIVE, job.HoldAsked("why")) == ACTIVE
+    assert after(ACTIVE, job.HoldRequested("why")) == ACTIVE
 
 
 def test_a_cancel_waits_for_the_attempt_to_end() -> None:
-    life, commands = job.step(ACTIVE, job.CancelAsked(), 0, TIMERS)
+    life, commands = job.step(ACTIVE, job.CancelRequested(), 0, TIMERS)
     assert (life.state, commands) == (J.ACTIVE, (job.StopAttempt(),))
-    assert job.step(life, job.CancelAsked(), 0, TIMERS) == (life, ())
+    assert job.step(life, job.CancelRequested(), 0, TIMERS) == (life, ())
     assert after(life, ended(Cause.NODE_LOST)).state is J.CANCELLED
 
 
 @pytest.mark.parametrize("state", [J.QUEUED, J.HELD, J.RECOVERING])
 def test_a_cancel_before_placement_is_at_once(state: JobState) -> None:
-    assert after(replace(QUEUED, state=state), job.CancelAsked()).state is J.CANCELLED
+    assert after(replace(QUEUED, state=state), job.CancelRequested()).state is J.CANCELLED
 
 
 def test_hold_and_release() -> None:
-    assert after(QUEUED, job.HoldAsked("why")).state is J.HELD
-    assert after(QUEUED, job.HoldAsked("why"), job.ReleaseAsked()).state is J.QUEUED
+    assert after(QUEUED, job.HoldRequested("why")).state is J.HELD
+    assert after(QUEUED, job.HoldRequested("why"), job.ReleaseRequested()).state is J.QUEUED
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL_JOB_STATES))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from muster.domain.ids import Fence, NodeId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt, host
-from muster.domain.lifecycle.contact import Hearing, hear
+from muster.domain.lifecycle.contact import LastContact, accept_heartbeat
 from muster.domain.lifecycle.host import HostLedger
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.states import AttemptState, HostPartState, StopReason
 from tests.domain.lifecycle.lives import ATTEMPT, FAILED, FENCE, JOB, SUCCEEDED, TIMERS, A, B, placed
 from tests.scaled import examples
@@ -20,23 +20,23 @@ nodes = st.sampled_from((A, B))
 boots = st.sampled_from(("boot1", "boot1", "boot1", "boot2"))
 fences = st.sampled_from((FENCE, FENCE, FENCE, Fence(FENCE - 1)))
 times = st.integers(0, 3 * TIMERS.server_lease_ms)
-hearings = st.builds(Hearing, boots, times)
+hearings = st.builds(LastContact, boots, times)
 ticks = st.builds(attempt.Tick, st.dictionaries(nodes, hearings), st.integers(-TIMERS.server_lease_ms, 10_000))
 attempt_events: st.SearchStrategy[attempt.Event] = st.one_of(
-    st.builds(attempt.ClaimAsked, nodes, fences, boots, st.just("n"), st.booleans()),
+    st.builds(attempt.ClaimRequested, nodes, fences, boots, st.just("n"), st.booleans()),
     st.builds(attempt.Ready, nodes, fences, boots),
     st.builds(attempt.Started, nodes, fences, boots),
     st.builds(attempt.Exited, nodes, fences, boots, st.sampled_from((SUCCEEDED, FAILED))),
     st.builds(attempt.Cleaned, nodes, fences, boots),
     st.builds(attempt.Listed, nodes, boots, is_listed=st.booleans()),
-    st.builds(attempt.StopAsked, st.sampled_from(StopReason), times),
+    st.builds(attempt.StopRequested, st.sampled_from(StopReason), times),
     ticks,
 )
 histories = st.lists(st.tuples(attempt_events, st.integers(0, TIMERS.server_lease_ms)), max_size=25)
 rules = st.sampled_from(NodeLossRule)
 
 
-def lives(history: Sequence[tuple[attempt.Event, int]], rule: NodeLossRule) -> list[tuple[AttemptLife, int]]:
+def lives(history: Sequence[tuple[attempt.Event, int]], rule: NodeLossRule) -> list[tuple[AttemptLifecycle, int]]:
     """Every life along the way, with its time. ``step`` itself asserts that only listed edges happen."""
     life, now_ms = placed(on_node_loss=rule, wall_time_ms=100_000), 0
     passed = [(life, now_ms)]
@@ -79,11 +79,11 @@ def test_a_granted_claim_is_granted_again(
     history: list[tuple[attempt.Event, int]], rule: NodeLossRule, node: NodeId
 ) -> None:
     life, now_ms = lives(history, rule)[-1]
-    claim = attempt.ClaimAsked(node, FENCE, "boot1", "n")
+    claim = attempt.ClaimRequested(node, FENCE, "boot1", "n")
     granted, commands = attempt.step(life, claim, now_ms, TIMERS)
     again, repeated = attempt.step(granted, claim, now_ms, TIMERS)
     # A first grant may also be the last one that the others waited for: they are rung once.
-    assert repeated == tuple(command for command in commands if not isinstance(command, attempt.Ring))
+    assert repeated == tuple(command for command in commands if not isinstance(command, attempt.Wake))
     assert again == granted
 
 
@@ -112,7 +112,7 @@ host_events: st.SearchStrategy[host.Event] = st.one_of(
         (
             host.ClaimRefused(ATTEMPT),
             host.HostReady(ATTEMPT),
-            host.GoHeard(ATTEMPT),
+            host.GoReceived(ATTEMPT),
             host.ProgramStarted(ATTEMPT),
             host.ProgramExited(ATTEMPT),
             host.ProvedClean(ATTEMPT),
@@ -145,10 +145,10 @@ def test_on_a_host_phases_only_advance_and_kill_times_only_near(history: list[tu
 
 
 @given(st.lists(st.tuples(boots, st.integers(0, 5)), max_size=30))
-def test_a_boot_that_is_past_is_never_heard_again(beats: list[tuple[str, int]]) -> None:
-    hearing: Hearing | None = None
+def test_a_boot_that_is_past_is_never_received_again(beats: list[tuple[str, int]]) -> None:
+    hearing: LastContact | None = None
     for now_ms, (boot_id, seq) in enumerate(beats):
-        heard = hear(hearing, boot_id, seq, now_ms)
+        heard = accept_heartbeat(hearing, boot_id, seq, now_ms)
         if hearing is not None and heard is not None:
             assert boot_id not in hearing.past_boots
             assert heard.boot_id != hearing.boot_id or heard.seq > hearing.seq

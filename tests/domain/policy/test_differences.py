@@ -23,7 +23,7 @@ def test_each_field_is_named_by_its_path_and_a_list_is_one_value() -> None:
     assert len(found) == 2
 
 
-def test_what_only_one_of_them_has_is_told_whole() -> None:
+def test_what_only_one_of_them_has_is_reported_whole() -> None:
     tiers = DEFAULT_POLICY.model_dump(mode="json")["tiers"]
     spot = tiers.pop("spot")
     after = Policy.model_validate({"tiers": tiers}, strict=False)

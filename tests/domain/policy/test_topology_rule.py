@@ -10,7 +10,7 @@ from muster.domain.policy.placement import HazardPolicy, PlacementPolicy
 DOCUMENT = {"name": "job", "program": {"script": "/srv/train.py"}}
 
 
-def test_a_job_that_says_nothing_may_stand_anywhere() -> None:
+def test_a_job_that_states_nothing_may_stand_anywhere() -> None:
     assert JobSpec.model_validate(DOCUMENT).topology == TopologyRule(required=None, preferred=None)
 
 

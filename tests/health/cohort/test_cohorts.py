@@ -35,7 +35,7 @@ def test_keys_are_equal_exactly_when_the_attributes_are(one: dict[str, Attribute
     assert (cohort_key(one, POLICY) == cohort_key(other, POLICY)) == (one == other)
 
 
-def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_agree() -> None:
+def test_what_one_does_not_report_is_presumed_only_where_all_others_of_its_model_agree() -> None:
     told: list[tuple[str, dict[str, Attribute]]] = [
         ("H100", {"vbios_version": "96.01", "cuda_version": "12.8"}),
         ("H100", {"vbios_version": "96.02", "cuda_version": "12.8", "network": None}),
@@ -49,7 +49,7 @@ def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_a
     assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own report counts"
 
 
-def test_a_tier_may_ask_for_less_than_cohorts_are_told_apart_by() -> None:
+def test_a_tier_may_request_less_than_cohorts_are_distinguished_by() -> None:
     keys = [
         cohort_key({"model": "H100", "driver_version": driver}, POLICY) for driver in ("570", "580", "A|model=B100")
     ]

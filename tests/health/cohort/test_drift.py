@@ -45,7 +45,7 @@ def test_what_keeps_most_gpus_out_of_a_gang_comes_first() -> None:
     ]
 
 
-def test_a_tier_that_asks_for_less_is_told_to_mix_them() -> None:
+def test_a_tier_that_requests_less_is_ordered_to_mix_them() -> None:
     groups = [
         node(number, driver_version="570" if number else "580", ecc_enabled=str(number % 2)) for number in range(4)
     ]
@@ -54,7 +54,7 @@ def test_a_tier_that_asks_for_less_is_told_to_mix_them() -> None:
     assert by_name == {"driver_version": ("spot",), "ecc_enabled": ("on_demand", "reserved", "spot")}
 
 
-def test_models_are_not_compared_with_each_other_and_the_unknown_with_nobody() -> None:
+def test_models_are_not_compared_with_each_other_and_the_unknown_with_none() -> None:
     groups = [node(0), node(1, model="H200", driver_version="570"), node(2, driver_version=None)]
     assert drifts_of(groups, POLICY) == []
 

@@ -57,11 +57,11 @@ def test_to_clock_higher_or_stay_cooler_is_no_fault(one: tuple[float, float, flo
 
 
 @pytest.mark.parametrize("broken_c", [999.0, -40.0])
-def test_a_sensor_that_is_broken_makes_nobody_apart(broken_c: float) -> None:
+def test_a_sensor_that_is_broken_makes_none_apart(broken_c: float) -> None:
     assert apart(gang((680.0, 1900.0, broken_c, 98.0))) == []
 
 
-def test_who_bears_another_load_is_compared_in_that_alone() -> None:
+def test_what_bears_another_load_is_compared_in_that_alone() -> None:
     assert apart(gang((150.0, 600.0, 40.0, 20.0))) == [(0, "utilisation_percent")]
 
 
@@ -70,7 +70,7 @@ def test_a_gang_at_rest_is_not_compared() -> None:
     assert apart(seen((400.0, 1900.0, 80.0, 40.0), *idle)) == []
 
 
-def test_few_peers_say_nothing() -> None:
+def test_few_peers_state_nothing() -> None:
     assert apart(gang((400.0, 1900.0, 62.0, 98.0), num_alike=4)) == []
     assert apart(gang((400.0, 1900.0, 62.0, 98.0), num_alike=5)) == [(0, "power_w")]
 
@@ -125,7 +125,7 @@ def test_what_comes_and_goes_is_no_finding() -> None:
     assert memory == Memory(), "a GPU that is no longer apart is forgotten"
 
 
-def test_in_another_gang_it_begins_anew() -> None:
+def test_in_another_gang_it_begins_again() -> None:
     low = gang((400.0, 1900.0, 62.0, 98.0))
     memory, _ = rounds(7, low)
     elsewhere = Round(low.at_ms, low.gpus, low.nodes, low.gangs + 1, low.values)

@@ -100,13 +100,13 @@ def test_counters_never_give_a_negative_rise(counts: list[int | None]) -> None:
         assert all(each.values["errors"] > 0 for each in findings)
 
 
-def test_a_remap_that_waits_is_told_when_it_begins_and_again_each_ten_minutes() -> None:
+def test_a_remap_that_waits_is_reported_when_it_begins_and_again_each_ten_minutes() -> None:
     every_minute = [sample(NOW_MS + at * MINUTE, remap_pending=1.0) for at in range(21)]
     told = [at for at, findings in enumerate(judged(every_minute)) if findings]
     assert told == [0, 10, 20]
 
 
-def test_a_remap_that_comes_back_is_told_at_once() -> None:
+def test_a_remap_that_comes_back_is_reported_at_once() -> None:
     assert keys(judged(series(remap_pending=[1.0, 0.0, 1.0]))) == [["row_remap:pending"], [], ["row_remap:pending"]]
 
 
@@ -149,7 +149,7 @@ def test_rows_remapped_after_correctable_errors_are_to_be_watched_past_ten(
     ("value", "severity"),
     [(1.0, Severity.CONDEMNING), (2.0, Severity.CONDEMNING), (3.0, Severity.DEGRADED), (4.0, Severity.DEGRADED)],
 )
-def test_what_the_driver_asks_for_is_a_finding(value: float, severity: Severity) -> None:
+def test_what_the_driver_requests_is_a_finding(value: float, severity: Severity) -> None:
     (findings,) = judged([sample(recovery_action=value)])
     assert [each.severity for each in findings] == [severity]
 
@@ -173,17 +173,17 @@ def test_idle_power_cap_and_settings_are_no_faults(reasons: int) -> None:
         (SW_THERMAL, "clock_events:sw_thermal", Severity.WARNING),
     ],
 )
-def test_clocks_held_down_are_one_finding_by_their_cause(reasons: int, fault: str, severity: Severity) -> None:
+def test_clocks_limited_are_one_finding_by_their_cause(reasons: int, fault: str, severity: Severity) -> None:
     found = judged(series(clock_event_reasons=[float(reasons)] * 9))
     assert keys(found) == [[]] * 5 + [[fault]] + [[]] * 3
     assert found[5][0].severity is severity
 
 
-def test_clocks_held_down_in_five_of_ten_samples_are_no_finding() -> None:
+def test_clocks_limited_in_five_of_ten_samples_are_no_finding() -> None:
     assert not any(judged(series(clock_event_reasons=[float(HW_SLOWDOWN), 0.0] * 20)))
 
 
-def test_clocks_held_down_in_six_of_ten_samples_are_a_finding_once() -> None:
+def test_clocks_limited_in_six_of_ten_samples_are_a_finding_once() -> None:
     pattern = [float(HW_SLOWDOWN)] * 6 + [0.0] * 4
     found = judged(series(clock_event_reasons=pattern * 3))
     assert sum(map(len, found)) == 1
@@ -197,7 +197,7 @@ def test_a_lost_gpu_condemns_once_but_does_not_threaten_correctness() -> None:
     assert not found[1][0].threatens_correctness
 
 
-def test_a_sample_that_is_not_newer_says_nothing() -> None:
+def test_a_sample_that_is_not_newer_states_nothing() -> None:
     memory, _ = judge_sample(GpuMemory(NODE), sample(NOW_MS), POLICY, NOW_MS)
     late = sample(NOW_MS, remap_failure=1.0)
     assert judge_sample(memory, late, POLICY, NOW_MS) == (memory, ())
@@ -221,7 +221,7 @@ def test_an_xid_is_judged_by_the_catalogue() -> None:
     assert found.trust is Trust.MEASURED
 
 
-def test_an_xid_told_by_a_job_is_only_reported() -> None:
+def test_an_xid_reported_by_a_job_is_only_reported() -> None:
     (found,) = judge_signal(signal(code=95, source=Source.JOB), POLICY)
     assert found.trust is Trust.REPORTED
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from health.detectors.registry import TELLS
+from health.detectors.registry import NATURES
 from health.detectors.traits import traits_of
 from health.evidence.state import code_of, lasts
 from muster.domain.evidence.traits import LASTING, Nature
 from tests.health.case_factory import evidence
 
 
-@pytest.mark.parametrize("detector", TELLS)
+@pytest.mark.parametrize("detector", NATURES)
 def test_a_fault_lasts_if_its_detector_states_states(detector: str) -> None:
     found = evidence("one", detector=detector, fault=detector)
-    assert found.traits.nature is TELLS[detector]
-    assert lasts(found) is (TELLS[detector] in LASTING)
+    assert found.traits.nature is NATURES[detector]
+    assert lasts(found) is (NATURES[detector] in LASTING)
 
 
 def test_a_detector_that_is_unknown_states_moments() -> None:

@@ -45,7 +45,7 @@ def test_the_same_fault_by_event_and_by_kernel_log_counts_once() -> None:
     assert (one.onset_ms, one.last_seen_ms) == (NOW_MS, NOW_MS + 3)
 
 
-def test_a_source_that_is_heard_twice_is_listed_once() -> None:
+def test_a_source_that_is_received_twice_is_listed_once() -> None:
     (one,) = joined([finding(), finding(at_ms=NOW_MS + SECOND)])
     assert one.sources == (Source.NVML,)
 
@@ -55,7 +55,7 @@ def test_a_fault_of_a_moment_joins_within_five_seconds(gap_ms: int, count: int) 
     assert len(joined([finding(), finding(at_ms=NOW_MS + gap_ms)])) == count
 
 
-def test_a_source_that_tells_of_an_earlier_moment_moves_the_onset_back() -> None:
+def test_a_source_that_reports_of_an_earlier_moment_moves_the_onset_back() -> None:
     (one,) = joined([finding(at_ms=NOW_MS + 3), finding(at_ms=NOW_MS, source=Source.KERNEL_LOG)])
     assert (one.onset_ms, one.last_seen_ms) == (NOW_MS, NOW_MS + 3)
 
@@ -131,7 +131,7 @@ def test_history_that_comes_late_weighs_nothing() -> None:
     assert in_time.evidence.counts_for_ms > 0
 
 
-def test_a_state_first_told_too_late_weighs_once_it_is_told_again_in_time() -> None:
+def test_a_state_first_reported_too_late_weighs_once_it_is_reported_again_in_time() -> None:
     told = finding("sram_threshold", detector="sram_threshold", severity=Severity.DEGRADED)
     late = join(told, (), POLICY, NOW_MS + HOUR, EvidenceId("ev_late")).evidence
     restated = replace(told, onset_ms=NOW_MS + HOUR)

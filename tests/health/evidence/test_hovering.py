@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from health.detectors.detector import Closing
 from health.detectors.past import Past, judged
 from health.evidence.evidence import close
-from health.evidence.index import Known
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex
+from health.evidence.merge import Place, merge
 from health.evidence.suppression import outlasted
 from health.scoring.score import score
 from health.standing.standing import decide
@@ -19,23 +19,23 @@ from muster.domain.evidence.findings import EventKind, Evidence, Finding
 from muster.domain.ids import EvidenceId
 from muster.domain.states import Standing
 from tests.health.case_factory import HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, case, sample, signal
-from tests.health.evidence.test_suppression import noted
+from tests.health.evidence.test_suppression import merged
 
 HOT_C, WARM_C = 96.0, 94.0
 
 
 def heated(readings: list[tuple[int, float]]) -> list[Evidence]:
     """The evidence of samples, each so many ms after the one before, of so many °C."""
-    past, at_ms, known, numbers = Past(), NOW_MS, Known(), count()
+    past, at_ms, known, numbers = Past(), NOW_MS, EvidenceIndex(), count()
     for after_ms, celsius in readings:
         at_ms += after_ms
         past, said = judged(past, NODE, sample(at_ms, temperature_c=celsius), POLICY, at_ms)
         for each in said:
             if isinstance(each, Finding):
-                list(note(each, Place(known), POLICY, at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")))
+                list(merge(each, Place(known), POLICY, at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")))
             else:
                 assert isinstance(each, Closing)
-                known = Known(close(found, each) for found in known.values())
+                known = EvidenceIndex(close(found, each) for found in known.values())
     return list(known.values())
 
 
@@ -59,9 +59,9 @@ def test_a_link_that_hovers_between_generations_weighs_only_once_it_stays_slow()
         signal(EventKind.GPU_STATE, at_ms=NOW_MS + at * MINUTE, pcie_loaded_generation=now, pcie_max_generation=5.0)
         for at, now in enumerate([1.0, 5.0] * 10)
     ]
-    (awake,) = noted(told)
+    (awake,) = merged(told)
     assert score([outlasted(awake, NOW_MS + HOUR)], POLICY, NOW_MS + HOUR).value == 100.0
-    (slow,) = noted(told[:-1])
+    (slow,) = merged(told[:-1])
     last_ms = told[-2].at_ms
     assert score([outlasted(slow, last_ms + MINUTE)], POLICY, last_ms + MINUTE).value == 100.0
     lasting = outlasted(slow, last_ms + int(POLICY.warm_up.outlast_s * SECOND))
@@ -69,12 +69,12 @@ def test_a_link_that_hovers_between_generations_weighs_only_once_it_stays_slow()
 
 
 @pytest.mark.parametrize("taken_out", ["is_dismissed", "is_suspended"])
-def test_what_somebody_took_out_and_comes_again_is_new(taken_out: str) -> None:
+def test_what_another_took_out_and_comes_again_is_new(taken_out: str) -> None:
     hot = heated([(SECOND, HOT_C), (SECOND, WARM_C)])
-    known = Known(replace(each, **{taken_out: True}) for each in hot)  # type: ignore[arg-type]  # a flag's name
+    known = EvidenceIndex(replace(each, **{taken_out: True}) for each in hot)  # type: ignore[arg-type]  # a flag's name
     _, (again, *_) = judged(Past(), NODE, sample(NOW_MS + MINUTE, temperature_c=HOT_C), POLICY, NOW_MS + MINUTE)
     assert isinstance(again, Finding)
-    list(note(again, Place(known), POLICY, NOW_MS + MINUTE, lambda: EvidenceId("ev_again")))
+    list(merge(again, Place(known), POLICY, NOW_MS + MINUTE, lambda: EvidenceId("ev_again")))
     assert len(known) == 2
 
 
@@ -84,7 +84,7 @@ def test_links_that_are_down_and_a_fabric_that_is_not_ready_are_one_fault() -> N
         signal(EventKind.GPU_STATE, nvlink_links_down=2.0, nvlink_links_to_nothing=1.0),
         signal(EventKind.GPU_STATE, fabric_state=2.0, fabric_health_bits=float(0b01 | 0b01 << 4)),
     ]
-    lasting = [outlasted(each, NOW_MS + HOUR) for each in noted(told)]
+    lasting = [outlasted(each, NOW_MS + HOUR) for each in merged(told)]
     assert len(lasting) == 5
     found = score(lasting, POLICY, NOW_MS)
     assert (found.value, len(found.shares)) == (65.0, 1)

@@ -37,19 +37,19 @@ def evidence_of(*findings: Finding) -> list[Evidence]:
     return list(known.values())
 
 
-ASKED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+REQUESTED = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 PAIRS = [
     (by_xid(48), by_sample(ecc_uncorrected_volatile=1.0)),
     (by_xid(95), by_sample(ecc_uncorrected_aggregate=1.0)),
     (by_xid(63), by_sample(remapped_rows_uncorrected=1.0)),
     (by_xid(64), by_sample(remap_failure=1.0)),
     (by_xid(79), lost()),
-    (by_xid(154, text=ASKED), by_sample(recovery_action=1.0)),
+    (by_xid(154, text=REQUESTED), by_sample(recovery_action=1.0)),
 ]
 
 
 @pytest.mark.parametrize(("event", "reading"), PAIRS)
-def test_a_fault_told_by_event_and_reading_counts_once(event: Finding, reading: Finding) -> None:
+def test_a_fault_reported_by_event_and_reading_counts_once(event: Finding, reading: Finding) -> None:
     assert len(evidence_of(event, reading)) == 1
     assert len(evidence_of(reading, event)) == 1
 
@@ -70,7 +70,7 @@ def test_a_contained_error_that_turns_out_worse_is_two() -> None:
     assert len(evidence_of(by_sample(ecc_uncorrected_volatile=1.0), by_xid(94))) == 1
 
 
-def test_that_the_driver_asks_for_a_faults_remedy_is_no_second_fault() -> None:
+def test_that_the_driver_requests_a_faults_remedy_is_no_second_fault() -> None:
     reset = by_sample(recovery_action=1.0)
     assert len(evidence_of(by_xid(95), by_sample(ecc_uncorrected_volatile=1.0), reset)) == 1
     assert len(evidence_of(by_xid(62), reset)) == len(evidence_of(reset, by_xid(62))) == 1

@@ -1,7 +1,7 @@
 """What holds clocks down: heat, power, settings."""
 
 from tests.health.case_factory import sample
-from tests.health.field.judged import DEGRADED, INFO, WARNING, Rule, clocks, node_tells, rates, sampled, state
+from tests.health.field.judged import DEGRADED, INFO, WARNING, Rule, clocks, node_reports, rates, sampled, state
 
 CLOCKS: dict[str, Rule] = {
     **{
@@ -21,7 +21,7 @@ CLOCKS: dict[str, Rule] = {
         "gpud",
         rates(hw_thermal_s=36.0),
         rates(hw_thermal_s=35.9),
-        told_by="throttle_seconds",
+        reported_by="throttle_seconds",
     ),
     "ecc_is_off": Rule("gpu_settings:ecc", DEGRADED, "Azure", state(ecc_enabled=0), state(ecc_enabled=1)),
     "application_clocks_under_the_boards_own": Rule(
@@ -50,8 +50,8 @@ CLOCKS: dict[str, Rule] = {
             f"node_mismatch:{reading}",
             WARNING,
             "Azure",
-            node_tells(name, 1),
-            node_tells(name, 0),
+            node_reports(name, 1),
+            node_reports(name, 0),
         )
         for what, name, reading in (
             ("vbios", "vbios_differs", "vbios_version"),

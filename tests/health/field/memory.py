@@ -76,7 +76,7 @@ MEMORY: dict[str, Rule] = {
         "NVIDIA",
         rise("remapped_rows_uncorrected", 0, 1),
         rise("remapped_rows_uncorrected", 1, 1),
-        told_by="row_remap_rise",
+        reported_by="row_remap_rise",
     ),
     "memory_that_cannot_be_repaired": Rule(
         "unrepairable_memory", CONDEMNING, "NVML", state(unrepairable_memory=1), state(unrepairable_memory=0)

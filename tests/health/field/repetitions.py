@@ -8,11 +8,11 @@ from tests.health.field.judged import (
     RDMA,
     Rule,
     bad_link,
-    card_says,
+    card_states,
     cards,
     one_after_the_other,
     repairs,
-    told,
+    reported,
     xids,
 )
 
@@ -40,14 +40,16 @@ AGAIN: dict[str, Rule] = {
     ),
     "xid_31_twice_in_a_day": Rule("mmu_fault_repeats", INFO, "NVSentinel", xids(31, DAY - 1, 2), xids(31, DAY, 2)),
     "xid_31_on_one_gpu_and_not_on_several": Rule(
-        "mmu_fault_repeats", INFO, "NVSentinel", xids(31, HOUR, 2), xids(31, HOUR, 2, beside=True)
+        "mmu_fault_repeats", INFO, "NVSentinel", xids(31, HOUR, 2), xids(31, HOUR, 2, alongside=True)
     ),
     "xid_13_of_one_tpc_and_not_of_two": Rule(
         "sm_exception_repeats",
         INFO,
         "NVSentinel",
         xids(13, HOUR, 2, SM),
-        told(*(signal(code=13, at_ms=NOW_MS + at * HOUR, text=SM.replace("TPC 1", f"TPC {at}")) for at in range(2))),
+        reported(
+            *(signal(code=13, at_ms=NOW_MS + at * HOUR, text=SM.replace("TPC 1", f"TPC {at}")) for at in range(2))
+        ),
     ),
     "xid_13_twice_in_a_day_in_one_tpc": Rule(
         "sm_exception_repeats", INFO, "NVSentinel", xids(13, DAY - 1, 2, SM), xids(13, DAY, 2, SM)
@@ -93,8 +95,8 @@ AGAIN: dict[str, Rule] = {
         "nic_driver:unrecoverable:0000:3b:00.0",
         DEGRADED,
         "NVSentinel; Linux mlx5_core",
-        card_says("mlx5_core 0000:3b:00.0: health_care:152:(pid 9): unrecoverable hardware error"),
-        card_says("mlx5_core 0000:3b:00.0: Port module event: module 1, Cable plugged"),
+        card_states("mlx5_core 0000:3b:00.0: health_care:152:(pid 9): unrecoverable hardware error"),
+        card_states("mlx5_core 0000:3b:00.0: Port module event: module 1, Cable plugged"),
     ),
     "a_bad_link_thrice_in_an_hour": Rule(f"nic_repeats:{RDMA}", DEGRADED, "NVSentinel", bad_link(3), bad_link(2)),
 }

@@ -27,7 +27,7 @@ class Limit:
     text: str = ""
 
 
-def told(kind: EventKind, values: Mapping[str, float], text: str = "") -> GpuSignal:
+def reported(kind: EventKind, values: Mapping[str, float], text: str = "") -> GpuSignal:
     gpu = None if kind in NODE_KINDS else GPU
     source = Source.HOST if gpu is None else Source.NVML
     return replace(signal(kind, gpu=gpu, source=source, text=text), values=dict(values))

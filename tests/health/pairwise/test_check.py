@@ -73,7 +73,7 @@ def test_a_gang_that_works_takes_one_round() -> None:
     assert (len(rounds), len(found.cleared), found.is_speed_compared) == (1, 8, True)
 
 
-def test_of_two_that_fail_together_nobody_knows_which() -> None:
+def test_of_two_that_fail_together_is_unknown_which() -> None:
     found, rounds = check(names(2), failing("gpu-00"))
     assert not found.bad
     assert list(found.undecided) == names(2)
@@ -81,7 +81,7 @@ def test_of_two_that_fail_together_nobody_knows_which() -> None:
     assert len(rounds) == 1
 
 
-def test_one_host_meets_nobody() -> None:
+def test_one_host_meets_none() -> None:
     found, _ = check(names(1), failing())
     assert found.undecided == {"gpu-00": "there is no other host to check it with"}
 
@@ -106,7 +106,7 @@ def silent_in(rounds: set[int], host: Host) -> Answer:
     return answer
 
 
-def test_a_silent_host_is_asked_again_and_then_named_and_its_partner_is_not() -> None:
+def test_a_silent_host_is_queried_again_and_then_named_and_its_partner_is_not() -> None:
     found, rounds = check(names(7), silent_in({1, 2, 3, 4}, "gpu-02"))
     assert found.bad == {"gpu-02": "was silent in rounds 1, 2"}
     assert len(found.cleared) == 6
@@ -115,7 +115,7 @@ def test_a_silent_host_is_asked_again_and_then_named_and_its_partner_is_not() ->
     assert again[1] == "gpu-02", "the group's store is with one that answered"
 
 
-def test_a_host_that_was_not_heard_once_is_cleared_when_it_answers() -> None:
+def test_a_host_that_was_not_received_once_is_cleared_when_it_answers() -> None:
     found, rounds = check(names(7), silent_in({1}, "gpu-02"))
     assert (len(found.cleared), len(rounds)) == (7, 2)
 
@@ -125,13 +125,13 @@ def test_a_silent_host_is_undecided_where_there_was_one_round() -> None:
     assert found.undecided["gpu-02"] == "was silent in round 1"
 
 
-def test_where_nobody_is_heard_nobody_is_accused() -> None:
+def test_where_none_is_received_none_is_accused() -> None:
     found, rounds = check(names(6), lambda _, group: GroupResult(group, silent=frozenset(group)), ENDLESS)
     assert list(found.undecided) == names(6)
     assert len(rounds) == 2
 
 
-def test_a_bad_path_is_no_hosts_fault_and_is_told() -> None:
+def test_a_bad_path_is_no_hosts_fault_and_is_reported() -> None:
     pair = {"gpu-00", "gpu-01"}
 
     def answer(_: int, group: Group) -> GroupResult:
@@ -142,7 +142,7 @@ def test_a_bad_path_is_no_hosts_fault_and_is_told() -> None:
     assert found.paths == (("gpu-00", "gpu-01"),)
 
 
-def test_a_noisy_moment_accuses_nobody() -> None:
+def test_a_noisy_moment_accuses_none() -> None:
     def answer(number: int, group: Group) -> GroupResult:
         return GroupResult(group, FAST / 100 if number == 1 and "gpu-05" in group else FAST)
 
@@ -259,7 +259,7 @@ def test_a_host_five_times_slower_is_named_within_four_rounds_wherever_it_stands
         assert not found.undecided
 
 
-def test_a_slow_host_that_may_be_alone_in_its_rack_is_undecided_and_why_is_said() -> None:
+def test_a_slow_host_that_may_be_alone_in_its_rack_is_undecided_and_why_is_stated() -> None:
     found, _ = check(names(4), slow("gpu-00"), ENDLESS)
     assert "so racks may be the cause" in found.undecided["gpu-00"]
     assert not found.paths
@@ -284,8 +284,8 @@ def test_a_few_slow_hosts_are_named_among_rates_that_scatter(number: int, data: 
 
 
 @given(st.lists(st.sampled_from(["pass", "fail", "slow", "silent"]), max_size=60), st.integers(1, 12))
-def test_whatever_groups_say_it_ends_and_never_both_clears_and_accuses(said: list[str], number: int) -> None:
-    words = iter(said)
+def test_whatever_groups_state_it_ends_and_never_both_clears_and_accuses(reported: list[str], number: int) -> None:
+    words = iter(reported)
 
     def answer(_: int, group: Group) -> GroupResult:
         word = next(words, "pass")

@@ -19,9 +19,7 @@ def fleet(*sizes: int) -> dict[str, list[NodeId]]:
     number=st.integers(0, 1 << 40),
     num_peers=st.integers(1, 4),
 )
-def test_nobody_probes_itself_or_one_twice_or_more_than_it_should(
-    sizes: list[int], number: int, num_peers: int
-) -> None:
+def test_none_probes_itself_or_one_twice_or_more_than_it_should(sizes: list[int], number: int, num_peers: int) -> None:
     racks = fleet(*sizes)
     everybody = {host for hosts in racks.values() for host in hosts}
     for host in everybody:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from health.detectors.past import Past, judged, watched_in
 from health.detectors.registry import judge_signal
-from health.evidence.index import Known
-from health.evidence.merge import Place, note
+from health.evidence.index import EvidenceIndex
+from health.evidence.merge import Place, merge
 from health.evidence.state import counts, is_condemning
 from health.evidence.suppression import OVERRULED, why_weightless
 from health.standing.standing import decide
@@ -58,15 +58,15 @@ def by_nvml(action: Action, *, after_ms: int = 2 * SECOND) -> Finding:
     return found
 
 
-def noted(*findings: Finding) -> list[Evidence]:
-    known, numbers = Known(), count()
+def merged(*findings: Finding) -> list[Evidence]:
+    known, numbers = EvidenceIndex(), count()
     for finding in findings:
-        list(note(finding, Place(known), POLICY, NOW_MS + 10**5, lambda: EvidenceId(f"ev_{next(numbers):03}")))
+        list(merge(finding, Place(known), POLICY, NOW_MS + 10**5, lambda: EvidenceId(f"ev_{next(numbers):03}")))
     return list(known.values())
 
 
 def standing_after(*findings: Finding) -> Standing:
-    move = decide(case(Standing.HEALTHY, *noted(*findings)), NOW_MS + 10**5, POLICY)
+    move = decide(case(Standing.HEALTHY, *merged(*findings)), NOW_MS + 10**5, POLICY)
     return Standing.HEALTHY if move is None else move.to_standing
 
 
@@ -75,26 +75,26 @@ def overruled(found: list[Evidence]) -> list[str]:
 
 
 @pytest.mark.parametrize("word", [by_154(Action.DRAIN_AND_RESET), by_nvml(Action.DRAIN_AND_RESET)])
-def test_a_drain_that_the_driver_asks_for_is_no_quarantine_whichever_arrives_first(word: Finding) -> None:
+def test_a_drain_that_the_driver_requests_is_no_quarantine_whichever_arrives_first(word: Finding) -> None:
     assert standing_after(by_xid(119)) is Standing.QUARANTINED
     for order in ((by_xid(119), word), (word, by_xid(119))):
         assert standing_after(*order) is Standing.SUSPECT
-        (told,) = (each for each in noted(*order) if each.fault_key == "xid:119")
+        (told,) = (each for each in merged(*order) if each.fault_key == "xid:119")
         assert told.severity is Severity.CONDEMNING
         assert "the driver's request has precedence" in (why_weightless(told) or "")
 
 
-def test_it_is_told_whose_word_it_was() -> None:
-    (of_log, _) = noted(by_xid(119), by_154(Action.DRAIN_P2P))
-    (of_nvml, _) = noted(by_xid(119), by_nvml(Action.DRAIN_P2P))
+def test_it_is_reported_whose_word_it_was() -> None:
+    (of_log, _) = merged(by_xid(119), by_154(Action.DRAIN_P2P))
+    (of_nvml, _) = merged(by_xid(119), by_nvml(Action.DRAIN_P2P))
     assert "XID 154 asks" in (why_weightless(of_log) or "")
     assert "NVML asks" in (why_weightless(of_nvml) or "")
 
 
 @pytest.mark.parametrize("after_ms", [-1, 6 * SECOND])
-def test_what_was_said_before_or_much_later_is_no_word_about_it(after_ms: int) -> None:
-    assert overruled(noted(by_xid(119), by_154(Action.DRAIN_AND_RESET, after_ms=after_ms))) == []
-    assert overruled(noted(by_154(Action.DRAIN_AND_RESET, after_ms=after_ms), by_xid(119))) == []
+def test_what_was_stated_before_or_much_later_is_no_word_about_it(after_ms: int) -> None:
+    assert overruled(merged(by_xid(119), by_154(Action.DRAIN_AND_RESET, after_ms=after_ms))) == []
+    assert overruled(merged(by_154(Action.DRAIN_AND_RESET, after_ms=after_ms), by_xid(119))) == []
 
 
 def test_the_same_xid_after_the_word_is_a_new_fault_and_another_sources_word_the_same() -> None:
@@ -103,21 +103,21 @@ def test_the_same_xid_after_the_word_is_a_new_fault_and_another_sources_word_the
     assert standing_after(*told, by_xid(119, after_ms=2 * SECOND)) is Standing.QUARANTINED
 
 
-def test_a_reset_asked_for_after_a_drain_is_not_lost_in_what_was_overruled() -> None:
+def test_a_reset_requested_after_a_drain_is_not_lost_in_what_was_overruled() -> None:
     told = (by_xid(119), by_154(Action.DRAIN_AND_RESET))
     assert standing_after(*told, by_nvml(Action.RESET_GPU)) is Standing.QUARANTINED
     assert standing_after(*told, by_154(Action.REBOOT_NODE, after_ms=3)) is Standing.QUARANTINED
 
 
-def test_nvml_stands_over_what_the_log_alone_told() -> None:
+def test_nvml_stands_over_what_the_log_alone_reported() -> None:
     log = (by_xid(119), by_154(Action.REBOOT_NODE))
-    assert set(overruled(noted(*log, by_nvml(Action.DRAIN_P2P)))) == {"xid:119", "xid:154:reboot_node"}
+    assert set(overruled(merged(*log, by_nvml(Action.DRAIN_P2P)))) == {"xid:119", "xid:154:reboot_node"}
     assert standing_after(by_xid(119), by_nvml(Action.REBOOT_NODE), by_154(Action.DRAIN_P2P, after_ms=3 * SECOND)) is (
         Standing.QUARANTINED
     )
 
 
-def test_nvmls_word_by_dcgm_may_come_as_late_as_an_exporter_tells() -> None:
+def test_nvmls_word_by_dcgm_may_come_as_late_as_an_exporter_reports() -> None:
     late = by_nvml(Action.DRAIN_AND_RESET, after_ms=80 * SECOND)
     assert standing_after(by_xid(119), late) is Standing.QUARANTINED
     by_dcgm = replace(late, source=Source.DCGM)
@@ -142,9 +142,9 @@ def test_overruled_faults_still_count_as_repetitions() -> None:
             by_154(Action.DRAIN_AND_RESET, after_ms=number * 4 * 3_600_000 + 1),
         )
     ]
-    known, numbers = Known(), count()
+    known, numbers = EvidenceIndex(), count()
     for finding in told:
-        list(note(finding, Place(known), POLICY, finding.onset_ms, lambda: EvidenceId(f"ev_{next(numbers):03}")))
+        list(merge(finding, Place(known), POLICY, finding.onset_ms, lambda: EvidenceId(f"ev_{next(numbers):03}")))
     assert "gsp_repeats:hold" in {each.fault_key for each in known.values() if is_condemning(each, None)}
 
 
@@ -158,7 +158,7 @@ def test_a_condemning_xid_loses_its_weight_to_a_drain_in_time_alone(
     code: int, action: Action, after_ms: int, arrival: str
 ) -> None:
     fault, word = by_xid(code), by_154(action, after_ms=after_ms)
-    found = noted(word, fault) if arrival == "word first" else noted(fault, word)
+    found = merged(word, fault) if arrival == "word first" else merged(fault, word)
     if overruled(found):
         entry = CATALOGUE[code]
         assert overruled(found) == [f"xid:{code}"]
@@ -174,7 +174,7 @@ def test_a_condemning_xid_loses_its_weight_to_a_drain_in_time_alone(
 
 @given(order=st.permutations([by_xid(119), by_154(Action.DRAIN_AND_RESET), by_nvml(Action.DRAIN_AND_RESET)]))
 def test_the_order_of_arrival_changes_nothing(order: list[Finding]) -> None:
-    assert overruled(noted(*order)) == ["xid:119"]
+    assert overruled(merged(*order)) == ["xid:119"]
 
 
 @pytest.mark.parametrize("code", [48, 64, 79, 95, 140])

@@ -50,12 +50,13 @@ def test_only_what_is_quarantined_is_started(standing: Standing) -> None:
     assert waits_for(replace(ECC, standing=standing), due(), FREE, NOW_MS, EVERYTHING) == f"it is {standing}"
 
 
-def test_a_host_that_is_not_heard_would_never_ask_for_the_order() -> None:
-    assert waits_for(replace(ECC, is_heard=False), due(), FREE, NOW_MS, EVERYTHING) == "its host is silent"
+def test_a_host_that_is_not_received_would_never_request_the_order() -> None:
+    assert waits_for(replace(ECC, has_contact=False), due(), FREE, NOW_MS, EVERYTHING) == "its host is silent"
 
 
 @pytest.mark.parametrize(
-    "around", [Around(holder="this"), Around(burn_in="this"), Around(open_repair="this"), Around(held_back="this")]
+    "around",
+    [Around(holder="this"), Around(burn_in="this"), Around(open_repair="this"), Around(blocked_by_breaker="this")],
 )
 def test_what_is_on_the_gpu_or_holds_it_back_is_waited_for(around: Around) -> None:
     assert waits_for(ECC, due(), around, NOW_MS, EVERYTHING) == "this"
@@ -78,7 +79,7 @@ def test_an_open_breaker_and_the_caps_are_waited_for() -> None:
     assert waits_for(ECC, due(), replace(FREE, num_fleet=3, num_rack=1), NOW_MS, rules) is None
 
 
-def test_what_a_rule_may_not_do_is_a_persons_and_says_why() -> None:
+def test_what_a_rule_may_not_do_is_a_persons_and_states_why() -> None:
     assert needs_person(ECC, due(), NOW_MS, policy("reboot")) == (
         "reset by its agent (gpu_reset): ecc (NVIDIA's XID catalogue asks for it); no rule may start it"
         " (health.repair.starts_by_rule)"
@@ -89,7 +90,7 @@ def test_what_a_rule_may_not_do_is_a_persons_and_says_why() -> None:
     assert "names a remedy" in (needs_person(unknown, None, NOW_MS, EVERYTHING) or "")
 
 
-def test_where_retirement_is_proposed_no_second_word_is_said() -> None:
+def test_where_retirement_is_proposed_no_second_word_is_stated() -> None:
     used_up = replace(ECC, repairs=attempts(3))
     assert due(used_up).action is RepairAction.SWAP
     assert needs_person(used_up, due(used_up), NOW_MS, EVERYTHING) is None
@@ -117,4 +118,6 @@ def test_a_rule_never_goes_past_the_attempts_nor_beyond_its_verbs(
     if waits_for(gpu, remedy, around, NOW_MS, rules) is None:
         assert number < most
         assert remedy.verb in verbs
-        assert (around.holder, around.burn_in, around.open_repair, around.held_back, around.open_scope) == (None,) * 5
+        assert (around.holder, around.burn_in, around.open_repair, around.blocked_by_breaker, around.open_scope) == (
+            None,
+        ) * 5

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.scoring.score import Band, band_of, score, weighing_as_one
-from health.standing.counterfactual import ways_back
+from health.standing.counterfactual import recovery_paths
 from health.standing.what_if import Kind, Situation
 from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
@@ -166,7 +166,7 @@ def test_the_score_lies_between_nothing_and_a_hundred(found: tuple[Evidence, ...
 
 
 @given(many_evidences)
-def test_a_band_holds_exactly_until_it_says(found: tuple[Evidence, ...]) -> None:
+def test_a_band_holds_exactly_until_it_states(found: tuple[Evidence, ...]) -> None:
     now = score(found, POLICY, NOW_MS)
     if now.valid_until_ms is None:
         assert score(found, POLICY, NOW_MS + 1000 * DAY).band is now.band
@@ -200,6 +200,6 @@ def test_a_detectors_own_weight_counts_in_score_band_and_way_back() -> None:
     assert score([found], policy, NOW_MS + HOUR).value == 70.0
     assert score([found], policy, NOW_MS).valid_until_ms == pytest.approx(NOW_MS + HOUR, abs=SECOND)
     gpu = case(Standing.SUSPECT, found, since_ms=NOW_MS, origin=Standing.HEALTHY)
-    ways = ways_back(Situation(gpu), DEFAULT_POLICY.tiers["on_demand"], NOW_MS, policy)
+    ways = recovery_paths(Situation(gpu), DEFAULT_POLICY.tiers["on_demand"], NOW_MS, policy)
     (back_ms,) = [way.at_ms for way in ways if [each.kind for each in way.conditions] == [Kind.TIME]]
     assert back_ms == pytest.approx(NOW_MS + 2 * HOUR + 30 * MINUTE, abs=SECOND)

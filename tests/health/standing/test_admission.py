@@ -38,7 +38,7 @@ def test_a_healthy_free_gpu_on_a_live_host_is_admitted() -> None:
         (replace(FIT, contact=Contact.LOST), Refusal.NODE_CONTACT),
         (replace(FIT, is_burning_in=True), Refusal.BURN_IN),
         (replace(FIT, is_reported=True), Refusal.REPORTED),
-        (replace(FIT, is_held=True), Refusal.HELD),
+        (replace(FIT, is_assigned=True), Refusal.ASSIGNED),
     ],
 )
 def test_each_reason_refuses_by_itself(facts: AdmissionFacts, refusal: Refusal) -> None:
@@ -58,5 +58,5 @@ def test_an_override_stands_in_for_the_standing_both_ways() -> None:
 
 
 def test_the_most_lasting_reason_is_named_first() -> None:
-    worst = replace(FIT, standing=Standing.RETIRED, is_cordoned=True, contact=Contact.LOST, is_held=True)
+    worst = replace(FIT, standing=Standing.RETIRED, is_cordoned=True, contact=Contact.LOST, is_assigned=True)
     assert refusal_of(worst, ON_DEMAND) is Refusal.STANDING

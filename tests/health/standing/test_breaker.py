@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from health.standing.breaker import (
     FLEET,
     FLEET_WINDOW,
+    BreakerDecision,
     BreakerState,
     FleetCounts,
     GpuPlace,
-    Ruling,
     admit,
     cap_of,
     close,
@@ -53,7 +53,9 @@ def in_one(place: GpuPlace, numbers: range, counts: FleetCounts) -> FleetCounts:
     return replace(counts, places={uuid(number): place for number in numbers})
 
 
-def ruled(moves: list[Move], counts: FleetCounts, state: BreakerState | None = None, now_ms: int = NOW_MS) -> Ruling:
+def ruled(
+    moves: list[Move], counts: FleetCounts, state: BreakerState | None = None, now_ms: int = NOW_MS
+) -> BreakerDecision:
     return admit(moves, state or BreakerState(), counts, POLICY, now_ms)
 
 
@@ -154,7 +156,7 @@ def test_a_flapping_gpu_counts_once() -> None:
     assert len(state.quarantined) == 1
 
 
-def test_persons_and_returns_from_repair_are_not_held_up() -> None:
+def test_persons_and_returns_from_repair_are_not_delayed() -> None:
     tripped = ruled([quarantine(n) for n in range(60)], fleet()).state
     by_person = replace(quarantine(70), actor="operator:ann")
     from_repair = replace(quarantine(71), from_standing=Standing.REPAIR)

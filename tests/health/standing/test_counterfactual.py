@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from health.standing.admission import refusal_of
-from health.standing.counterfactual import WayBack, ways_back
+from health.standing.counterfactual import RecoveryPath, recovery_paths
 from health.standing.gpu_case import BurnInResult, GpuCase
 from health.standing.what_if import (
     Condition,
@@ -48,11 +48,11 @@ def replace_tier(tier: TierPolicy, **changes: object) -> TierPolicy:
     return tier.model_copy(update=changes)
 
 
-def told(situation: Situation, tier: TierPolicy = RESERVED) -> tuple[WayBack, ...]:
-    return ways_back(situation, tier, NOW_MS, POLICY)
+def reported(situation: Situation, tier: TierPolicy = RESERVED) -> tuple[RecoveryPath, ...]:
+    return recovery_paths(situation, tier, NOW_MS, POLICY)
 
 
-def kinds(way: WayBack) -> list[str]:
+def kinds(way: RecoveryPath) -> list[str]:
     return [each.kind.value for each in way.conditions]
 
 
@@ -63,21 +63,21 @@ def quarantined(*found: Evidence, origin: Standing = Standing.HEALTHY) -> GpuCas
 
 
 def test_a_gpu_that_is_admitted_needs_nothing() -> None:
-    assert told(Situation(case(Standing.HEALTHY))) == ()
+    assert reported(Situation(case(Standing.HEALTHY))) == ()
 
 
 def test_a_condemned_gpu_comes_back_by_a_dismissal_or_a_burn_in_and_a_probation() -> None:
     bad = condemning("ecc", NOW_MS - 2 * HOUR)
-    first, second = told(Situation(quarantined(bad)))
+    first, second = reported(Situation(quarantined(bad)))
     assert (kinds(first), first.conditions[0].subject_id, first.at_ms) == (["dismissal"], bad.id, None)
     assert kinds(second) == ["burn_in", "time"]
     assert second.conditions[1].at_ms == NOW_MS + 28 * DAY
-    assert [kinds(way) for way in told(Situation(quarantined(bad)), SPOT)] == [["burn_in"], ["dismissal"]]
+    assert [kinds(way) for way in reported(Situation(quarantined(bad)), SPOT)] == [["burn_in"], ["dismissal"]]
 
 
 def test_a_suspect_gpu_outlives_what_lowers_its_score_by_a_date() -> None:
     gpu = case(Standing.SUSPECT, degraded("slow", NOW_MS - HOUR), since_ms=NOW_MS - HOUR, origin=Standing.HEALTHY)
-    ways = told(Situation(gpu))
+    ways = reported(Situation(gpu))
     assert [kinds(way) for way in ways] == [["time"], ["burn_in"], ["dismissal"]]
     until_ms = ways[0].at_ms
     assert until_ms is not None
@@ -86,7 +86,7 @@ def test_a_suspect_gpu_outlives_what_lowers_its_score_by_a_date() -> None:
 
 def test_probation_ends_in_time_alone() -> None:
     gpu = case(Standing.PROBATION, evidence("xid", at_ms=NOW_MS - DAY), since_ms=NOW_MS - 10 * DAY)
-    (way,) = told(Situation(gpu))
+    (way,) = reported(Situation(gpu))
     assert (kinds(way), way.at_ms) == (["time"], NOW_MS + 27 * DAY)
 
 
@@ -94,9 +94,9 @@ def test_the_first_part_of_a_probation_is_waited_for_by_a_tier_that_no_rule_recl
     takes = replace_tier(RESERVED, standings=("HEALTHY", "PROBATION"))
     gpu = case(Standing.PROBATION, since_ms=NOW_MS - HOUR)
     young = Situation(gpu, is_reclaimable_only=True)
-    (way,) = told(young, takes)
+    (way,) = reported(young, takes)
     assert (kinds(way), way.at_ms) == (["time"], NOW_MS + 71 * HOUR)
-    assert told(young, SPOT) == ()
+    assert reported(young, SPOT) == ()
 
 
 def test_all_that_is_around_the_gpu_must_end() -> None:
@@ -107,42 +107,42 @@ def test_all_that_is_around_the_gpu_must_end() -> None:
         override=SetStanding("ovr_1", Standing.QUARANTINED, NOW_MS + DAY),
         is_mig_enabled=True,
     )
-    (way,) = told(situation)
+    (way,) = reported(situation)
     assert kinds(way) == ["contact", "cordon", "cordon", "mig", "override"]
     assert way.at_ms is None
-    (dated,) = told(Situation(case(Standing.HEALTHY), cordons=situation.cordons[:1]))
+    (dated,) = reported(Situation(case(Standing.HEALTHY), cordons=situation.cordons[:1]))
     assert dated.at_ms == NOW_MS + HOUR
 
 
-def test_a_fault_that_its_agent_still_tells_of_is_to_be_mended_before_a_burn_in_proves_anything() -> None:
+def test_a_fault_that_its_agent_still_reports_of_is_to_be_repaired_before_a_burn_in_proves_anything() -> None:
     lost = evidence("lost", Severity.CONDEMNING, at_ms=NOW_MS - MINUTE, detector="gpu_lost", fault="gpu_lost")
-    ways = told(Situation(quarantined(lost)), SPOT)
+    ways = reported(Situation(quarantined(lost)), SPOT)
     assert [kinds(way) for way in ways] == [["dismissal"], ["burn_in", "repair"]]
-    assert "lost" in ways[1].conditions[1].words
+    assert "lost" in ways[1].conditions[1].text
 
 
 def test_a_gpu_in_repair_needs_the_repair_and_its_burn_in() -> None:
     gpu = case(Standing.REPAIR, condemning("ecc", NOW_MS - DAY), since_ms=NOW_MS - MINUTE)
-    (way,) = told(Situation(gpu), SPOT)
+    (way,) = reported(Situation(gpu), SPOT)
     assert kinds(way) == ["burn_in", "repair"]
 
 
 def test_a_retired_gpu_is_reinstated_and_burnt_in() -> None:
-    (way,) = told(Situation(case(Standing.RETIRED)), SPOT)
+    (way,) = reported(Situation(case(Standing.RETIRED)), SPOT)
     assert kinds(way) == ["burn_in", "reinstatement"]
 
 
 def test_a_burn_in_under_way_is_waited_for() -> None:
-    (way,) = told(Situation(case(Standing.HEALTHY), is_burning_in=True))
+    (way,) = reported(Situation(case(Standing.HEALTHY), is_burning_in=True))
     assert kinds(way) == ["burn_in"]
-    assert way.conditions[0].words.startswith("its burn-in passes, if nothing condemning was found since it began")
+    assert way.conditions[0].text.startswith("its burn-in passes, if nothing condemning was found since it began")
 
 
 def test_of_much_evidence_the_heaviest_is_dismissed_first() -> None:
     found = [evidence(str(number), at_ms=NOW_MS - MINUTE, fault=f"xid:{number}") for number in range(4)]
     found += [degraded(f"d{number}", NOW_MS - MINUTE) for number in range(2)]
     gpu = case(Standing.SUSPECT, *found, since_ms=NOW_MS - HOUR, origin=Standing.HEALTHY)
-    by_dismissal = [way for way in told(Situation(gpu)) if set(kinds(way)) == {"dismissal"}]
+    by_dismissal = [way for way in reported(Situation(gpu)) if set(kinds(way)) == {"dismissal"}]
     assert [{each.subject_id for each in way.conditions} for way in by_dismissal] == [
         {"ev_d0", "ev_d1", *(f"ev_{number}" for number in range(3))}
     ]
@@ -152,19 +152,19 @@ def test_of_a_burst_all_is_dismissed_since_the_next_of_it_takes_over() -> None:
     for num in (2, 5):
         burst = [degraded(str(at), NOW_MS - (at + 1) * MINUTE // 2, fault="xid:46") for at in range(num)]
         gpu = case(Standing.SUSPECT, *burst, since_ms=NOW_MS - HOUR, origin=Standing.HEALTHY)
-        by_dismissal = [way for way in told(Situation(gpu)) if set(kinds(way)) == {"dismissal"}]
+        by_dismissal = [way for way in reported(Situation(gpu)) if set(kinds(way)) == {"dismissal"}]
         assert [{each.subject_id for each in way.conditions} for way in by_dismissal] == [{each.id for each in burst}]
-        assert "time" in [kind for way in told(Situation(gpu)) for kind in kinds(way)]
+        assert "time" in [kind for way in reported(Situation(gpu)) for kind in kinds(way)]
 
 
-def test_what_no_rule_looks_at_any_more_is_left_out_and_changes_nothing() -> None:
+def test_what_no_rule_checks_any_more_is_left_out_and_changes_nothing() -> None:
     live = [evidence(str(number), at_ms=NOW_MS - number * MINUTE) for number in range(20)]
     past = [evidence(f"old{number}", at_ms=NOW_MS - 40 * DAY - number) for number in range(200)]
     past += [replace(each, id=EvidenceId(f"{each.id}_dismissed"), is_dismissed=True) for each in live[1:]]
     gpu = case(Standing.SUSPECT, *live, since_ms=NOW_MS - HOUR, origin=Standing.HEALTHY)
     burdened = Situation(replace(gpu, evidence=(*live, *past)))
     assert len(without_the_past(burdened, NOW_MS, POLICY).gpu.evidence) == len(live)
-    assert told(burdened) == told(Situation(gpu))
+    assert reported(burdened) == reported(Situation(gpu))
 
 
 @settings(max_examples=examples(80))
@@ -203,7 +203,7 @@ def situations(draw: st.DrawFn) -> Situation:
     contact = draw(st.sampled_from((Contact.LIVE, Contact.LIVE, Contact.LOST)))
     override = draw(st.sampled_from((None, None, Standing.SUSPECT, Standing.PROBATION, Standing.HEALTHY)))
     return Situation(
-        replace(gpu, is_heard=contact is Contact.LIVE),
+        replace(gpu, has_contact=contact is Contact.LIVE),
         contact=contact,
         cordons=draw(st.sampled_from(((), (Cordon("cdn_1", "fan"),)))),
         override=None if override is None else SetStanding("ovr_1", override, NOW_MS + HOUR),
@@ -240,7 +240,7 @@ def is_back(situation: Situation, conditions: tuple[Condition, ...], tier: TierP
 @settings(max_examples=examples(150))
 @given(situations(), st.sampled_from((RESERVED, SPOT)))
 def test_each_way_brings_it_back_and_no_smaller_set_does(situation: Situation, tier: TierPolicy) -> None:
-    ways = told(situation, tier)
+    ways = reported(situation, tier)
     is_in = refusal_of(situation.facts, tier) is None
     for way in ways:
         assert is_back(situation, way.conditions, tier), kinds(way)
@@ -255,8 +255,8 @@ def test_each_way_brings_it_back_and_no_smaller_set_does(situation: Situation, t
 
 @settings(max_examples=examples(60))
 @given(situations())
-def test_no_sooner_than_at_the_date_that_is_told(situation: Situation) -> None:
-    for way in told(situation, SPOT):
+def test_no_sooner_than_at_the_date_that_is_reported(situation: Situation) -> None:
+    for way in reported(situation, SPOT):
         waits = [each for each in way.conditions if each.kind is Kind.TIME]
         for one in waits:
             assert one.at_ms is not None

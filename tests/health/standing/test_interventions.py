@@ -37,7 +37,7 @@ def dismissed(gpu: GpuCase, *names: str) -> Move | None:
 def test_dismissing_all_that_condemns_returns_to_the_origin(origin: Standing) -> None:
     move = dismissed(quarantined(condemning("one"), origin=origin), "one")
     assert move is not None
-    assert (move.to_standing, move.reason, move.actor, move.words) == (
+    assert (move.to_standing, move.reason, move.actor, move.text) == (
         origin,
         MoveReason.DISMISSED,
         "operator:ann",
@@ -100,7 +100,7 @@ def test_evidence_of_another_gpu_cannot_be_dismissed() -> None:
 @pytest.mark.parametrize("standing", sorted(set(Standing) - {Standing.RETIRED}))
 def test_any_gpu_can_be_retired_with_a_reason(standing: Standing) -> None:
     move = retire(case(standing), person="operator:ann", reason="old", now_ms=NOW_MS)
-    assert (move.to_standing, move.words) == (Standing.RETIRED, "old")
+    assert (move.to_standing, move.text) == (Standing.RETIRED, "old")
 
 
 def test_a_retired_gpu_is_reinstated_to_unproven() -> None:

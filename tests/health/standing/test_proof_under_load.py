@@ -8,7 +8,7 @@ import pytest
 
 from health.replay.replay import Replay
 from health.replay.stream import Burned, Moved, Passed, Sampled
-from health.standing.counterfactual import ways_back
+from health.standing.counterfactual import recovery_paths
 from health.standing.gpu_case import BurnInResult, GpuCase, MoveReason, PastRepair
 from health.standing.proof_under_load import unproved
 from health.standing.standing import decide
@@ -98,7 +98,7 @@ def test_time_answers_what_needs_no_load(found: Evidence) -> None:
     assert (move.to_standing, move.reason) == (Standing.HEALTHY, MoveReason.RECOVERED)
 
 
-def test_xid_94_told_once_waits_for_its_burn_in_and_is_back_with_it() -> None:
+def test_xid_94_reported_once_waits_for_its_burn_in_and_is_back_with_it() -> None:
     world = Replay(POLICY)
     assert moves_of(world, signal(code=94)) == [(Standing.SUSPECT, MoveReason.LOW_SCORE)]
     assert moves_of(world, Passed(NOW_MS + 10 * DAY)) == []
@@ -141,7 +141,7 @@ def test_a_repair_a_dismissal_or_a_suspicion_answers_too() -> None:
         assert unproved(suspect(replace(CONTAINED, **taken_out)), POLICY) == ()  # type: ignore[arg-type]
 
 
-def test_what_only_warns_or_is_reported_or_came_before_the_fall_asks_for_none() -> None:
+def test_what_only_warns_or_is_reported_or_came_before_the_fall_requests_none() -> None:
     for other in (
         replace(CONTAINED, severity=Severity.WARNING),
         replace(CONTAINED, trust=Trust.REPORTED),
@@ -155,12 +155,12 @@ def test_what_only_warns_or_is_reported_or_came_before_the_fall_asks_for_none() 
 
 def test_the_counterfactual_names_the_burn_in_and_what_if_agrees() -> None:
     situation = Situation(suspect(CONTAINED))
-    ways = ways_back(situation, _TIER, NOW_MS, POLICY)
+    ways = recovery_paths(situation, _TIER, NOW_MS, POLICY)
     kinds = [{each.kind for each in way.conditions} for way in ways]
     assert {Kind.BURN_IN} in kinds
     assert {Kind.TIME} not in kinds
     (burn_in,) = next(way.conditions for way in ways if {each.kind for each in way.conditions} == {Kind.BURN_IN})
-    assert "shows under load alone" in burn_in.words
+    assert "shows under load alone" in burn_in.text
     for way in ways:
         assert after(situation, way.conditions, NOW_MS, POLICY).gpu.standing is Standing.HEALTHY
     assert after(situation, (), NOW_MS, POLICY).gpu.standing is Standing.SUSPECT

@@ -8,7 +8,7 @@ from health.detectors.detector import Closing
 from health.evidence.evidence import close, join
 from health.standing.gpu_case import BurnInResult, GpuCase, MoveReason, PastRepair
 from health.standing.retirement import retirement_of
-from health.standing.standing import decide, is_reclaimable_only, next_look_ms
+from health.standing.standing import decide, is_reclaimable_only, next_evaluation_ms
 from muster.domain.evidence.findings import Severity, Trust
 from muster.domain.evidence.repairs import RepairAction
 from muster.domain.ids import EvidenceId
@@ -85,7 +85,7 @@ def test_probation_ends_after_28_days_without_a_warning() -> None:
     assert outcome(gpu) == (Standing.HEALTHY, MoveReason.PROBATION_OVER)
 
 
-def test_a_warning_begins_probation_anew() -> None:
+def test_a_warning_begins_probation_again() -> None:
     gpu = case(Standing.PROBATION, evidence("warning", at_ms=NOW_MS - DAY), since_ms=NOW_MS - 28 * DAY)
     assert outcome(gpu) is None
     assert outcome(gpu, NOW_MS + 27 * DAY) == (Standing.HEALTHY, MoveReason.PROBATION_OVER)
@@ -102,9 +102,9 @@ def test_a_fault_of_the_node_does_not_lengthen_a_gpus_probation() -> None:
 
 
 def test_a_silent_gpu_proves_nothing() -> None:
-    silent = replace(case(Standing.PROBATION, since_ms=NOW_MS - 28 * DAY), is_heard=False)
+    silent = replace(case(Standing.PROBATION, since_ms=NOW_MS - 28 * DAY), has_contact=False)
     assert outcome(silent) is None
-    assert outcome(replace(case(Standing.SUSPECT), is_heard=False)) is None
+    assert outcome(replace(case(Standing.SUSPECT), has_contact=False)) is None
 
 
 def test_the_first_72_hours_of_probation_are_for_reclaimable_tiers_only() -> None:
@@ -169,11 +169,11 @@ def test_a_score_between_the_lines_changes_nothing_either_way() -> None:
 
 def test_the_dwell_time_counts_from_when_the_raise_line_was_crossed() -> None:
     gpu = case(Standing.SUSPECT, degraded("one"), since_ms=NOW_MS, origin=Standing.HEALTHY)
-    due_ms = next_look_ms(gpu, NOW_MS + 10 * HOUR, POLICY)
+    due_ms = next_evaluation_ms(gpu, NOW_MS + 10 * HOUR, POLICY)
     moments: list[int] = []
     while due_ms is not None and outcome(gpu, due_ms) is None:
         moments.append(due_ms)
-        due_ms = next_look_ms(gpu, due_ms, POLICY)
+        due_ms = next_evaluation_ms(gpu, due_ms, POLICY)
     assert due_ms is not None
     assert outcome(gpu, due_ms - 1) is None
     assert due_ms - moments[-1] == 30 * MINUTE
@@ -205,7 +205,7 @@ def test_falls_from_before_the_window_a_quarantine_or_a_person_are_no_flapping()
     assert outcome(replace(gpu, moves=(*falls[:2], back, falls[2]))) is None
 
 
-def test_a_burn_in_that_a_suspect_gpu_passes_begins_no_count_of_falls_anew() -> None:
+def test_a_burn_in_that_a_suspect_gpu_passes_begins_no_count_of_falls_again() -> None:
     falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (3, 2, 0))
     gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
     assert outcome(replace(gpu, burn_ins=(burn_in(NOW_MS - HOUR),))) == (Standing.QUARANTINED, MoveReason.FLAPPING)
@@ -284,7 +284,7 @@ def test_a_fault_that_stands_and_is_stated_again_ends_no_repair_until_it_was_ove
 
 def test_a_diagnosis_has_the_time_that_dcgm_takes_for_it() -> None:
     gpu = replace(case(Standing.REPAIR, since_ms=NOW_MS), under_way=RepairAction.FIELD_DIAGNOSIS)
-    assert next_look_ms(gpu, NOW_MS, POLICY) == NOW_MS + 60 * MINUTE
+    assert next_evaluation_ms(gpu, NOW_MS, POLICY) == NOW_MS + 60 * MINUTE
     assert outcome(gpu, NOW_MS + 60 * MINUTE - 1) is None
     assert outcome(gpu, NOW_MS + 60 * MINUTE) == (Standing.QUARANTINED, MoveReason.REPAIR_TIMED_OUT)
     reset = replace(gpu, under_way=RepairAction.RESET)
@@ -314,11 +314,11 @@ def test_retirement_is_proposed_when_repairs_are_used_up() -> None:
 def test_the_last_of_the_repairs_that_count_ends_their_being_used_up_by_time_alone() -> None:
     repairs = tuple(PastRepair("memory", NOW_MS - n * DAY, NOW_MS - n * DAY + 1, is_done=False) for n in (4, 3, 2, 1))
     gpu = replace(case(Standing.QUARANTINED), repairs=repairs)
-    over_ms = next_look_ms(gpu, NOW_MS, POLICY)
+    over_ms = next_evaluation_ms(gpu, NOW_MS, POLICY)
     assert over_ms == NOW_MS + 27 * DAY
     assert retirement_of(gpu, over_ms - 1, POLICY) is not None
     assert retirement_of(gpu, over_ms, POLICY) is None
-    assert next_look_ms(replace(gpu, repairs=repairs[2:]), NOW_MS, POLICY) is None
+    assert next_evaluation_ms(replace(gpu, repairs=repairs[2:]), NOW_MS, POLICY) is None
 
 
 def test_retirement_is_proposed_for_a_board_that_is_to_be_replaced() -> None:

@@ -16,7 +16,7 @@ from health.standing.interventions import (
     retire,
     start_repair,
 )
-from health.standing.standing import decide, next_look_ms
+from health.standing.standing import decide, next_evaluation_ms
 from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.states import STANDING_EDGES, Standing
@@ -139,13 +139,13 @@ def test_every_move_of_a_life_is_a_listed_edge_with_its_proof(
 
 
 @given(many_evidences, st.sampled_from(Standing), st.integers(0, 40 * DAY), st.integers(0, 60 * DAY))
-def test_nothing_is_decided_before_the_next_look(
+def test_nothing_is_decided_before_the_next_check(
     found: tuple[Evidence, ...], standing: Standing, since: int, after: int
 ) -> None:
     gpu = GpuCase(GPU, standing, NOW_MS - since, found, origin=Standing.HEALTHY)
     if decide(gpu, NOW_MS, POLICY) is not None:
         return
-    look_ms = next_look_ms(gpu, NOW_MS, POLICY)
+    look_ms = next_evaluation_ms(gpu, NOW_MS, POLICY)
     at_ms = NOW_MS + after if look_ms is None else min(NOW_MS + after, look_ms - 1)
     assert decide(gpu, at_ms, POLICY) is None
 

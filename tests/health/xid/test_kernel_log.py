@@ -15,7 +15,7 @@ def faults(*lines: str) -> list[LogFault]:
     return [fault for line in lines for fault in reader.read(line)]
 
 
-def told(*lines: str) -> list[tuple[str, int, str]]:
+def reported(*lines: str) -> list[tuple[str, int, str]]:
     return [(fault.kind.value, fault.code, fault.pci) for fault in faults(*lines)]
 
 
@@ -44,7 +44,7 @@ def told(*lines: str) -> list[tuple[str, int, str]]:
     ],
 )
 def test_every_shape_of_a_line_is_read(line: str, expected: tuple[str, int, str]) -> None:
-    assert told(line) == [expected]
+    assert reported(line) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_every_shape_of_a_line_is_read(line: str, expected: tuple[str, int, str]
     ],
 )
 def test_other_lines_give_nothing(line: str) -> None:
-    assert told(line) == []
+    assert reported(line) == []
 
 
 def test_a_sentence_over_three_lines_is_one_fault_of_the_gpu_it_began_with() -> None:
@@ -70,29 +70,29 @@ def test_a_sentence_over_three_lines_is_one_fault_of_the_gpu_it_began_with() -> 
         "NVRM: (PCI ID: 10de:2901) installed in this system has",
         "NVRM: fallen off the bus and is not responding to commands.",
     )
-    assert told(*sentence) == [("xid", 79, "0000:18:00")]
-    assert told(*sentence[1:]) == []
-    assert told(" ".join(sentence)) == [("xid", 79, "0000:18:00")]
+    assert reported(*sentence) == [("xid", 79, "0000:18:00")]
+    assert reported(*sentence[1:]) == []
+    assert reported(" ".join(sentence)) == [("xid", 79, "0000:18:00")]
 
 
 def test_a_sentence_that_does_not_end_is_forgotten() -> None:
     begun = "NVRM: The NVIDIA GPU 0000:18:00.0"
     others = [f"NVRM: line {number}" for number in range(3)]
-    assert told(begun, *others, "NVRM: fallen off the bus and is not responding to commands.") == []
+    assert reported(begun, *others, "NVRM: fallen off the bus and is not responding to commands.") == []
 
 
 def test_other_programs_lines_may_come_between() -> None:
     begun, ended = "NVRM: The NVIDIA GPU 0000:18:00.0", "NVRM: fallen off the bus and is not responding to commands."
-    assert told(begun, *["eth0: link up"] * 9, ended) == [("xid", 79, "0000:18:00")]
+    assert reported(begun, *["eth0: link up"] * 9, ended) == [("xid", 79, "0000:18:00")]
 
 
 def test_two_faults_of_one_line_are_two() -> None:
     one = "NVRM: Xid (PCI:0000:05:00): 63, Row Remapper: x; NVRM: Xid (PCI:0000:06:00): 48, y"
-    assert told(one) == [("xid", 63, "0000:05:00"), ("xid", 48, "0000:06:00")]
+    assert reported(one) == [("xid", 63, "0000:05:00"), ("xid", 48, "0000:06:00")]
     assert [fault.text for fault in faults(one)] == ["Row Remapper: x;", "y"]
 
 
-def test_who_ran_and_what_the_driver_said_are_told_apart() -> None:
+def test_what_ran_and_what_the_driver_stated_are_distinguished() -> None:
     (fault,) = faults("NVRM: Xid (PCI:0018:01:00): 145, pid=876767, name=ray::WorkerDict, RLW_RXPIPE Nonfatal XC0")
     assert (fault.pid, fault.process, fault.text) == (876767, "ray::WorkerDict", "RLW_RXPIPE Nonfatal XC0")
     (nobody,) = faults("NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, gone")

@@ -10,7 +10,7 @@ LOG_154 = "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x0
 
 
 @pytest.mark.parametrize("code", [46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167, 171, 172])
-def test_what_asks_for_a_reset_a_reboot_or_hands_condemns(code: int) -> None:
+def test_what_requests_a_reset_a_reboot_or_hands_condemns(code: int) -> None:
     assert entry_of(code).severity is Severity.CONDEMNING
 
 
@@ -77,7 +77,7 @@ def test_every_row_is_whole_and_within_the_known_codes() -> None:
         assert (entry.nvidia is entry.xid_class) or entry.why or entry.source != "NVIDIA XID catalogue"
 
 
-def test_only_what_condemns_asks_for_a_reset_or_reboot() -> None:
+def test_only_what_condemns_requests_a_reset_or_reboot() -> None:
     harsh = {Action.RESET_GPU, Action.REBOOT_NODE, Action.REPLACE}
     for entry in CATALOGUE.values():
         assert entry.action not in harsh or entry.severity is Severity.CONDEMNING
@@ -105,11 +105,11 @@ def test_nvml_has_the_last_word_then_xid_154_then_the_catalogue() -> None:
         ("(Something New)", Action.MONITOR),
     ],
 )
-def test_xid_154_says_what_the_driver_asks_for(words: str, action: Action) -> None:
+def test_xid_154_states_what_the_driver_requests(words: str, action: Action) -> None:
     assert action_of_xid_154(LOG_154.format(words)) is action
 
 
-def test_a_bare_xid_154_says_nothing() -> None:
+def test_a_bare_xid_154_states_nothing() -> None:
     assert action_of_xid_154("XID 154") is None
 
 

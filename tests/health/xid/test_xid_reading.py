@@ -143,11 +143,11 @@ def test_the_bits_above_are_all() -> None:
 
 
 @pytest.mark.parametrize("words", [[], [0] * 7, [1 << 31], [0, 1]])
-def test_registers_that_say_nothing(words: list[int]) -> None:
+def test_registers_that_state_nothing(words: list[int]) -> None:
     assert read_registers(words) is None
 
 
-def test_a_bit_that_nobody_knows_beside_a_harmless_one_is_taken_as_the_code_is() -> None:
+def test_a_bit_that_is_unknown_next_to_a_harmless_one_is_taken_as_the_code_is() -> None:
     found = read_registers([0x5, 0xDEAD])
     assert found is not None
     assert [(each.register, each.bit, each.action) for each in found.bits] == [(1, 0, NONE), (1, 2, RESET)]
@@ -159,7 +159,7 @@ def read_line(text: str) -> ErrorReading:
     return read_fault(fault)
 
 
-def test_an_xid_74_is_what_its_registers_say() -> None:
+def test_an_xid_74_is_what_its_registers_state() -> None:
     words = "NVRM: Xid (PCI:0000:41:00): 74, pid=1, name=a, NVLink: fatal error detected on link 6({})"
     mechanical = read_line(words.format("0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"))
     assert (mechanical.xid_class, mechanical.action, mechanical.decoded["link"]) == (XidClass.HARDWARE, DIAGNOSE, 6)

@@ -74,6 +74,6 @@ def test_each_code_is_as_nvidias_catalogue_has_it(code: int) -> None:
     assert found == EXPECTED.get(code, NOT_IN_USE)
 
 
-def test_where_we_differ_from_nvidia_the_row_says_why() -> None:
+def test_where_we_differ_from_nvidia_the_row_states_why() -> None:
     differing = [code for code, row in EXPECTED.items() if row.nvidia not in {None, row.xid_class}]
     assert not [code for code in differing if not CATALOGUE[code].why]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from muster.domain.job.plan_words import Mood
+from muster.domain.job.plan_texts import Tense
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.model import GpuView, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
@@ -21,7 +21,7 @@ def test_the_best_rack_and_its_number_are_named_where_the_level_binds() -> None:
     assert said.endswith("the largest cohort in one rack has only 3 of 4 hosts with 8 GPUs free")
 
 
-def test_a_level_that_no_idle_fleet_could_satisfy_is_said_to_be_so() -> None:
+def test_a_level_that_no_idle_fleet_could_satisfy_is_stated_to_be_so() -> None:
     said = why(racks({"r0": [8, 8], "r1": [8, 8]}), job("j", nodes=3, gpus=8, required="rack"))
     assert "even with every GPU idle, the largest cohort in one rack has only 2 of 3 hosts" in said
 
@@ -38,7 +38,7 @@ def test_crumbs_are_named_where_the_number_of_free_gpus_would_do() -> None:
     assert said.endswith("the largest cohort has no host with 8 GPUs free")
 
 
-def test_the_plain_lack_of_free_gpus_is_said_plainly() -> None:
+def test_the_plain_lack_of_free_gpus_is_stated_plainly() -> None:
     said = why(racks({"r0": [4]}), job("j", gpus=8))
     assert said == (
         "needs 1 × 8 GPUs of one cohort; 4 of 8 GPUs are free to this tier (4 held by other jobs or being cleaned)"
@@ -75,27 +75,29 @@ def verdict_of(wanted: WaitingJob, workload: Workload) -> Verdict:
     return waiting.verdict
 
 
-def test_a_plan_that_is_only_asked_for_reclaims_nothing_and_says_so() -> None:
+def test_a_plan_that_is_only_requested_reclaims_nothing_and_reports_it() -> None:
     workload = Workload(NOW_MS, (running("v", of_host("r0h0"), saved_minutes=1),))
     verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), workload)
-    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.DONE)
-    assert "; GPUs would be reclaimed for it, due by" in verdict.told(Mood.ASKED)
+    assert "; GPUs are being reclaimed for it, due by" in verdict.in_tense(Tense.DONE)
+    assert "; GPUs would be reclaimed for it, due by" in verdict.in_tense(Tense.CONDITIONAL)
 
 
-def test_a_reclaim_whose_notice_was_given_is_told_as_it_is_to_whoever_asks() -> None:
+def test_a_reclaim_whose_notice_was_given_is_reported_as_it_is_to_whoever_requests() -> None:
     attempts = (running("v", of_host("r0h0")),)
     stands = standing("v", "gang", [*of_host("r0h0"), *of_host("r0h1")], in_s=60)
     verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="reserved"), Workload(NOW_MS, attempts, reclaims=(stands,)))
-    assert "; GPUs are being reclaimed for it, due by" in verdict.told(Mood.ASKED)
+    assert "; GPUs are being reclaimed for it, due by" in verdict.in_tense(Tense.CONDITIONAL)
 
 
-def test_a_place_would_be_held_for_one_that_is_only_asked_for() -> None:
+def test_a_place_would_be_kept_for_one_that_is_only_requested() -> None:
     ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=60)
     verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
-    assert verdict.told(Mood.DONE).endswith("8 of the 16 that it will start on are idle and held for it")
-    assert verdict.told(Mood.ASKED).endswith("8 of the 16 that it would start on are idle and would be held for it")
+    assert verdict.in_tense(Tense.DONE).endswith("8 of the 16 that it will start on are idle and held for it")
+    assert verdict.in_tense(Tense.CONDITIONAL).endswith(
+        "8 of the 16 that it would start on are idle and would be held for it"
+    )
 
 
-def test_what_says_how_the_fleet_is_is_so_in_either_mood() -> None:
+def test_what_states_how_the_fleet_is_is_so_in_either_tense() -> None:
     (waiting,) = plan(racks({"r0": [4]}), [job("j", gpus=8)], DEFAULT_POLICY).waiting
-    assert waiting.verdict.told(Mood.ASKED) == waiting.verdict.told(Mood.DONE) == waiting.why
+    assert waiting.verdict.in_tense(Tense.CONDITIONAL) == waiting.verdict.in_tense(Tense.DONE) == waiting.why

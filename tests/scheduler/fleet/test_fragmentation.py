@@ -66,7 +66,7 @@ def fragments_of(state: FleetState) -> tuple[int, int]:
     return narrow, wide
 
 
-def told(state: FleetState) -> tuple[int, int]:
+def reported(state: FleetState) -> tuple[int, int]:
     """The same by the tables, from the counts that are kept."""
     fragments, layout = state.fragments, state.layout
     of_level = {2: int(fragments.of_host[state.tier("on_demand").counts].sum()), 1: 0}
@@ -89,17 +89,17 @@ def rise_of(state: FleetState, cells: list[int], gpus: int) -> tuple[int, int]:
 
 @MANY
 @given(free=FREE, mix=MIXES, picks=PICKS, is_mixed=st.booleans())
-def test_the_tables_and_the_kept_counts_say_what_a_full_count_says(
+def test_the_tables_and_the_kept_counts_state_what_a_full_count_states(
     free: list[list[int]], mix: dict[Shape, float], picks: list[int], *, is_mixed: bool
 ) -> None:
     state = fleet(free, mix, is_mixed=is_mixed)
-    assert told(state) == fragments_of(state)
+    assert reported(state) == fragments_of(state)
     gpus = np.unique([pick for pick in picks if pick < len(state.layout.uuids)]).astype(np.int64)
     gpus = gpus[state.is_free[gpus]]
     state.take(gpus)
-    assert told(state) == fragments_of(state)
+    assert reported(state) == fragments_of(state)
     state.give(gpus)
-    assert told(state) == fragments_of(state)
+    assert reported(state) == fragments_of(state)
 
 
 @MANY
@@ -139,7 +139,7 @@ def test_a_gang_of_whole_hosts_is_put_into_the_rack_where_fragments_grow_least(
     nodes=st.integers(2, 8),
     mix=st.dictionaries(SHAPES, st.integers(1, 9).map(float), max_size=5),
 )
-def test_a_rack_with_exactly_enough_hosts_is_taken_whatever_is_asked_for(
+def test_a_rack_with_exactly_enough_hosts_is_taken_whatever_is_requested(
     whole: list[int], nodes: int, mix: dict[Shape, float]
 ) -> None:
     """Nothing is left over there: with one level the mix and best fit agree."""
@@ -171,7 +171,7 @@ def test_the_rest_of_a_gang_over_several_racks_goes_where_fewest_others_lose_a_p
     assert racks_of(gpus, eight, FragmentationPolicy(typical=FOURS)) == ["r1"] * 3 + ["r2"] * 6
 
 
-def test_two_gpus_are_kept_together_for_who_asks_for_two() -> None:
+def test_two_gpus_are_kept_together_for_what_requests_two() -> None:
     gpus, small = racks({"r0": [2, 3, 8]}), job("j", gpus=1)
     two = {"two": TypicalRequest(gpus_per_node=2)}
     assert hosts_of(gpus, small, FragmentationPolicy(is_weighed=False)) == ["r0h0"]
@@ -182,7 +182,7 @@ def test_what_runs_and_what_waits_outweighs_what_the_policy_expects() -> None:
     rule = FragmentationPolicy(typical={"one": TypicalRequest(gpus_per_node=1)}, typical_jobs=1)
     gpus, three = racks({"r0": [8] * 4 + [0], "r1": [8] * 5}), job("j", nodes=3, gpus=8, required="rack")
     asked = [Shape(4, 8, "rack"), Shape(2, 8, "rack")]
-    others = tuple(replace(running(f"a{number}", []), asked=asked[number % 2]) for number in range(9))
+    others = tuple(replace(running(f"a{number}", []), requested=asked[number % 2]) for number in range(9))
     assert rack_of(gpus, three, rule) == "r0"
     assert rack_of(gpus, three, rule, Workload(NOW_MS, others)) == "r1"
     later = [job(f"w{number}", nodes=asked[number % 2].nodes, gpus=8, required="rack", at=1) for number in range(9)]
@@ -190,8 +190,8 @@ def test_what_runs_and_what_waits_outweighs_what_the_policy_expects() -> None:
     assert next(item for item in decided.placements if item.job_id == "j").parts[0][0] == "r1h0"
 
 
-def test_a_mix_is_of_jobs_that_say_what_they_ask_for_and_of_none_where_it_is_not_weighed() -> None:
-    told_by, silent = replace(running("a", []), asked=Shape(2, 8)), running("b", [])
+def test_a_mix_is_of_jobs_that_state_what_they_request_and_of_none_where_it_is_not_weighed() -> None:
+    told_by, silent = replace(running("a", []), requested=Shape(2, 8)), running("b", [])
     typical = {"x": TypicalRequest(gpus_per_node=1, weight=3), "y": TypicalRequest(gpus_per_node=8, nodes=2)}
     rule = FragmentationPolicy(typical=typical, typical_jobs=4)
     assert mix_of(rule, [told_by, silent], [job("w", nodes=2, gpus=8)]) == ((Shape(1, 1), 3.0), (Shape(2, 8), 3.0))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId
-from scheduler.fleet.maintenance_end import reopenings_of
+from scheduler.fleet.maintenance_end import maintenance_ends_of
 from scheduler.model import GpuView, Plan, WaitingJob, Workload
 from scheduler.planner import plan
 from tests.scaled import examples
@@ -20,8 +20,8 @@ A, B = NodeId("a"), NodeId("b")
 
 def test_windows_that_meet_are_one_and_a_later_one_is_not_foreseen() -> None:
     windows = [(A, 500, 600), (A, 0, 100), (A, 50, 80), (A, 100, 200), (B, 30, 40)]
-    assert reopenings_of(windows) == {A: 200, B: 40}
-    assert reopenings_of([]) == {}
+    assert maintenance_ends_of(windows) == {A: 200, B: 40}
+    assert maintenance_ends_of([]) == {}
 
 
 def under_work(path: str, names: Sequence[str]) -> list[GpuView]:
@@ -29,7 +29,9 @@ def under_work(path: str, names: Sequence[str]) -> list[GpuView]:
     return [view for name in names for view in host(name, 8, facts=cordoned, path=(path,))]
 
 
-def held_by(backfill: Literal["easy", "conservative"], queue: list[WaitingJob]) -> list[tuple[str, set[str], int, int]]:
+def assigned_by(
+    backfill: Literal["easy", "conservative"], queue: list[WaitingJob]
+) -> list[tuple[str, set[str], int, int]]:
     """Holds: job, hosts, idle GPUs, and in how many minutes. Rack a is under work for an hour, the attempts in
     rack b ends in two.
     """
@@ -37,7 +39,7 @@ def held_by(backfill: Literal["easy", "conservative"], queue: list[WaitingJob]) 
     busy = [running(f"r{number}", of_host(f"bh{number}"), tier="on_demand", ends_minutes=120) for number in range(2)]
     over_ms = {NodeId(name): NOW_MS + 60 * MINUTE_MS for name in ("a0", "a1")}
     policy = queueing(backfill=backfill, holds_per_cohort=2)
-    decided = plan(gpus, queue, policy, Workload(NOW_MS, tuple(busy), reopenings=over_ms))
+    decided = plan(gpus, queue, policy, Workload(NOW_MS, tuple(busy), maintenance_ends=over_ms))
     node_of = {view.uuid: view.node_id for view in gpus}
     return [
         (one.job_id, {node_of[gpu] for gpu in one.gpus}, one.num_free, (one.until_ms - NOW_MS) // MINUTE_MS)
@@ -46,23 +48,23 @@ def held_by(backfill: Literal["easy", "conservative"], queue: list[WaitingJob]) 
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
-def test_a_place_is_held_where_planned_work_is_over_first_and_for_one_alone(
+def test_a_place_is_on_hold_where_planned_work_is_over_first_and_for_one_alone(
     backfill: Literal["easy", "conservative"],
 ) -> None:
     gang = replace(job("gang", nodes=2, gpus=8, required="rack", at=NOW_MS - 2), expected_s=7200.0)
     wide = replace(job("wide", nodes=3, gpus=8, at=NOW_MS - 1), expected_s=14400.0)
-    assert held_by(backfill, [gang, wide]) == [
+    assert assigned_by(backfill, [gang, wide]) == [
         ("gang", {"a0", "a1"}, 0, 60),
         ("wide", {"bh0", "bh1", "ch0"}, 8, 120),
     ]
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
-def test_one_that_needs_what_work_is_done_on_has_it_held_with_what_is_idle(
+def test_one_that_needs_what_work_is_done_on_has_it_kept_with_what_is_idle(
     backfill: Literal["easy", "conservative"],
 ) -> None:
     all_of_them = replace(job("all", nodes=5, gpus=8, at=NOW_MS - 1), expected_s=14400.0)
-    assert held_by(backfill, [all_of_them])[0] == ("all", {"a0", "a1", "bh0", "bh1", "ch0"}, 8, 120)
+    assert assigned_by(backfill, [all_of_them])[0] == ("all", {"a0", "a1", "bh0", "bh1", "ch0"}, 8, 120)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def fleet_at(hosts: list[Hours], at: int) -> tuple[list[GpuView], Workload]:
             over_ms[NodeId(name)] = NOW_MS + one.opens * MINUTE_MS
     now_ms = NOW_MS + at * MINUTE_MS
     moved = tuple(replace(each, ends_ms=(each.ends_ms or 0) + at * MINUTE_MS) for each in attempts)
-    return gpus, Workload(now_ms, moved, closings=closings, reopenings=over_ms)
+    return gpus, Workload(now_ms, moved, maintenance_starts=closings, maintenance_ends=over_ms)
 
 
 @st.composite
@@ -113,7 +115,7 @@ def some_hours(draw: st.DrawFn) -> Hours:
     st.sampled_from(["rack", None]),
     st.sampled_from(["easy", "conservative"]),
 )
-def test_a_place_is_held_from_the_first_moment_at_which_the_gang_would_be_placed(
+def test_a_place_is_on_hold_from_the_first_moment_at_which_the_gang_would_be_placed(
     hosts: list[Hours], nodes: int, minutes: int, required: str | None, backfill: Literal["easy", "conservative"]
 ) -> None:
     policy = queueing(backfill=backfill)

@@ -26,7 +26,7 @@ def lasting(one: WaitingJob, minutes: float | None) -> WaitingJob:
 
 
 def decide(queue: list[WaitingJob], gpus: list[GpuView] = RACKS) -> Plan:
-    return plan(gpus, queue, DEFAULT_POLICY, Workload(now_ms=NOW_MS, closings=IN_AN_HOUR))
+    return plan(gpus, queue, DEFAULT_POLICY, Workload(now_ms=NOW_MS, maintenance_starts=IN_AN_HOUR))
 
 
 def nodes_of(decided: Plan, name: str) -> list[str]:
@@ -36,7 +36,7 @@ def nodes_of(decided: Plan, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("minutes", "nodes"), [(61, ["r1h0", "r1h1"]), (None, ["r1h0", "r1h1"]), (60, ["r0h0", "r0h1"])]
 )
-def test_only_who_is_gone_before_is_placed_where_a_node_closes(minutes: float | None, nodes: list[str]) -> None:
+def test_only_what_is_gone_before_is_placed_where_a_node_closes(minutes: float | None, nodes: list[str]) -> None:
     assert nodes_of(decide([lasting(job("j", nodes=2, gpus=8, required="rack"), minutes)]), "j") == nodes
 
 
@@ -46,7 +46,7 @@ def test_one_that_goes_on_is_not_kept_where_it_could_not_stay() -> None:
     assert nodes_of(decide([lasting(job("j", gpus=8, keep=last), 30)]), "j") == ["r0h0"]
 
 
-def test_who_waits_for_it_is_told_by_its_token_and_in_words() -> None:
+def test_a_pending_job_for_it_is_reported_by_its_token_and_in_words() -> None:
     (waiting,) = decide([lasting(job("j", nodes=4, gpus=8), 90)]).waiting
     assert waiting.verdict.binding is WaitReason.MAINTENANCE
     assert Reason(WaitReason.MAINTENANCE, 16, 2) in waiting.verdict.reasons
@@ -57,7 +57,7 @@ def test_who_waits_for_it_is_told_by_its_token_and_in_words() -> None:
     assert "even with every GPU idle" not in waiting.why, "which is the text for jobs that can never fit"
 
 
-def test_who_would_not_fit_without_the_planned_work_either_is_told_so() -> None:
+def test_what_would_not_fit_without_the_planned_work_either_is_reported_so() -> None:
     (waiting,) = decide([lasting(job("j", nodes=5, gpus=8), 90)]).waiting
     assert "even with every GPU idle, the largest cohort has only 4 of 5 hosts" in waiting.why
     assert "if it ends before" not in waiting.why
@@ -70,7 +70,7 @@ def test_jobs_that_meet_the_same_closing_fail_together_and_others_do_not() -> No
     assert len(decided.waiting) == 3
 
 
-def beside_spot(
+def alongside_spot(
     queue: list[WaitingJob], *, closes_minutes: float, attempts: list[RunningAttempt], reclaims: list[StandingReclaim]
 ) -> Plan:
     """In one rack of two hosts, both of which close."""
@@ -78,35 +78,35 @@ def beside_spot(
     closes_ms = NOW_MS + int(closes_minutes * MINUTE_MS)
     closings = {NodeId(name): closes_ms for name in ("r0h0", "r0h1")}
     peaks = {TenantId("owner"): 1_000}
-    workload = Workload(NOW_MS, tuple(attempts), tuple(reclaims), peak_gpus=peaks, closings=closings)
+    workload = Workload(NOW_MS, tuple(attempts), tuple(reclaims), peak_gpus=peaks, maintenance_starts=closings)
     return plan(held, queue, DEFAULT_POLICY, workload)
 
 
 SPOT = [running("v", of_host("r0h0")), running("w", of_host("r0h1"), saved_minutes=60)]
 
 
-def test_nobody_has_notice_for_a_job_that_would_not_end_in_time_after_it() -> None:
+def test_none_has_notice_for_a_job_that_would_not_end_in_time_after_it() -> None:
     """The notice is two minutes; a victim may leave before, and no plan counts on that."""
     gang = job("j", gpus=8, tier="reserved")
-    late = beside_spot([lasting(gang, 10)], closes_minutes=11.9, attempts=SPOT, reclaims=[])
+    late = alongside_spot([lasting(gang, 10)], closes_minutes=11.9, attempts=SPOT, reclaims=[])
     assert late.reclaims == ()
     assert "reclaim would help if it ended before hosts close for planned work" in late.waiting[0].why
-    in_time = beside_spot([lasting(gang, 10)], closes_minutes=12, attempts=SPOT, reclaims=[])
+    in_time = alongside_spot([lasting(gang, 10)], closes_minutes=12, attempts=SPOT, reclaims=[])
     assert [reclaim.beneficiary for reclaim in in_time.reclaims] == ["j"]
 
 
 def test_one_that_would_not_end_in_time_hides_none_that_would() -> None:
     queue = [lasting(job("long", gpus=8, tier="reserved"), 10), lasting(job("short", gpus=8, tier="reserved", at=1), 2)]
-    decided = beside_spot(queue, closes_minutes=11, attempts=SPOT, reclaims=[])
+    decided = alongside_spot(queue, closes_minutes=11, attempts=SPOT, reclaims=[])
     assert [reclaim.beneficiary for reclaim in decided.reclaims] == ["short"]
 
 
 def test_what_is_reclaimed_is_withdrawn_where_planned_work_has_come_between() -> None:
     gang = lasting(job("j", gpus=8, tier="reserved"), 10)
     promised = [standing("v", "j", of_host("r0h0"), in_s=90)]
-    decided = beside_spot([gang], closes_minutes=11.5, attempts=SPOT, reclaims=promised)
+    decided = alongside_spot([gang], closes_minutes=11.5, attempts=SPOT, reclaims=promised)
     assert decided.withdrawals == (), "from the deadline on it ends just in time"
-    decided = beside_spot([gang], closes_minutes=11, attempts=SPOT, reclaims=promised)
+    decided = alongside_spot([gang], closes_minutes=11, attempts=SPOT, reclaims=promised)
     assert [one.victim for one in decided.withdrawals] == ["v"]
 
 
@@ -119,14 +119,14 @@ def test_what_ends_within_the_notice_is_waited_for_only_if_the_job_then_ends_in_
     state = FleetState(held, DEFAULT_POLICY, ("rack",))
     closings = {NodeId(name): NOW_MS + 11 * MINUTE_MS for name in ("r0h0", "r0h1")}
     state.close(closings)
-    reclaimer = Reclaimer(state, DEFAULT_POLICY, Workload(NOW_MS, (ending, SPOT[1]), closings=closings))
+    reclaimer = Reclaimer(state, DEFAULT_POLICY, Workload(NOW_MS, (ending, SPOT[1]), maintenance_starts=closings))
     request = request_of(job("j", gpus=8, tier="reserved"), is_reclaimable=False)
     outcome = reclaimer.choose(JobId("j"), request, run_s=600)
     assert outcome == (awaited or Refused(Obstacle.CLOSING))
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
-def test_a_place_is_held_where_the_gang_ends_before_the_closing_if_it_starts_by_then(
+def test_a_place_is_on_hold_where_the_gang_ends_before_the_closing_if_it_starts_by_then(
     backfill: Literal["easy", "conservative"],
 ) -> None:
     """If it started now it would be over in time in rack r0 too; when that becomes free it would not."""
@@ -137,7 +137,7 @@ def test_a_place_is_held_where_the_gang_ends_before_the_closing_if_it_starts_by_
         for number in range(2)
     ]
     policy = queueing(backfill=backfill)
-    workload = Workload(NOW_MS, tuple(busy), closings=IN_AN_HOUR)
+    workload = Workload(NOW_MS, tuple(busy), maintenance_starts=IN_AN_HOUR)
     for minutes, rack, until_minutes in ((40, "r0", 20), (50, "r1", 30)):
         gang = lasting(job("j", nodes=2, gpus=8, required="rack", at=NOW_MS), minutes)
         (held,) = plan(gpus, [gang], policy, workload).holds
@@ -151,6 +151,6 @@ def test_of_two_that_ask_for_the_same_the_one_that_ends_in_time_has_a_place() ->
         lasting(job("long", nodes=2, gpus=8, at=NOW_MS - 1), 50),
         lasting(job("short", nodes=2, gpus=8, at=NOW_MS), 40),
     ]
-    workload = Workload(NOW_MS, tuple(busy), closings=IN_AN_HOUR)
+    workload = Workload(NOW_MS, tuple(busy), maintenance_starts=IN_AN_HOUR)
     decided = plan(racks({"r0": [0, 0]}), queue, DEFAULT_POLICY, workload)
     assert [held.job_id for held in decided.holds] == ["short"]

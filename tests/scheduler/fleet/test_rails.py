@@ -69,7 +69,7 @@ def test_a_home_in_which_the_rails_are_the_same_goes_before_one_in_which_they_ar
     assert set(slots(fleet(free), 2, 4, DEFAULT_POLICY)) == {"a0", "a1"}
 
 
-def test_rails_widen_no_gang_and_keep_nobody_waiting() -> None:
+def test_rails_widen_no_gang_and_keep_none_waiting() -> None:
     free = {"a0": LOW, "a1": HIGH, "b0": LOW}
     assert slots(fleet(free), 2, 4) == {"a0": [0, 1, 2, 3], "a1": [4, 5, 6, 7]}, "one rack, though a0 and b0 are alike"
     assert slots(fleet(free), 3, 4) == {"a0": [0, 1, 2, 3], "a1": [4, 5, 6, 7], "b0": [0, 1, 2, 3]}
@@ -128,7 +128,7 @@ def test_hosts_of_one_rail_and_of_many_may_be_mixed() -> None:
     assert slots(fleet(free, labels), 2, 2, with_rails([0] * 16)) == {"a0": [0, 1], "a4": [0, 3]}
 
 
-def test_what_health_asks_for_goes_first() -> None:
+def test_what_health_requests_goes_first() -> None:
     gpus = [
         replace(view, health_cost=2_000 * (view.node_id == "a0" and view.slot_index == 1))
         for view in fleet({"a0": ALL, "a1": ALL})
@@ -209,7 +209,7 @@ def test_sets_are_of_their_size_each_once_and_aligned_blocks_come_first(num_lane
 
 @settings(max_examples=examples(60))
 @given(HOSTS, st.lists(st.integers(0, 55), max_size=2))
-def test_lanes_that_are_kept_are_what_a_count_anew_finds(
+def test_lanes_that_are_kept_are_what_a_count_again_finds(
     hosts: list[tuple[str, frozenset[int]]], touched: list[int]
 ) -> None:
     gpus = fleet({f"{rack}{number}": own for number, (rack, own) in enumerate(hosts)})

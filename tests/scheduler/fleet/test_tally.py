@@ -104,7 +104,7 @@ def test_a_fork_counts_what_is_free_there_and_the_fleet_what_was_free_before(
         assert_counted(state, state.tally(tier, 3), tier, 3)
 
 
-def test_a_tally_that_nobody_asked_for_in_many_changes_is_counted_anew() -> None:
+def test_a_tally_that_none_requested_in_many_changes_is_counted_again() -> None:
     state = fleet([8] * 6)
     state.tally("spot", 8)
     gpus = np.arange(8, dtype=np.int64)

@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=40))
-def test_nine_of_ten_take_no_longer_and_too_few_runs_say_nothing(runs: list[float]) -> None:
+def test_nine_of_ten_take_no_longer_and_too_few_runs_state_nothing(runs: list[float]) -> None:
     found = predicted_s(runs, DEFAULT_POLICY)
     if len(runs) < 9:
         assert found is None
@@ -32,7 +32,7 @@ def test_one_run_that_never_ended_moves_nothing() -> None:
     assert predicted_s([*runs, 1e9], DEFAULT_POLICY) == predicted_s([*runs, 200.0], DEFAULT_POLICY) == 118.0
 
 
-def test_within_a_tier_a_job_whose_like_were_short_goes_early_unless_it_says_a_wall_time() -> None:
+def test_within_a_tier_a_job_whose_like_were_short_goes_early_unless_it_states_a_wall_time() -> None:
     short = replace(job("short"), predicted_s=600.0)
     unknown = job("unknown")
     said = replace(job("said"), expected_s=10 * HOUR_S, predicted_s=600.0)
@@ -40,7 +40,7 @@ def test_within_a_tier_a_job_whose_like_were_short_goes_early_unless_it_says_a_w
     assert order == ["short", "said", "unknown"]
 
 
-def test_it_runs_where_a_place_is_held_until_after_its_like_had_ended() -> None:
+def test_it_runs_where_a_place_is_on_hold_until_after_its_like_had_ended() -> None:
     busy = running("busy", [f"b-{slot}" for slot in range(8)], tier="on_demand", ends_minutes=60)
     gpus = hold([*host("a", 8), *host("b", 8)], of_host("b"))
     gang = replace(job("gang", nodes=2, gpus=8), queued_ms=NOW_MS - 600 * MINUTE_MS, expected_s=HOUR_S)

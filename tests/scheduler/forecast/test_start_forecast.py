@@ -9,8 +9,8 @@ from muster.domain.ids import JobId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.topology import FleetState
 from scheduler.forecast import forward_simulation
-from scheduler.forecast.eta import Outlook
-from scheduler.forecast.releases import EARLY_SHARE
+from scheduler.forecast.release_times import EARLY_SHARE
+from scheduler.forecast.start_range import StartForecast
 from scheduler.model import Question, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, running
@@ -18,7 +18,7 @@ from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, 
 NUM_HOSTS, NUM_JOBS, WALL_S = 4, 60, 3600.0
 
 
-def outlook(queue: list[WaitingJob]) -> Outlook:
+def forecast(queue: list[WaitingJob]) -> StartForecast:
     """On four hosts, each of which is held for an hour by one job."""
     gpus = [gpu for number in range(NUM_HOSTS) for gpu in host(f"h{number}", 8)]
     names = [f"h{number}" for number in range(NUM_HOSTS)]
@@ -26,14 +26,14 @@ def outlook(queue: list[WaitingJob]) -> Outlook:
     held = {uuid for attempt in busy for uuid in attempt.gpus}
     asked = Question(DEFAULT_POLICY, hold(gpus, held), queue, Workload(NOW_MS, busy))
     state = FleetState(asked.gpus, DEFAULT_POLICY)
-    return Outlook(state, asked, plan_on(state, queue, DEFAULT_POLICY, asked.workload))
+    return StartForecast(state, asked, plan_on(state, queue, DEFAULT_POLICY, asked.workload))
 
 
 def whole_hosts(num_jobs: int = NUM_JOBS) -> list[WaitingJob]:
     return [replace(job(f"j{number:02}", gpus=8, at=number), expected_s=WALL_S) for number in range(num_jobs)]
 
 
-def ranges(found: Outlook, numbers: list[int]) -> dict[int, StartRange | None]:
+def ranges(found: StartForecast, numbers: list[int]) -> dict[int, StartRange | None]:
     return {number: found.start_range(JobId(f"j{number:02}")) for number in numbers}
 
 
@@ -43,9 +43,9 @@ def few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_starts")
-def test_the_work_before_a_job_tells_when_it_starts() -> None:
+def test_the_work_before_a_job_reports_when_it_starts() -> None:
     """Fourteen waves of an hour each go before the last, and the one that runs."""
-    told = outlook(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
+    told = forecast(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
     assert told is not None
     assert told.latest_ms is not None
     waves_ms = NUM_JOBS // NUM_HOSTS * 60 * MINUTE_MS
@@ -54,16 +54,16 @@ def test_the_work_before_a_job_tells_when_it_starts() -> None:
 
 
 @pytest.mark.usefixtures("few_starts")
-def test_it_does_not_matter_who_asks_first() -> None:
+def test_it_does_not_matter_a_caller_that_requests_first() -> None:
     numbers = list(range(NUM_JOBS))
-    in_order = ranges(outlook(whole_hosts()), numbers)
+    in_order = ranges(forecast(whole_hosts()), numbers)
     random.Random(1).shuffle(numbers)  # noqa: S311  # a test that repeats
-    assert ranges(outlook(whole_hosts()), numbers) == in_order
+    assert ranges(forecast(whole_hosts()), numbers) == in_order
 
 
 @pytest.mark.usefixtures("few_starts")
-def test_of_equal_jobs_the_later_is_told_no_earlier_moment() -> None:
-    told = ranges(outlook(whole_hosts()), list(range(NUM_JOBS)))
+def test_of_equal_jobs_the_later_is_reported_no_earlier_moment() -> None:
+    told = ranges(forecast(whole_hosts()), list(range(NUM_JOBS)))
     earliest = [one.earliest_ms for one in told.values() if one is not None]
     latest = [one.latest_ms for one in told.values() if one is not None and one.latest_ms is not None]
     assert len(earliest) == len(latest) == NUM_JOBS
@@ -74,15 +74,15 @@ def test_of_equal_jobs_the_later_is_told_no_earlier_moment() -> None:
 @pytest.mark.usefixtures("few_starts")
 def test_what_fits_nowhere_starts_after_no_work() -> None:
     never = replace(job("never", nodes=NUM_HOSTS + 1, gpus=8, at=NUM_JOBS), expected_s=WALL_S)
-    assert outlook([*whole_hosts(), never]).start_range(JobId("never")) is None
+    assert forecast([*whole_hosts(), never]).start_range(JobId("never")) is None
 
 
-def test_what_is_played_and_what_is_told_by_work_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_played_and_what_is_reported_by_work_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is in the way but work: whole hosts alone."""
     monkeypatch.setattr(forward_simulation, "MAX_STARTS", 1_000)
-    played = outlook(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
+    played = forecast(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
     monkeypatch.setattr(forward_simulation, "MAX_STARTS", 8)
-    by_work = outlook(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
+    by_work = forecast(whole_hosts()).start_range(JobId(f"j{NUM_JOBS - 1}"))
     assert played is not None
     assert by_work is not None
     assert played.latest_ms is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import QueuePolicy
-from scheduler.forecast.endings import CLEANING_MS
+from scheduler.forecast.end_times import CLEANING_MS
 from scheduler.holds import backfill
 from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
@@ -56,7 +56,7 @@ def test_the_example_that_opens_the_module() -> None:
     assert "A job with a wall time of up to 60 minutes may start on r0h1 now; one with 61" in (backfill.__doc__ or "")
 
 
-def test_a_gang_has_the_hosts_held_that_it_will_start_on() -> None:
+def test_a_gang_has_the_hosts_kept_that_it_will_start_on() -> None:
     decided = decide(FLEET, [waiting("gang", nodes=2, ago=10)], BUSY)
     (held,) = decided.holds
     assert (held.job_id, held.num_free, held.until_ms) == ("gang", 8, NOW_MS + 60 * MINUTE_MS)
@@ -64,7 +64,7 @@ def test_a_gang_has_the_hosts_held_that_it_will_start_on() -> None:
     assert "become free by 1970-01-01T17:40:00Z without reclaim, and 8 of the 16" in why(decided, "gang")
 
 
-def test_only_who_is_gone_before_runs_on_what_is_held() -> None:
+def test_only_what_is_gone_before_runs_on_what_is_on_hold() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60)
     for wall, passes in [(59, True), (60, True), (61, False), (None, False)]:
         decided = decide(FLEET, [gang, waiting("small", gpus=4, wall=wall)], BUSY)
@@ -74,7 +74,7 @@ def test_only_who_is_gone_before_runs_on_what_is_held() -> None:
             assert "GPUs that are held until about 1970-01-01T17:40:00Z for a gang before it" in why(decided, "small")
 
 
-def test_what_is_not_held_is_passed_by_anybody() -> None:
+def test_what_is_not_on_hold_is_passed_by_any() -> None:
     fleet = racks({"r0": [0, 8, 8]})
     queue = [waiting("gang", nodes=3, ago=600, wall=60), waiting("small", gpus=4)]
     assert placed(decide(fleet, queue, BUSY)) == []
@@ -84,7 +84,7 @@ def test_what_is_not_held_is_passed_by_anybody() -> None:
     assert placed(decide(racks({"r0": [0, 8], "r1": [4]}), queue, BUSY)) == ["small"]
 
 
-def test_four_free_hosts_of_sixteen_are_held_as_far_as_the_gang_needs_them() -> None:
+def test_four_free_hosts_of_sixteen_are_on_hold_as_far_as_the_gang_needs_them() -> None:
     """The rest ends in an hour: jobs that end before may start; others only where the gang leaves hosts over."""
     fleet = racks({"r0": [8] * 4 + [0] * 12})
     busy = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", ends_minutes=60) for n in range(4, 16)]
@@ -101,7 +101,7 @@ def test_two_that_pass_do_not_take_the_same_gpus() -> None:
     assert len(uuids) == len(set(uuids)) == 5
 
 
-def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
+def test_what_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
     """Of four hosts two are free in an hour, and a short job takes a third: the fourth is not for one of 20 hours."""
     fleet = racks({"r0": [0, 0, 8, 8]})
     busy = [running("a0", [*of_host("r0h0"), *of_host("r0h1")], tier="on_demand", ends_minutes=60)]
@@ -118,7 +118,7 @@ def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
 
 @given(st.data())
 @settings(max_examples=examples(60))
-def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.DataObject) -> None:
+def test_none_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.DataObject) -> None:
     """Whatever is placed next to it, the head's place starts no later than with only the jobs before it."""
     num_hosts = data.draw(st.integers(3, 6))
     num_busy = data.draw(st.integers(1, num_hosts - 1))
@@ -133,14 +133,14 @@ def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.
     assert all(walls[int(name[1:])] <= max(ends) for name in placed(beside))
 
 
-def test_an_attempt_without_a_wall_time_is_believed_to_end_as_others_like_it() -> None:
+def test_an_attempt_without_a_wall_time_is_expected_to_end_as_others_like_it() -> None:
     like_it = NOW_MS + 40 * MINUTE_MS
     busy = [replace(running("a0", of_host("r0h0"), tier="on_demand", minutes=90), predicted_ms=like_it)]
     decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], busy)
     assert (placed(decided), decided.holds[0].until_ms) == ([], like_it)
 
 
-def test_who_outlasts_what_others_like_it_took_is_believed_to_take_half_as_long_again() -> None:
+def test_what_outlasts_what_others_like_it_took_is_expected_to_take_half_as_long_again() -> None:
     busy = running("a0", of_host("r0h0"), tier="on_demand", minutes=90)
     outlasting = [replace(busy, predicted_ms=NOW_MS - 10 * MINUTE_MS)]
     queue = [waiting("gang", nodes=2, ago=1200, wall=60), waiting("long", gpus=4, wall=31)]
@@ -148,13 +148,13 @@ def test_who_outlasts_what_others_like_it_took_is_believed_to_take_half_as_long_
     assert (placed(decided), decided.holds[0].until_ms) == (["short"], NOW_MS + 30 * MINUTE_MS), "80 minutes, then 120"
 
 
-def test_who_outstays_its_deadline_is_no_longer_counted_on() -> None:
+def test_what_outstays_its_deadline_is_no_longer_counted_on() -> None:
     busy = running("a0", of_host("r0h0"), tier="on_demand", minutes=90, ends_minutes=-2)
     decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], [busy])
     assert (placed(decided), decided.holds) == (["small"], ())
 
 
-def test_without_a_known_end_nothing_is_held_before_the_gang_starves() -> None:
+def test_without_a_known_end_nothing_is_on_hold_before_the_gang_starves() -> None:
     busy = [running("a0", of_host("r0h0"), tier="on_demand", minutes=90)]
     small = waiting("small", gpus=4)
     young = waiting("gang", nodes=2, ago=DAY_MINUTES - 1)
@@ -181,7 +181,7 @@ def test_holds_are_as_many_as_the_policy_has_of_a_cohort() -> None:
         assert [held.job_id for held in decide(fleet, queue, busy, policy).holds] == expected
 
 
-def test_a_higher_tier_takes_what_is_held_for_a_lower_one() -> None:
+def test_a_higher_tier_takes_what_is_on_hold_for_a_lower_one() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60)
     urgent = replace(waiting("urgent", gpus=8), tier="reserved")
     decided = decide(FLEET, [gang, urgent], BUSY)
@@ -205,7 +205,7 @@ def test_what_is_being_cleaned_comes_free_soon_and_the_hold_stands_meanwhile() -
     assert (decided.holds[0].num_free, decided.holds[0].until_ms) == (8, NOW_MS + CLEANING_MS)
 
 
-def test_a_starving_gang_keeps_what_is_idle_though_the_young_are_believed_to_end_first() -> None:
+def test_a_starving_gang_keeps_what_is_idle_though_the_young_are_expected_to_end_first() -> None:
     fleet = racks({"r0": [8, 8, 0, 0, 0, 0]})
     young = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", minutes=0.5) for n in range(2, 6)]
     queue = [waiting("gang", nodes=4, ago=2 * DAY_MINUTES), waiting("small", gpus=4)]
@@ -214,7 +214,7 @@ def test_a_starving_gang_keeps_what_is_idle_though_the_young_are_believed_to_end
     assert decided.holds[0].num_free == 16
 
 
-def test_who_outstays_its_end_frees_nothing_and_idles_nobody() -> None:
+def test_what_outstays_its_end_frees_nothing_and_idles_none() -> None:
     stuck = [running("a0", of_host("r0h0"), tier="on_demand", ends_minutes=-5)]
     decided = decide(FLEET, [waiting("gang", nodes=2, ago=10), waiting("small", gpus=4)], stuck)
     assert (decided.holds, placed(decided)) == ((), ["small"])
@@ -247,7 +247,7 @@ def test_a_hold_ends_when_reclaim_would_help() -> None:
         max_size=6,
     ),
 )
-def test_nobody_delays_the_start_that_was_promised(
+def test_none_delays_the_start_that_was_guaranteed(
     hosts: list[tuple[int, float | None]], jobs: list[tuple[int, int, float | None, int]]
 ) -> None:
     """At the hold's time, once every job with a wall time until then has ended, the gang's own GPUs are free."""

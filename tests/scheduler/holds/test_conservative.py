@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import QueuePolicy
-from scheduler.explain.answer import answer
+from scheduler.explain.advice import answer
 from scheduler.fleet.topology import NEVER_MS, FleetState
 from scheduler.model import GpuView, Plan, Question, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan, plan_on
@@ -78,7 +78,7 @@ SIXTEEN = racks({"r0": [8] * 4 + [0] * 12})
 TWELVE_FOR_AN_HOUR = [busy(f"a{n}", f"r0h{n}", 60) for n in range(4, 16)]
 
 
-def test_who_is_gone_before_passes_and_who_is_not_follows() -> None:
+def test_what_is_gone_before_passes_and_what_is_not_follows() -> None:
     behind = [waiting("short", 1, nodes=2, wall=50), waiting("long", 2, nodes=2, wall=90)]
     decided = decide(SIXTEEN, [waiting("gang", 0, nodes=16, wall=60), *behind], TWELVE_FOR_AN_HOUR)
     assert (placed(decided), starts(decided)) == (["short"], {"gang": 60, "long": 120})
@@ -86,7 +86,7 @@ def test_who_is_gone_before_passes_and_who_is_not_follows() -> None:
     assert "after one job before it that will run there until then" in why(decided, "long")
 
 
-def test_a_gang_makes_room_beside_itself_where_it_starts_no_later() -> None:
+def test_a_gang_makes_room_next_to_itself_where_it_starts_no_later() -> None:
     behind = [waiting("short", 1, nodes=2, wall=50), waiting("long", 2, nodes=2, wall=90)]
     decided = decide(SIXTEEN, [waiting("gang", 0, nodes=14, wall=60), *behind], TWELVE_FOR_AN_HOUR)
     assert (set(placed(decided)), starts(decided)) == ({"short", "long"}, {"gang": 60})
@@ -125,7 +125,7 @@ def test_the_second_in_line_is_not_delayed_by_the_third() -> None:
     assert (placed(easy), starts(easy)) == (["third"], {"first": 60}), "then second starts after three hours"
 
 
-def test_of_one_whose_end_nobody_knows_nobody_has_its_gpus_after_it() -> None:
+def test_of_one_whose_end_is_unknown_none_has_its_gpus_after_it() -> None:
     queue = [waiting("endless", 0, nodes=2), waiting("next", 1, nodes=2, wall=60), waiting("brief", 2, wall=60)]
     decided = decide(TWO, queue, [busy("a", "r0h1", 60)])
     assert (placed(decided), starts(decided)) == (["brief"], {"endless": 60})
@@ -135,7 +135,7 @@ def test_of_one_whose_end_nobody_knows_nobody_has_its_gpus_after_it() -> None:
     assert starts(starving) == {"endless": 120}, "the attempts have run so long already"
 
 
-def test_a_place_is_looked_for_within_the_window_and_for_so_many() -> None:
+def test_a_place_is_searched_within_the_window_and_for_so_many() -> None:
     queue = [waiting(f"g{n}", n, nodes=2, wall=60) for n in range(5)]
     attempts = [busy("a", "r0h1", 60)]
     assert starts(decide(TWO, queue, attempts)) == {f"g{n}": 60 + 60 * n for n in range(5)}
@@ -166,10 +166,10 @@ def test_a_start_does_not_use_up_the_quota_of_one_that_has_a_place() -> None:
     assert placed(decide(fleet, queue, attempts)) == ["second"], "without a quota it would be placed at once"
 
 
-def test_nobody_is_booked_on_what_closes_before_it_ends() -> None:
+def test_none_is_reserved_on_what_closes_before_it_ends() -> None:
     closing = {gpu.node_id: NOW_MS + 100 * MINUTE_MS for gpu in host("r0h0", 1)}
     queue = [waiting("gang", 0, nodes=2, wall=30), waiting("late", 1, nodes=2, wall=30)]
-    decided = decide(TWO, queue, [busy("a", "r0h1", 60)], closings=closing)
+    decided = decide(TWO, queue, [busy("a", "r0h1", 60)], maintenance_starts=closing)
     assert starts(decided) == {"gang": 60}, "the second would still run as the host closes"
 
 
@@ -235,7 +235,7 @@ def spans(world: World, decided: Plan) -> list[Span]:
     jobs = {one.job_id: one for one in world.queue}
 
     def end_ms(name: JobId, start_ms: int) -> int:
-        run_s = jobs[name].believed_s
+        run_s = jobs[name].expected_run_s
         return NEVER_MS if run_s is None else start_ms + int(run_s * 1000)
 
     found: list[Span] = [(one.job_id, world.now_ms, one.ends_ms or NEVER_MS, one.gpus) for one in world.attempts]
@@ -248,7 +248,7 @@ def spans(world: World, decided: Plan) -> list[Span]:
 
 @settings(max_examples=examples(150))
 @given(worlds())
-def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
+def test_no_gpu_is_guaranteed_to_two_at_one_moment(world: World) -> None:
     decided = world.plan()
     found = spans(world, decided)
     for moment in {start_ms for _, start_ms, _, _ in found}:
@@ -265,7 +265,7 @@ def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
 
 @settings(max_examples=examples(150))
 @given(worlds())
-def test_nobody_that_comes_later_moves_a_start(world: World) -> None:
+def test_none_that_comes_later_moves_a_start(world: World) -> None:
     whole = world.plan()
     for number in range(1, len(world.queue)):
         first = replace(world, queue=world.queue[:number]).plan()
@@ -281,14 +281,14 @@ def passed_to(world: World, decided: Plan, at_ms: int) -> World:
     jobs = {one.job_id: one for one in world.queue}
     begun = []
     for item in decided.placements:
-        run_s, uuids = jobs[item.job_id].believed_s, tuple(uuid for _, part in item.parts for uuid in part)
+        run_s, uuids = jobs[item.job_id].expected_run_s, tuple(uuid for _, part in item.parts for uuid in part)
         name = f"of-{item.job_id}"
         one = running(name, uuids, tier="on_demand", minutes=0)
         ends_ms = None if run_s is None else world.now_ms + int(run_s * 1000)
         begun.append(replace(one, started_ms=world.now_ms, ends_ms=ends_ms, job_id=item.job_id))
     left = [one for one in [*world.attempts, *begun] if one.ends_ms is None or one.ends_ms > at_ms]
     gone = {item.job_id for item in decided.placements}
-    free = [replace(gpu, facts=replace(gpu.facts, is_held=False)) for gpu in world.gpus]
+    free = [replace(gpu, facts=replace(gpu.facts, is_assigned=False)) for gpu in world.gpus]
     gpus = hold(free, [uuid for one in left for uuid in one.gpus])
     return World(gpus, [one for one in world.queue if one.job_id not in gone], left, at_ms)
 
@@ -332,16 +332,16 @@ def test_a_question_about_one_that_waits_leaves_the_state_as_it_was(world: World
 
 @settings(max_examples=examples(60))
 @given(test_plan_properties.worlds())
-def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test_plan_properties.World) -> None:
+def test_with_reclaim_and_tiers_too_every_guarantee_of_placement_holds(mixed: test_plan_properties.World) -> None:
     """I1, I4 and I5 for placements, holds and reclaims; a second plan decides the same."""
     levels = test_plan_properties.LEVELS
     decided = plan(mixed.gpus, mixed.queue, CONSERVATIVE, mixed.workload, levels=levels)
     jobs, by_uuid = {one.job_id: one for one in mixed.queue}, {gpu.uuid: gpu for gpu in mixed.gpus}
     assert sorted([*placed(decided), *(one.job_id for one in decided.waiting)]) == sorted(jobs)
     taken = [uuid for item in decided.placements for _, uuids in item.parts for uuid in uuids]
-    reclaimed = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.held]
+    reclaimed = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.hold]
     assert len(set(taken)) == len(taken)
-    assert not {uuid for uuid in taken if by_uuid[uuid].facts.is_held}
+    assert not {uuid for uuid in taken if by_uuid[uuid].facts.is_assigned}
     assert not set(taken) & set(reclaimed)
     for held in decided.holds:
         views = [by_uuid[uuid] for uuid in held.gpus]
@@ -361,7 +361,7 @@ def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test
 
 @settings(max_examples=examples(150))
 @given(test_plan_properties.fleets(), st.data())
-def test_a_place_in_order_stands_whatever_is_taken_beside_it(gpus: list[GpuView], data: st.DataObject) -> None:
+def test_a_place_in_order_stands_whatever_is_taken_next_to_it(gpus: list[GpuView], data: st.DataObject) -> None:
     """On this a start rests that stays from cycle to cycle; the place with the least left over would move."""
     nodes, level = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([None, "pod", "rack"]))
     slices = data.draw(st.sampled_from([(), (Slice("rack", 2),)])) if nodes % 2 == 0 and level != "rack" else ()

@@ -6,9 +6,9 @@ from dataclasses import replace
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.explain.answer import Change, answer
+from scheduler.explain.advice import Change, answer
 from scheduler.fleet.topology import FleetState
-from scheduler.model import OwnHold, Plan, Question, RunningAttempt, StandingReclaim, Waiting, WaitingJob, Workload
+from scheduler.model import Plan, Question, ResumeHold, RunningAttempt, StandingReclaim, Waiting, WaitingJob, Workload
 from scheduler.planner import plan, plan_on
 from scheduler.quota.tenancy import Member, Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, queueing, racks, running, standing
@@ -43,7 +43,7 @@ def reserved(name: str, *, at: int = 0, tenant: str = "waiter", nodes: int = 1) 
     return job(name, nodes=nodes, gpus=8, tier="reserved", at=at, tenant=tenant)
 
 
-def told(decided: Plan, name: str) -> Waiting:
+def reported(decided: Plan, name: str) -> Waiting:
     return next(one for one in decided.waiting if one.job_id == name)
 
 
@@ -54,7 +54,7 @@ def beneficiaries(decided: Plan) -> list[str]:
 def test_of_two_jobs_for_one_of_which_there_is_quota_one_alone_reclaims() -> None:
     decided = decide([reserved("first"), reserved("second", at=1)], at_most(8))
     assert beneficiaries(decided) == ["first"]
-    verdict = told(decided, "second").verdict
+    verdict = reported(decided, "second").verdict
     assert (verdict.binding, verdict.reasons[0].num_gpus) == (WaitReason.QUOTA, 8)
     assert verdict.why == (
         "needs 8 GPUs, but its tenant holds 0 of the 8 GPUs that its quota allows in the tier reserved, "
@@ -63,11 +63,11 @@ def test_of_two_jobs_for_one_of_which_there_is_quota_one_alone_reclaims() -> Non
     assert beneficiaries(decide([reserved("first"), reserved("second", at=1)], at_most(16))) == ["first", "second"]
 
 
-def test_a_department_has_no_more_reclaimed_than_its_quota_lets_in_whichever_team_asks() -> None:
+def test_a_department_has_no_more_reclaimed_than_its_quota_lets_in_whichever_team_requests() -> None:
     queue = [reserved("first", tenant="one"), reserved("second", at=1, tenant="other")]
     decided = decide(queue, at_most(8, "department"))
     assert beneficiaries(decided) == ["first"]
-    assert told(decided, "second").verdict.binding is WaitReason.QUOTA_ABOVE
+    assert reported(decided, "second").verdict.binding is WaitReason.QUOTA_ABOVE
 
 
 def test_other_tenants_and_tiers_have_nothing_kept_from_them() -> None:
@@ -85,21 +85,21 @@ def test_whoever_comes_first_the_beneficiary_of_an_earlier_cycle_has_the_quota()
         assert [item.victim for item in decided.withdrawals] == ["on-r0h0"]
 
 
-def test_an_earlier_reclaim_keeps_its_quota_from_who_comes_before_in_the_queue() -> None:
+def test_an_earlier_reclaim_keeps_its_quota_from_what_comes_before_in_the_queue() -> None:
     """Else the victim would leave, and no job could have its GPUs."""
     begun = [standing("on-r0h0", "first", of_host("r0h0"))]
     decided = decide([reserved("second", at=-1), reserved("first")], at_most(8), begun)
     assert (decided.placements, decided.reclaims, decided.withdrawals, decided.lapses) == ((), (), (), ())
-    assert "8 are kept for pending jobs" in told(decided, "second").why
-    assert "GPUs are being reclaimed for it" in told(decided, "first").why
+    assert "8 are kept for pending jobs" in reported(decided, "second").why
+    assert "GPUs are being reclaimed for it" in reported(decided, "first").why
 
 
 def test_the_beneficiary_starts_within_the_quota_that_is_kept_for_it() -> None:
     begun = [standing("gone", "first", of_host("r0h2"))]
     decided = decide([reserved("first"), reserved("second", at=1)], at_most(8), begun, num_free=1)
     assert [item.job_id for item in decided.placements] == ["first"]
-    assert "holds 8 of the 8 GPUs that its quota allows in the tier reserved" in told(decided, "second").why
-    assert "kept" not in told(decided, "second").why
+    assert "holds 8 of the 8 GPUs that its quota allows in the tier reserved" in reported(decided, "second").why
+    assert "kept" not in reported(decided, "second").why
 
 
 def test_what_is_withdrawn_keeps_nothing() -> None:
@@ -116,25 +116,25 @@ def test_what_an_interrupted_gang_will_go_on_with_is_kept_of_its_quota() -> None
     fleet = racks({"r0": [8, 0], "r1": [8], "r2": [8]})
     parts = tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in ("r0h0", "r0h1"))
     gang = replace(reserved("gang", nodes=2), interrupted_ms=NOW_MS, required_level="rack", keep=parts)
-    given = replace(workload([], at_most(16)), holds=(OwnHold(JobId("gang"), parts[0][1]),))
+    given = replace(workload([], at_most(16)), holds=(ResumeHold(JobId("gang"), parts[0][1]),))
     decided = plan(fleet, [gang, reserved("one", at=1), reserved("two", at=2)], DEFAULT_POLICY, given)
     assert [item.job_id for item in decided.placements] == ["one"]
-    assert "holds 8 of the 16 GPUs" in told(decided, "two").why
-    assert "8 are kept for pending jobs" in told(decided, "two").why
+    assert "holds 8 of the 16 GPUs" in reported(decided, "two").why
+    assert "8 are kept for pending jobs" in reported(decided, "two").why
 
 
 def test_what_a_gang_will_go_on_with_is_kept_of_its_quota_before_it_is_in_the_queue() -> None:
-    own = OwnHold(JobId("gang"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
+    own = ResumeHold(JobId("gang"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
     given = replace(workload([], at_most(16)), holds=(own,))
     fleet = racks({"r0": [8], "r1": [8], "r2": [8]})
     decided = plan(fleet, [reserved("one"), reserved("two", at=1)], DEFAULT_POLICY, given)
     assert [item.job_id for item in decided.placements] == ["one"]
-    assert "8 are kept for pending jobs" in told(decided, "two").why
+    assert "8 are kept for pending jobs" in reported(decided, "two").why
 
 
-def test_what_a_running_gang_is_held_counts_once() -> None:
+def test_what_a_running_gang_is_on_hold_counts_once() -> None:
     """It saves and leaves for another size: as long as it runs it has its quota by what it runs on."""
-    own = OwnHold(JobId("job-of-on-r0h0"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
+    own = ResumeHold(JobId("job-of-on-r0h0"), tuple(map(GpuUuid, of_host("r0h0"))), TenantId("waiter"), "reserved")
     runs = running("on-r0h0", of_host("r0h0"), tier="reserved", tenant="waiter")
     assert runs.job_id == own.job_id
     given = replace(workload([runs], at_most(16)), holds=(own,))
@@ -142,14 +142,14 @@ def test_what_a_running_gang_is_held_counts_once() -> None:
     assert [item.job_id for item in decided.placements] == ["one"]
 
 
-def test_who_waits_is_told_the_quota_that_would_do_beside_what_is_kept() -> None:
+def test_a_pending_job_is_reported_the_quota_that_would_do_next_to_what_is_kept() -> None:
     fleet = racks({"r0": [0, 0, 8]})
     begun = [standing(f"on-{name}", "gang", [*of_host("r0h0"), *of_host("r0h1")]) for name in ("r0h0", "r0h1")]
     queue = [reserved("gang", nodes=2), reserved("single", at=1)]
     asked = Question(DEFAULT_POLICY, fleet, queue, workload(spot_on("r0h0", "r0h1"), at_most(16), begun))
     state = FleetState(fleet, DEFAULT_POLICY)
     decided = plan_on(state, queue, DEFAULT_POLICY, asked.workload)
-    assert told(decided, "single").verdict.binding is WaitReason.QUOTA
+    assert reported(decided, "single").verdict.binding is WaitReason.QUOTA
     changes = answer(state, asked, decided, queue[1], 0.0).changes
     assert Change("quota.ceiling_gpus", 24) in changes
     assert {change.field for change in changes}.isdisjoint({"fleet.nodes", "shape.nodes"}), (
@@ -162,7 +162,7 @@ def waiting(
 ) -> WaitingJob:
     """On demand, queued ``ago`` minutes ago, with a wall time of ``wall`` minutes; ``passed``: GPU-seconds."""
     came = job(name, nodes=nodes, gpus=8, at=NOW_MS - int(ago * MINUTE_MS), tenant=tenant)
-    return replace(came, expected_s=None if wall is None else wall * 60, passed_gpu_s=passed)
+    return replace(came, expected_s=None if wall is None else wall * 60, overtaken_gpu_s=passed)
 
 
 def busy(name: str, tenant: str = "owner", ends: float | None = 60) -> RunningAttempt:
@@ -189,14 +189,14 @@ OTHERS = [busy("r0h0"), busy("r0h1")]
 """They end in an hour, and are not the waiting tenant's."""
 
 
-def test_on_the_quota_of_a_held_gang_only_who_is_gone_before_runs() -> None:
+def test_on_the_quota_of_a_gang_on_hold_only_what_is_gone_before_runs() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60)
     limit = at_most(16, tier="on_demand")
     for wall, passes in [(59, True), (60, True), (61, False), (None, False)]:
         decided = on_three([gang, waiting("small", wall=wall)], OTHERS, limit)
         assert placed(decided) == (["small"] if passes else []), wall
         assert [held.job_id for held in decided.holds] == ["gang"]
-    verdict = told(on_three([gang, waiting("small")], OTHERS, limit), "small").verdict
+    verdict = reported(on_three([gang, waiting("small")], OTHERS, limit), "small").verdict
     assert (verdict.binding, verdict.reasons[0].num_gpus) == (WaitReason.QUOTA, 8)
     assert "holds 0 of the 16 GPUs" in verdict.why
     assert "16 are kept for pending jobs" in verdict.why
@@ -214,21 +214,21 @@ def test_what_the_gang_leaves_of_its_quota_others_may_have() -> None:
         assert placed(decided) == (["small"] if passes else []), ends
 
 
-def test_other_tenants_and_tiers_pass_a_held_gang_of_which_they_take_no_quota() -> None:
+def test_other_tenants_and_tiers_pass_a_gang_on_hold_of_which_they_take_no_quota() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60)
     limit = at_most(16, tier="on_demand")
     assert placed(on_three([gang, waiting("small", tenant="stranger")], OTHERS, limit)) == ["small"]
     assert placed(on_three([gang, replace(waiting("small"), tier="spot")], OTHERS, limit)) == ["small"]
 
 
-def test_a_team_does_not_take_the_departments_quota_from_the_held_gang_of_another() -> None:
+def test_a_team_does_not_take_the_departments_quota_from_the_gang_on_hold_of_another() -> None:
     queue = [waiting("gang", nodes=2, ago=600, wall=60, tenant="one"), waiting("small", tenant="other")]
     decided = on_three(queue, OTHERS, at_most(16, "department", "on_demand"))
     assert placed(decided) == []
-    assert told(decided, "small").verdict.binding is WaitReason.QUOTA_ABOVE
+    assert reported(decided, "small").verdict.binding is WaitReason.QUOTA_ABOVE
 
 
-def test_an_elastic_job_takes_of_the_quota_no_more_than_a_held_gang_leaves() -> None:
+def test_an_elastic_job_takes_of_the_quota_no_more_than_a_gang_on_hold_leaves() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60)
     elastic = replace(waiting("elastic", nodes=2), min_nodes=1, max_nodes=2)
     fleet = racks({"r0": [0, 8, 8]})
@@ -241,7 +241,7 @@ def test_an_elastic_job_takes_of_the_quota_no_more_than_a_held_gang_leaves() -> 
         assert [len(item.parts) for item in decided.placements] == ([hosts] if hosts else []), ceiling
 
 
-def test_of_two_gangs_one_alone_is_held_for_whom_the_quota_lets_start() -> None:
+def test_of_two_gangs_one_alone_is_on_hold_for_which_the_quota_lets_start() -> None:
     queue = [waiting("first", nodes=2, ago=600), waiting("second", nodes=2, ago=500)]
     both = queueing(BOUNDED, holds_per_cohort=2)
     fleet = racks({"r0": [0, 0], "r1": [0, 0]})
@@ -263,10 +263,10 @@ def test_one_that_its_quota_keeps_waiting_has_it_kept_once_enough_work_has_passe
         gang = waiting("gang", nodes=2, ago=600, wall=60, passed=passed)
         decided = on_three([gang, waiting("small", wall=wall)], attempts, limit)
         assert placed(decided) == (["small"] if passes else []), (passed, wall)
-        assert ("kept for it from about 1970-01-01T17:40:00Z" in told(decided, "gang").why) == (passed == ENOUGH)
+        assert ("kept for it from about 1970-01-01T17:40:00Z" in reported(decided, "gang").why) == (passed == ENOUGH)
 
 
-def test_it_is_kept_within_a_department_and_where_nobody_knows_when_those_before_it_end() -> None:
+def test_it_is_kept_within_a_department_and_where_is_unknown_when_those_before_it_end() -> None:
     gang = waiting("gang", nodes=2, ago=600, wall=60, tenant="one", passed=ENOUGH)
     small = waiting("small", tenant="other", wall=60)
     limit = at_most(16, "department", "on_demand")
@@ -285,7 +285,7 @@ def test_nothing_is_kept_for_one_that_could_never_start() -> None:
     assert placed(on_three([large, small], attempts, at_most(32, tier="on_demand"))) == ["small"], "no rack has four"
 
 
-def test_nobody_is_reclaimed_for_a_job_whose_quota_is_kept_for_a_held_gang() -> None:
+def test_none_is_reclaimed_for_a_job_whose_quota_is_kept_for_a_gang_on_hold() -> None:
     gang, small = reserved("gang", nodes=2, at=-1), reserved("small")
     owners = [replace(one, tier="reserved") for one in OTHERS]
     given = workload([*owners, *spot_on("r0h2")], at_most(16))
@@ -306,20 +306,20 @@ def test_conservative_backfill_keeps_it_too() -> None:
         assert placed(decided) == (["small"] if passes else []), wall
 
 
-def test_ten_thousand_of_all_lengths_behind_a_held_gang_are_told_of_its_quota() -> None:
+def test_ten_thousand_of_all_lengths_behind_a_gang_on_hold_are_notified_of_its_quota() -> None:
     gang = waiting("gang", nodes=2, ago=60_000, wall=60)
     queue = [gang, *(waiting(f"j{n:05}", ago=n / 100, wall=61 + n) for n in range(10_000))]
     decided = on_three(queue, OTHERS, at_most(16, tier="on_demand"))
     assert (placed(decided), len(decided.waiting)) == ([], 10_001)
 
 
-def test_who_waits_for_quota_that_is_kept_is_told_the_wall_time_that_ends_before_the_gang_starts() -> None:
+def test_a_pending_job_for_quota_that_is_kept_is_reported_the_wall_time_that_ends_before_the_gang_starts() -> None:
     fleet = racks({"r0": [0, 0], "r1": [8]})
     gang, small = waiting("gang", nodes=2, ago=600, wall=60), waiting("small")
     asked = Question(BOUNDED, fleet, [gang, small], workload(OTHERS, at_most(16, tier="on_demand")))
     state = FleetState(fleet, BOUNDED)
     decided = plan_on(state, asked.queue, BOUNDED, asked.workload)
-    assert told(decided, "small").verdict.binding is WaitReason.QUOTA
+    assert reported(decided, "small").verdict.binding is WaitReason.QUOTA
     changes = answer(state, asked, decided, small, 30.0).changes
     assert Change("wall_time_s", 3510.0) in changes, "without its grace, and a minute to type it"
     assert {change.field for change in changes} == {"wall_time_s", "tier"}, "a larger fleet would not let it start"

@@ -67,7 +67,7 @@ def hosts_of(decided: Plan, name: str) -> list[str]:
     return [node for placed in decided.placements if placed.job_id == name for node, _ in placed.parts]
 
 
-def test_a_job_that_no_rule_takes_back_leaves_them_alone_and_is_told() -> None:
+def test_a_job_that_no_rule_takes_back_leaves_them_alone_and_is_reported() -> None:
     decided = decide(SIX, [job("j", nodes=5, gpus=8), job("k", nodes=4, gpus=8, at=1)])
     assert hosts_of(decided, "k") == ["r0h0", "r0h1", "r1h0", "r1h1"], "one of each rack is kept"
     (waiting,) = decided.waiting
@@ -92,7 +92,7 @@ FIRM = tuple(running(name, of_host(name), tier="on_demand") for name in ("r0h0",
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])
 @pytest.mark.parametrize("ends_minutes", [None, 1, 30])
 @pytest.mark.parametrize("tier", ["on_demand", "reserved"])
-def test_who_may_not_have_spares_neither_reclaims_those_that_are_lent_nor_counts_on_their_end(
+def test_a_caller_that_may_not_have_spares_neither_reclaims_those_that_are_lent_nor_counts_on_their_end(
     tier: str, ends_minutes: float | None, backfill: str
 ) -> None:
     lent = tuple(running(f"s{name}", of_host(name), ends_minutes=ends_minutes) for name in LENT)
@@ -108,7 +108,7 @@ def test_of_more_lent_hosts_than_are_kept_the_others_are_reclaimed() -> None:
     lent = tuple(running(f"s{name}", of_host(name), saved_minutes=1) for name in (*LENT, "r1h1"))
     (reclaim,) = decide(SIX, [job("j", gpus=8)], (*FIRM[:3], *lent)).reclaims
     assert reclaim.victim == "sr1h1", "one of each rack is kept"
-    promised = StandingReclaim(reclaim.victim, reclaim.beneficiary, NOW_MS + 1, reclaim.held)
+    promised = StandingReclaim(reclaim.victim, reclaim.beneficiary, NOW_MS + 1, reclaim.hold)
     gpus = hold(SIX, [uuid for attempt in (*FIRM[:3], *lent) for uuid in attempt.gpus])
     workload = Workload(NOW_MS, (*FIRM[:3], *lent), (promised,), failures_per_gpu_hour=TWO_OF_SIX)
     again = plan(gpus, [job("j", gpus=8), job("k", gpus=8, at=1)], KEEPS, workload)
@@ -143,7 +143,7 @@ def test_a_gang_that_lost_a_host_has_one_at_once_and_the_next_job_does_not() -> 
     assert hosts_of(decided, "small") != []
 
 
-def test_who_has_what_is_kept_is_not_in_the_way_of_an_equal_request() -> None:
+def test_what_has_what_is_kept_is_not_in_the_way_of_an_equal_request() -> None:
     """An on-demand job that may not have spares fails; one that was interrupted and asks for the same does not."""
     last: Parts = ((NodeId("r0h9"), tuple(GpuUuid(uuid) for uuid in of_host("r0h9"))),)
     lost = replace(job("lost", nodes=1, gpus=8, keep=last, at=9), interrupted_ms=NOW_MS)
@@ -185,7 +185,7 @@ def kept_in(gpus: list[GpuView], policy: Policy, attempts: tuple[RunningAttempt,
     return {name for name, spare in by_host.items() if all(spare)}
 
 
-def test_where_no_gang_asks_for_a_kind_fewer_hosts_of_each_kind_do() -> None:
+def test_where_no_gang_requests_a_kind_fewer_hosts_of_each_kind_do() -> None:
     """Twelve cohorts of one host keep a host each; the one cohort of twelve keeps what fails at once of it."""
     gpus = [
         replace(gpu, cohort_key=f"driver_version=570|model=H100|vbios_version={number}")
@@ -198,7 +198,7 @@ def test_where_no_gang_asks_for_a_kind_fewer_hosts_of_each_kind_do() -> None:
     assert len(kept_in(gpus, tiers(mixed=("on_demand",)))) == 12, "a reserved gang is still of one kind"
 
 
-def test_a_host_of_two_kinds_is_whole_for_who_mixes_them_alone() -> None:
+def test_a_host_of_two_kinds_is_whole_for_what_mixes_them_alone() -> None:
     halves = [replace(gpu, cohort_key=NEW if gpu.slot_index < 4 else OLD) for n in range(2) for gpu in host(f"h{n}", 8)]
     lent = (running("s", of_host("h0", 4)),)
     loose = kept_in(halves, tiers(mixed=("reserved", "on_demand")), lent)

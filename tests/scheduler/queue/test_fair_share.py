@@ -24,7 +24,7 @@ NUMBERS = st.floats(0, 1000)
 
 
 @given(st.floats(0, 1000), st.lists(st.tuples(st.floats(0.01, 100), NUMBERS), min_size=1, max_size=8))
-def test_water_fills_the_pool_or_every_cap_and_nobody_has_more_for_its_weight_than_who_wants_more(
+def test_water_fills_the_pool_or_every_cap_and_none_has_more_for_its_weight_than_what_wants_more(
     pool: float, each: list[tuple[float, float]]
 ) -> None:
     weights, caps = [weight for weight, _ in each], [cap for _, cap in each]
@@ -65,7 +65,7 @@ def test_a_department_is_guaranteed_what_its_teams_are() -> None:
     assert entitlements(tenancy, "spot", 44, {A: 99, OTHER: 99})[TOP] == 42
 
 
-def test_who_used_more_of_late_has_less_until_it_is_forgotten() -> None:
+def test_what_used_more_of_late_has_less_until_it_is_forgotten() -> None:
     heavy = Tenancy(used={(A, "spot"): 90.0, (B, "spot"): 30.0})
     shares = entitlements(heavy, "spot", 90, {A: 999, B: 999})
     assert shares == pytest.approx({A: 30, B: 60}), "2^-(0.75 ÷ 0.5) to 2^-(0.25 ÷ 0.5) is 1 to 2"
@@ -87,7 +87,7 @@ def test_one_tenants_long_queue_does_not_keep_another_out() -> None:
     assert started(queue[:8], 4, Tenancy()) == ["a0", "a1", "a2", "a3"], "alone it has all there is"
 
 
-def test_what_is_guaranteed_goes_before_who_waits_longer_and_no_further_than_it_reaches() -> None:
+def test_what_is_guaranteed_goes_before_a_pending_job_longer_and_no_further_than_it_reaches() -> None:
     queue = [of(A, "a0", 90), of(A, "a1", 89), of(B, "b0", 2), of(B, "b1", 1)]
     assert started(queue, 1, Tenancy()) == ["a0"]
     assert started(queue, 1, Tenancy(quotas={(B, "on_demand"): Quota(guaranteed=8)})) == ["b0"]
@@ -100,7 +100,7 @@ def test_a_gang_goes_past_its_share_by_less_than_one_gang() -> None:
     assert started(queue, 3, Tenancy()) == ["a0", "a1", "b0"], "12 of 24 GPUs each: the second gang goes past it"
 
 
-def test_who_is_over_its_share_is_told_and_by_how_much() -> None:
+def test_what_is_over_its_share_is_reported_and_by_how_much() -> None:
     queue = [*(of(A, f"a{number}", 90 - number) for number in range(3)), of(B, "b0", 1)]
     gpus = [gpu for number in range(2) for gpu in host(f"h{number}", 8)]
     decided = plan(gpus, queue, DEFAULT_POLICY, Workload(NOW_MS))
@@ -112,7 +112,7 @@ def test_who_is_over_its_share_is_told_and_by_how_much() -> None:
     assert (first.token, first.num_gpus) == (WaitReason.FAIR_SHARE, 0)
 
 
-def test_a_limit_above_binds_everybody_below_and_says_whose_it_is() -> None:
+def test_a_limit_above_binds_all_below_and_states_whose_it_is() -> None:
     tenancy = Tenancy(
         {A: Member(TOP), B: Member(TOP)},
         {(TOP, "on_demand"): Quota(ceiling=16), (B, "on_demand"): Quota(guaranteed=0, borrowable=8)},
@@ -142,9 +142,9 @@ def test_one_heavy_user_among_many_tenants_leaves_shares_for_all() -> None:
 
 @settings(max_examples=examples(150))
 @given(worlds(), st.randoms(use_true_random=False))
-def test_who_waits_stands_in_the_plan_as_its_turns_put_the_queue_in_order(world: World, chance: Random) -> None:
+def test_a_pending_job_stands_in_the_plan_as_its_turns_put_the_queue_in_order(world: World, rng: Random) -> None:
     """So a view of the queue needs no more of a plan than each job's turn."""
-    queue = [replace(one, tenant_id=chance.choice((A, B, TenantId("t")))) for one in world.queue]
+    queue = [replace(one, tenant_id=rng.choice((A, B, TenantId("t")))) for one in world.queue]
     decided = replace(world, queue=queue).plan()
     turns = {one.job_id: one.turn for one in decided.waiting}
     ordered = in_order(queue, DEFAULT_POLICY, world.workload.now_ms, len(world.gpus))

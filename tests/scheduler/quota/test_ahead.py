@@ -28,7 +28,7 @@ TENANCY = Tenancy(
 
 
 @st.composite
-def held(draw: st.DrawFn, *, from_now: bool) -> Holding:
+def assigned(draw: st.DrawFn, *, from_now: bool) -> Holding:
     start = 0 if from_now else draw(st.integers(1, LAST // 2))
     end = draw(st.one_of(st.integers(start + 1, LAST), st.just(NEVER_MS)))
     tenant = draw(st.sampled_from([TEAM, TEAM, OTHER, STRANGER]))
@@ -47,9 +47,9 @@ def ahead_of(running: list[Holding]) -> tuple[QuotaAhead, Returning]:
     return QuotaAhead(Reclaimer(fleet, DEFAULT_POLICY, Workload(0)), holdings), returning
 
 
-def left_at(at: int, all_held: list[Holding]) -> int:
+def left_at(at: int, all_assigned: list[Holding]) -> int:
     """To the team, by its own limit and by that of its department."""
-    there = [one for one in all_held if one.tier == "on_demand" and one.start_ms <= at < one.end_ms]
+    there = [one for one in all_assigned if one.tier == "on_demand" and one.start_ms <= at < one.end_ms]
     own = sum(one.num_gpus for one in there if one.tenant_id == TEAM)
     department = own + sum(one.num_gpus for one in there if one.tenant_id == OTHER)
     return min(8 - own, 12 - department)
@@ -61,29 +61,29 @@ def wanting(num_gpus: int, run: int | None) -> WaitingJob:
 
 @settings(max_examples=examples(400))
 @given(
-    st.lists(held(from_now=True), max_size=5),
-    st.lists(held(from_now=False), max_size=4),
+    st.lists(assigned(from_now=True), max_size=5),
+    st.lists(assigned(from_now=False), max_size=4),
     st.integers(1, 8),
     st.one_of(st.integers(1, LAST), st.none()),
 )
 def test_it_starts_at_the_first_moment_from_which_its_limits_leave_it_enough_until_it_ends(
-    running: list[Holding], booked: list[Holding], num_gpus: int, run: int | None
+    running: list[Holding], reserved: list[Holding], num_gpus: int, run: int | None
 ) -> None:
     ahead, returning = ahead_of(running)
     wanted = wanting(num_gpus, run)
 
     def least_left(start: int) -> int:
         until = LAST + 2 if run is None else min(start + run, LAST + 2)
-        return min(left_at(at, [*running, *booked]) for at in range(start, max(until, start + 1)))
+        return min(left_at(at, [*running, *reserved]) for at in range(start, max(until, start + 1)))
 
     enough = [start for start in range(LAST + 2) if least_left(start) >= num_gpus]
-    assert ahead.first_ms(wanted, 0, returning, booked) == (enough[0] if enough else NEVER_MS)
-    limit = ahead.tightest(wanted, 0, returning, booked)
+    assert ahead.first_ms(wanted, 0, returning, reserved) == (enough[0] if enough else NEVER_MS)
+    limit = ahead.tightest(wanted, 0, returning, reserved)
     assert limit is not None
     assert max(limit.left, 0) == max(least_left(0), 0)
 
 
-def test_whom_no_limit_bounds_is_kept_waiting_by_none() -> None:
+def test_which_no_limit_bounds_is_kept_waiting_by_none() -> None:
     ahead, returning = ahead_of([Holding(TEAM, "on_demand", 8, 0, NEVER_MS)])
     free = replace(wanting(8, None), tier="spot")
     assert ahead.first_ms(free, 7, returning, []) == 7

@@ -136,7 +136,7 @@ def test_whoever_took_back_is_within_its_guarantee_and_whoever_gave_was_over_its
         assert name != by
 
 
-def test_who_shrinks_for_another_still_has_what_it_keeps() -> None:
+def test_what_shrinks_for_another_still_has_what_it_keeps() -> None:
     """A tenant that gives one host of three to a reclaim holds the others, notified or not: they fill its guarantee."""
     given, kept = FLEXIBLE.gpus[:8], FLEXIBLE.gpus[8:]
     gives = StandingReclaim(FLEXIBLE.attempt_id, JobId("urgent"), NOW_MS + MINUTE_MS, given, kept)
@@ -161,7 +161,7 @@ def test_an_elastic_borrower_gives_hosts_back_before_a_rigid_one_ends() -> None:
     assert nearly.reclaims == (), "its second host would be of its guarantee"
 
 
-def test_an_elastic_borrower_gives_a_host_beside_a_rigid_one_that_ends() -> None:
+def test_an_elastic_borrower_gives_a_host_next_to_a_rigid_one_that_ends() -> None:
     """Its cap leaves it 20 of 40 GPUs: not the elastic one as a whole, which can spare one host."""
     hosts = ["h0", "h1", "h2", "h3"]
     parts = tuple((NodeId(name), tuple(view.uuid for view in host(name, 8))) for name in hosts)
@@ -175,7 +175,7 @@ def test_an_elastic_borrower_gives_a_host_beside_a_rigid_one_that_ends() -> None
     assert spared.reclaims == (), "it is over by no more than one of them"
 
 
-def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> None:
+def test_what_is_past_its_own_guarantee_is_reported_that_it_takes_nothing_back() -> None:
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).waiting
     assert told.verdict.reasons[-1].token is WaitReason.OWN_GUARANTEE
     assert "its tenant, or the tenant's department, would hold more than is guaranteed in this tier" in told.why
@@ -185,7 +185,7 @@ def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> N
     assert "guaranteed" not in theirs.why, "nothing was ever guaranteed to it"
 
 
-def test_in_a_tier_that_lends_for_good_nobody_is_told_of_a_guarantee() -> None:
+def test_in_a_tier_that_lends_for_good_none_is_notified_of_a_guarantee() -> None:
     held = [replace(attempt, tier="on_demand") for attempt in FOUR]
     tenancy = Tenancy(quotas={(LENDER, "on_demand"): Quota(guaranteed=32)})
     (told,) = decided(held, [wanting(LENDER, 1, "on_demand")], tenancy).waiting

@@ -36,19 +36,19 @@ def victims(decided: Plan) -> list[str]:
     return [reclaim.victim for reclaim in decided.reclaims]
 
 
-def test_a_reserved_gang_takes_spot_back_with_notice_and_its_place_is_held() -> None:
+def test_a_reserved_gang_takes_spot_back_with_notice_and_its_place_is_on_hold() -> None:
     queue = [job("gang", nodes=2, gpus=8, tier="reserved"), job("other", gpus=8, at=1)]
     decided = decide(racks({"r0": [8, 8]}), queue, [running("v", of_host("r0h0"), saved_minutes=1)])
     (reclaim,) = decided.reclaims
     assert (reclaim.victim, reclaim.beneficiary, reclaim.notice_s) == ("v", "gang", 120.0)
     assert list(reclaim.gpus) == of_host("r0h0")
-    assert sorted(reclaim.held) == sorted([*of_host("r0h0"), *of_host("r0h1")])
+    assert sorted(reclaim.hold) == sorted([*of_host("r0h0"), *of_host("r0h1")])
     assert reclaim.cost_gpu_s == 8 * (60 + 120)
     assert decided.placements == (), "the free host is held for the gang: the other job may not take it"
     assert "GPUs are being reclaimed for it, due by" in decided.waiting[0].why
 
 
-def test_what_is_held_goes_to_its_beneficiary_and_nobody_else() -> None:
+def test_what_is_on_hold_goes_to_its_beneficiary_and_no_other() -> None:
     queue = [job("gang", nodes=2, gpus=8, tier="spot"), job("other", gpus=8, tier="reserved")]
     held = standing("gone", "gang", [*of_host("r0h0"), *of_host("r0h1")])
     decided = decide(racks({"r0": [8, 8]}), queue, [], reclaims=[held])
@@ -56,7 +56,7 @@ def test_what_is_held_goes_to_its_beneficiary_and_nobody_else() -> None:
     assert decided.withdrawals == (), "its victim has released its GPUs: there is nothing to give back"
 
 
-def test_a_beneficiary_waits_for_its_reclaim_and_notifies_nobody_twice() -> None:
+def test_a_beneficiary_waits_for_its_reclaim_and_notifies_none_twice() -> None:
     attempts = [running("v", of_host("r0h0")), running("w", of_host("r1h0"))]
     queue = [job("gang", gpus=8, tier="reserved"), job("other", gpus=8, at=1)]
     reclaim = standing("v", "gang", of_host("r0h0"))
@@ -136,7 +136,7 @@ def test_spot_takes_nothing_from_spot() -> None:
     assert decide(racks({"r0": [8]}), [job("j", gpus=8, tier="spot")], [running("v", of_host("r0h0"))]).reclaims == ()
 
 
-def test_a_young_attempt_is_no_victim_and_the_job_is_told_from_when_on_it_may_be() -> None:
+def test_a_young_attempt_is_no_victim_and_the_job_is_reported_from_when_on_it_may_be() -> None:
     decided = decide(
         racks({"r0": [8]}), [job("j", gpus=8, tier="reserved")], [running("v", of_host("r0h0"), minutes=5)]
     )
@@ -144,7 +144,7 @@ def test_a_young_attempt_is_no_victim_and_the_job_is_told_from_when_on_it_may_be
     assert "reclaim waits until 1970-01-01T17:05:00Z" in decided.waiting[0].why
 
 
-def test_who_waits_for_minimum_run_times_behind_others_is_told_that_it_is_their_moment() -> None:
+def test_a_pending_job_for_minimum_run_times_behind_others_is_reported_that_it_is_their_moment() -> None:
     queue = [job(name, gpus=8, tier="reserved", at=number) for number, name in enumerate("abc")]
     young = [running("x", of_host("r0h0"), minutes=20), running("y", of_host("r0h1"), minutes=5)]
     first, *others = (one.why for one in decide(racks({"r0": [8, 8]}), queue, young).waiting)
@@ -207,7 +207,7 @@ def test_two_gangs_of_one_cycle_do_not_take_a_tenant_past_its_cap() -> None:
     assert len(decide(racks({"r0": [8, 8]}), queue, attempts, peaks={}).reclaims) == 1
 
 
-def test_a_victim_that_was_let_go_in_this_cycle_is_chosen_for_nobody_else() -> None:
+def test_a_victim_that_was_let_go_in_this_cycle_is_chosen_for_no_other() -> None:
     attempts = [running("v", of_host("r0h0"))]
     queue = [job("next", gpus=8, tier="reserved")]
     decided = decide(racks({"r0": [8]}), queue, attempts, reclaims=[standing("v", "cancelled", of_host("r0h0"))])
@@ -245,11 +245,11 @@ def test_a_second_cycle_without_change_decides_nothing_new() -> None:
     attempts = [running("v", of_host("r0h0")), running("w", of_host("r0h1"))]
     gpus, queue = racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")]
     (first,) = decide(gpus, queue, attempts).reclaims
-    again = decide(gpus, queue, attempts, reclaims=[standing(first.victim, "j", first.held, in_s=120)])
+    again = decide(gpus, queue, attempts, reclaims=[standing(first.victim, "j", first.hold, in_s=120)])
     assert (again.reclaims, again.withdrawals, again.placements) == ((), (), ())
 
 
-def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_told() -> None:
+def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_reported() -> None:
     attempts = [running("mine", of_host("r0h0"), tier="reserved", tenant="waiter"), running("v", of_host("r0h1"))]
     gpus = hold(racks({"r0": [8, 8, 8]}), [*of_host("r0h0"), *of_host("r0h1")])
     workload = Workload(NOW_MS, tuple(attempts), tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "reserved"): 12}))
@@ -268,17 +268,17 @@ def test_where_no_rack_is_known_a_preferred_one_hinders_no_reclaim() -> None:
 
 
 @pytest.mark.parametrize("tier", ["reserved", "on_demand"])
-def test_where_a_rack_is_preferred_all_are_taken_who_make_one_sufficient(tier: str) -> None:
+def test_where_a_rack_is_preferred_all_are_taken_what_make_one_sufficient(tier: str) -> None:
     """One of them alone would do across two racks, with a host that is idle."""
     names = {"stale": "r0h1", "fresh0": "r1h0", "fresh1": "r1h1"}
     attempts = [running(name, of_host(at), saved_minutes=30 if name == "stale" else 1) for name, at in names.items()]
     gpus = racks({"r0": [8, 8], "r1": [8, 8]})
     (_, reclaim) = decide(gpus, [job("j", nodes=2, gpus=8, tier=tier, preferred="rack")], attempts).reclaims
-    assert sorted(reclaim.held) == sorted([*of_host("r1h0"), *of_host("r1h1")])
+    assert sorted(reclaim.hold) == sorted([*of_host("r1h0"), *of_host("r1h1")])
     assert victims(decide(gpus, [job("j", nodes=2, gpus=8, tier=tier)], attempts)) in (["fresh0"], ["fresh1"])
 
 
-def test_where_no_preferred_rack_can_be_had_nobody_is_taken_in_vain_for_one() -> None:
+def test_where_no_preferred_rack_can_be_had_none_is_taken_in_vain_for_one() -> None:
     firm = [running(f"firm{rack}", of_host(f"r{rack}h1"), tier="reserved") for rack in range(2)]
     fresh = [running(f"v{rack}", of_host(f"r{rack}h0"), saved_minutes=1 + rack) for rack in range(2)]
     gpus = racks({"r0": [8, 8], "r1": [8, 8], "r2": [8]})
@@ -286,7 +286,7 @@ def test_where_no_preferred_rack_can_be_had_nobody_is_taken_in_vain_for_one() ->
     assert victims(decide(gpus, [wide], [*firm, *fresh])) == ["v0"], "with the idle host of the third rack"
 
 
-def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() -> None:
+def test_where_all_what_give_way_are_too_few_the_job_is_shown_how_far_they_go() -> None:
     firm = replace(running("firm", of_host("r0h1")), tier="reserved")
     attempts = [running("v", of_host("r0h0")), firm]
     wish = replace(job("gang", nodes=2, gpus=8, tier="reserved"), required_level="rack")
@@ -302,11 +302,11 @@ def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() ->
     assert "reclaim" not in never.why, "it would not fit into an idle fleet either"
 
 
-def test_where_reclaim_would_help_but_for_planned_work_the_job_is_told_so() -> None:
+def test_where_reclaim_would_help_but_for_planned_work_the_job_is_reported_so() -> None:
     attempts = [running("v", of_host("r0h0")), replace(running("firm", of_host("r0h1")), tier="reserved")]
     held = hold(racks({"r0": [8, 8, 8]}), [uuid for attempt in attempts for uuid in attempt.gpus])
     workload = Workload(
-        NOW_MS, tuple(attempts), peak_gpus=GENEROUS, closings={NodeId("r0h2"): NOW_MS + 120 * MINUTE_MS}
+        NOW_MS, tuple(attempts), peak_gpus=GENEROUS, maintenance_starts={NodeId("r0h2"): NOW_MS + 120 * MINUTE_MS}
     )
     gang = job("gang", nodes=2, gpus=8, tier="reserved")
     (told,) = plan(held, [gang], DEFAULT_POLICY, workload).waiting
@@ -316,7 +316,7 @@ def test_where_reclaim_would_help_but_for_planned_work_the_job_is_told_so() -> N
     assert reclaim.victim == "v"
 
 
-def test_how_far_reclaim_goes_is_told_with_the_hosts_that_slices_leave_over() -> None:
+def test_how_far_reclaim_goes_is_reported_with_the_hosts_that_slices_leave_over() -> None:
     firm = replace(running("firm", [*of_host("r1h0"), *of_host("r1h1")]), tier="reserved")
     rule = PlacementRule(slices=(Slice("rack", 2),))
     gang = replace(job("gang", nodes=4, gpus=8, tier="reserved"), rule=rule)

@@ -81,7 +81,7 @@ def test_unless_that_loses_too_many_times_as_much(factor: float, victim: str) ->
     assert reclaim.runner_up.victims == (("e",) if victim == "v" else ("v",))
 
 
-def test_beside_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare() -> None:
+def test_next_to_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare() -> None:
     """Four of six hosts are needed: one gang of three ends, and the elastic one of three continues with its fewest."""
     attempts = [
         elastic("e", ["r0h0", "r0h1", "r0h2"], 2),
@@ -95,7 +95,7 @@ def test_beside_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare(
     assert found["v"].keeps == ()
 
 
-def test_nobody_goes_below_its_fewest_so_two_give_one_host_each() -> None:
+def test_none_goes_below_its_fewest_so_two_give_one_host_each() -> None:
     attempts = [elastic("e", ["r0h0", "r0h1"], 1), elastic("f", ["r0h2", "r0h3"], 1)]
     decided = decide(racks({"r0": [8, 8, 8, 8]}), [job("gang", nodes=2, gpus=8, tier="reserved")], attempts)
     assert [(one.victim, hosts_of(one.keeps)) for one in decided.reclaims] == [("e", ["r0h0"]), ("f", ["r0h2"])]
@@ -133,7 +133,7 @@ CAPPED = [WIDE, RIGID, running("small", of_host("r0h9"), tier="on_demand")]
 """Of 72 GPUs of its tenant 18 may be lost: two hosts of it."""
 
 
-def test_where_the_cap_leaves_it_too_few_hosts_to_give_another_ends_beside_it() -> None:
+def test_where_the_cap_leaves_it_too_few_hosts_to_give_another_ends_next_to_it() -> None:
     found = {str(one.victim): one for one in decide(TEN, [replace(GANG, nodes=3)], CAPPED, peaks={}).reclaims}
     assert found.keys() == {"e", "v"}
     assert hosts_of(found["e"].gpus) == ["r0h6", "r0h7"]
@@ -141,7 +141,7 @@ def test_where_the_cap_leaves_it_too_few_hosts_to_give_another_ends_beside_it() 
     assert found["v"].keeps == ()
 
 
-def test_where_both_are_too_little_within_their_caps_the_cap_is_told() -> None:
+def test_where_both_are_too_little_within_their_caps_the_cap_is_reported() -> None:
     decided = decide(TEN, [replace(GANG, nodes=4)], CAPPED, peaks={})
     assert decided.reclaims == ()
     assert "the cap on what a tenant may lose" in decided.waiting[0].why
@@ -156,7 +156,7 @@ def test_where_both_are_too_little_within_their_caps_the_cap_is_told() -> None:
     fraction=st.sampled_from([0.4, 0.6, 0.8]),
 )
 @example(owners=["e", "e", "e", "e", "v", "f", "f", "f"], fewest=1, nodes=3, required=None, fraction=0.4)
-def test_a_mix_makes_room_within_each_cap_and_nobody_goes_on_below_its_fewest(
+def test_a_mix_makes_room_within_each_cap_and_none_goes_on_below_its_fewest(
     owners: list[str | None], fewest: int, nodes: int, required: str | None, fraction: float
 ) -> None:
     names = [f"r{rack}h{number}" for rack in range(2) for number in range(4)]
@@ -176,20 +176,20 @@ def test_a_mix_makes_room_within_each_cap_and_nobody_goes_on_below_its_fewest(
         victim = by_name[one.victim]
         assert set(one.gpus) | set(one.keeps) == set(victim.gpus)
         assert victim.elastic is None or not one.keeps or len(one.keeps) >= 8 * victim.elastic.min_nodes
-        assert set(hosts_of(one.held)) <= idle | {host for each in reclaims for host in hosts_of(each.gpus)}
+        assert set(hosts_of(one.hold)) <= idle | {host for each in reclaims for host in hosts_of(each.gpus)}
         given_by[victim.tenant_id] = given_by.get(victim.tenant_id, 0) + len(one.gpus)
     for tenant, given_up in given_by.items():
         sizes = [len(attempt.gpus) for attempt in attempts if attempt.tenant_id == tenant]
         assert given_up <= max(fraction * sum(sizes), min(sizes))
 
 
-def test_what_it_keeps_comes_free_to_nobody_else() -> None:
+def test_what_it_keeps_comes_free_to_no_other() -> None:
     attempts = [elastic("e", ["r0h0", "r0h1", "r0h2"], 1)]
     queue = [GANG, job("next", nodes=2, gpus=8, tier="reserved", at=1)]
     decided = decide(racks({"r0": [8, 8, 8]}), queue, attempts)
     assert [one.beneficiary for one in decided.reclaims] == ["gang"]
     (first,) = decided.reclaims
-    standing = StandingReclaim(first.victim, first.beneficiary, NOW_MS + 60_000, first.held, first.keeps)
+    standing = StandingReclaim(first.victim, first.beneficiary, NOW_MS + 60_000, first.hold, first.keeps)
     again = decide(racks({"r0": [8, 8, 8]}), queue, attempts, reclaims=[standing])
     assert again.reclaims == ()
     assert not again.withdrawals
@@ -221,7 +221,7 @@ def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
         assert gang_of is not None
         assert len(hosts_of(one.keeps)) >= gang_of.min_nodes
         assert {*one.gpus, *one.keeps} == set(by_id[one.victim].gpus)
-        assert set(hosts_of(one.gpus)) <= set(hosts_of(one.held)), "each host that it gives is used"
+        assert set(hosts_of(one.gpus)) <= set(hosts_of(one.hold)), "each host that it gives is used"
     if decided.reclaims:
         given = {uuid for one in decided.reclaims for uuid in one.gpus}
         freed = [
@@ -238,5 +238,5 @@ def test_for_slices_it_gives_the_hosts_that_complete_one() -> None:
     gpus = racks({"r0": [8, 8], "r1": [8, 8], "r2": [8]})
     (reclaim,) = decide(gpus, [gang], attempts).reclaims
     assert hosts_of(reclaim.gpus) == ["r0h0"]
-    assert hosts_of(reclaim.held) == ["r0h0", "r0h1"]
+    assert hosts_of(reclaim.hold) == ["r0h0", "r0h1"]
     assert not decide(racks({"r0": [8, 8], "r2": [8]}), [gang], [elastic("e", ["r0h0", "r0h1"], 2)]).placements

@@ -14,7 +14,7 @@ from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView
 from scheduler.reclaim import exact_sets, victims
 from scheduler.reclaim.shares import shares_of
-from scheduler.reclaim.victims import Candidates, Cover, cheapest_covers, dispensable
+from scheduler.reclaim.victims import VictimCandidates, VictimSet, cheapest_covers, dispensable
 from scheduler.solve.placement_rule import PlacementRule, Slice
 from scheduler.solve.solver import Request, most_nodes
 from tests.scaled import examples
@@ -51,17 +51,19 @@ def full_fleet() -> FleetState:
     return FleetState(full_gpus(), DEFAULT_POLICY)
 
 
-def candidates(owners: Sequence[int], costs: Sequence[int]) -> Candidates:
+def candidates(owners: Sequence[int], costs: Sequence[int]) -> VictimCandidates:
     """By host, four owners each at most: attempts span hosts and racks."""
     owner = np.array([owners[gpu // 2 * 2] for gpu in range(96)], dtype=np.int64)
     sizes = np.bincount(owner[owner >= 0], minlength=10).tolist()
-    return Candidates(owner, np.array(costs, dtype=np.float64), sizes, [number % 3 for number in range(10)], ALLOWANCE)
+    return VictimCandidates(
+        owner, np.array(costs, dtype=np.float64), sizes, [number % 3 for number in range(10)], ALLOWANCE
+    )
 
 
 def test_the_example_that_opens_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c, d = range(4)
     owner = np.array([a] * 4 + [b] * 4 + [a] * 4 + [c] * 4 + [d] * 8)
-    asked = Candidates(owner, np.array([6.0, 3.0, 3.0, 7.0]), [8, 4, 4, 8], [0] * 4, {0: 24.0})
+    asked = VictimCandidates(owner, np.array([6.0, 3.0, 3.0, 7.0]), [8, 4, 4, 8], [0] * 4, {0: 24.0})
     fleet = FleetState(racks({"r0": [0, 0, 0]}), DEFAULT_POLICY)
     gang = Request(tier="reserved", nodes=2, gpus_per_node=8, required="rack")
     exact = [(cover.victims, cover.cost) for cover in cheapest_covers(fleet, gang, asked)]
@@ -73,18 +75,18 @@ def test_the_example_that_opens_the_module(monkeypatch: pytest.MonkeyPatch) -> N
         assert line in (victims.__doc__ or "")
 
 
-def found(request: Request, asked: Candidates) -> list[Cover]:
-    return cheapest_covers(full_fleet(), request, asked)
+def found(request: Request, requested: VictimCandidates) -> list[VictimSet]:
+    return cheapest_covers(full_fleet(), request, requested)
 
 
-def best(request: Request, asked: Candidates) -> int | None:
+def best(request: Request, requested: VictimCandidates) -> int | None:
     """The least that any set costs which suffices and is within the allowances."""
-    state, costs = full_fleet(), [int(cost) for cost in asked.costs]
+    state, costs = full_fleet(), [int(cost) for cost in requested.costs]
     cell_of, num_cells = state.layout.cell_of_gpu, state.layout.num_cells
-    gains = np.array([np.bincount(cell_of[asked.owner == victim], minlength=num_cells) for victim in range(10)])
+    gains = np.array([np.bincount(cell_of[requested.owner == victim], minlength=num_cells) for victim in range(10)])
     sets = [some for number in range(1, 11) for some in combinations(range(10), number)]
     for some in sorted(sets, key=lambda some: sum(costs[victim] for victim in some)):
-        lost = [sum(asked.num_gpus[victim] for victim in some if victim % 3 == tenant) for tenant in ALLOWANCE]
+        lost = [sum(requested.num_gpus[victim] for victim in some if victim % 3 == tenant) for tenant in ALLOWANCE]
         is_allowed = all(number <= ALLOWANCE[tenant] for tenant, number in enumerate(lost))
         if is_allowed and most_nodes(state, request, gains[list(some)].sum(axis=0)) >= request.nodes:
             return sum(costs[victim] for victim in some)
@@ -144,7 +146,7 @@ def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
 
 @settings(max_examples=examples(100))
 @given(owners=OWNERS, costs=COSTS, request=REQUESTS)
-def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: list[int], request: Request) -> None:
+def test_what_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: list[int], request: Request) -> None:
     asked, state = candidates(owners, costs), full_fleet()
     covers = cheapest_covers(state, request, asked)
     if not covers:
@@ -160,7 +162,7 @@ def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: lis
 
 @settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, size=st.sampled_from([2, 4, 8]))
-def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: list[int], size: int) -> None:
+def test_a_cell_is_priced_by_victims_what_complete_it(owners: list[int], costs: list[int], size: int) -> None:
     """Some attempts of the host suffice together, and none of them costs more than one that suffices alone."""
     asked, state = candidates(owners, costs), full_fleet()
     shares = shares_of(state, asked.owner, len(costs))
@@ -178,9 +180,9 @@ def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: l
         assert price <= min(alone, default=np.inf)
 
 
-def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> None:
+def test_slices_are_chosen_again_where_a_cap_spares_what_would_have_to_give() -> None:
     """The cheapest host has two of one tenant, which may not lose both: the others of its rack make the slice."""
-    asked = Candidates(
+    asked = VictimCandidates(
         np.repeat([0, 1, 2, 3, 4, -1], [4, 4, 8, 8, 8, 64]),
         np.array([1.0, 1.0, 9.0, 2.0, 9.0]),
         [4, 4, 8, 8, 8],
@@ -188,7 +190,7 @@ def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> N
         {0: 4.0, 1: 96.0},
     )
     sliced = Request("reserved", nodes=2, gpus_per_node=8, rule=PlacementRule(slices=(Slice("rack", 2),)))
-    assert found(sliced, asked)[0] == Cover(11.0, (2, 3))
+    assert found(sliced, asked)[0] == VictimSet(11.0, (2, 3))
 
 
 WEAK = st.lists(st.sampled_from([0, 0, 200, 10_000]), min_size=12, max_size=12)
@@ -196,7 +198,7 @@ WEAK = st.lists(st.sampled_from([0, 0, 200, 10_000]), min_size=12, max_size=12)
 
 @settings(max_examples=examples(60))
 @given(owners=OWNERS, costs=COSTS, weak=WEAK, request=REQUESTS)
-def test_what_the_gang_is_expected_to_lose_on_weak_hosts_decides_between_victims_who_lose_the_same(
+def test_what_the_gang_is_expected_to_lose_on_weak_hosts_decides_between_victims_what_lose_the_same(
     owners: list[int], costs: list[int], weak: list[int], request: Request
 ) -> None:
     """Failures in a million hours of each GPU of a host, over a week, each of which costs the gang a restart."""
@@ -222,7 +224,7 @@ def test_what_the_gang_is_expected_to_lose_on_weak_hosts_decides_between_victims
 def test_of_hosts_for_the_same_cost_the_sound_one_is_freed_but_for_a_job_that_prefers_weak_ones() -> None:
     gpus = [replace(view, health_cost=10_000 if number < 8 else 0) for number, view in enumerate(full_gpus())]
     state, owner = FleetState(gpus, DEFAULT_POLICY), np.repeat([0, 1, -1], [8, 8, 80])
-    asked = Candidates(owner, np.array([9.0, 9.0]), [8, 8], [0, 0], {0: 96.0})
+    asked = VictimCandidates(owner, np.array([9.0, 9.0]), [8, 8], [0, 0], {0: 96.0})
     request = Request("reserved", nodes=1, gpus_per_node=8)
     assert [cover.victims for cover in cheapest_covers(state, request, asked)] == [(1,), (0,)]
     weak = replace(request, prefers_weak=True)
@@ -233,6 +235,6 @@ def test_of_many_candidates_all_are_found_where_all_are_needed() -> None:
     # 48 attempts, four a host. After the first of a host the others make it dearer, so hosts are read again.
     costs = [1 + 7 * victim % 60 for victim in range(48)]
     owner = np.arange(96, dtype=np.int64) // 2
-    asked = Candidates(owner, np.array(costs, dtype=np.float64), [2] * 48, [0] * 48, {0: 96.0})
+    asked = VictimCandidates(owner, np.array(costs, dtype=np.float64), [2] * 48, [0] * 48, {0: 96.0})
     (cover,) = cheapest_covers(full_fleet(), Request(tier="reserved", nodes=12, gpus_per_node=8), asked)
     assert sorted(cover.victims) == list(range(48))

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.job.alignment_words import alignment_words
+from muster.domain.job.alignment_texts import alignment_words
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.placement import PlacementPolicy
 from scheduler.fleet.topology import FleetState
@@ -14,7 +14,7 @@ from scheduler.solve.alignment import Alignment, Groups, HostsOnRails, alignment
 from tests.scaled import examples
 from tests.scheduler.fleet.test_rails import BY_SLOT
 from tests.scheduler.fleets import host
-from tests.scheduler.solve.test_layouts import Asks, asks
+from tests.scheduler.solve.test_layouts import Requests, requests
 
 LEVELS = ("pod", "rack")
 WIDE = PlacementPolicy(levels=LEVELS, leaf_level="pod", nvlink_level="rack")
@@ -27,7 +27,7 @@ def parts_on(gpus: list[GpuView], width: int) -> Parts:
     return tuple((views[0].node_id, tuple(view.uuid for view in views[:width])) for views in by_node.values())
 
 
-def aligned(gpus: list[GpuView], parts: Parts, spec: Asks, policy: Policy = DEFAULT_POLICY) -> Alignment:
+def aligned(gpus: list[GpuView], parts: Parts, spec: Requests, policy: Policy = DEFAULT_POLICY) -> Alignment:
     return alignment_of(FleetState(gpus, policy, LEVELS), "on_demand", spec, WIDE, parts)
 
 
@@ -45,7 +45,7 @@ def test_groups_are_counted_that_have_one_domain_by_the_numbers_of_their_ranks(
         return
     paths = places[:nodes]
     gpus = [view for number, path in enumerate(paths) for view in host(f"n{number:03}", 4, path=path)]
-    found = aligned(gpus, parts_on(gpus, 4), asks(nodes, 4, pp=pp, dp=dp, fsdp=fsdp, tp=tp))
+    found = aligned(gpus, parts_on(gpus, 4), requests(nodes, 4, pp=pp, dp=dp, fsdp=fsdp, tp=tp))
     members: dict[str, dict[tuple[int, ...], set[int]]] = {"tp": {}, "fsdp": {}, "pp": {}}
     for rank, (p, d, f, t) in enumerate(product(range(pp), range(dp), range(fsdp), range(tp))):
         for name, key in (("tp", (p, d, f)), ("fsdp", (p, d)), ("pp", (d, f, t))):
@@ -61,25 +61,25 @@ def test_groups_are_counted_that_have_one_domain_by_the_numbers_of_their_ranks(
     assert {one.dimension: (one.num_groups, one.num_together) for one in found.groups} == expected
 
 
-def test_tensor_parallel_groups_that_were_forced_over_hosts_are_told_of() -> None:
+def test_tensor_parallel_groups_that_were_forced_over_hosts_are_notified_of() -> None:
     gpus = [view for name in ("a", "b") for view in host(name, 4, path=("p", "r"))]
-    forced = asks(2, 4, tp=8, allow_tp_across_nodes=True)
+    forced = requests(2, 4, tp=8, allow_tp_across_nodes=True)
     state = FleetState(gpus, DEFAULT_POLICY, LEVELS)
     found = alignment_of(state, "on_demand", forced, PlacementPolicy(levels=LEVELS), parts_on(gpus, 4))
     assert found.groups == (Groups("tp", "node", 1, 0),)
 
 
-def test_rails_are_told_of_a_gang_where_they_are_declared() -> None:
+def test_rails_are_notified_of_a_gang_where_they_are_declared() -> None:
     gpus = [view for name in ("a", "b", "c") for view in host(name, 8, path=("p", "r"))]
-    spec, low = asks(3, 2, fsdp=6), parts_on(gpus, 2)
+    spec, low = requests(3, 2, fsdp=6), parts_on(gpus, 2)
     assert aligned(gpus, low, spec, BY_SLOT).rails == HostsOnRails((0, 1), 3)
     other = (*low[:2], (low[2][0], tuple(view.uuid for view in gpus[18:20])))
     assert aligned(gpus, other, spec, BY_SLOT).rails == HostsOnRails((0, 1), 2)
     assert aligned(gpus, low, spec).rails is None
-    assert aligned(gpus, low[:1], asks(1, 2, fsdp=2), BY_SLOT).rails is None
+    assert aligned(gpus, low[:1], requests(1, 2, fsdp=2), BY_SLOT).rails is None
 
 
-def test_it_is_said_in_words_what_holds_and_what_does_not() -> None:
+def test_it_is_stated_in_words_what_holds_and_what_does_not() -> None:
     groups = [
         {"dimension": one.dimension, "level": one.level, "num_groups": one.num_groups, "num_together": one.num_together}
         for one in (Groups("tp", "rack", 4, 4), Groups("pp", "pod", 8, 6))

@@ -40,6 +40,6 @@ def test_a_cohort_that_is_too_small_without_it_has_it_back() -> None:
     assert nodes_of(gpus, avoiding(job("j", nodes=2, gpus=8), "b")) == {"a", "b"}
 
 
-def test_a_host_that_is_avoided_and_gone_helps_nobody() -> None:
+def test_a_host_that_is_avoided_and_gone_helps_none() -> None:
     gpus = [*host("a", 8), *hold(host("b", 8), {"b-0"})]
     assert nodes_of(gpus, avoiding(job("j", nodes=3, gpus=8), "b")) is None

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, ElasticPolicy
-from scheduler.model import ElasticGang, GpuView, OwnHold, Plan, RunningAttempt, WaitingJob, Workload
+from scheduler.model import ElasticGang, GpuView, Plan, ResumeHold, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Tenancy
 from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running, standing
 
-NOBODY = Workload(NOW_MS)
+NONE = Workload(NOW_MS)
 
 
 def elastic(name: str, fewest: int, nodes: int, most: int, **words: object) -> WaitingJob:
@@ -28,14 +28,14 @@ def fleet(num_hosts: int, attempts: list[RunningAttempt]) -> list[GpuView]:
 
 
 def with_running(num_hosts: int, attempts: list[RunningAttempt], queue: list[WaitingJob] | None = None) -> Plan:
-    return plan(fleet(num_hosts, attempts), queue or [], DEFAULT_POLICY, replace(NOBODY, running=tuple(attempts)))
+    return plan(fleet(num_hosts, attempts), queue or [], DEFAULT_POLICY, replace(NONE, running=tuple(attempts)))
 
 
 def sizes(decided: Plan) -> dict[str, int]:
     return {placement.job_id: len(placement.parts) for placement in decided.placements}
 
 
-def test_it_starts_with_what_is_free_between_its_fewest_and_its_wish() -> None:
+def test_it_starts_with_what_is_free_between_its_fewest_and_its_preference() -> None:
     assert sizes(plan(fleet(5, []), [elastic("j", 4, 8, 8)], DEFAULT_POLICY)) == {"j": 5}
     assert sizes(plan(fleet(4, []), [elastic("j", 4, 8, 8)], DEFAULT_POLICY)) == {"j": 4}
     decided = plan(fleet(3, []), [elastic("j", 4, 8, 8)], DEFAULT_POLICY)
@@ -50,7 +50,7 @@ def test_it_stays_within_its_required_level() -> None:
     assert [node for node, _ in placement.parts] == ["r1h0", "r1h1", "r1h2"]
 
 
-def test_beyond_its_wish_it_takes_what_nobody_waits_for() -> None:
+def test_beyond_its_preference_it_takes_what_none_waits_for() -> None:
     assert sizes(plan(fleet(6, []), [elastic("j", 1, 2, 4)], DEFAULT_POLICY)) == {"j": 4}
     behind = job("behind", nodes=7, gpus=8, at=1)
     assert sizes(plan(fleet(6, []), [elastic("j", 1, 2, 4), behind], DEFAULT_POLICY)) == {"j": 4}, "it can never run"
@@ -61,7 +61,7 @@ def test_beyond_its_wish_it_takes_what_nobody_waits_for() -> None:
 
 
 def test_a_quota_makes_it_smaller_before_it_makes_it_wait() -> None:
-    limited = replace(NOBODY, tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "on_demand"): 20}))
+    limited = replace(NONE, tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "on_demand"): 20}))
     assert sizes(plan(fleet(6, []), [elastic("j", 1, 4, 6)], DEFAULT_POLICY, limited)) == {"j": 2}
     decided = plan(fleet(6, []), [elastic("j", 3, 4, 6)], DEFAULT_POLICY, limited)
     assert decided.waiting[0].why.startswith("needs 24 GPUs, but its tenant holds 0 of the 20 GPUs")
@@ -78,7 +78,7 @@ def test_only_for_its_fewest_anything_is_reclaimed() -> None:
     spot = [running(name, of_host(f"r0h{number}"), tenant=name) for number, name in enumerate("abc")]
     decided = with_running(3, spot, [elastic("j", 2, 3, 3, tier="reserved")])
     assert len(decided.reclaims) == 2
-    assert len(decided.reclaims[0].held) == 16
+    assert len(decided.reclaims[0].hold) == 16
     decided = with_running(4, spot, [elastic("j", 1, 3, 3, tier="reserved")])
     assert (sizes(decided), decided.reclaims) == ({"j": 1}, ())
 
@@ -86,7 +86,7 @@ def test_only_for_its_fewest_anything_is_reclaimed() -> None:
 def test_what_is_reclaimed_for_its_fewest_still_stands_in_the_next_cycle() -> None:
     attempts = [running("a", of_host("r0h0"))]
     wanted = elastic("j", 1, 3, 3, tier="reserved")
-    workload = replace(NOBODY, running=tuple(attempts), reclaims=(standing("a", "j", of_host("r0h0")),))
+    workload = replace(NONE, running=tuple(attempts), reclaims=(standing("a", "j", of_host("r0h0")),))
     decided = plan(fleet(1, attempts), [wanted], DEFAULT_POLICY, workload)
     assert (decided.withdrawals, decided.lapses, decided.reclaims) == ((), (), ())
     assert "GPUs are being reclaimed for it" in decided.waiting[0].why
@@ -107,23 +107,23 @@ def test_it_does_not_grow_soon_nor_for_little_nor_while_it_stops() -> None:
     assert len(with_running(13, [gang("a", hosts, 20)]).growths) == 1
     generous = DEFAULT_POLICY.model_copy(update={"elastic": ElasticPolicy(min_gain_fraction=0.0)})
     attempts = [gang("a", hosts, 20)]
-    workload = replace(NOBODY, running=tuple(attempts))
+    workload = replace(NONE, running=tuple(attempts))
     assert len(plan(fleet(12, attempts), [], generous, workload).growths) == 1
 
 
-def test_it_does_not_grow_while_anybody_waits_who_could_use_the_gpus() -> None:
+def test_it_does_not_grow_while_any_waits_what_could_use_the_gpus() -> None:
     attempts = [gang("a", ["r0h0"], 3), running("b", of_host("r0h1"), tier="on_demand")]
     wide = job("wide", nodes=3, gpus=8)
     assert with_running(3, attempts, [wide]).growths == ()
     assert len(with_running(3, attempts, [job("impossible", nodes=4, gpus=8)]).growths) == 1
-    may_not = replace(NOBODY, running=tuple(attempts), may_grow=False)
+    may_not = replace(NONE, running=tuple(attempts), may_grow=False)
     assert plan(fleet(3, attempts), [], DEFAULT_POLICY, may_not).growths == ()
 
 
 def test_it_grows_within_its_tenants_quota() -> None:
     attempts = [gang("a", ["r0h0"], 4)]
     workload = replace(
-        NOBODY, running=tuple(attempts), tenancy=Tenancy.of_ceilings({(TenantId("owner"), "on_demand"): 16})
+        NONE, running=tuple(attempts), tenancy=Tenancy.of_ceilings({(TenantId("owner"), "on_demand"): 16})
     )
     (growth,) = plan(fleet(4, attempts), [], DEFAULT_POLICY, workload).growths
     assert len(growth.parts) == 2
@@ -134,21 +134,21 @@ def test_two_of_them_never_grow_into_the_same_hosts() -> None:
     assert [(growth.attempt_id, len(growth.parts)) for growth in decided.growths] == [("b", 3)]
 
 
-def test_what_it_will_go_on_with_is_given_to_nobody_else() -> None:
-    own = OwnHold(JobId("job-of-a"), tuple(map(GpuUuid, of_host("r0h0") + of_host("r0h1"))))
+def test_what_it_will_go_on_with_is_given_to_no_other() -> None:
+    own = ResumeHold(JobId("job-of-a"), tuple(map(GpuUuid, of_host("r0h0") + of_host("r0h1"))))
     attempts = [replace(gang("a", ["r0h0"], 2), is_stopping=True, ends_ms=NOW_MS + 1000)]
-    workload = replace(NOBODY, running=tuple(attempts), holds=(own,))
+    workload = replace(NONE, running=tuple(attempts), holds=(own,))
     other = job("other", gpus=8, tier="reserved")
     decided = plan(fleet(2, attempts), [other], DEFAULT_POLICY, workload)
     assert (sizes(decided), decided.lapses) == ({}, ())
     free = fleet(2, [])
     back = replace(elastic("job-of-a", 1, 2, 2), keep=gang("a", ["r0h0"], 2).elastic.parts)  # type: ignore[union-attr]
-    decided = plan(free, [other, back], DEFAULT_POLICY, replace(NOBODY, holds=(own,)))
+    decided = plan(free, [other, back], DEFAULT_POLICY, replace(NONE, holds=(own,)))
     assert sizes(decided) == {"job-of-a": 2}
 
 
 def test_a_hold_that_does_not_suffice_ends() -> None:
-    own = OwnHold(JobId("j"), tuple(map(GpuUuid, of_host("r0h0"))))
-    decided = plan(fleet(1, []), [elastic("j", 2, 2, 4)], DEFAULT_POLICY, replace(NOBODY, holds=(own,)))
+    own = ResumeHold(JobId("j"), tuple(map(GpuUuid, of_host("r0h0"))))
+    decided = plan(fleet(1, []), [elastic("j", 2, 2, 4)], DEFAULT_POLICY, replace(NONE, holds=(own,)))
     (lapse,) = decided.lapses
     assert (lapse.beneficiary, sizes(decided)) == ("j", {})

@@ -21,12 +21,12 @@ from tests.scheduler.solve.recovered import recover
 
 OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
 OTHER_DRIVER = "driver_version=580|model=H100|vbios_version=1"
-ASKED = ["driver_version", "model"]
+REQUESTED = ["driver_version", "model"]
 POLICY = Policy.model_validate(
     {
         "tiers": {
             "on_demand": {"priority": 200},
-            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": ASKED},
+            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": REQUESTED},
         },
         "health": {"cohort": {"attributes": ["driver_version", "model", "vbios_version"]}},
     },
@@ -43,7 +43,7 @@ def sizes(decided: Plan) -> dict[str, list[int]]:
     return {placed.job_id: [len(uuids) for _, uuids in placed.parts] for placed in decided.placements}
 
 
-def test_a_swapped_board_splits_its_host_only_for_a_tier_that_asks_for_its_vbios() -> None:
+def test_a_swapped_board_splits_its_host_only_for_a_tier_that_requests_its_vbios() -> None:
     queue = [job("strict", gpus=8), job("loose", gpus=8, tier="spot")]
     decided = plan(swapped("a"), queue, POLICY)
     assert sizes(decided) == {"loose": [8]}
@@ -52,7 +52,7 @@ def test_a_swapped_board_splits_its_host_only_for_a_tier_that_asks_for_its_vbios
     assert plan(swapped("a"), [job("strict", gpus=7)], POLICY).placements
 
 
-def test_no_tier_mixes_what_it_asks_for() -> None:
+def test_no_tier_mixes_what_it_requests() -> None:
     gpus = [*host("a", 4, cohort=OLD), *host("b", 4, cohort=NEW), *host("c", 4, cohort=OTHER_DRIVER)]
     assert sizes(plan(gpus, [job("two", nodes=2, gpus=4, tier="spot")], POLICY)) == {"two": [4, 4]}
     decided = plan(gpus, [job("three", nodes=3, gpus=4, tier="spot")], POLICY)
@@ -73,7 +73,7 @@ def test_a_gang_that_goes_on_takes_a_spare_of_another_vbios_where_its_tier_lets_
     gpus = swapped("a")
     last = ((gpus[0].node_id, tuple(gpu.uuid for gpu in gpus[:3])),)
     bad = [gpus[0].uuid]
-    busy = [replace(gpu, facts=replace(gpu.facts, is_held=True)) if gpu.slot_index > 3 else gpu for gpu in gpus]
+    busy = [replace(gpu, facts=replace(gpu.facts, is_assigned=True)) if gpu.slot_index > 3 else gpu for gpu in gpus]
     found = recover(FleetState(busy, POLICY), Request("spot", 1, 3), last, bad)
     assert found is not None
     assert found.parts[0][1] == (GpuUuid("a-3"), GpuUuid("a-1"), GpuUuid("a-2"))
@@ -82,19 +82,19 @@ def test_a_gang_that_goes_on_takes_a_spare_of_another_vbios_where_its_tier_lets_
 
 def test_a_strict_gang_reclaims_a_loose_one_that_lies_on_two_vbioses() -> None:
     gpus = swapped("a")
-    held = [replace(gpu, facts=replace(gpu.facts, is_held=True)) for gpu in gpus]
+    held = [replace(gpu, facts=replace(gpu.facts, is_assigned=True)) for gpu in gpus]
     loose = running("loose", [gpu.uuid for gpu in gpus], tier="spot")
     decided = plan(held, [job("strict", gpus=7)], POLICY, Workload(NOW_MS, (loose,), peak_gpus={loose.tenant_id: 99}))
     (reclaim,) = decided.reclaims
     assert reclaim.victim == loose.attempt_id
-    assert "a-3" not in reclaim.held
+    assert "a-3" not in reclaim.hold
 
 
 def test_a_loose_gang_reclaims_strict_ones_of_two_vbioses_on_one_host() -> None:
-    loose = {"on_demand": {"priority": 200, "homogeneity": ASKED}, "spot": {"priority": 100, "notice_s": 120.0}}
+    loose = {"on_demand": {"priority": 200, "homogeneity": REQUESTED}, "spot": {"priority": 100, "notice_s": 120.0}}
     policy = Policy.model_validate({**POLICY.model_dump(mode="json"), "tiers": loose}, strict=False)
     gpus = [*host("z", 8, cohort=OTHER_DRIVER), *swapped("a")]
-    held = [replace(gpu, facts=replace(gpu.facts, is_held=True)) for gpu in gpus]
+    held = [replace(gpu, facts=replace(gpu.facts, is_assigned=True)) for gpu in gpus]
     alike = [gpu.uuid for gpu in gpus if gpu.cohort_key == OLD]
     tenants = [
         running("seven", alike),
@@ -104,10 +104,10 @@ def test_a_loose_gang_reclaims_strict_ones_of_two_vbioses_on_one_host() -> None:
     peaks = {tenants[0].tenant_id: 99}
     decided = plan(held, [job("loose", gpus=8)], policy, Workload(NOW_MS, tuple(tenants), peak_gpus=peaks))
     assert {reclaim.victim for reclaim in decided.reclaims} == {"seven", "one"}
-    assert set(decided.reclaims[0].held) == {f"a-{slot}" for slot in range(8)}
+    assert set(decided.reclaims[0].hold) == {f"a-{slot}" for slot in range(8)}
 
 
-def test_no_victim_is_let_off_whom_a_loose_gang_needs() -> None:
+def test_no_victim_is_let_off_which_a_loose_gang_needs() -> None:
     state = FleetState([*swapped("a"), *swapped("b")], POLICY)
     seven = state.layout.gpu_indices(gpu.uuid for gpu in swapped("b") if gpu.cohort_key == OLD)
     one = state.layout.gpu_indices([GpuUuid("b-3")])
@@ -125,7 +125,7 @@ def fleets(draw: st.DrawFn) -> list[GpuView]:
         views = host(f"n{number}", len(cohorts), path=path)
         is_held = draw(st.lists(st.booleans(), min_size=len(cohorts), max_size=len(cohorts)))
         gpus += [
-            replace(gpu, cohort_key=key, facts=replace(gpu.facts, is_held=held))
+            replace(gpu, cohort_key=key, facts=replace(gpu.facts, is_assigned=held))
             for gpu, key, held in zip(views, cohorts, is_held, strict=True)
         ]
     return gpus
@@ -135,11 +135,11 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max
 
 
 @given(fleets(), JOBS)
-def test_a_tiers_rule_is_as_if_all_gpus_were_told_apart_by_it(
+def test_a_tiers_rule_is_as_if_all_gpus_were_distinguished_by_it(
     gpus: list[GpuView], shapes: list[tuple[int, int]]
 ) -> None:
     queue = [job(f"j{at}", nodes=nodes, gpus=size, tier="spot", at=at) for at, (nodes, size) in enumerate(shapes)]
-    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, ASKED)) for gpu in gpus]
+    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, REQUESTED)) for gpu in gpus]
     by_rule, by_key = plan(gpus, queue, POLICY), plan(alike, queue, DEFAULT_POLICY)
     assert by_rule.placements == by_key.placements
     assert [(one.job_id, one.verdict.reasons) for one in by_rule.waiting] == [
@@ -148,7 +148,7 @@ def test_a_tiers_rule_is_as_if_all_gpus_were_told_apart_by_it(
 
 
 @given(fleets(), JOBS, st.lists(st.sampled_from(["on_demand", "spot"]), min_size=5, max_size=5))
-def test_counts_that_are_kept_are_those_counted_anew(
+def test_counts_that_are_kept_are_those_counted_again(
     gpus: list[GpuView], shapes: list[tuple[int, int]], tiers: list[str]
 ) -> None:
     state = FleetState(gpus, POLICY)
@@ -165,9 +165,9 @@ def test_counts_that_are_kept_are_those_counted_anew(
         assert state.tier(tier).counts.tolist() == state.recount(tier).tolist()
 
 
-@pytest.mark.parametrize("asked", [["gsp_firmware_version"], ["nonsense"], []])
-def test_a_tier_asks_for_nothing_that_cohorts_do_not_tell_apart(asked: list[str]) -> None:
-    tiers = {"spot": {"priority": 1, "homogeneity": asked}}
+@pytest.mark.parametrize("requested", [["gsp_firmware_version"], ["nonsense"], []])
+def test_a_tier_requests_nothing_that_cohorts_do_not_distinguish(requested: list[str]) -> None:
+    tiers = {"spot": {"priority": 1, "homogeneity": requested}}
     with pytest.raises(ValueError, match="homogeneity"):
         Policy.model_validate({"tiers": tiers})
 
@@ -175,8 +175,8 @@ def test_a_tier_asks_for_nothing_that_cohorts_do_not_tell_apart(asked: list[str]
 EASIER = Policy.model_validate(
     {
         "tiers": {
-            "reserved": {"priority": 200, "homogeneity": ASKED},
-            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": ASKED},
+            "reserved": {"priority": 200, "homogeneity": REQUESTED},
+            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": REQUESTED},
         },
         "reclaim": {"cap_fraction": 1.0},
         "queue": {"holds_per_cohort": 16},
@@ -229,7 +229,7 @@ def test_a_tiers_rule_is_as_if_for_reclaim_swaps_growth_and_holds_too(
         for at, parts in enumerate(last)
     ]
     workload = Workload(NOW_MS, tuple(attempts), peak_gpus={one.tenant_id: 999 for one in attempts})
-    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, ASKED)) for gpu in gpus]
+    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, REQUESTED)) for gpu in gpus]
     by_rule, by_key = plan(gpus, queue, EASIER, workload), plan(alike, queue, BY_ALL, workload)
     assert replace(by_rule, waiting=()) == replace(by_key, waiting=())
     assert [(one.job_id, one.verdict.reasons) for one in by_rule.waiting] == [
@@ -253,5 +253,5 @@ def test_a_tier_of_an_easier_rule_reclaims_across_vbioses(*, is_elastic: bool) -
     victim = replace(victim, elastic=ElasticGang(parts, 1, 2, 8)) if is_elastic else victim
     held = hold(gpus, victim.gpus)
     (reclaim,) = plan(held, [job("gang", gpus=8, tier="reserved")], EASIER, Workload(NOW_MS, (victim,))).reclaims
-    assert {uuid[0] for uuid in reclaim.held} == {"b"} if is_elastic else {"a"}
+    assert {uuid[0] for uuid in reclaim.hold} == {"b"} if is_elastic else {"a"}
     assert len(reclaim.keeps) == (8 if is_elastic else 0)

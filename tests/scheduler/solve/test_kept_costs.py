@@ -16,11 +16,11 @@ from scheduler.fleet.tally import Tally
 from scheduler.fleet.topology import NOWHERE, FleetState, Ints
 from scheduler.model import GpuView
 from scheduler.solve.balance import least_share, least_shares
-from scheduler.solve.node_filter import fence_of, has_labels
+from scheduler.solve.health_cost import cell_costs, end_of_first_grade, kept_costs, weakness_of
+from scheduler.solve.node_filter import has_labels, node_filter_of
 from scheduler.solve.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.solve.slices import in_whole_slices, num_in_whole_slices, room_by_numbers, rooms_of_domains
 from scheduler.solve.solver import Request, fitting_cells, most_nodes, room_of
-from scheduler.solve.soundness import cell_costs, end_of_first_grade, kept_costs, weakness_of
 from tests.scaled import examples
 from tests.scheduler.fleets import host, racks
 
@@ -49,7 +49,7 @@ REQUESTS = st.builds(
     avoid_nodes=st.sets(st.sampled_from([NodeId("r0h0"), NodeId("r1h0"), NodeId("lost0")])).map(frozenset),
     prefers_weak=st.booleans(),
     rule=RULES,
-    closing_ms=st.none() | st.integers(1, 9),
+    maintenance_start_ms=st.none() | st.integers(1, 9),
 )
 
 
@@ -87,14 +87,14 @@ def fitting(state: FleetState, request: Request) -> Ints:
 
 
 def room(state: FleetState, request: Request) -> Tally:
-    kept = state.tally(request.tier, request.gpus_per_node, fence_of(state, request))
+    kept = state.tally(request.tier, request.gpus_per_node, node_filter_of(state, request))
     avoided = [cell for node in request.avoid_nodes for cell in state.layout.cells_of_node.get(node, ())]
     return kept.without(np.array(sorted(avoided), dtype=np.int64))
 
 
 @settings(max_examples=examples(100))
 @given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS)
-def test_kept_costs_are_those_of_each_cell_counted_anew(
+def test_kept_costs_are_those_of_each_cell_counted_again(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request
 ) -> None:
     state = fleet(free, weak)
@@ -107,7 +107,7 @@ def test_kept_costs_are_those_of_each_cell_counted_anew(
 
 @settings(max_examples=examples(150))
 @given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS, closings=CLOSINGS)
-def test_a_kept_room_is_that_of_labels_closings_and_places_counted_anew(
+def test_a_kept_room_is_that_of_labels_closings_and_places_counted_again(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request, closings: dict[str, int]
 ) -> None:
     state = fleet(free, weak)
@@ -179,10 +179,10 @@ def test_what_lies_in_a_wider_domain_is_summed_up_there_and_what_lies_in_none_no
     expected_s=st.none() | st.floats(1e-6, 1e9),
     tolerated=st.floats(1e-6, 1_000.0),
     cost=st.integers(0, 1 << 40),
-    beside=st.integers(-2, 2),
+    alongside=st.integers(-2, 2),
 )
 def test_a_cost_is_of_the_first_grade_as_far_as_its_failures_are_fewer_than_are_tolerated(
-    expected_s: float | None, tolerated: float, cost: int, beside: int
+    expected_s: float | None, tolerated: float, cost: int, alongside: int
 ) -> None:
     """Asked at the end itself and around it too."""
     hazard = DEFAULT_POLICY.placement.hazard.model_copy(update={"tolerated_failures": tolerated})
@@ -190,7 +190,7 @@ def test_a_cost_is_of_the_first_grade_as_far_as_its_failures_are_fewer_than_are_
     state = FleetState(host("h0", 8), DEFAULT_POLICY.model_copy(update={"placement": placement}), ())
     end = end_of_first_grade(state, Request("spot", 1, 8, expected_s=expected_s))
     run_s = DEFAULT_POLICY.queue.expected_run_s if expected_s is None else expected_s
-    for one in (cost, min(max(end + beside, 0), (1 << 53) - 1)):
+    for one in (cost, min(max(end + alongside, 0), (1 << 53) - 1)):
         assert (one < end) == (one * (run_s / 3600 / 1_000_000) < tolerated)
 
 
@@ -210,7 +210,7 @@ def test_hosts_in_whole_slices_are_as_many_by_number_as_one_by_one(free: list[in
             assert rooms_of_domains(layout, slices, inside, domain, level + 1).tolist() == expected
 
 
-def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_did() -> None:
+def test_a_weak_host_that_is_taken_costs_none_anything_and_given_back_what_it_did() -> None:
     state = fleet([8] * 6, {0: 2_000, 16: 90_000})
     request = Request("on_demand", 1, 8, required="rack")
     level, weak = 2, state.layout.gpus_of_cells(np.flatnonzero(state.layout.cell_health_cost == 2_000))
@@ -230,7 +230,7 @@ def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_
     assert weakness() == first
 
 
-def test_what_is_kept_for_the_oldest_of_too_many_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_for_the_oldest_of_too_many_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "MAX_KEPT", 3)
     state = fleet([8] * 6, {3: 2_000})
     for number in range(30):
@@ -240,12 +240,14 @@ def test_what_is_kept_for_the_oldest_of_too_many_is_counted_anew(monkeypatch: py
             assert room(state, request).cells.tolist() == fitting(state, request).tolist()
 
 
-def test_hosts_that_close_later_shut_nobody_out_and_equal_closings_share_what_is_kept() -> None:
+def test_hosts_that_close_later_shut_none_out_and_equal_closings_share_what_is_kept() -> None:
     state = fleet([8] * 6, {})
     state.close({NodeId("r0h0"): 5})
-    assert fence_of(state, Request("spot", 1, 8, closing_ms=4)) is None
-    assert fence_of(state, Request("spot", 1, 8, closing_ms=5)) == fence_of(state, Request("spot", 2, 4, closing_ms=5))
+    assert node_filter_of(state, Request("spot", 1, 8, maintenance_start_ms=4)) is None
+    assert node_filter_of(state, Request("spot", 1, 8, maintenance_start_ms=5)) == node_filter_of(
+        state, Request("spot", 2, 4, maintenance_start_ms=5)
+    )
     labelled = Request("spot", 1, 8, rule=PlacementRule(labels=IN_A))
-    fence = fence_of(state, labelled)
+    fence = node_filter_of(state, labelled)
     assert fence is not None
-    assert fence.shut(state).tolist() == (~has_labels(state.layout, labelled)).tolist()
+    assert fence.excluded(state).tolist() == (~has_labels(state.layout, labelled)).tolist()

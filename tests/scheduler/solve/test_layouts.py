@@ -25,19 +25,19 @@ NVL72 = PlacementPolicy(levels=LEVELS, leaf_level="pod", nvlink_level="rack")
 
 
 @dataclass(frozen=True)
-class Asks:
+class Requests:
     shape: Shape
     layout: ParallelLayout
     topology: TopologyRule = field(default_factory=TopologyRule)
     node_labels: NodeLabelRule = field(default_factory=NodeLabelRule)
 
 
-def asks(nodes: int, gpus: int, slices: Sequence[tuple[str, int]] = (), **layout: int | bool) -> Asks:
+def requests(nodes: int, gpus: int, slices: Sequence[tuple[str, int]] = (), **layout: int | bool) -> Requests:
     topology = TopologyRule(slices=tuple(SliceRule(level=level, ranks=ranks) for level, ranks in slices))
-    return Asks(Shape(nodes=nodes, gpus_per_node=gpus), ParallelLayout.model_validate(layout), topology)
+    return Requests(Shape(nodes=nodes, gpus_per_node=gpus), ParallelLayout.model_validate(layout), topology)
 
 
-def waiting(spec: Asks, policy: PlacementPolicy = TREE) -> WaitingJob:
+def waiting(spec: Requests, policy: PlacementPolicy = TREE) -> WaitingJob:
     return replace(job("j", nodes=spec.shape.nodes, gpus=spec.shape.gpus_per_node), rule=rule_of(spec, policy))
 
 
@@ -59,7 +59,7 @@ def fleet(*sizes: int, width: int = 8) -> list[GpuView]:
 
 def test_a_pipelines_stages_stand_under_one_leaf_though_their_ranks_are_far_apart() -> None:
     """4 stages × 2 replicas of 8 ranks: node rank 2 × stage + replica."""
-    spec = asks(8, 8, pp=4, dp=2, tp=8)
+    spec = requests(8, 8, pp=4, dp=2, tp=8)
     found = hosts_of(fleet(6, 6), waiting(spec))
     assert {name[:2] for name in found[0::2]} == {"r0"}
     assert {name[:2] for name in found[1::2]} == {"r1"}
@@ -68,7 +68,7 @@ def test_a_pipelines_stages_stand_under_one_leaf_though_their_ranks_are_far_apar
 
 def test_where_no_leaf_holds_a_pipeline_the_ranks_that_shard_a_stage_stand_together() -> None:
     """2 stages × 2 replicas of 16 ranks: no rack has the 4 hosts of a replica, each has the 2 of a shard group."""
-    spec = asks(8, 8, pp=2, dp=2, fsdp=2, tp=8)
+    spec = requests(8, 8, pp=2, dp=2, fsdp=2, tp=8)
     assert hosts_of(fleet(3, 3, 3, 3), waiting(spec)) == [f"r{rack}h{number}" for rack in range(4) for number in (0, 1)]
     found = hosts_of(fleet(5, 5), waiting(spec))
     assert [name[:2] for name in found] == ["r0", "r0", "r1", "r1"] * 2, "a leaf for each replica"
@@ -77,75 +77,75 @@ def test_where_no_leaf_holds_a_pipeline_the_ranks_that_shard_a_stage_stand_toget
 
 def test_replicas_that_share_a_host_stand_with_their_stages_together() -> None:
     """4 stages × 4 replicas of 4 ranks: two replicas of one stage a host."""
-    spec = asks(8, 8, pp=4, dp=4, tp=4)
-    (wish,) = rule_of(spec, TREE).wished
+    spec = requests(8, 8, pp=4, dp=4, tp=4)
+    (wish,) = rule_of(spec, TREE).preferred
     assert (wish.slices, wish.order) == ((Slice("rack", 4),), PipelineOrder(stages=4, hosts=1))
     assert [name[:2] for name in hosts_of(fleet(5, 5), waiting(spec))] == ["r0", "r1"] * 4
 
 
-def test_slices_that_are_asked_for_by_rank_stay_runs_of_ranks() -> None:
-    spec = asks(8, 8, slices=[("rack", 32)], pp=4, dp=2, tp=8)
+def test_slices_that_are_requested_by_rank_stay_runs_of_ranks() -> None:
+    spec = requests(8, 8, slices=[("rack", 32)], pp=4, dp=2, tp=8)
     rule = rule_of(spec, TREE)
-    assert (rule.slices, rule.wished) == ((Slice("rack", 4),), ())
+    assert (rule.slices, rule.preferred) == ((Slice("rack", 4),), ())
     assert [name[:2] for name in hosts_of(fleet(6, 6), waiting(spec))] == ["r0"] * 4 + ["r1"] * 4
 
 
 def test_one_replica_or_one_stage_needs_no_other_order() -> None:
-    assert rule_of(asks(8, 8, pp=8, tp=8), TREE).wished == (), "the narrowest domain holds all that it can"
-    (wish,) = rule_of(asks(8, 8, dp=2, fsdp=4, tp=8), TREE).wished
+    assert rule_of(requests(8, 8, pp=8, tp=8), TREE).preferred == (), "the narrowest domain holds all that it can"
+    (wish,) = rule_of(requests(8, 8, dp=2, fsdp=4, tp=8), TREE).preferred
     assert (wish.slices, wish.order) == ((Slice("rack", 4),), None)
-    assert rule_of(asks(8, 8, pp=4, dp=2, tp=8), PlacementPolicy(levels=LEVELS, leaf_level=None)).wished == ()
+    assert rule_of(requests(8, 8, pp=4, dp=2, tp=8), PlacementPolicy(levels=LEVELS, leaf_level=None)).preferred == ()
 
 
 def test_a_tensor_parallel_group_over_hosts_stands_in_one_nvlink_domain_within_one_leaf() -> None:
     """NVL72: hosts of 4 GPUs, 18 a rack. tp 16 is four hosts of one rack, a replica of 2 stages is under one pod."""
-    spec = asks(16, 4, pp=2, dp=2, tp=16)
+    spec = requests(16, 4, pp=2, dp=2, tp=16)
     assert list(faults_of(spec, NVL72)) == []
     rule = rule_of(spec, NVL72)
     assert rule.slices == (Slice("rack", 4),)
-    assert [one.slices for one in rule.wished] == [(Slice("pod", 8), Slice("rack", 4))]
+    assert [one.slices for one in rule.preferred] == [(Slice("pod", 8), Slice("rack", 4))]
     found = hosts_of(fleet(6, 18, width=4), waiting(spec, NVL72))
     assert all(len({name[:2] for name in found[start : start + 4]}) == 1 for start in range(0, 16, 4))
     decided = plan(fleet(3, 3, 3, 3, 3, 3, width=4), [waiting(spec, NVL72)], DEFAULT_POLICY, levels=LEVELS)
     assert "each 4 hosts in one rack" in decided.waiting[0].why, "and it waits for that"
 
 
-def test_one_that_may_span_domains_has_its_own_where_that_can_be_and_is_told_of() -> None:
-    spec = asks(8, 4, tp=16, dp=2, allow_tp_across_nodes=True)
+def test_one_that_may_span_domains_has_its_own_where_that_can_be_and_is_notified_of() -> None:
+    spec = requests(8, 4, tp=16, dp=2, allow_tp_across_nodes=True)
     assert has_tp_across_nodes(spec)
     assert list(faults_of(spec, NVL72)) == []
     assert [name[:2] for name in hosts_of(fleet(6, 6, width=4), waiting(spec, NVL72))] == ["r0"] * 4 + ["r1"] * 4
     assert len(hosts_of(fleet(3, 3, 3, width=4), waiting(spec, NVL72))) == 8
-    assert not has_tp_across_nodes(asks(2, 8, tp=8, dp=2, allow_tp_across_nodes=True))
+    assert not has_tp_across_nodes(requests(2, 8, tp=8, dp=2, allow_tp_across_nodes=True))
 
 
 @pytest.mark.parametrize(
     ("spec", "policy", "words"),
     [
-        (asks(2, 8, tp=16), TREE, "take tp up to that, or set `allow_tp_across_nodes`"),
-        (asks(3, 8, tp=3, dp=8), TREE, "take a tp that divides 8, or a multiple of it"),
-        (asks(3, 8, tp=12, dp=2), NVL72, "take a multiple of 8"),
-        (asks(4, 8, slices=[("rack", 24)], tp=8, dp=4), TREE, "32 ranks are no multiple of 24"),
-        (asks(12, 4, slices=[("rack", 24)], tp=16, dp=3), NVL72, "let one be a multiple of the other"),
-        (asks(2, 8, tp=8), TREE, "are 8 ranks; the shape has 16"),
+        (requests(2, 8, tp=16), TREE, "take tp up to that, or set `allow_tp_across_nodes`"),
+        (requests(3, 8, tp=3, dp=8), TREE, "take a tp that divides 8, or a multiple of it"),
+        (requests(3, 8, tp=12, dp=2), NVL72, "take a multiple of 8"),
+        (requests(4, 8, slices=[("rack", 24)], tp=8, dp=4), TREE, "32 ranks are no multiple of 24"),
+        (requests(12, 4, slices=[("rack", 24)], tp=16, dp=3), NVL72, "let one be a multiple of the other"),
+        (requests(2, 8, tp=8), TREE, "are 8 ranks; the shape has 16"),
     ],
 )
 def test_a_layout_that_no_wait_makes_right_is_refused_with_what_is_accepted(
-    spec: Asks, policy: PlacementPolicy, words: str
+    spec: Requests, policy: PlacementPolicy, words: str
 ) -> None:
     faults = list(faults_of(spec, policy))
     assert len(faults) == 1
     assert words in faults[0].detail
 
 
-def test_what_an_even_spread_would_tear_apart_is_refused_or_not_wished_for() -> None:
+def test_what_an_even_spread_would_tear_apart_is_refused_or_not_preferred_for() -> None:
     spread = TopologyRule(balance="rack")
     wide = PlacementPolicy(levels=LEVELS, leaf_level="pod", nvlink_level="pod")
-    spec = replace(asks(8, 4, tp=8, fsdp=2, dp=2), topology=spread)
+    spec = replace(requests(8, 4, tp=8, fsdp=2, dp=2), topology=spread)
     assert [(one.pointer, one.code) for one in faults_of(spec, wide)] == [("/topology/balance", "within_slices")]
-    sharded = replace(asks(8, 8, tp=8, fsdp=4, dp=2), topology=spread)
-    assert rule_of(sharded, NVL72).wished == ()
-    assert [one.slices for one in rule_of(sharded, TREE).wished] == [(Slice("rack", 4),)]
+    sharded = replace(requests(8, 8, tp=8, fsdp=4, dp=2), topology=spread)
+    assert rule_of(sharded, NVL72).preferred == ()
+    assert [one.slices for one in rule_of(sharded, TREE).preferred] == [(Slice("rack", 4),)]
 
 
 def kept(names: Sequence[str]) -> Parts:
@@ -155,7 +155,7 @@ def kept(names: Sequence[str]) -> Parts:
 def test_a_replacement_stands_with_its_own_replica() -> None:
     """Node ranks 0, 2 are the replica in rack 0, 1 and 3 that in rack 1; rank 2 is lost."""
     gpus = racks({"r0": [8, 0, 8], "r1": [8, 8, 8]}, pods={"r0": "p0", "r1": "p0"})
-    wanted = replace(waiting(asks(4, 8, pp=2, dp=2, tp=8)), keep=kept(("r0h0", "r1h0", "r0h1", "r1h1")))
+    wanted = replace(waiting(requests(4, 8, pp=2, dp=2, tp=8)), keep=kept(("r0h0", "r1h0", "r0h1", "r1h1")))
     assert hosts_of(gpus, wanted) == ["r0h0", "r1h0", "r0h2", "r1h1"]
     full = racks({"r0": [8, 0], "r1": [8, 8, 8]}, pods={"r0": "p0", "r1": "p0"})
     assert hosts_of(full, wanted) == ["r0h0", "r1h0", "r1h2", "r1h1"], "ranks are kept though no leaf holds it"
@@ -179,7 +179,7 @@ def test_by_rank_stages_come_one_after_another_and_by_place_replicas(stages: int
     tp=st.sampled_from([2, 4, 8]),
     sizes=st.lists(st.integers(1, 9), min_size=4, max_size=8),
 )
-def test_the_best_wish_that_the_racks_can_give_is_had_by_the_ranks_of_the_program(
+def test_the_best_preference_that_the_racks_can_give_is_had_by_the_ranks_of_the_program(
     pp: int, dp: int, fsdp: int, tp: int, sizes: list[int]
 ) -> None:
     """By plain arithmetic on ranks as torch's device mesh numbers them: pp × dp × fsdp × tp, the last fastest."""
@@ -187,7 +187,7 @@ def test_the_best_wish_that_the_racks_can_give_is_had_by_the_ranks_of_the_progra
     nodes = num_ranks // 8
     if num_ranks % 8 or nodes < 2 or nodes > sum(sizes):
         return
-    names = hosts_of(fleet(*sizes), waiting(asks(nodes, 8, pp=pp, dp=dp, fsdp=fsdp, tp=tp)))
+    names = hosts_of(fleet(*sizes), waiting(requests(nodes, 8, pp=pp, dp=dp, fsdp=fsdp, tp=tp)))
     assert len(set(names)) == nodes
     racks_of = {
         (p, d): {names[((p * dp + d) * fsdp * tp + rank) // 8][:2] for rank in range(fsdp * tp)}

@@ -48,7 +48,7 @@ def test_the_rack_with_exactly_enough_is_taken() -> None:
     assert nodes_of(gpus, job("j", nodes=2, gpus=8, required="rack")) == ["r1h0", "r1h1"]
 
 
-def test_without_any_wish_the_smallest_domain_that_fits_is_taken() -> None:
+def test_without_any_preference_the_smallest_domain_that_fits_is_taken() -> None:
     gpus = racks({"r0": [8, 8, 8, 0], "r1": [8, 8, 0, 0], "r2": [8] * 4, "r3": [8] * 4})
     assert nodes_of(gpus, job("j", nodes=3, gpus=8)) == ["r0h0", "r0h1", "r0h2"]
 
@@ -86,7 +86,7 @@ def test_a_node_of_unknown_place_never_satisfies_a_required_level() -> None:
     assert nodes_of(gpus, job("j", nodes=2, gpus=8)) == ["lost", "blank"]
 
 
-def test_domains_are_told_by_their_whole_path_and_never_by_a_prefix() -> None:
+def test_domains_are_reported_by_their_whole_path_and_never_by_a_prefix() -> None:
     gpus = [
         *host("a", 8, path=("pod-1", "rack-1")),
         *host("b", 8, path=("pod-1", "rack-10")),
@@ -161,7 +161,7 @@ SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 8), st.sampled_from([None, 
     free=st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=4), min_size=4, max_size=4),
     shapes=st.lists(SHAPES, max_size=8),
 )
-def test_the_required_level_is_really_held_and_a_gang_that_fits_is_placed(
+def test_the_required_level_is_really_kept_and_a_gang_that_fits_is_placed(
     free: list[list[int]], shapes: list[tuple[int, int, str | None]]
 ) -> None:
     gpus = racks({f"r{number}": hosts for number, hosts in enumerate(free)}, pods=PODS)

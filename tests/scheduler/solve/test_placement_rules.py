@@ -16,7 +16,7 @@ from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, Parts, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solve.balance import even_shares, least_share
-from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice, Wish
+from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PlacementRule, Preference, Slice
 from scheduler.solve.solver import most_nodes, place, request_of
 from tests.scaled import examples
 from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running
@@ -30,8 +30,8 @@ def nodes_of(gpus: list[GpuView], wanted: WaitingJob, rule: PlacementRule) -> li
     return [node for node, _ in placements[0].parts] if placements else []
 
 
-def slices(*told: tuple[str, int]) -> PlacementRule:
-    return PlacementRule(slices=tuple(Slice(level, nodes) for level, nodes in told))
+def slices(*reported: tuple[str, int]) -> PlacementRule:
+    return PlacementRule(slices=tuple(Slice(level, nodes) for level, nodes in reported))
 
 
 def test_each_slice_stands_in_one_rack_and_its_ranks_follow() -> None:
@@ -50,7 +50,7 @@ def test_of_racks_with_as_many_slices_that_is_taken_which_leaves_fewest_hosts_ov
     assert Counter(name[:2] for name in found) == {"r0": 6, "r2": 4, "r4": 2}
 
 
-def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_told() -> None:
+def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_reported() -> None:
     gpus = racks({"r0": [8] * 3, "r1": [8]}, pods=PODS)
     wanted = replace(job("j", nodes=4, gpus=8), rule=slices(("rack", 2)))
     verdict = plan(gpus, [wanted], DEFAULT_POLICY, levels=LEVELS).waiting[0].verdict
@@ -60,8 +60,8 @@ def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_told() -
     assert "of 4 before they are rounded down to whole slices" in verdict.why
 
 
-def test_what_is_wished_is_had_where_it_can_be_and_does_not_keep_anybody_waiting() -> None:
-    rule = PlacementRule(wished=(Wish((Slice("rack", 2),)),))
+def test_what_is_preferred_is_had_where_it_can_be_and_does_not_keep_any_waiting() -> None:
+    rule = PlacementRule(preferred=(Preference((Slice("rack", 2),)),))
     wanted = job("j", nodes=4, gpus=8)
     wide = racks({"r0": [8] * 3, "r1": [8] * 3}, pods=PODS)
     assert nodes_of(wide, wanted, rule) == ["r0h0", "r0h1", "r1h0", "r1h1"]
@@ -69,7 +69,7 @@ def test_what_is_wished_is_had_where_it_can_be_and_does_not_keep_anybody_waiting
     assert len(nodes_of(racks({"r0": [8] * 3, "r1": [8]}, pods=PODS), wanted, rule)) == 4
 
 
-def test_a_level_of_slices_that_the_fleet_does_not_have_is_never_satisfied_and_told() -> None:
+def test_a_level_of_slices_that_the_fleet_does_not_have_is_never_satisfied_and_reported() -> None:
     wanted = replace(job("j", nodes=2, gpus=8), rule=slices(("nvlink_domain", 2)))
     (waiting,) = plan(racks({"r0": [8, 8]}, pods=PODS), [wanted], DEFAULT_POLICY, levels=LEVELS).waiting
     assert "the fleet has no level named nvlink_domain" in waiting.why
@@ -88,11 +88,11 @@ def kept(*names: str) -> Parts:
     return tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in names)
 
 
-def test_a_replacement_keeps_the_slices_that_were_wished_for_where_one_can() -> None:
+def test_a_replacement_keeps_the_slices_that_were_preferred_for_where_one_can() -> None:
     """Both hosts of a slice are lost; their own rack has one host more, another rack has two."""
     gpus = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8, 8]}, pods=PODS)
     wanted = replace(job("j", nodes=4, gpus=8), keep=kept("r0h0", "r0h1", "r1h0", "r1h1"))
-    wished = PlacementRule(wished=(Wish((Slice("rack", 2),)),))
+    wished = PlacementRule(preferred=(Preference((Slice("rack", 2),)),))
     assert nodes_of(gpus, wanted, wished) == ["r0h0", "r0h1", "r2h0", "r2h1"]
     assert nodes_of(gpus, wanted, ANYWHERE) == ["r0h0", "r0h1", "r1h2", "r2h0"], "the nearest of each"
     apart = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8]}, pods=PODS)
@@ -111,7 +111,7 @@ def test_a_replacement_keeps_an_even_spread_over_the_racks_that_the_gang_stood_i
     assert nodes_of(last, wanted, spread)[-1] == "r3h0", "else another"
 
 
-def test_a_host_whose_rack_nobody_knows_any_more_is_replaced_where_the_gang_is_spread_evenly() -> None:
+def test_a_host_whose_rack_is_unknown_any_more_is_replaced_where_the_gang_is_spread_evenly() -> None:
     """Or the commit would refuse the same place again and again."""
     gpus = [*racks({"r0": [8, 8], "r1": [8, 8]}, pods=PODS), *host("lost", 8)]
     wanted = replace(job("j", nodes=4, gpus=8), keep=kept("r0h0", "r0h1", "r1h0", "lost"))
@@ -139,7 +139,7 @@ def test_it_goes_where_it_spreads_most_evenly() -> None:
     assert Counter(name[:2] for name in found) == {"r2": 3, "r3": 3}
 
 
-def test_labels_are_asked_of_each_host_and_what_they_leave_out_is_counted() -> None:
+def test_labels_are_queried_of_each_host_and_what_they_leave_out_is_counted() -> None:
     new, old = (("gen", "new"),), (("gen", "old"),)
     gpus = [replace(gpu, labels=new if gpu.node_id == "a" else old) for gpu in (*host("a", 8), *host("b", 8))]
     gpus += host("c", 8)

@@ -11,7 +11,7 @@ from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.topology import FleetState
-from scheduler.model import GpuView, OwnHold, Parts, Reason, Resized, Swap, WaitingJob, Workload
+from scheduler.model import GpuView, Parts, Reason, Resized, ResumeHold, Swap, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solve.recovery import swap_of
 from scheduler.solve.solver import Request
@@ -100,7 +100,7 @@ def test_the_replacement_is_of_the_same_cohort() -> None:
     assert recovered(gpus, parts(("a", of_host("a", 2)), ("b", of_host("b", 2))), ["b-0"]) is None
 
 
-def test_a_job_of_another_shape_is_placed_anew() -> None:
+def test_a_job_of_another_shape_is_placed_again() -> None:
     state = FleetState(host("a", 4), DEFAULT_POLICY)
     assert recover(state, Request("on_demand", 1, 4), parts(("a", ["a-0"]))) is None
 
@@ -170,7 +170,7 @@ def test_a_gang_keeps_its_good_hosts_while_its_rack_has_no_replacement() -> None
     assert "2 of its 3 hosts are good and kept for it" in waiting.why
 
 
-def test_it_waits_for_nobody_where_its_rack_has_no_other_host_to_hope_for() -> None:
+def test_it_waits_for_none_where_its_rack_has_no_other_host_to_hope_for() -> None:
     """The host at fault is avoided, and the rack has no fourth one: until the wait was over nothing could come."""
     avoiding = replace(interrupted(1), avoid_nodes=frozenset({NodeId("r0h1")}))
     decided = plan(LOST_A_HOST, [avoiding], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
@@ -195,10 +195,10 @@ def test_after_the_wait_or_without_a_required_level_it_waits_no_more(seconds_ago
         assert placed.swap.kept_nodes == 0
 
 
-def test_what_is_held_for_it_since_its_end_nobody_takes_whoever_comes_first() -> None:
+def test_what_is_on_hold_for_it_since_its_end_none_takes_whoever_comes_first() -> None:
     """A GPU of the lost host is broken: the seven others are held as well, and refused to others at the commit."""
     gpus = racks({"r0": [8, 7, 8], "r1": [1]})
-    own = OwnHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h1", "r0h2") for uuid in of_host(name)))
+    own = ResumeHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h1", "r0h2") for uuid in of_host(name)))
     others = [job("first", nodes=2, gpus=8, tier="reserved"), job("small", gpus=4), job("least", gpus=1)]
     decided = plan(gpus, [interrupted(1), *others], DEFAULT_POLICY, Workload(now_ms=NOW_MS, holds=(own,)))
     assert [(one.job_id, [node for node, _ in one.parts]) for one in decided.placements] == [("least", ["r1h0"])]
@@ -207,14 +207,14 @@ def test_what_is_held_for_it_since_its_end_nobody_takes_whoever_comes_first() ->
     assert set(held.gpus) == {*of_host("r0h0"), *of_host("r0h2")}
 
 
-def test_what_is_held_for_one_that_waits_no_more_for_a_replacement_lapses() -> None:
-    own = OwnHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h2") for uuid in of_host(name)))
+def test_what_is_on_hold_for_one_that_waits_no_more_for_a_replacement_lapses() -> None:
+    own = ResumeHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h2") for uuid in of_host(name)))
     gpus = racks({"r0": [8, 0, 8]})
     decided = plan(gpus, [interrupted(WAITS)], DEFAULT_POLICY, Workload(now_ms=NOW_MS, holds=(own,)))
     assert [lapsed.beneficiary for lapsed in decided.lapses] == ["j"]
 
 
-def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps_where_nothing_is_held_for_it() -> None:
+def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps_where_nothing_is_on_hold_for_it() -> None:
     first = job("first", nodes=2, gpus=8, tier="reserved", required="rack")
     decided = plan(racks({"r0": [8, 0, 8]}), [interrupted(1), first], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
     assert [one.job_id for one in decided.placements] == ["first"]

@@ -25,14 +25,14 @@ LABELS = st.sampled_from(
     [{"generation": "new"}] * 4 + [{}, {"generation": "old"}, {"generation": "new", "noisy": "yes"}]
 )
 RULES = st.sampled_from([LabelRule(), NEW])
-Told = tuple[tuple[str, str], Mapping[str, str]]
+Reported = tuple[tuple[str, str], Mapping[str, str]]
 
 
-def asked(*within: tuple[str, int], labels: LabelRule | None = None) -> RequiredPlace:
+def requested(*within: tuple[str, int], labels: LabelRule | None = None) -> RequiredPlace:
     return RequiredPlace(labels or LabelRule(), tuple(Slice(*one) for one in within), LEVELS)
 
 
-def there(hosts: Sequence[Told]) -> list[HostsThere]:
+def there(hosts: Sequence[Reported]) -> list[HostsThere]:
     """In rank order."""
     return [HostsThere(path, labels, [rank]) for rank, (path, labels) in enumerate(hosts)]
 
@@ -51,7 +51,7 @@ def spec(**more: object) -> JobSpec:
         ({"layout": {"tp": 16, "dp": 2}}, [("rack", 2)]),
     ],
 )
-def test_required_level_and_slices_are_asked_again_those_of_a_layout_too(
+def test_required_level_and_slices_are_queried_again_those_of_a_layout_too(
     more: dict[str, object], within: list[tuple[str, int]]
 ) -> None:
     required = required_place(spec(**more), TREE, 4)
@@ -59,16 +59,16 @@ def test_required_level_and_slices_are_asked_again_those_of_a_layout_too(
     assert [(one.level, one.nodes) for one in required.within] == within
 
 
-def test_a_job_that_may_stand_anywhere_is_asked_nothing_wishes_included() -> None:
+def test_a_job_that_may_stand_anywhere_is_queried_nothing_preferences_included() -> None:
     assert required_place(spec(topology={"preferred": "rack"}), TREE, 4) is None
     assert required_place(spec(layout={"tp": 8, "fsdp": 4}), TREE.model_copy(update={"leaf_level": "rack"}), 4) is None
 
 
-def test_of_an_even_spread_only_that_each_place_is_known_is_asked() -> None:
+def test_of_an_even_spread_only_that_each_place_is_known_is_queried() -> None:
     """How even it is depends on the rest of the fleet."""
     required = required_place(spec(topology={"balance": "rack"}), TREE, 4)
     assert required is not None
-    uneven: list[Told] = [*[(("s0", "r0"), {})] * 3, (("s1", "r0"), {})]
+    uneven: list[Reported] = [*[(("s0", "r0"), {})] * 3, (("s1", "r0"), {})]
     assert broken_by(required, there(uneven)) is None
     unknown = [*uneven[:3], (("s1", ""), {})]
     assert broken_by(required, there(unknown)) == "the rack of 1 of its hosts is unknown"
@@ -84,21 +84,21 @@ def test_of_labels_only_those_are_read_that_it_goes_by() -> None:
 
 def test_a_rack_of_another_site_is_another_rack() -> None:
     hosts = there([(("s0", "r0"), {}), (("s1", "r0"), {})])
-    assert broken_by(asked(("rack", 2)), hosts) == "hosts that have to share one rack are in several"
-    assert broken_by(asked(("rack", 1)), hosts) is None
+    assert broken_by(requested(("rack", 2)), hosts) == "hosts that have to share one rack are in several"
+    assert broken_by(requested(("rack", 1)), hosts) is None
 
 
-def test_an_unknown_place_and_a_level_that_is_no_more_are_told() -> None:
+def test_an_unknown_place_and_a_level_that_is_no_more_are_reported() -> None:
     hosts = there([(("s0", ""), {}), (("s0", ""), {})])
-    assert broken_by(asked(("site", 2)), hosts) is None
-    assert broken_by(asked(("rack", 2)), hosts) == "the rack of 1 of its hosts is unknown"
-    assert broken_by(asked(("pod", 2)), hosts) == "the fleet's tree has no level pod"
+    assert broken_by(requested(("site", 2)), hosts) is None
+    assert broken_by(requested(("rack", 2)), hosts) == "the rack of 1 of its hosts is unknown"
+    assert broken_by(requested(("pod", 2)), hosts) == "the fleet's tree has no level pod"
 
 
 def test_labels_that_leave_it_out_are_counted_by_host() -> None:
     alike = HostsThere(("s0", "r0"), {}, [0, 2])
     other = HostsThere(("s0", "r0"), {"generation": "new"}, [1])
-    assert broken_by(asked(labels=NEW), [alike, other]) == "the labels of 2 of its hosts exclude the job"
+    assert broken_by(requested(labels=NEW), [alike, other]) == "the labels of 2 of its hosts exclude the job"
 
 
 @settings(max_examples=examples(300))
@@ -109,7 +109,7 @@ def test_labels_that_leave_it_out_are_counted_by_host() -> None:
     RULES,
 )
 def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
-    hosts: list[Told], nodes: int, level: str | None, labels: LabelRule
+    hosts: list[Reported], nodes: int, level: str | None, labels: LabelRule
 ) -> None:
     """By each pair of hosts, which is slow and obvious."""
     within = [("rack", nodes)] + ([] if level is None else [(level, len(hosts))])
@@ -123,7 +123,7 @@ def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
                 for second, (other, _) in enumerate(hosts)
                 if first // size == second // size
             )
-    assert (broken_by(asked(*within, labels=labels), there(hosts)) is None) is holds
+    assert (broken_by(requested(*within, labels=labels), there(hosts)) is None) is holds
 
 
 @settings(max_examples=examples(150))
@@ -136,7 +136,7 @@ def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
     st.sampled_from([None, "rack"]),
 )
 def test_whatever_the_planner_chooses_passes_where_nothing_has_moved(
-    fleet: list[Told], level: str | None, per_slice: int, labels: LabelRule, num_slices: int, balance: str | None
+    fleet: list[Reported], level: str | None, per_slice: int, labels: LabelRule, num_slices: int, balance: str | None
 ) -> None:
     """Or the next cycle would choose the same again, without end."""
     gpus: list[GpuView] = []

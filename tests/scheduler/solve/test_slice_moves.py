@@ -11,7 +11,7 @@ from muster.domain.policy.document import DEFAULT_POLICY as POLICY
 from scheduler.fleet.topology import FleetState
 from scheduler.model import Parts, Placement, Swap, Workload
 from scheduler.planner import plan
-from scheduler.solve.placement_rule import PlacementRule, Slice, Wish
+from scheduler.solve.placement_rule import PlacementRule, Preference, Slice
 from scheduler.solve.recovery import replan
 from scheduler.solve.solver import parts_of, request_of
 from tests.scaled import examples
@@ -99,15 +99,15 @@ def test_a_slice_moves_within_the_required_domain_alone_and_else_the_gang_waits_
     assert placed({"r0": [8, 8], "r1": [8, 0], "r3": [8, 8]}, FOUR, required="pod") is None
 
 
-def test_where_no_rack_has_room_for_the_slice_the_gang_is_placed_anew() -> None:
+def test_where_no_rack_has_room_for_the_slice_the_gang_is_placed_again() -> None:
     free = {"r0": [8, 8], "r1": [8, 0], "r2": [8], "r3": [8]}
     assert placed(free, FOUR) is None
     whole = {**free, "r3": [8, 8], "r0": [0, 8]}
     assert placed(whole, FOUR) is None
 
 
-def test_for_what_is_only_wished_for_no_good_host_is_left() -> None:
-    wished = PlacementRule(wished=(Wish((Slice("rack", 2),)),))
+def test_for_what_is_only_preferred_for_no_good_host_is_left() -> None:
+    wished = PlacementRule(preferred=(Preference((Slice("rack", 2),)),))
     found = placed({"r0": [8, 8], "r1": [8, 0], "r2": [8, 8]}, FOUR, wished)
     assert nodes(found)[:3] == ["r0h0", "r0h1", "r1h0"]
 

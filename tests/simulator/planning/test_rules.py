@@ -6,7 +6,7 @@ import pytest
 
 from muster.domain.ids import JobId
 from muster.domain.job.spec import NodeLossRule
-from muster.domain.lifecycle.model import JobLife
+from muster.domain.lifecycle.model import JobLifecycle
 from muster.domain.states import Contact
 from scheduler.planner import plan
 from simulator.planning.rules import Rules, shaped
@@ -60,7 +60,7 @@ def test_each_job_fits_an_empty_fleet(seed: int) -> None:
         row = shaped(row, store.rules, world.settings, Random(number))  # noqa: S311  # it must repeat
         assert row.min_nodes <= row.nodes <= row.most_nodes
         store.rows[row.job_id], store.submitted_ms[row.job_id] = row, 0
-        store.jobs[row.job_id] = JobLife(row.job_id)
+        store.jobs[row.job_id] = JobLifecycle(row.job_id)
         snapshot = take(store, 0, contacts, 0)
         assert snapshot is not None
         asked = snapshot.question

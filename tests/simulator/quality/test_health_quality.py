@@ -29,7 +29,7 @@ def test_all_faults_are_found_within_a_report_and_no_healthy_gpu_is_taken_out(se
     assert found.counted_twice == ()
 
 
-def test_agents_that_begin_anew_send_again_and_tell_again_what_stands() -> None:
+def test_agents_that_begin_again_send_again_and_report_again_what_stands() -> None:
     stream = stream_of(1, NODES, DAYS, START_MS)
     signals = [given for _, given in stream.arrivals if isinstance(given, GpuSignal)]
     assert any(count > 1 for count in Counter(each.signal_id for each in signals).values()), "as it was"
@@ -43,7 +43,7 @@ def test_agents_that_begin_anew_send_again_and_tell_again_what_stands() -> None:
 def test_a_fault_that_counts_twice_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measure can fail: each XID of a fault comes again after an hour, as another event."""
 
-    def told_twice(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stream:
+    def reported_twice(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stream:
         stream = stream_of(seed, num_nodes, num_days, start_ms)
         later = [
             (at_ms + HOUR_MS, replace(given, signal_id=f"{given.signal_id}:again", at_ms=given.at_ms + HOUR_MS))
@@ -52,7 +52,7 @@ def test_a_fault_that_counts_twice_is_counted(monkeypatch: pytest.MonkeyPatch) -
         ]
         return replace(stream, arrivals=tuple(sorted([*stream.arrivals, *later], key=lambda each: each[0])))
 
-    monkeypatch.setattr(health_quality, "stream_of", told_twice)
+    monkeypatch.setattr(health_quality, "stream_of", reported_twice)
     assert {each.fault.name for each in quality_of(1, NODES, DAYS, POLICY).counted_twice} == {"gsp"}
 
 
@@ -76,12 +76,12 @@ def test_a_healthy_gpu_that_is_taken_out_is_counted(monkeypatch: pytest.MonkeyPa
     assert quality_of(1, NODES, DAYS, POLICY).wrongly_out
 
 
-def test_the_same_seed_tells_the_same() -> None:
+def test_the_same_seed_reports_the_same() -> None:
     assert stream_of(7, 20, 2.0, START_MS) == stream_of(7, 20, 2.0, START_MS)
     assert stream_of(7, 20, 2.0, START_MS) != stream_of(8, 20, 2.0, START_MS)
 
 
-def test_each_class_is_listed_or_says_why_it_cannot_be_seen_and_the_page_has_it() -> None:
+def test_each_class_is_listed_or_states_why_it_cannot_be_seen_and_the_page_has_it() -> None:
     unseen = sum(number for number, _ in UNSEEN.values())
     assert NUM_LISTED + unseen == NUM_INTERRUPTIONS
     page = (Path(__file__).resolve().parents[3] / "docs" / "field-rules.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from simulator.scenarios.world import play
 TOPOLOGY = {"nodes": [{"names": "a[0-1]", "path": ["A"]}]}
 
 
-def asked(**document: Any) -> list[dict[str, Any]]:
+def requested(**document: Any) -> list[dict[str, Any]]:
     return play(Scenario.model_validate({"topology": TOPOLOGY, **document}))
 
 
@@ -17,9 +17,9 @@ def only(decisions: list[dict[str, Any]], kind: str, job: str) -> dict[str, Any]
     return found
 
 
-def test_a_plan_that_takes_from_others_says_what_that_costs_and_when_it_starts() -> None:
+def test_a_plan_that_takes_from_others_states_what_that_costs_and_when_it_starts() -> None:
     victim = {"name": "victim", "tier": "spot", "nodes": ["a0", "a1"], "started_s": -7200, "last_checkpoint_s": -60}
-    decisions = asked(
+    decisions = requested(
         jobs={"running": [victim]},
         policy={"reclaim": {"cap_fraction": 1.0}},
         requests=[
@@ -32,8 +32,8 @@ def test_a_plan_that_takes_from_others_says_what_that_costs_and_when_it_starts()
     assert planned["starts"] == {"earliest_s": 130.0, "latest_s": 130.0}
 
 
-def test_a_plan_that_waits_says_within_which_range_it_starts() -> None:
-    decisions = asked(
+def test_a_plan_that_waits_states_within_which_range_it_starts() -> None:
+    decisions = requested(
         jobs={"running": [{"name": "busy", "nodes": ["a0", "a1"], "wall_time_s": 1000}]},
         requests=[{"at_s": 10, "plan": {"name": "one"}}],
     )
@@ -43,16 +43,16 @@ def test_a_plan_that_waits_says_within_which_range_it_starts() -> None:
 
 
 def test_a_plan_that_starts_at_once_has_neither() -> None:
-    planned = only(asked(requests=[{"at_s": 10, "plan": {"name": "one"}}]), "planned", "one")
+    planned = only(requested(requests=[{"at_s": 10, "plan": {"name": "one"}}]), "planned", "one")
     assert not {"starts", "cost_gpu_s"} & set(planned)
 
 
 WORK = [{"domain": "A", "starts_s": 7200, "lasts_s": 3600, "lead_s": 600}]
 
 
-def test_who_has_a_place_after_planned_work_is_told_how_many_hosts_it_is_on() -> None:
+def test_what_has_a_place_after_planned_work_is_shown_how_many_hosts_it_is_on() -> None:
     jobs = {"queued": [{"name": "long", "nodes": 2, "wall_time_s": 10_800}]}
-    decisions = asked(maintenance=WORK, jobs=jobs, until_s=11_000)
+    decisions = requested(maintenance=WORK, jobs=jobs, until_s=11_000)
     by_then = "become free by 2000-01-01T03:00:00Z without reclaim, once planned work on 2 hosts is over"
     before, during = (one["why"] for one in decisions if one["kind"] == "held")
     assert f"{by_then}, and 16 of the 16 that it will start on are idle" in before
@@ -60,8 +60,8 @@ def test_who_has_a_place_after_planned_work_is_told_how_many_hosts_it_is_on() ->
     assert only(decisions, "placed", "long")["at_s"] == 10_800.0
 
 
-def test_who_fits_only_after_planned_work_is_told_when_hosts_close_and_when_it_is_over() -> None:
-    decisions = asked(
+def test_what_fits_only_after_planned_work_is_reported_when_hosts_close_and_when_it_is_over() -> None:
+    decisions = requested(
         policy={"queue": {"holds_per_cohort": 0}},
         maintenance=WORK,
         jobs={"queued": [{"name": "long", "nodes": 2, "wall_time_s": 10_800}]},
@@ -78,19 +78,19 @@ def test_who_fits_only_after_planned_work_is_told_when_hosts_close_and_when_it_i
     assert only(decisions, "placed", "long")["at_s"] == 10_800.0
 
 
-def test_who_fits_before_planned_work_is_placed_or_told_the_wall_time_with_which_it_would_be() -> None:
+def test_what_fits_before_planned_work_is_placed_or_reported_the_wall_time_with_which_it_would_be() -> None:
     requests = [
         {"at_s": at_s, "plan": {"name": name, "nodes": 2, "wall_time_s": wall_time_s}}
         for at_s, name, wall_time_s in ((1, "short", 6_000), (2, "between", 6_700))
     ]
-    decisions = asked(maintenance=WORK, requests=requests)
+    decisions = requested(maintenance=WORK, requests=requests)
     assert only(decisions, "planned", "short")["nodes"] == ["a0", "a1"]
     (change,) = only(decisions, "planned", "between")["changes"]
     assert 6_000 < change["wall_time_s"] < 6_600, "gone before hosts close"
 
 
-def test_planned_work_that_is_in_nobodys_way_is_not_told() -> None:
-    decisions = asked(
+def test_planned_work_that_is_in_no_way_is_not_reported() -> None:
+    decisions = requested(
         maintenance=[{"nodes": ["a1"], "starts_s": 7200}],
         jobs={"queued": [{"name": "wide", "nodes": 3, "wall_time_s": 60}]},
     )
@@ -98,7 +98,7 @@ def test_planned_work_that_is_in_nobodys_way_is_not_told() -> None:
 
 
 def test_a_window_leaves_a_cordon_by_hand_and_a_longer_window_as_they_are() -> None:
-    decisions = asked(
+    decisions = requested(
         topology={"nodes": [{"names": "a0"}]},
         gpus=[{"node": "a0", "is_cordoned": True}],
         maintenance=[{"nodes": ["a0"], "starts_s": 100, "lasts_s": 60}],
@@ -107,7 +107,7 @@ def test_a_window_leaves_a_cordon_by_hand_and_a_longer_window_as_they_are() -> N
     )
     assert only(decisions, "placed", "one")["at_s"] == 400
     longer = [{"nodes": ["a0"], "starts_s": 50, "lasts_s": 600}, {"nodes": ["a0"], "starts_s": 100, "lasts_s": 60}]
-    decisions = asked(
+    decisions = requested(
         topology={"nodes": [{"names": "a0"}]},
         maintenance=longer,
         requests=[{"at_s": 200, "submit": {"name": "one", "wall_time_s": 60}}],
@@ -116,8 +116,8 @@ def test_a_window_leaves_a_cordon_by_hand_and_a_longer_window_as_they_are() -> N
     assert only(decisions, "placed", "one")["at_s"] >= 650
 
 
-def test_who_ends_while_it_waits_is_not_placed_and_ends_once() -> None:
-    decisions = asked(
+def test_what_ends_while_it_waits_is_not_placed_and_ends_once() -> None:
+    decisions = requested(
         jobs={"running": [{"name": "busy", "nodes": ["a0", "a1"], "duration_s": 100}], "queued": [{"name": "one"}]},
         requests=[{"at_s": 10, "end": "one"}, {"at_s": 20, "end": "one"}, {"at_s": 30, "cancel": "one"}],
         until_s=200,
@@ -125,8 +125,8 @@ def test_who_ends_while_it_waits_is_not_placed_and_ends_once() -> None:
     assert [(one["at_s"], one["kind"]) for one in decisions if one["job"] == "one"] == [(0, "waits"), (10, "ended")]
 
 
-def test_the_end_of_planned_work_is_not_told_of_work_that_keeps_nobody_waiting() -> None:
-    decisions = asked(
+def test_the_end_of_planned_work_is_not_notified_of_work_that_keeps_none_waiting() -> None:
+    decisions = requested(
         gpus=[{"node": "a0", "is_cordoned": True}],
         maintenance=[{"nodes": ["a1"], "starts_s": 90_000}],
         jobs={

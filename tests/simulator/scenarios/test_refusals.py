@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.domain.errors import ValidationFailedError
-from muster.domain.validating import validated
+from muster.domain.validation import validated
 from simulator.scenarios.document import Scenario
 
 TIERS = "on_demand, reserved, spot"
@@ -14,7 +14,7 @@ TOPOLOGY: dict[str, Any] = {"nodes": [{"names": "a[0-1]"}]}
 SUBMITTED: dict[str, Any] = {"at_s": 9, "submit": {"name": "late"}}
 
 
-def said(change: Mapping[str, Any]) -> dict[str, str]:
+def text(change: Mapping[str, Any]) -> dict[str, str]:
     """By pointer."""
     with pytest.raises(ValidationFailedError) as refused:
         validated(Scenario, {"topology": TOPOLOGY, **change})
@@ -78,7 +78,7 @@ def request(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_nodes_and_their_gpus(change: dict[str, Any], pointer: str, words: str) -> None:
-    found = said(change)
+    found = text(change)
     assert list(found) == [pointer]
     assert words in found[pointer]
 
@@ -120,17 +120,17 @@ def test_nodes_and_their_gpus(change: dict[str, Any], pointer: str, words: str) 
     ],
 )
 def test_tiers_and_tenants(change: dict[str, Any], pointer: str, words: str) -> None:
-    found = said(change)
+    found = text(change)
     assert list(found) == [pointer]
     assert words in found[pointer]
 
 
-def test_a_tier_of_the_policy_that_is_said_is_one() -> None:
+def test_a_tier_of_the_policy_that_is_stated_is_one() -> None:
     own = {"policy": {"tiers": {"gold": {"priority": 7}}}, **queued(tier="gold")}
     assert validated(Scenario, {"topology": TOPOLOGY, **own}).rules.tiers["gold"].priority == 7
 
 
-def test_without_tenants_any_is_one_and_who_names_none_has_no_place_to_miss() -> None:
+def test_without_tenants_any_is_one_and_what_names_none_has_no_place_to_miss() -> None:
     validated(Scenario, {"topology": TOPOLOGY, "quotas": [{"tenant": "u"}], **queued(tenant="v")})
     validated(Scenario, {"topology": TOPOLOGY, "tenants": [{"name": "t"}], **queued()})
 
@@ -169,12 +169,12 @@ def test_without_tenants_any_is_one_and_who_names_none_has_no_place_to_miss() ->
     ],
 )
 def test_jobs_and_their_times(change: dict[str, Any], pointer: str, words: str) -> None:
-    found = said(change)
+    found = text(change)
     assert list(found) == [pointer]
     assert words in found[pointer]
 
 
-def test_who_is_submitted_in_the_same_second_and_stands_before_may_end() -> None:
+def test_what_is_submitted_in_the_same_second_and_stands_before_may_end() -> None:
     validated(Scenario, {"topology": TOPOLOGY, "requests": [SUBMITTED, {"at_s": 9, "end": "late"}]})
 
 
@@ -192,21 +192,21 @@ def test_a_checkpoint_may_be_of_the_attempt_before() -> None:
     ],
 )
 def test_what_is_wrong_with_the_policy_stands_below_policy(policy: dict[str, Any], pointer: str, words: str) -> None:
-    found = said({"policy": policy})
+    found = text({"policy": policy})
     assert words in found[pointer]
     assert all(each.startswith("/policy") for each in found)
 
 
 def test_levels_that_no_policy_takes_are_at_fault_in_the_topology() -> None:
-    assert list(said({"topology": {"levels": ["a", "a"], "nodes": [{"names": "a0"}]}})) == ["/topology/levels"]
+    assert list(text({"topology": {"levels": ["a", "a"], "nodes": [{"names": "a0"}]}})) == ["/topology/levels"]
 
 
-def test_all_that_is_wrong_is_said_at_once_and_nothing_beside_it() -> None:
+def test_all_that_is_wrong_is_stated_at_once_and_nothing_next_to_it() -> None:
     change = {"gpus": [{"node": "a0", "slots": [8]}], **queued(tier="gold", queued_s=4)}
-    assert list(said(change)) == ["/gpus/0/slots/0", "/jobs/queued/0/tier", "/jobs/queued/0/queued_s"]
-    assert said({**nodes(gpus="16"), "gpus": [{"node": "a0", "slots": [12]}]}) == {
+    assert list(text(change)) == ["/gpus/0/slots/0", "/jobs/queued/0/tier", "/jobs/queued/0/queued_s"]
+    assert text({**nodes(gpus="16"), "gpus": [{"node": "a0", "slots": [12]}]}) == {
         "/topology/nodes/0/gpus": "must be a whole number"
     }
-    assert said(nodes(gpus="4", attributes={"rails": "0,1,2,3"})) == {
+    assert text(nodes(gpus="4", attributes={"rails": "0,1,2,3"})) == {
         "/topology/nodes/0/gpus": "must be a whole number"
     }

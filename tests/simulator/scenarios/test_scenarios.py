@@ -75,7 +75,7 @@ def test_a_domain_a_quota_and_a_total_are_other_words_for_what_the_form_has() ->
     assert waits["reasons"][0]["token"] == "quota"
 
 
-def test_what_waits_says_its_reasons_with_their_counts_and_which_one_binds() -> None:
+def test_what_waits_states_its_reasons_with_their_counts_and_which_one_binds() -> None:
     document = {
         "about": "x",
         "topology": {"nodes": [{"names": "a[0-2]", "domain": "A"}]},

@@ -41,21 +41,21 @@ def test_every_point_of_a_line_stands_inside_the_axes_and_the_order_of_values_is
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])), st.floats(0, 1e9))))
-def test_bars_are_as_long_as_their_values_and_names_are_only_text(told: list[tuple[str, float]]) -> None:
-    text = bars("<a & b>", [Bar(name, value, f"{value}") for name, value in told], unit="h")
+def test_bars_are_as_long_as_their_values_and_names_are_only_text(reported: list[tuple[str, float]]) -> None:
+    text = bars("<a & b>", [Bar(name, value, f"{value}") for name, value in reported], unit="h")
     svg = ET.fromstring(text)  # noqa: S314  # our own text
     widths = [float(bar.attrib["width"]) for bar in svg.iter(f"{SVG}rect")][1:]
-    top = max((value for _, value in told), default=0) or 1
+    top = max((value for _, value in reported), default=0) or 1
     longest = max(widths, default=0)
-    for (_, value), width in zip(told, widths, strict=True):
+    for (_, value), width in zip(reported, widths, strict=True):
         assert width == pytest.approx(longest * value / top, abs=0.2)
         assert width <= WIDTH
     shown = words(text)
     assert "<a & b>" in shown
-    assert [name for name, _ in told if name not in shown] == []
+    assert [name for name, _ in reported if name not in shown] == []
 
 
-def test_a_chart_without_data_says_so() -> None:
+def test_a_chart_without_data_reports_it() -> None:
     for svg in (bars("t", [], unit="h"), lines("t", [], [Line("a", [])], x_unit="x", y_unit="y")):
         assert "nothing to show" in words(svg)
 
@@ -67,7 +67,7 @@ def test_two_lines_have_a_legend_and_differ_without_colour() -> None:
     assert "prefers-color-scheme: dark" in svg
 
 
-def test_the_charts_of_a_trace_tell_its_waits_and_causes() -> None:
+def test_the_charts_of_a_trace_report_its_waits_and_causes() -> None:
     jobs = [TraceJob(at, 7_200, 32, 4, 8) for at in (0, 10, 20)]
     played = play(jobs, [7_200.0] * 3, QUEUE_RULES["muster"], num_nodes=4, gpus_per_node=8)
     drawn = plots_of(report_of(jobs, played, played, num_gpus=32))

@@ -37,7 +37,7 @@ SAVES = Checkpoints(every_s=100, stall_s=10, restart_s=20)
 
 
 @pytest.mark.parametrize(
-    ("held_s", "is_again", "saves_last", "expected"),
+    ("busy_s", "is_again", "saves_last", "expected"),
     [
         (50, False, False, Spent(0, 0, 0, 50)),
         (110, False, False, Spent(100, 10, 0, 0)),
@@ -49,9 +49,9 @@ SAVES = Checkpoints(every_s=100, stall_s=10, restart_s=20)
     ],
 )
 def test_an_attempt_keeps_what_it_saved_and_does_the_rest_again(
-    *, held_s: float, is_again: bool, saves_last: bool, expected: Spent
+    *, busy_s: float, is_again: bool, saves_last: bool, expected: Spent
 ) -> None:
-    assert SAVES.spent(held_s, is_again=is_again, saves_last=saves_last) == expected
+    assert SAVES.spent(busy_s, is_again=is_again, saves_last=saves_last) == expected
 
 
 def test_a_job_stands_for_each_checkpoint_but_at_its_end() -> None:
@@ -67,8 +67,8 @@ def test_a_failure_takes_the_node_and_its_job_goes_on_from_its_checkpoint_elsewh
     assert len(hits) > 3, "a node in three fails within ten days"
     assert all(0 <= one.lost_s < HOUR_S for one in hits)
     lost_s = sum(one.lost_s for one in hits)
-    waited_s = found.finished_s[0] - found.work.held_s[0]
-    assert found.work.held_s[0] == pytest.approx(10 * DAY_S + lost_s + found.work.restarting_s[0])
+    waited_s = found.finished_s[0] - found.work.busy_s[0]
+    assert found.work.busy_s[0] == pytest.approx(10 * DAY_S + lost_s + found.work.restarting_s[0])
     assert found.work.restarting_s[0] <= 600 * len(hits)
     assert waited_s < DAY_S, "others were free"
 
@@ -95,10 +95,13 @@ RANDOM = st.lists(
 
 @given(RANDOM, st.sampled_from(sorted(QUEUE_RULES)), st.sampled_from([0.0, 500.0, 5_000.0]), st.integers(0, 5))
 def test_every_gpu_hour_counts_or_is_lost_by_one_cause(
-    told: list[tuple[int, tuple[int, int], int, int]], rule: str, rate: float, seed: int
+    reported: list[tuple[int, tuple[int, int], int, int]], rule: str, rate: float, seed: int
 ) -> None:
     jobs = sorted(
-        (TraceJob(at, took, max(nodes * each - less, nodes), nodes, each) for at, (nodes, each), took, less in told),
+        (
+            TraceJob(at, took, max(nodes * each - less, nodes), nodes, each)
+            for at, (nodes, each), took, less in reported
+        ),
         key=lambda one: one.submit_s,
     )
     found = played(jobs, Failures(rate, 7_200, Checkpoints(1_800, 60, 120)), nodes=6, rule=rule, seed=seed)
@@ -126,7 +129,7 @@ def test_the_same_seed_fails_the_same_nodes_under_every_rule_and_another_seed_ot
     assert told == [next(again_) for again_ in [failures.moments(4, from_s=0, seed=1)] for _ in range(5)]
 
 
-def test_failures_come_at_the_rate_that_is_asked() -> None:
+def test_failures_come_at_the_rate_that_is_queried() -> None:
     moments = Failures(PUBLISHED_RATES["rsc-1"]).moments(1_000, from_s=0, seed=3)
     within = sum(at_s < 300 * DAY_S for at_s, _ in (next(moments) for _ in range(4_000)))
     assert within == pytest.approx(6.5 * 300, rel=0.1)
@@ -154,7 +157,9 @@ def test_without_failures_everything_that_ran_counted() -> None:
     assert lost.work_done_again == lost.restarts == lost.checkpoints == lost.repairs == 0
 
 
-def test_jobs_that_lose_as_much_as_they_do_are_told_and_not_played_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_lose_as_much_as_they_do_are_reported_and_not_played_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(course, "MOST_FAILURES", 200)
     hopeless = replace(Failures(50_000), checkpoints=Checkpoints(every_s=DAY_S))
     with pytest.raises(EndlessError, match="1 jobs have not ended after 200 failures"):

@@ -18,7 +18,7 @@ def trace(law: str, *, num_jobs: int = 1_500, seed: int = 1, load: float = 0.9) 
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_trace_asks_for_as_much_as_it_is_told_and_repeats_by_its_seed(law: str) -> None:
+def test_a_trace_requests_as_much_as_it_is_reported_and_repeats_by_its_seed(law: str) -> None:
     jobs = trace(law)
     asked = sum(job.gpus * job.duration_s for job in jobs) / (NUM_NODES * 8 * jobs[-1].submit_s)
     assert asked == pytest.approx(0.9, rel=0.05)

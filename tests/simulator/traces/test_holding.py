@@ -28,24 +28,24 @@ def test_the_first_room_is_when_enough_nodes_have_enough_and_names_all_that_have
     assert first_room(cluster, 3, 8) == (90, 0b1111)
 
 
-def test_a_small_job_runs_on_beside_the_place_on_a_node_that_is_in_use_until_then() -> None:
+def test_a_small_job_runs_on_next_to_the_place_on_a_node_that_is_in_use_until_then() -> None:
     """The gang waits for two of the three nodes; a job that outlasts the hold may use any part of the third."""
     jobs = [job(0, 1, 1_000, 4), job(0, 1, 100), job(1, 2, 50), job(2, 1, 900, 4)]
     assert starts(jobs, num_nodes=3) == [0, 0, 100, 2]
 
 
-def test_on_the_place_runs_who_is_gone_by_then_and_nobody_else() -> None:
+def test_on_the_place_runs_what_is_gone_by_then_and_no_other() -> None:
     jobs = [job(0, 1, 100), job(1, 2, 50), job(2, 1, 90, 4), job(3, 1, 99, 4)]
     assert starts(jobs, num_nodes=2) == [0, 100, 2, 150]
 
 
-def test_of_the_nodes_that_come_free_those_are_held_that_are_idle_least() -> None:
+def test_of_the_nodes_that_come_free_those_are_on_hold_that_are_idle_least() -> None:
     """Both have room for the third at 100; until then two GPUs of one are idle, and three of the other."""
     jobs = [job(0, 2, 100, 5), job(0, 1, 100, 1), job(1, 1, 50, 7), job(2, 1, 500, 3)]
     assert starts(jobs, num_nodes=2) == [0, 0, 100, 2]
 
 
-def test_who_outlasts_its_estimate_is_believed_anew_so_that_the_place_does_not_stand_idle() -> None:
+def test_what_outlasts_its_estimate_is_expected_again_so_that_the_place_does_not_stand_idle() -> None:
     """The first was expected to end at 100: from then on at 160, then at 240. Jobs that end by then may run."""
     jobs = [job(0, 1, 230), job(1, 2, 50), job(120, 1, 30), job(200, 1, 50)]
     assert starts(jobs, [100, 50, 30, 50], num_nodes=2) == [0, 230, 120, 280]

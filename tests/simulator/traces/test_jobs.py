@@ -67,7 +67,7 @@ def test_a_row_that_is_no_job_is_named(columns: dict[str, object], words: str) -
     assert words in str(caught.value)
 
 
-def test_all_that_is_wrong_is_said_at_once_and_counted_past_the_tenth() -> None:
+def test_all_that_is_wrong_is_stated_at_once_and_counted_past_the_tenth() -> None:
     with pytest.raises(TraceError, match=r"and 15 more$") as caught:
         jobs_of([row(gpus="0")] * 25, num_nodes=1, gpus_per_node=8)
     assert len(caught.value.faults) == 25

@@ -53,7 +53,7 @@ def test_a_part_of_a_node_opens_a_whole_one_where_the_fewest_are_left() -> None:
     assert members(nodes.take(2, 4)) == [8, 9]
 
 
-def test_beside_what_is_held_goes_whoever_fits_there_and_racks_count_without_it() -> None:
+def test_next_to_what_is_on_hold_goes_whoever_fits_there_and_racks_count_without_it() -> None:
     nodes = racked()
     held = node_set([4, 12, 13])
     assert not nodes.fits(8, 8, held)

@@ -9,7 +9,7 @@ from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
-from simulator.traces.planned import Believed, PlannedQueue
+from simulator.traces.planned import Expected, PlannedQueue
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.rules import QUEUE_RULES
 
@@ -29,7 +29,7 @@ def whole_hosts(law: str, seed: int) -> list[TraceJob]:
 
 
 def planned(jobs: list[TraceJob], estimates_s: list[float], policy: Policy = DEFAULT_POLICY) -> list[float]:
-    queue = PlannedQueue(jobs, Believed([None] * len(jobs), estimates_s), NUM_NODES, GPUS_PER_NODE, policy)
+    queue = PlannedQueue(jobs, Expected([None] * len(jobs), estimates_s), NUM_NODES, GPUS_PER_NODE, policy)
     queue.play()
     return [queue.started_ms[number] / 1000 for number in range(len(jobs))]
 
@@ -54,7 +54,7 @@ def test_both_start_each_job_at_the_same_moment(law: str, seed: int) -> None:
     assert planned(jobs, believed) == started
 
 
-def test_who_has_been_passed_by_as_much_as_the_policy_allows_goes_first_by_both() -> None:
+def test_what_has_been_passed_by_as_much_as_the_policy_allows_goes_first_by_both() -> None:
     """The second is so long that short ones go before it for weeks; the policy bounds what they may do meanwhile."""
     bound_s = DEFAULT_POLICY.queue.passed_work_bound_s
     short_s, all_gpus = round(bound_s / 40), NUM_NODES * GPUS_PER_NODE

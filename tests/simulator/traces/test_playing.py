@@ -41,11 +41,11 @@ BLOCKED = [job(0, 3, 100), job(1, 4, 50), job(2, 1, 90), job(3, 1, 200)]
         ("muster", [0, 100, 2, 150]),
     ],
 )
-def test_who_may_pass_a_head_that_does_not_fit(rule: str, expected: list[float]) -> None:
+def test_a_caller_that_may_pass_a_head_that_does_not_fit(rule: str, expected: list[float]) -> None:
     assert starts(rule, BLOCKED, 4) == expected
 
 
-def test_who_takes_only_what_the_head_leaves_may_outlast_its_promise() -> None:
+def test_what_takes_only_what_the_head_leaves_may_outlast_its_guarantee() -> None:
     jobs = [job(0, 3, 100), job(1, 3, 50), job(2, 1, 500), job(3, 1, 500)]
     assert starts("easy", jobs, 4) == [0, 100, 2, 150]
 
@@ -66,9 +66,9 @@ RANDOM = st.lists(
 
 @given(RANDOM, st.sampled_from(sorted(QUEUE_RULES)), st.sampled_from([1.0, 2.0, 10.0]))
 def test_every_job_runs_once_and_no_moment_has_more_than_the_fleet(
-    told: list[tuple[int, tuple[int, int], int]], rule: str, error: float
+    reported: list[tuple[int, tuple[int, int], int]], rule: str, error: float
 ) -> None:
-    jobs = sorted((job(at, nodes, took, each) for at, (nodes, each), took in told), key=lambda one: one.submit_s)
+    jobs = sorted((job(at, nodes, took, each) for at, (nodes, each), took in reported), key=lambda one: one.submit_s)
     played = play(jobs, estimates_of(jobs, error=error, seed=3), QUEUE_RULES[rule], num_nodes=4, gpus_per_node=8)
     changes: Counter[tuple[float, int]] = Counter()
     for one, start_s in zip(jobs, played.started_s, strict=True):
@@ -142,7 +142,7 @@ def test_philly_in_strict_order_on_60_nodes_is_within_five_per_cent_of_another_s
     assert found.starved == 0
 
 
-def test_who_starts_a_week_later_than_in_strict_order_has_starved() -> None:
+def test_what_starts_a_week_later_than_in_strict_order_has_starved() -> None:
     found = report("acme_kalos_completed_training_319.csv.gz", "skip", num_nodes=160, arrivals=0.2)
     assert found.starved == 7, "gangs that smaller ones passed again and again"
 
@@ -164,7 +164,7 @@ def test_ours_waits_less_than_each_other_rule_with_estimates_off_by_two() -> Non
     assert ours.starved == 0
 
 
-def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle_where_anybody_waits() -> None:
+def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle_where_any_waits() -> None:
     jobs = [job(0, 3, 100), job(0, 3, 100), job(1, 2, 50), job(2, 8, 10)]
     exact = estimates_of(jobs, error=1, seed=0)
     played = play(jobs, exact, QUEUE_RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
@@ -178,7 +178,7 @@ def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle
     assert [(one.level, one.of_idle) for one in found.by_level] == [("node", 0), ("rack", 1)], "no rack is wholly free"
 
 
-def test_what_is_idle_is_told_by_the_level_that_it_is_a_fragment_of() -> None:
+def test_what_is_idle_is_reported_by_the_level_that_it_is_a_fragment_of() -> None:
     jobs = [TraceJob(0, 100, 4, 1, 4, "one")]
     played = play(jobs, [100], QUEUE_RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
     found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4)

@@ -42,13 +42,13 @@ def test_spot_gives_way_after_its_notice_saves_its_work_and_goes_on_afterwards()
 
 
 @pytest.mark.parametrize("tier", ["reserved", "on_demand", "", "gold"])
-def test_who_is_in_no_reclaimable_tier_runs_to_its_end(tier: str) -> None:
+def test_what_is_in_no_reclaimable_tier_runs_to_its_end(tier: str) -> None:
     jobs = [job(0, 4, 10_000, tier), job(LATER_S, 4, 500, "reserved", "b"), job(LATER_S, 1, 10, "spot")]
     found = played(jobs)
     assert (found.started_s[1], found.interruptions) == (10_000, [])
 
 
-def test_spot_takes_nothing_from_spot_and_the_other_rules_take_from_nobody() -> None:
+def test_spot_takes_nothing_from_spot_and_the_other_rules_take_from_none() -> None:
     spots = [job(0, 4, 10_000, "spot"), job(LATER_S, 4, 500, "spot", "b"), job(LATER_S + 1, 4, 10, "reserved", "c")]
     found = played(spots)
     assert [one.number for one in found.interruptions] == [0], "for the reserved one"
@@ -56,7 +56,7 @@ def test_spot_takes_nothing_from_spot_and_the_other_rules_take_from_nobody() -> 
         assert played(spots, rule).interruptions == []
 
 
-def test_nobody_is_taken_before_its_least_run_is_over() -> None:
+def test_none_is_taken_before_its_least_run_is_over() -> None:
     jobs = [job(0, 4, 10_000, "spot"), job(60, 4, 500, "reserved"), job(MIN_RUN_S + 5, 1, 10, "spot")]
     (one,) = played(jobs).interruptions
     assert one.at_s == MIN_RUN_S + 5 + NOTICE_S, "the next moment at which anything happens"
@@ -69,7 +69,7 @@ def test_no_more_are_taken_than_are_wanted() -> None:
     assert found.started_s[4] == LATER_S + NOTICE_S
 
 
-def test_where_all_that_may_be_taken_is_too_little_nobody_is() -> None:
+def test_where_all_that_may_be_taken_is_too_little_none_is() -> None:
     jobs = [job(0, 2, 10_000, "spot"), job(0, 2, 9_990, "reserved"), job(LATER_S, 4, 500, "reserved")]
     assert played(jobs).interruptions == []
 
@@ -98,9 +98,9 @@ TIERED = st.lists(
 
 @given(TIERED)
 def test_every_job_ends_once_and_only_reclaimable_ones_are_interrupted(
-    told: list[tuple[int, int, int, str, str]],
+    reported: list[tuple[int, int, int, str, str]],
 ) -> None:
-    jobs = [job(*one) for one in sorted(told)]
+    jobs = [job(*one) for one in sorted(reported)]
     found = played(jobs)
     assert {jobs[one.number].tier for one in found.interruptions} <= {"spot"}
     assert all(one.lost_s == 0 for one in found.interruptions), "each had its notice in time to save"
@@ -110,6 +110,6 @@ def test_every_job_ends_once_and_only_reclaimable_ones_are_interrupted(
 
 
 @given(TIERED)
-def test_a_trace_of_one_tier_is_played_as_one_without(told: list[tuple[int, int, int, str, str]]) -> None:
-    jobs = [replace(job(*one), tier="spot") for one in sorted(told)]
+def test_a_trace_of_one_tier_is_played_as_one_without(reported: list[tuple[int, int, int, str, str]]) -> None:
+    jobs = [replace(job(*one), tier="spot") for one in sorted(reported)]
     assert played(jobs).started_s == played([replace(one, tier="") for one in jobs]).started_s

@@ -11,7 +11,7 @@ ESTIMATES = [50.0 + 40 * number for number in range(12)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=60))
-def test_each_column_tells_of_those_who_wait_in_order_of_submission(steps: list[tuple[int, bool]]) -> None:
+def test_each_column_reports_of_those_what_wait_in_order_of_submission(steps: list[tuple[int, bool]]) -> None:
     waiting, believed, again = Waiting(JOBS, ESTIMATES), dict(enumerate(ESTIMATES)), set[int]()
     there: set[int] = set()
     for number, comes_back in steps:

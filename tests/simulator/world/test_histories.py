@@ -30,7 +30,7 @@ def test_no_invariant_breaks(first: int) -> None:
     for history in histories(first):
         assert history.violation is None, history.violation
         struck_by.update(kind for kind, times in dict(history.fault_counts).items() if times)
-        assert history.num_looks > history.num_events // INSPECTION_EVENTS
+        assert history.num_checks > history.num_events // INSPECTION_EVENTS
     assert set(struck_by) == set(FAULT_KINDS)
     assert min(struck_by.values()) >= STRUCK, "a fault that never strikes proves nothing"
 

@@ -8,10 +8,10 @@ import pytest
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, TenantId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
-from muster.domain.lifecycle.model import JobLife
+from muster.domain.lifecycle.model import JobLifecycle
 from muster.domain.states import AttemptState, HostPartState, JobState, ReclaimState, Standing
 from scheduler.quota.tenancy import Quota, Tenancy
-from simulator.planning.patches import take_the_first_told
+from simulator.planning.patches import take_the_first_listed
 from simulator.world.invariants import INVARIANTS, AtItsMoment, NotOfThisWorld, explained_evictions
 from simulator.world.store import PLACED, JobRow, Notice
 from simulator.world.truth import Run, ViolationError
@@ -25,17 +25,17 @@ class Planned(World):
     is_planned = True
 
 
-class ByChance(World):
+class ByRng(World):
     is_planned = False
 
 
-def lived_in(world_type: type[World] = ByChance) -> World:
+def lived_in(world_type: type[World] = ByRng) -> World:
     """A world in the middle of its history: several attempts have ended, some run, all was inspected."""
     world = world_type(0, TRUE_WIRING)
     world.begin()
-    while not (len(world.store.attempts) > 4 and len(world.store.truth.present) > 0 and world.inspector.num_looks):
+    while not (len(world.store.attempts) > 4 and len(world.store.truth.present) > 0 and world.inspector.num_checks):
         world.kernel.run(world.kernel.now_ms + 500)
-    world.inspector.look()
+    world.inspector.check()
     return world
 
 
@@ -91,7 +91,7 @@ def reclaim_the_reserved(world: World) -> None:
     notice(world)
 
 
-def tell_late(world: World) -> None:
+def report_late(world: World) -> None:
     change_row(world, an_ended(world), notice_ms=1_000)
     notice(world, is_short=True)
 
@@ -109,7 +109,7 @@ def quarantine_unasked(world: World) -> None:
 
 def leave_the_condemned(world: World) -> None:
     gpu = next(gpu for gpu, case in world.store.cases.items() if case.standing is Standing.HEALTHY)
-    world.judge.held_back.discard(gpu)
+    world.judge.proposed.discard(gpu)
     world.judge.standings.condemned_ms[gpu] = 1 << 60
 
 
@@ -117,7 +117,7 @@ def lose_a_job(world: World) -> None:
     del world.store.rows[next(iter(world.client.accepted.values()))]
 
 
-def run_beside(world: World) -> None:
+def run_alongside(world: World) -> None:
     job_id, node_id = JobId("job1"), next(iter(world.hosts))
     world.store.truth.running[job_id] = {
         (AttemptId(name), node_id): Run(job_id, AttemptId(name), node_id, Fence(1), (), NodeLossRule.FENCED)
@@ -125,7 +125,7 @@ def run_beside(world: World) -> None:
     }
 
 
-def hear_an_older_beat(world: World) -> None:
+def receive_an_older_beat(world: World) -> None:
     node_id, heard = next(iter(world.store.hearings.items()))
     world.store.hearings[node_id] = replace(heard, seq=heard.seq - 1)
 
@@ -159,13 +159,13 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "I5": drop_a_host,
     "I6": lower_the_ceiling,
     "I7": reclaim_the_reserved,
-    "I8": tell_late,
+    "I8": report_late,
     "I9": reclaim_the_young,
     "I10": quarantine_unasked,
     "I11": leave_the_condemned,
     "I12": lose_a_job,
-    "I13": run_beside,
-    "I14": hear_an_older_beat,
+    "I13": run_alongside,
+    "I14": receive_an_older_beat,
     "I21": end_again,
     "I22": free_what_is_used,
     "I23": count_again,
@@ -174,7 +174,7 @@ FAULTS: dict[str, Callable[[World], None]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_look_finds_it(name: str) -> None:
+def test_a_check_finds_it(name: str) -> None:
     world, check = lived_in(), INVARIANTS[name]
     assert callable(check)
     check(world.inspector)
@@ -183,7 +183,7 @@ def test_a_look_finds_it(name: str) -> None:
         check(world.inspector)
 
 
-def test_a_machine_that_decides_by_chance_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_decides_by_random_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world, check = lived_in(), INVARIANTS["I19"]
     assert callable(check)
     check(world.inspector)
@@ -193,7 +193,7 @@ def test_a_machine_that_decides_by_chance_is_found(monkeypatch: pytest.MonkeyPat
         check(world.inspector)
 
 
-def test_a_machine_that_decides_by_the_order_of_what_it_is_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_decides_by_the_order_of_what_it_is_reported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world, check = lived_in(), INVARIANTS["I19"]
     assert callable(check)
     assert len(world.inspector.store.hearings) > 1
@@ -203,7 +203,7 @@ def test_a_machine_that_decides_by_the_order_of_what_it_is_told_is_found(monkeyp
 
 
 def test_a_planner_that_goes_by_the_order_of_rows_is_found() -> None:
-    world = Planned(0, replace(TRUE_WIRING, plan=take_the_first_told))
+    world = Planned(0, replace(TRUE_WIRING, plan=take_the_first_listed))
     while not (world.scheduler.num_decided["placement"] and sum(map(is_queued, world.store.jobs.values())) > 1):
         if not world.kernel.num_events:
             world.begin()
@@ -215,7 +215,7 @@ def test_a_planner_that_goes_by_the_order_of_rows_is_found() -> None:
         check(world.inspector)
 
 
-def is_queued(life: JobLife) -> bool:
+def is_queued(life: JobLifecycle) -> bool:
     return life.state is JobState.QUEUED
 
 
@@ -241,7 +241,7 @@ def test_an_eviction_for_a_job_that_was_never_placed_is_found() -> None:
         explained_evictions(world.inspector)
 
 
-def test_all_promises_stand_in_the_table_and_each_check_is_tried() -> None:
+def test_all_guarantees_stand_in_the_table_and_each_check_is_tried() -> None:
     assert list(INVARIANTS) == [f"I{number}" for number in range(1, 27)]
     assert {*FAULTS, "I19"} == CHECKED
     assert all(check.why for check in INVARIANTS.values() if isinstance(check, NotOfThisWorld))

@@ -43,7 +43,7 @@ def test_each_slice_is_in_one_domain_by_rank() -> None:
     assert (fault_of_place(RULES, pairs, [A, C]) or ("",))[0] == "level"
 
 
-def test_what_is_picked_by_chance_is_held_to_no_rule_of_placement() -> None:
+def test_what_is_picked_by_random_is_limited_to_no_rule_of_placement() -> None:
     assert fault_of_place(replace(RULES, is_planned=False), ROW, [A, LOST]) is None
 
 

@@ -40,5 +40,5 @@ def test_names_and_imports_decide_and_what_is_costly_comes_last(nearest: Nearest
     ]
 
 
-def test_no_more_than_asked_for(nearest: NearestTests) -> None:
+def test_no_more_than_requested(nearest: NearestTests) -> None:
     assert nearest.of(PLACED, 1) == ["tests/health/test_score.py"]

@@ -39,6 +39,6 @@ def test_one_without_a_place_is_a_figure_of_its_own() -> None:
     assert (unplaced.value, unplaced.holds) == (1, False)
 
 
-def test_without_results_before_nothing_is_promised() -> None:
+def test_without_results_before_nothing_is_guaranteed() -> None:
     share, missed, _ = figures(MUTANTS, {}, BEFORE)
     assert (share.bar, missed.bar) == (None, None)

@@ -67,7 +67,7 @@ def bench(checkout: Path) -> Iterator[Bench]:
         yield bench
 
 
-def test_the_outcomes_are_told_apart(bench: Bench, checkout: Path) -> None:
+def test_the_outcomes_are_distinguished(bench: Bench, checkout: Path) -> None:
     tests = ["tests/test_rules.py"]
     killed = bench.try_mutant(placed(OVER, 3), tests)
     assert (killed.outcome, killed.num_tests) == ("killed", 2)

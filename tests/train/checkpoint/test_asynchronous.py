@@ -38,12 +38,12 @@ def test_training_goes_on_meanwhile_and_what_is_saved_is_the_step_that_was_copie
 def test_the_next_save_waits_for_the_one_under_way(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         training.run("--every", "5", num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path), MUSTER_TRAIN_FAILPOINT=SLOW)
-    committed = supervisor.heard("checkpoint", status="committed")
+    committed = supervisor.received("checkpoint", status="committed")
     assert [said["step"] for said in committed] == [5, 10, 12]
     assert all(said["seconds"] >= 2 for said in committed)
 
 
-def test_a_full_disk_is_told_and_tried_again(training: Training, undisturbed: list[Steps]) -> None:
+def test_a_full_disk_is_reported_and_tried_again(training: Training, undisturbed: list[Steps]) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(
             "--sleep",
@@ -55,9 +55,9 @@ def test_a_full_disk_is_told_and_tried_again(training: Training, undisturbed: li
         )
         assert attempt.ended() == [0, 0]
     assert attempt.steps == undisturbed
-    (failed,) = supervisor.heard("checkpoint", status="failed")
+    (failed,) = supervisor.received("checkpoint", status="failed")
     assert failed["step"] == 4
-    saved = [said["step"] for said in supervisor.heard("checkpoint", status="committed")]
+    saved = [said["step"] for said in supervisor.received("checkpoint", status="committed")]
     assert 4 < saved[0] < 8, "before the next one was due"
 
 
@@ -88,9 +88,9 @@ def test_a_save_that_never_ends_does_not_keep_a_rank_past_its_deadline(training:
         )
         until(lambda: 12 in attempt.ranks[0].steps, "step after the first copy")
         deadline_s = time.time() + 4
-        supervisor.tell({"type": "stop", "reason": "reclaim", "deadline_unix_ms": round(deadline_s * 1000)})
+        supervisor.report({"type": "stop", "reason": "reclaim", "deadline_unix_ms": round(deadline_s * 1000)})
         assert attempt.ended() == [76, 76]
-    assert "a save is still in progress" in str(supervisor.heard("outcome", exit="stopped_without"))
+    assert "a save is still in progress" in str(supervisor.received("outcome", exit="stopped_without"))
     whole = [name for name in training.generations() if "partial" not in name]
     assert whole == []
 
@@ -101,8 +101,8 @@ def test_what_a_program_that_raises_has_begun_to_save_is_kept(training: Training
             "--crash-at", "5", MUSTER_TRAIN_SOCKET=str(supervisor.path), MUSTER_TRAIN_FAILPOINT=SLOWER
         )
         assert attempt.ended() == [1]
-    assert [said["type"] for said in supervisor.said if said["type"] in {"checkpoint", "outcome"}][-1] == "outcome"
-    assert [said["step"] for said in supervisor.heard("checkpoint", status="committed")] == [4]
+    assert [said["type"] for said in supervisor.reported if said["type"] in {"checkpoint", "outcome"}][-1] == "outcome"
+    assert [said["step"] for said in supervisor.received("checkpoint", status="committed")] == [4]
     assert training.generations() == ["step-00000004/gen-1"]
 
 

@@ -25,9 +25,9 @@ def test_they_save_the_same_steps_by_the_measured_stall_and_go_on_there(training
         )
         supervisor.wait_for("checkpoint_interval")
         supervisor.wait_for("checkpoint", status="verified")
-        supervisor.tell({"type": "stop", "reason": "enough", "deadline_unix_ms": (time.time_ns() // 10**6) + 10**6})
+        supervisor.report({"type": "stop", "reason": "enough", "deadline_unix_ms": (time.time_ns() // 10**6) + 10**6})
         assert attempt.ended() == [75, 75]
-    first = supervisor.heard("checkpoint_interval")[0]
+    first = supervisor.received("checkpoint_interval")[0]
     assert (first["mtbf_s"], first["num_gpus"], first["failures_per_gpu_hour"]) == (100.0, 2, 18.0)
     cheapest_s = daly_s(first["stall_s"], 100.0) + first["stall_s"]
     expected = {"none": cheapest_s, "min": 0.05, "max": 60.0, "save": first["save_s"]}
@@ -35,7 +35,7 @@ def test_they_save_the_same_steps_by_the_measured_stall_and_go_on_there(training
     assert first["step_s"] > 0
     assert "muster.train: a checkpoint every " in attempt.ranks[0].errors
     assert "a checkpoint every" not in attempt.ranks[1].errors, "the first speaks for all"
-    last = supervisor.heard("checkpoint", status="committed")[-1]["step"]
+    last = supervisor.received("checkpoint", status="committed")[-1]["step"]
     again = training.run("--every", "auto", "--steps", str(last + 3), num_ranks=2)
     assert [list(steps) for steps in again.steps] == [[last + 1, last + 2, last + 3]] * 2
 

@@ -46,7 +46,7 @@ def test_a_number_of_steps_is_that_number() -> None:
     assert Rank(IntervalRule(), every=0).train(12, stall_s=9.0, save_s=99.0) == []
 
 
-def test_the_first_comes_after_the_minimum_and_the_next_as_its_stall_says() -> None:
+def test_the_first_comes_after_the_minimum_and_the_next_as_its_stall_states() -> None:
     rule = IntervalRule(failures_per_gpu_hour=0.9 / 4, min_s=10.0, max_s=1e6)  # of 4 GPUs, one in 4,000 s
     saved = Rank(rule).train(1000, stall_s=2.0, save_s=5.0)
     assert saved[0] == 10

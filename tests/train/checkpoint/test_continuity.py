@@ -14,13 +14,13 @@ from muster.train.checkpoint.volume import Volume
 from muster.train.report.wire import Channel
 
 
-class Heard(Channel):
+class Received(Channel):
     def __init__(self) -> None:
         super().__init__(None)
         self.codes: list[object] = []
         self.words: list[object] = []
 
-    def say(self, kind: str, **fields: object) -> None:
+    def send(self, kind: str, **fields: object) -> None:
         assert kind == "warning"
         self.codes.append(fields["code"])
         self.words.append(fields["message"])
@@ -34,7 +34,7 @@ def saved(*, loss: float | None = 2.0, spread: float | None = 0.1, num_bytes: in
 @pytest.mark.parametrize(
     ("num_bytes", "word"), [(9_400_000, "6% smaller"), (10_600_000, "6% larger"), (0, "100% smaller")]
 )
-def test_a_size_beyond_five_per_cent_is_told(num_bytes: int, word: str) -> None:
+def test_a_size_beyond_five_per_cent_is_reported(num_bytes: int, word: str) -> None:
     assert word in size_anomaly(num_bytes, 10_000_000)
 
 
@@ -46,14 +46,16 @@ def test_a_size_within_is_not(num_bytes: int) -> None:
 
 
 @given(st.floats(-100, 100), st.floats(0, 10), st.floats(-1, 1))
-def test_a_loss_within_its_deviations_or_two_per_cent_is_not_told(saved_loss: float, spread: float, by: float) -> None:
+def test_a_loss_within_its_deviations_or_two_per_cent_is_not_reported(
+    saved_loss: float, spread: float, by: float
+) -> None:
     allowed = max(3 * spread, 0.02 * abs(saved_loss))
     assert loss_anomaly(saved_loss + by * allowed * 0.999, saved_loss, spread) == ""
     assert loss_anomaly(saved_loss + allowed * 1.01 + 0.01, saved_loss, spread) != ""
 
 
-def test_what_lost_a_part_is_told_once_by_the_first_rank_alone() -> None:
-    first, second = Heard(), Heard()
+def test_what_lost_a_part_is_reported_once_by_the_first_rank_alone() -> None:
+    first, second = Received(), Received()
     for rank, heard in enumerate((first, second)):
         continuity = Continuity(heard, rank)
         for num_bytes in (1_000_000, 1_001_000, 600_000, 600_000, 1_000_000):
@@ -63,7 +65,7 @@ def test_what_lost_a_part_is_told_once_by_the_first_rank_alone() -> None:
 
 
 def test_a_rank_whose_part_shrank_is_named_though_the_whole_is_alike() -> None:
-    heard = Heard()
+    heard = Received()
     continuity = Continuity(heard, 0)
     continuity.note_saved(5, [2_000_000, 2_000_000, 50_000_000])
     continuity.note_saved(10, [2_000_000, 1_000_000, 50_000_000])
@@ -73,7 +75,7 @@ def test_a_rank_whose_part_shrank_is_named_though_the_whole_is_alike() -> None:
 
 
 def test_parts_are_not_compared_over_a_resume_which_may_have_shared_the_state_out_otherwise() -> None:
-    heard = Heard()
+    heard = Received()
     continuity = Continuity(heard, 0)
     continuity.resumed(saved(num_bytes=2_000_000, ranks=2), 2)
     continuity.note_saved(10, [500_000, 1_500_000])
@@ -91,18 +93,18 @@ def test_parts_are_not_compared_over_a_resume_which_may_have_shared_the_state_ou
         ([1_101_000, 1_001_000], None, "1,101,000 bytes of rank 0, whose tensors are 1,000,000: is one of them a view"),
     ],
 )
-def test_the_first_one_is_held_against_the_tensors_of_its_state(
+def test_the_first_one_is_compared_with_the_tensors_of_its_state(
     sizes: list[int], state_bytes: int | None, word: str
 ) -> None:
     volumes = [Volume(750_000, 1_000_000, 1_002_000)] * 2
     found = volume_anomaly(sizes, volumes, state_bytes)
     assert found.startswith(f"holds {word}") if word else found == ""
-    heard = Heard()
+    heard = Received()
     Continuity(heard, 0).note_saved(5, sizes, volumes, state_bytes)
     assert heard.codes == (["checkpoint_volume"] if word else [])
 
 
-def test_what_says_its_own_size_in_a_file_has_no_most() -> None:
+def test_what_states_its_own_size_in_a_file_has_no_most() -> None:
     assert volume_anomaly([9_000_000], [Volume(0, 1_000_000, None)], None) == ""
 
 
@@ -117,10 +119,10 @@ def test_what_says_its_own_size_in_a_file_has_no_most() -> None:
         (saved(), None, []),
     ],
 )
-def test_the_first_loss_after_a_resume_is_looked_at_and_no_other(
+def test_the_first_loss_after_a_resume_is_checked_and_no_other(
     about: Manifest, loss: float | None, codes: list[str]
 ) -> None:
-    heard = Heard()
+    heard = Received()
     continuity = Continuity(heard, 0)
     continuity.resumed(about, 1)
     continuity.note_loss(loss)
@@ -130,7 +132,7 @@ def test_the_first_loss_after_a_resume_is_looked_at_and_no_other(
 
 def test_a_resumed_size_is_compared_on_as_many_ranks_alone() -> None:
     for ranks, codes in ((1, ["checkpoint_size"]), (2, [])):
-        heard = Heard()
+        heard = Received()
         continuity = Continuity(heard, 0)
         continuity.resumed(saved(ranks=ranks), 1)
         continuity.note_saved(10, [200_000])
@@ -138,7 +140,7 @@ def test_a_resumed_size_is_compared_on_as_many_ranks_alone() -> None:
 
 
 def test_the_spread_is_of_the_newest_losses_and_of_enough_of_them() -> None:
-    continuity = Continuity(Heard(), 0)
+    continuity = Continuity(Received(), 0)
     chance = random.Random(1)  # noqa: S311  # a test's noise
     for number in range(200):
         assert (continuity.spread is None) == (number < 8)

@@ -29,6 +29,6 @@ def test_a_file_put_in_anothers_place_is_refused_and_the_one_before_it_used(trai
     with Listening(place / "s") as supervisor:
         again = training.run(MUSTER_TRAIN_SOCKET=str(supervisor.path), MUSTER_CHECKPOINT_KEY_FILE=str(keys))
     assert again.steps[0] == {step: whole[step] for step in range(5, 13)}
-    (rejected,) = supervisor.heard("checkpoint_rejected")
+    (rejected,) = supervisor.received("checkpoint_rejected")
     assert rejected["generation"] == newer.name
     assert rejected["why"] == "rank-00000.pt cannot be decrypted: frame 0 of 1 is not what was encrypted here"

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH IS NOT INSTALLED: nothing is asked for")
 
-from muster.train.checkpoint.exchange import _by_entry, _Entry, _Region, _wishes  # noqa: E402  # it imports torch
+from muster.train.checkpoint.exchange import _by_entry, _Entry, _Region, _requested_regions  # noqa: E402  # it imports torch
 from muster.train.checkpoint.state import Trained  # noqa: E402  # as above
 
 
@@ -16,14 +16,16 @@ def entry(parameter: int | None, name: str, shape: list[int], offset: int = 0, r
 ENTRIES = [entry(None, "weight", [2, 3]), entry(0, "exp_avg", [2, 3]), entry(None, "nobody", [2, 3])]
 
 
-def test_a_program_without_an_optimizer_asks_for_none_of_its_state() -> None:
+def test_a_program_without_an_optimizer_requests_none_of_its_state() -> None:
     model = torch.nn.Linear(3, 2, bias=False)
-    assert _wishes(ENTRIES, Trained(model, None, None, {})) == {0: None, 2: None}
+    assert _requested_regions(ENTRIES, Trained(model, None, None, {})) == {0: None, 2: None}
     trains = Trained(model, torch.optim.AdamW(model.parameters()), None, {})
-    assert _wishes(ENTRIES, trains) == {0: None, 1: None, 2: None}, "what fits nothing here is asked for whole"
+    assert _requested_regions(ENTRIES, trains) == {0: None, 1: None, 2: None}, (
+        "what fits nothing here is asked for whole"
+    )
 
 
-def test_wishes_are_gathered_by_what_is_wished() -> None:
+def test_preferences_are_gathered_by_what_is_preferred() -> None:
     part = _Region([1, 0], [1, 3])
     assert _by_entry([{0: None}, {0: part, 1: None}, {}], ENTRIES) == {
         0: {0: ENTRIES[0].region, 1: part},

@@ -47,7 +47,7 @@ def test_what_is_alike_on_all_ranks_fits_any_number_of_them(training: Training) 
 
 
 @pytest.mark.parametrize("num_ranks", [1, 4])
-def test_another_number_of_ranks_is_refused_by_name_unless_the_program_says_how(
+def test_another_number_of_ranks_is_refused_by_name_unless_the_program_states_how(
     training: Training, num_ranks: int
 ) -> None:
     training.run("--steps", "8", num_ranks=2, program=PROGRAM)
@@ -109,7 +109,7 @@ def test_one_rank_alone_keeps_all_of_it_as_alike() -> None:
     assert extras.divided(part, Agreement(0, 1, None)) is part
 
 
-def test_a_digest_tells_values_kinds_and_shapes_apart_and_nothing_else() -> None:
+def test_a_digest_reports_values_kinds_and_shapes_apart_and_nothing_else() -> None:
     a = torch.arange(6.0).reshape(2, 3)
     one: dict[str, Any] = {"a": a, "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     same = {"a": torch.arange(12.0)[::2].div(2).reshape(2, 3), "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}

@@ -134,7 +134,7 @@ def rewritten(content: bytes, **changed: object) -> bytes:
     return json.dumps({**document, "self_sha256": manifest._self_hash(document)}).encode()
 
 
-def test_a_newer_runtimes_manifest_may_say_more_and_a_newer_schema_is_refused_by_name_and_no_damage() -> None:
+def test_a_newer_runtimes_manifest_may_state_more_and_a_newer_schema_is_refused_by_name_and_no_damage() -> None:
     content = manifest.dump(about(1, 1, [file(0)]))
     assert manifest.parse(rewritten(content, mood="fine")).step == 1
     for unknown in (manifest.NEWEST_SCHEMA + 1, 0, "2", [1]):
@@ -156,7 +156,7 @@ def test_a_schema_that_was_changed_on_the_disk_is_damage_and_no_newer_runtimes()
     assert found.value.is_damage
 
 
-def test_a_manifest_names_the_lowest_schema_that_says_all_so_that_older_runtimes_use_what_they_can(
+def test_a_manifest_names_the_lowest_schema_that_states_all_so_that_older_runtimes_use_what_they_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain = about(1, 1, [file(0)])
@@ -196,7 +196,7 @@ def test_an_older_fence_commits_nothing_and_nothing_is_written_twice(tmp_path: P
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-5"]
 
 
-def test_a_fence_that_is_no_number_lets_nobody_write(tmp_path: Path) -> None:
+def test_a_fence_that_is_no_number_lets_none_write(tmp_path: Path) -> None:
     (tmp_path / fences.FENCE).write_bytes(b"\xff7")
     with pytest.raises(OSError, match="instead of a number"):
         fences.begin(tmp_path, 8)
@@ -320,7 +320,7 @@ def test_what_is_refused_goes_once_there_is_a_verified_one_and_what_was_passed_o
     assert removed([5, 10, 20, 30, 40], 1, verified=[20], passed_over=[40, 30]) == [10, 5]
 
 
-def test_what_is_pinned_never_goes_whatever_is_said_of_it() -> None:
+def test_what_is_pinned_never_goes_whatever_is_stated_of_it() -> None:
     found = [Generation(step, 1) for step in (50, 40, 30, 20, 10)]
     verified = frozenset(names(found[:2]))
     nothing = frozenset[str]()

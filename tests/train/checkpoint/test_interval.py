@@ -45,7 +45,7 @@ def test_it_grows_with_the_stall_and_with_the_time_between_failures(stall_s: flo
 
 
 @given(STALLS, st.floats(1e-3, 20_000.0), MTBFS, st.floats(0.1, 1000.0), st.floats(1.0, 100.0))
-def test_it_keeps_its_bounds_and_says_which(
+def test_it_keeps_its_bounds_and_states_which(
     stall_s: float, save_s: float, mtbf_s: float, min_s: float, width: float
 ) -> None:
     rule = IntervalRule(min_s=min_s, max_s=min_s * width)

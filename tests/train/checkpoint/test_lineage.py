@@ -50,7 +50,7 @@ def test_a_commit_and_whether_anything_was_changed_since(script: Path) -> None:
     assert after["code_sha256"] != before["code_sha256"]
 
 
-def test_a_packed_a_detached_and_a_linked_work_tree_tell_their_commit(script: Path, tmp_path: Path) -> None:
+def test_a_packed_a_detached_and_a_linked_work_tree_report_their_commit(script: Path, tmp_path: Path) -> None:
     tree, commit = script.parent, git(script.parent, "rev-parse", "HEAD")
     git(tree, "worktree", "add", "-q", "-b", "other", str(tmp_path / "linked"))
     git(tree, "pack-refs", "--all")
@@ -76,7 +76,7 @@ def test_no_hook_and_no_file_watcher_of_the_tree_is_run(script: Path, tmp_path: 
     assert not ran.exists()
 
 
-def test_without_git_or_a_tree_the_script_is_told_alone(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_or_a_tree_the_script_is_reported_alone(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     found = code_of(script)
     assert (found["git_is_dirty"], found["git_commit"] is None) == (None, False)
@@ -86,12 +86,14 @@ def test_without_git_or_a_tree_the_script_is_told_alone(script: Path, monkeypatc
     assert set(code_of(None).values()) == {None}
 
 
-def test_configuration_and_data_are_told_by_hashes_that_hang_on_content_alone(script: Path) -> None:
-    one = Lineage({"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, script=script).told(
+def test_configuration_and_data_are_reported_by_hashes_that_hang_on_content_alone(script: Path) -> None:
+    one = Lineage({"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, script=script).as_document(
         parent="", rng="seeded"
     )
-    same = Lineage({"width": 8, "lr": 0.1}, [data("a")], script=script).told(parent="step-00000004/gen-1", rng="saved")
-    other = Lineage({"lr": 0.2, "width": 8}, [data("a"), data("b")], script=script).told(parent="", rng="seeded")
+    same = Lineage({"width": 8, "lr": 0.1}, [data("a")], script=script).as_document(
+        parent="step-00000004/gen-1", rng="saved"
+    )
+    other = Lineage({"lr": 0.2, "width": 8}, [data("a"), data("b")], script=script).as_document(parent="", rng="seeded")
     assert one["config_sha256"] == same["config_sha256"] != other["config_sha256"]
     assert one["data_sha256"] == same["data_sha256"] == data("a").sha256 != other["data_sha256"]
     assert (one["parent"], same["parent"]) == (None, "step-00000004/gen-1")
@@ -101,10 +103,10 @@ def test_configuration_and_data_are_told_by_hashes_that_hang_on_content_alone(sc
 @pytest.mark.parametrize("config", [{"a": object()}, [1], "x", {"a": float("nan")}])
 def test_a_configuration_that_is_no_json_object_is_refused(config: Any) -> None:
     with pytest.raises(ValueError, match="config must be"):
-        Lineage(config, is_asked=False)
+        Lineage(config, is_requested=False)
 
 
-def test_what_is_known_of_both_and_other_is_said_and_nothing_else() -> None:
+def test_what_is_known_of_both_and_other_is_stated_and_nothing_else() -> None:
     before = {"code_sha256": "a" * 64, "git_commit": None, "git_is_dirty": False, "config_sha256": "c" * 64}
     assert changes(before, dict(before)) == []
     assert changes(None, before) == []

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH IS NOT INSTALLED: nothing is 
 
 from muster.train.checkpoint.generations import Generation  # noqa: E402
 from muster.train.checkpoint.loading import Loading  # noqa: E402  # it imports torch
-from muster.train.checkpoint.retention_thread import Upkeep  # noqa: E402
+from muster.train.checkpoint.retention_thread import RetentionWorker  # noqa: E402
 from muster.train.checkpoint.scrub import ScrubRule  # noqa: E402  # as above
 from muster.train.checkpoint.state import Trained  # noqa: E402  # as above
 from muster.train.checkpoint.storage.object_store import ObjectStore  # noqa: E402
@@ -26,13 +26,13 @@ class Together:
     """What ranks agree on, of two that are threads here."""
 
     def __init__(self) -> None:
-        self._said: list[Any] = [None, None]
+        self._reported: list[Any] = [None, None]
         self._all_there = Barrier(2, timeout=30)
 
     def gather(self, rank: int, value: Any) -> list[Any]:
-        self._said[rank] = value
+        self._reported[rank] = value
         self._all_there.wait()
-        said = list(self._said)
+        said = list(self._reported)
         self._all_there.wait()
         return said
 
@@ -57,13 +57,13 @@ class Busy:
     def __init__(self, prefix: Prefix, is_refused: Callable[[str], bool]) -> None:
         self._bucket = prefix.bucket()
         self._is_refused = is_refused
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bucket, name)
 
     def _meet(self, key: str) -> None:
-        self.asked.append(key)
+        self.requested.append(key)
         if self._is_refused(key):
             raise OSError(errno.EIO, "get was refused: SlowDown (HTTP 503)", key)
 
@@ -94,7 +94,7 @@ def test_a_store_that_is_busy_lets_no_rank_begin_with_less(prefix: Prefix, refus
     def load(rank: int) -> str:
         store = ObjectStore(cast("Any", buckets[rank]))
         channel, resume = Channel(None), Resume()
-        upkeep = Upkeep(store, channel, resume, ScrubRule(), fence=2, keep=2)
+        upkeep = RetentionWorker(store, channel, resume, ScrubRule(), fence=2, keep=2)
         loading = Loading(store, cast("Any", Rank(rank, together)), channel, resume, upkeep, keyring=None)
         with pytest.raises(OSError, match=words) as found:
             loading.load(trained)
@@ -104,4 +104,4 @@ def test_a_store_that_is_busy_lets_no_rank_begin_with_less(prefix: Prefix, refus
         first, second = ranks.map(load, range(2))
     assert first == second
     older = Generation(4, newest.fence).name
-    assert not [key for bucket in buckets for key in bucket.asked if older in key], "nothing older was tried"
+    assert not [key for bucket in buckets for key in bucket.requested if older in key], "nothing older was tried"

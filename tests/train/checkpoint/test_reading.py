@@ -25,8 +25,8 @@ def resumed(training: Training, place: Path, layout: str, num_ranks: int, num_st
         # Without git, which the lineage asks: what a child reads counts as its parent's, and here only resuming should.
         variables = {"MUSTER_TRAIN_SOCKET": str(supervisor.path), "PATH": "/no/git/here"}
         attempt = training.run(layout, str(num_steps), num_ranks=num_ranks, program=PROGRAM, **variables)
-    told = supervisor.heard("resumed", step=num_steps - 2)
-    assert len(told) == num_ranks, supervisor.heard("resumed")
+    told = supervisor.received("resumed", step=num_steps - 2)
+    assert len(told) == num_ranks, supervisor.received("resumed")
     return sorted((message["read_bytes"] for message in told), reverse=True), attempt
 
 

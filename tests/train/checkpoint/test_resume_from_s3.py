@@ -23,10 +23,10 @@ def test_it_goes_on_bit_for_bit_from_the_store(training: Training, undisturbed: 
     with Listening(training.checkpoints.parent / "s") as supervisor:
         variables = {**prefix.variables, "MUSTER_TRAIN_SOCKET": str(supervisor.path)}
         training.run("--steps", "8", num_ranks=2, **variables)
-        assert [said["step"] for said in supervisor.heard("checkpoint", status="verified")] == [4, 8]
+        assert [said["step"] for said in supervisor.received("checkpoint", status="verified")] == [4, 8]
         again = training.run(num_ranks=2, **variables)
     assert again.steps == between(undisturbed, 9, 12)
-    assert len(supervisor.heard("resumed", step=8, generation=EIGHT)) == 2
+    assert len(supervisor.received("resumed", step=8, generation=EIGHT)) == 2
     assert {f"{EIGHT}/{name}" for name in ("rank-00000.pt", "rank-00001.pt", "MANIFEST.json")} < set(prefix.objects())
     assert not training.checkpoints.exists(), "nothing went to a disk"
 
@@ -39,7 +39,7 @@ def test_what_is_damaged_there_is_refused_and_the_one_before_it_used(
     with Listening(training.checkpoints.parent / "s") as supervisor:
         again = training.run(num_ranks=2, **prefix.variables, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     assert again.steps == between(undisturbed, 5, 12)
-    (rejected,) = supervisor.heard("checkpoint_rejected")
+    (rejected,) = supervisor.received("checkpoint_rejected")
     assert (rejected["generation"], rejected["why"]) == (EIGHT, "rank-00001.pt differs from what was saved")
 
 
@@ -65,7 +65,7 @@ def test_an_attempt_that_was_overtaken_commits_nothing_more(training: Training, 
     assert prefix.store().list_generations() == []
 
 
-def test_a_store_that_is_not_there_is_said_by_name_and_no_secret_with_it(training: Training, prefix: Prefix) -> None:
+def test_a_store_that_is_not_there_is_stated_by_name_and_no_secret_with_it(training: Training, prefix: Prefix) -> None:
     closed = {**prefix.variables, "MUSTER_CHECKPOINT_STORE": "s3://nobodys-bucket/job"}
     attempt = training.start("--steps", "4", num_ranks=2, **closed)
     assert attempt.ended() == [1, 1]
@@ -81,14 +81,14 @@ def test_a_store_that_goes_away_holds_no_training_up(training: Training, tmp_pat
         with serving(tmp_path) as server:
             told = {**server.prefix("job").variables, "MUSTER_TRAIN_SOCKET": str(supervisor.path)}
             attempt = training.start("--steps", "6", "--after", str(go), num_ranks=2, **told, AWS_MAX_ATTEMPTS="1")
-            until(lambda: len(supervisor.heard("resumed")) == 2, "start")
+            until(lambda: len(supervisor.received("resumed")) == 2, "start")
         go.touch()
         assert attempt.ended() == [0, 0]
     assert [list(steps) for steps in attempt.steps] == [list(range(1, 7))] * 2
-    failed = supervisor.heard("checkpoint", status="failed")
+    failed = supervisor.received("checkpoint", status="failed")
     assert {said["step"] for said in failed} >= {4, 6}
     assert all("EndpointConnectionError: 's3://checkpoints/job/step-" in said["why"] for said in failed)
-    (end,) = supervisor.heard("outcome", exit="done", message="the last checkpoint could not be saved")[:1]
+    (end,) = supervisor.received("outcome", exit="done", message="the last checkpoint could not be saved")[:1]
     assert end["step"] == 6
 
 
@@ -105,7 +105,7 @@ def test_what_a_program_that_ends_without_finish_has_begun_to_save_is_kept_and_r
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **told}
         ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 0, ended.stderr
-    statuses = [said["status"] for said in supervisor.heard("checkpoint", step=4)]
+    statuses = [said["status"] for said in supervisor.received("checkpoint", step=4)]
     assert statuses == ["writing", "committed", "verified"], ended.stderr
     (file,) = prefix.store().measured(Generation(4, 1)).files
     assert file.size > 2 * PART_BYTES, "of several parts"
@@ -134,7 +134,7 @@ def test_encrypted_checkpoints_need_their_key_and_are_no_worse_for_want_of_it(
         f"MissingKeyError: {EIGHT} is encrypted and cannot be used: rank 0: key {first_id}" in refused.ranks[1].errors
     )
     assert "MUSTER_CHECKPOINT_KEY_FILE names no file of keys" in unaware.ranks[0].errors
-    assert supervisor.heard("checkpoint_rejected") == supervisor.heard("checkpoint_unreadable") == []
+    assert supervisor.received("checkpoint_rejected") == supervisor.received("checkpoint_unreadable") == []
     assert again.steps == between(undisturbed, 9, 12)
     (newest,) = [generation for generation in prefix.store().list_generations() if generation.step == 12]
     assert prefix.store().verify(newest).key_id not in {first_id, None}, "verified without a key, saved under the new"

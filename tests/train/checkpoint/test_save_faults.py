@@ -55,7 +55,7 @@ def test_where_no_mount_is_known_the_folder_is_its_own_place() -> None:
     assert not place_of(Path("/proc/self")).is_shared, "this machine's own table is read"
 
 
-def test_a_mount_point_that_is_no_utf_8_ends_nothing_and_is_told_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mount_point_that_is_no_utf_8_ends_nothing_and_is_reported_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     table = b"22 1 259:1 / / rw - ext4 /dev/a rw\n23 22 0:9 / /mnt/caf\xe9 rw - ext4 /dev/b rw\n"
     original = Path.read_text
 
@@ -98,17 +98,17 @@ def test_each_fault_has_its_kind_and_what_is_nobodys_has_none(number: int, kind:
     assert SaveFault.of(3, OSError(number, "why"), Place("/mnt", is_shared=False)).kind == kind
 
 
-def test_so_many_ranks_are_told_and_none_that_is_at_fault_itself() -> None:
+def test_so_many_ranks_are_reported_and_none_that_is_at_fault_itself() -> None:
     place = Place("/mnt", is_shared=False)
     faults = [SaveFault(0, "its state cannot be copied")]
     faults += [SaveFault.of(rank, OSError(errno.EIO, "why"), place) for rank in range(1, 40)]
-    told = save_faults.told(faults)
-    assert [each["rank"] for each in told] == list(range(1, save_faults.MOST_TOLD + 1))
+    told = save_faults.documents_of(faults)
+    assert [each["rank"] for each in told] == list(range(1, save_faults.MAX_REPORTED + 1))
     assert told[0] == {"rank": 1, "kind": "io", "place": "/mnt", "is_shared": False}
 
 
 @pytest.mark.parametrize(("number", "kind"), [("ENOSPC", "no_space"), ("EROFS", "read_only"), ("ESTALE", "stale")])
-def test_the_rank_that_failed_is_told_with_its_place_and_training_goes_on(
+def test_the_rank_that_failed_is_reported_with_its_place_and_training_goes_on(
     training: Training, tmp_path: Path, number: str, kind: str
 ) -> None:
     with Listening(tmp_path / "train.sock") as supervisor:
@@ -118,9 +118,9 @@ def test_the_rank_that_failed_is_told_with_its_place_and_training_goes_on(
             MUSTER_TRAIN_SOCKET=str(supervisor.path),
         )
         assert attempt.ended() == [0, 0]
-    (failed,) = supervisor.heard("checkpoint", status="failed")
+    (failed,) = supervisor.received("checkpoint", status="failed")
     place = place_of(training.checkpoints)
     assert failed["faults"] == [{"rank": 1, "kind": kind, "place": place.name, "is_shared": place.is_shared}]
-    committed = supervisor.heard("checkpoint", status="committed")
+    committed = supervisor.received("checkpoint", status="committed")
     assert {each["place"] for each in committed} == {place.name}
     assert json.dumps(failed)

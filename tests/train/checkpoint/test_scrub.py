@@ -11,7 +11,7 @@ import pytest
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import Manifest, UnusableError
 from muster.train.checkpoint.retention import PINNED, PINNED_BY_CONTROL_PLANE
-from muster.train.checkpoint.retention_thread import Upkeep
+from muster.train.checkpoint.retention_thread import RetentionWorker
 from muster.train.checkpoint.scrub import Scrub, ScrubRule, Stopped, Throttle
 from muster.train.checkpoint.storage.disk_store import DiskStore
 from muster.train.checkpoint.storage.stores import Store
@@ -66,10 +66,10 @@ def test_what_an_earlier_attempt_read_is_not_read_again_at_once(kind: str, tmp_p
     for step in (1, 2):
         _ = commit(tmp_path, step) if kind == "disk" else commit_there(prefix.store(), step)
     rank = Rank(store, ScrubRule(interval_s=3600.0, bytes_per_s=1e9))
-    rank.upkeep.note_verified(Generation(2, 1))
+    rank.maintenance.note_verified(Generation(2, 1))
     before_s = time.time()
-    rank.upkeep._scrub_one()
-    assert rank.heard("checkpoint_scrubbed") == ["step-00000001/gen-1"]
+    rank.maintenance._scrub_one()
+    assert rank.received("checkpoint_scrubbed") == ["step-00000001/gen-1"]
     (name, read_s), *others = store.read_ones().items()
     assert (name, others) == ("step-00000001/gen-1", [])
     assert read_s == pytest.approx(before_s, abs=60.0)
@@ -83,15 +83,15 @@ def test_the_one_that_training_went_on_from_counts_as_read_and_what_goes_is_not_
     first, second = commit(tmp_path, 1), commit(tmp_path, 2)
     store = DiskStore(tmp_path)
     rank = Rank(store, ScrubRule(interval_s=0.0))
-    rank.upkeep.begin(second)
+    rank.maintenance.begin(second)
     until(lambda: set(store.read_ones()) == {second.name}, "its mark")
-    rank.upkeep.close()
-    rank.upkeep._gone.add(first)
-    rank.upkeep._mark_read(first)
+    rank.maintenance.close()
+    rank.maintenance._gone.add(first)
+    rank.maintenance._mark_read(first)
     assert set(store.read_ones()) == {second.name}
 
 
-def test_a_manifest_that_cannot_be_read_makes_its_generation_the_first_to_be_looked_at(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_read_makes_its_generation_the_first_to_be_checked(tmp_path: Path) -> None:
     commit(tmp_path, 1)
     commit(tmp_path, 2)
     (tmp_path / "step-00000002/gen-1/MANIFEST.json").write_text("{")
@@ -169,13 +169,13 @@ class Rank:
     """Stands for rank 0's upkeep beside a training, without one: what it says is kept."""
 
     def __init__(self, store: Store, rule: ScrubRule, pinned: frozenset[str] | None = None) -> None:
-        self.said: list[tuple[str, dict[str, object]]] = []
+        self.reported: list[tuple[str, dict[str, object]]] = []
         channel = Channel(None)
-        channel.say = lambda kind, **fields: self.said.append((kind, fields))  # type: ignore[method-assign]
-        self.upkeep = Upkeep(store, channel, Resume(pinned=pinned), rule, fence=1, keep=2)
+        channel.send = lambda kind, **fields: self.reported.append((kind, fields))  # type: ignore[method-assign]
+        self.maintenance = RetentionWorker(store, channel, Resume(pinned=pinned), rule, fence=1, keep=2)
 
-    def heard(self, kind: str) -> list[str]:
-        return [str(fields["generation"]) for said, fields in self.said if said == kind]
+    def received(self, kind: str) -> list[str]:
+        return [str(fields["generation"]) for said, fields in self.reported if said == kind]
 
 
 def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path) -> None:
@@ -193,17 +193,17 @@ def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path
             return super().verify(generation, pace)
 
     rank = Rank(Leaving(mount), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
-    rank.upkeep.begin()
+    rank.maintenance.begin()
     assert has_gone.wait(30.0)
     time.sleep(8.0)  # longer than until the second reading
-    assert rank.said == []
+    assert rank.reported == []
     away.rename(mount)
-    until(lambda: generation.name in rank.heard("checkpoint_scrubbed"), "it is read once it is there again")
-    rank.upkeep.close()
-    assert {kind for kind, _ in rank.said} == {"checkpoint_scrubbed"}
+    until(lambda: generation.name in rank.received("checkpoint_scrubbed"), "it is read once it is there again")
+    rank.maintenance.close()
+    assert {kind for kind, _ in rank.reported} == {"checkpoint_scrubbed"}
 
 
-def test_what_retention_removes_meanwhile_is_not_told_as_a_fault(tmp_path: Path) -> None:
+def test_what_retention_removes_meanwhile_is_not_reported_as_a_fault(tmp_path: Path) -> None:
     """Its manifest is gone and its folder not yet, as on a disk that is slow to remove."""
     first, second = commit(tmp_path, 1), commit(tmp_path, 2)
     newest = [commit(tmp_path, 3), commit(tmp_path, 4)]
@@ -211,8 +211,8 @@ def test_what_retention_removes_meanwhile_is_not_told_as_a_fault(tmp_path: Path)
     class Slow(DiskStore):
         def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
             if generation == first:
-                rank.upkeep.verify_behind(newest[-1])
-                rank.upkeep.settle()
+                rank.maintenance.verify_behind(newest[-1])
+                rank.maintenance.settle()
             return super().verify(generation, pace)
 
         def remove(self, gone: Iterable[Generation]) -> None:
@@ -221,12 +221,12 @@ def test_what_retention_removes_meanwhile_is_not_told_as_a_fault(tmp_path: Path)
 
     rank = Rank(Slow(tmp_path), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
     for each in (second, *newest):
-        rank.upkeep.note_verified(each)
-    rank.upkeep.begin()
-    until(lambda: newest[0].name in rank.heard("checkpoint_scrubbed"), "one that is kept, after the one that went")
-    rank.upkeep.close()
-    assert first.name in rank.heard("checkpoint_expired")
-    assert rank.heard("checkpoint_unreadable") == rank.heard("checkpoint_rejected") == []
+        rank.maintenance.note_verified(each)
+    rank.maintenance.begin()
+    until(lambda: newest[0].name in rank.received("checkpoint_scrubbed"), "one that is kept, after the one that went")
+    rank.maintenance.close()
+    assert first.name in rank.received("checkpoint_expired")
+    assert rank.received("checkpoint_unreadable") == rank.received("checkpoint_rejected") == []
 
 
 class Flaky(DiskStore):
@@ -261,14 +261,14 @@ def test_a_mark_that_fails_once_is_made_soon_after_and_so_is_one_taken_away(
     name = commit(tmp_path, 1).name
     store = Flaky(tmp_path)
     rank = Rank(store, ScrubRule(interval_s=0.0), frozenset({name}))
-    rank.upkeep.begin()
-    until(lambda: rank.said != [], "the pin was told")
+    rank.maintenance.begin()
+    until(lambda: rank.reported != [], "the pin was told")
     assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == {name}
-    rank.upkeep.pin([])
-    until(lambda: len(rank.said) > 1, "so was its end")
+    rank.maintenance.pin([])
+    until(lambda: len(rank.reported) > 1, "so was its end")
     assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == frozenset()
-    rank.upkeep.close()
-    assert [fields["is_pinned"] for _, fields in rank.said] == [True, False], "each is said once"
+    rank.maintenance.close()
+    assert [fields["is_pinned"] for _, fields in rank.reported] == [True, False], "each is said once"
 
 
 def test_no_fault_of_one_turn_ends_the_care(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -276,10 +276,10 @@ def test_no_fault_of_one_turn_ends_the_care(tmp_path: Path, capfd: pytest.Captur
     store = Flaky(tmp_path)
     store.faults = {"verify": ValueError("nobody foresaw it"), "pin": ValueError("nor this")}
     rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=1e9), frozenset({name}))
-    rank.upkeep.begin()
-    until(lambda: rank.heard("checkpoint_scrubbed") != [], "the next turn")
-    until(lambda: rank.heard("checkpoint_pinned") != [], "the mark, tried again")
-    rank.upkeep.close()
+    rank.maintenance.begin()
+    until(lambda: rank.received("checkpoint_scrubbed") != [], "the next turn")
+    until(lambda: rank.received("checkpoint_pinned") != [], "the mark, tried again")
+    rank.maintenance.close()
     told = capfd.readouterr().err
     assert "nobody foresaw it" in told
     assert "nor this" in told
@@ -298,16 +298,16 @@ def test_a_pin_waits_for_no_scrub(tmp_path: Path) -> None:
 
     store.verify = verify  # type: ignore[method-assign]
     rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=10.0), frozenset())
-    rank.upkeep.begin()
+    rank.maintenance.begin()
     assert has_begun.wait(30.0)
     began = time.monotonic()
-    rank.upkeep.pin([name])
-    until(lambda: rank.heard("checkpoint_pinned") == [name], "the mark")
+    rank.maintenance.pin([name])
+    until(lambda: rank.received("checkpoint_pinned") == [name], "the mark")
     assert time.monotonic() - began < 30.0
-    rank.upkeep.close()
+    rank.maintenance.close()
 
 
-def test_damage_of_an_older_generation_is_told_while_training_goes_on_and_it_is_no_candidate_any_more(
+def test_damage_of_an_older_generation_is_reported_while_training_goes_on_and_it_is_no_candidate_any_more(
     training: Training, tmp_path: Path
 ) -> None:
     training.run("--steps", "8")
@@ -326,11 +326,11 @@ def test_damage_of_an_older_generation_is_told_while_training_goes_on_and_it_is_
         )
         supervisor.wait_for("checkpoint_scrubbed", generation="step-00000008/gen-1")
         supervisor.wait_for("checkpoint_rejected", generation=older)
-        (told,) = supervisor.heard("checkpoint_rejected")
+        (told,) = supervisor.received("checkpoint_rejected")
         assert "rank-00000.pt differs from what was saved" in told["why"]
-        supervisor.tell({"type": "stop", "reason": "drain"})
+        supervisor.report({"type": "stop", "reason": "drain"})
         assert attempt.ended() == [75]
-        assert len(supervisor.heard("checkpoint_rejected")) == 1, "said once"
+        assert len(supervisor.received("checkpoint_rejected")) == 1, "said once"
     assert older in training.generations(), "nobody removes what may be looked at"
 
 
@@ -350,10 +350,10 @@ def test_a_pin_is_marked_in_the_store_and_retention_leaves_it_with_a_server_and_
             MUSTER_RESUME=json.dumps({"good_after_steps": 1, "hold_s": 0, "pinned": []}),
         )
         supervisor.wait_for_connection()
-        supervisor.tell({"type": "pins", "generations": [pinned]})
+        supervisor.report({"type": "pins", "generations": [pinned]})
         started.touch()
         assert attempt.ended() == [0]
-        assert supervisor.heard("checkpoint_expired"), "retention was at work"
+        assert supervisor.received("checkpoint_expired"), "retention was at work"
     assert pinned in training.generations()
     assert by_hand not in training.generations()
     training.run("--steps", "64", MUSTER_RESUME=json.dumps({"pinned": [pinned]}))
@@ -377,6 +377,6 @@ def test_a_pin_is_marked_in_the_store_and_retention_leaves_it_with_a_server_and_
         )
         supervisor.wait_for("checkpoint_pinned", generation=pinned, is_pinned=False)
         supervisor.wait_for("checkpoint_expired", generation=pinned)
-        supervisor.tell({"type": "stop", "reason": "drain"})
+        supervisor.report({"type": "stop", "reason": "drain"})
         assert attempt.ended() == [75]
     until(lambda: kept in training.generations(), "the one that was pinned by hand")

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).parents[1] / "sharded_extras_program.py"
 NUM_VALUES = 5 * 7 + 7 + 7 + 1
 
 
-def said(attempt: Attempt) -> list[list[dict[str, Any]]]:
+def reported(attempt: Attempt) -> list[list[dict[str, Any]]]:
     """Of each rank what it had before its first step, and behind its last."""
     return [[json.loads(line) for line in rank.output.splitlines()] for rank in attempt.ranks]
 
@@ -31,7 +31,7 @@ def saved(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     for layout in ("fsdp", "ddp"):
         training = Training(zygote, tmp_path_factory.mktemp(layout))  # type: ignore[arg-type]  # the session's
         attempt = training.run("--layout", layout, num_ranks=2, program=PROGRAM)
-        first, second = said(attempt)
+        first, second = reported(attempt)
         assert first[-1] == second[-1]
         assert (first[-1]["step"], first[-1]["updates"], len(first[-1]["whole"])) == (8, 8, NUM_VALUES)
         found[layout] = (training.checkpoints, first[-1])
@@ -61,12 +61,12 @@ def test_it_comes_back_as_it_was_on_any_number_of_ranks_and_in_any_layout(
     folder, whole = saved[before]
     shutil.copytree(folder, training.checkpoints)
     attempt = training.run("--layout", after, "--steps", "9", num_ranks=num_ranks, program=PROGRAM)
-    assert [rank[0] for rank in said(attempt)] == [whole] * num_ranks
-    assert all(rank[-1]["updates"] == 9 for rank in said(attempt)), "and trains on"
+    assert [rank[0] for rank in reported(attempt)] == [whole] * num_ranks
+    assert all(rank[-1]["updates"] == 9 for rank in reported(attempt)), "and trains on"
 
 
 @pytest.mark.parametrize("mode", [(), ("--synchronous",)])
-def test_each_value_is_written_once_and_an_older_runtime_is_told_to_leave_it(
+def test_each_value_is_written_once_and_an_older_runtime_is_ordered_to_leave_it(
     training: Training, mode: tuple[str, ...]
 ) -> None:
     training.run("--layout", "hsdp", *mode, num_ranks=4, program=PROGRAM)
@@ -83,11 +83,11 @@ def test_a_checkpoint_without_one_stays_of_the_first_schema(saved: dict[str, tup
     assert [store.read_manifest(each).schema for each in store.list_generations()] == [1, 1]
 
 
-def test_what_is_beside_it_and_each_ranks_own_comes_back_by_rank(training: Training) -> None:
+def test_what_is_next_to_it_and_each_ranks_own_comes_back_by_rank(training: Training) -> None:
     training.run("--own", num_ranks=2, program=PROGRAM)
     again = training.run("--own", "--steps", "9", num_ranks=2, program=PROGRAM)
-    assert [rank[0]["own"] for rank in said(again)] == [1, 2]
-    assert said(again)[0][0]["whole"] == said(again)[1][0]["whole"]
+    assert [rank[0]["own"] for rank in reported(again)] == [1, 2]
+    assert reported(again)[0][0]["whole"] == reported(again)[1][0]["whole"]
     refused = training.start("--steps", "12", num_ranks=1, program=PROGRAM)
     assert set(refused.ended()) == {1}
     assert "extra average differed from rank to rank when 2 of them saved it" in refused.ranks[0].errors

@@ -78,7 +78,7 @@ def test_empty_tensors_share_nothing() -> None:
     assert (staged["a"].dtype, staged["b"].dtype) == (torch.float32, torch.int64)
 
 
-def test_views_of_one_memory_that_mean_something_else_are_told_apart() -> None:
+def test_views_of_one_memory_that_mean_something_else_are_distinguished() -> None:
     value = torch.tensor([1 + 2j, 3 - 1j])
     staged = Staging().copied({"a": value, "b": value.conj()})
     assert torch.equal(staged["a"], value)

@@ -38,7 +38,7 @@ def trained(width: int = 64) -> "state.Trained":
 
 
 def parts(of: "state.Trained", world_size: int) -> list[dict[str, Any]]:
-    rng = chance.random_state()
+    rng = chance.rng_state()
     return [state.part_of(of, rng, rank=rank, world_size=world_size) for rank in range(world_size)]
 
 
@@ -93,7 +93,7 @@ def test_plain_values_of_any_kind_do_not_make_a_file_too_large() -> None:
     assert volume_anomaly([written(part)], [volume.of_part(part)], None) == ""
 
 
-def test_of_sparse_tensors_nobody_says_how_large_they_are_in_a_file() -> None:
+def test_of_sparse_tensors_none_states_how_large_they_are_in_a_file() -> None:
     part = {**parts(trained(), 1)[0], "stateful": {"extra sparse": {"values": torch.eye(300).to_sparse()}}}
     found = volume.of_part(part)
     assert found.most_bytes is None

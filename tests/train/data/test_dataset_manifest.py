@@ -85,7 +85,7 @@ def test_what_holds_no_dataset_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reported"),
     [
         ({"schema": 2}, "schema must be 1"),
         ({"files": []}, "files must be a list of one entry or more"),
@@ -100,14 +100,16 @@ def test_what_holds_no_dataset_is_refused_by_name(tmp_path: Path) -> None:
         ({"size": 6}, "it was changed after it was written"),
     ],
 )
-def test_a_manifest_that_is_not_ours_is_refused_by_the_field(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_a_manifest_that_is_not_ours_is_refused_by_the_field(
+    tmp_path: Path, change: dict[str, Any], reported: str
+) -> None:
     document = json.loads(manifests.dump(manifests.describe(made(tmp_path, a=b"12345"))))
     whole = {name: value for name, value in change.items() if name in {"schema", "files"}}
     document |= whole
     if not whole:
         document["files"][0] |= change
     (tmp_path / DATASET).write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(DatasetError, match=said):
+    with pytest.raises(DatasetError, match=reported):
         manifests.read(tmp_path)
 
 

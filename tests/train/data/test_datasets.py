@@ -80,7 +80,7 @@ def test_what_was_damaged_once_is_read_again_by_the_next_attempt(host: Host, sou
     assert seen == [True]
 
 
-def test_a_copy_is_whole_used_again_and_made_anew_when_it_has_changed(
+def test_a_copy_is_whole_used_again_and_made_again_when_it_has_changed(
     host: Host, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = host.dataset(source)
@@ -157,7 +157,7 @@ def test_a_place_that_others_may_change_is_not_used_either(host: Host, source: P
     assert host.dataset(source).is_staged
 
 
-def test_closing_twice_leaves_alone_who_has_the_number_by_then(host: Host, source: Path) -> None:
+def test_closing_twice_leaves_alone_what_has_the_number_by_then(host: Host, source: Path) -> None:
     found = host.dataset(source)
     found.close()
     others = [os.open(source / "train/a", os.O_RDONLY) for _ in range(2)]

@@ -33,7 +33,7 @@ main()
 """
 
 
-def test_what_comes_of_a_fork_server_beside_a_loader_ends_when_told_and_the_loader_does_not() -> None:
+def test_what_comes_of_a_fork_server_next_to_a_loader_ends_when_reported_and_the_loader_does_not() -> None:
     """Its workers are told while they import, and their fork server too."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", STARTS_BOTH]

@@ -43,9 +43,11 @@ def test_a_batch_of_all_ranks_is_shared_evenly(world_size: int, share: int) -> N
     assert Samples(7, 0, world_size).share_of(8) == share
 
 
-@pytest.mark.parametrize(("batch", "said"), [(1024, "1,008 or 1,032 samples are"), (8, "by 24 ranks: 24 samples are")])
-def test_a_batch_that_is_not_shared_evenly_is_refused_with_the_nearest_that_are(batch: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(
+    ("batch", "reported"), [(1024, "1,008 or 1,032 samples are"), (8, "by 24 ranks: 24 samples are")]
+)
+def test_a_batch_that_is_not_shared_evenly_is_refused_with_the_nearest_that_are(batch: int, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         Samples(7, 0, 24).share_of(batch)
 
 

@@ -125,7 +125,7 @@ def test_each_value_is_saved_once(training: Training) -> None:
     assert max(sizes.values()) < 1.5 * sizes["alone"], sizes
 
 
-def test_sizes_that_do_not_make_up_the_ranks_are_said(training: Training) -> None:
+def test_sizes_that_do_not_make_up_the_ranks_are_stated(training: Training) -> None:
     attempt = training.start("--layout", "fsdp", "--tensor", "3", num_ranks=2, program=GPT)
     assert attempt.ended() == [1, 1]
     assert "1 × -1 × 3 does not make up 2 ranks" in attempt.ranks[0].errors

@@ -18,12 +18,12 @@ ALIKE = HERE / "alike_program.py"
 
 
 def warned(supervisor: Listening) -> dict[str, str]:
-    said = supervisor.heard("warning")
+    said = supervisor.received("warning")
     assert len(said) == len({each["code"] for each in said}), "each once, by one rank"
     return {each["code"]: each["message"] for each in said}
 
 
-def test_ranks_with_the_same_samples_and_their_own_batch_statistics_are_told(training: Training) -> None:
+def test_ranks_with_the_same_samples_and_their_own_batch_statistics_are_reported(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.run(num_ranks=2, program=ALIKE, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     found = warned(supervisor)
@@ -34,7 +34,7 @@ def test_ranks_with_the_same_samples_and_their_own_batch_statistics_are_told(tra
     assert "muster.train:" not in attempt.ranks[1].errors
 
 
-def test_a_program_that_reads_its_own_share_is_told_nothing_of_samples(training: Training) -> None:
+def test_a_program_that_reads_its_own_share_is_reported_nothing_of_samples(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         training.run("--steps", "4", num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     assert set(warned(supervisor)) == {"batch_norm"}
@@ -47,7 +47,7 @@ def test_a_program_that_reads_its_own_share_is_told_nothing_of_samples(training:
 
 
 @pytest.mark.parametrize(
-    ("tuned", "told"),
+    ("tuned", "reported"),
     [
         (("4", "0.01"), "the batch is 8 samples, 2 times the 4 that a learning rate of 0.01 was tuned for"),
         (("4", "0.005"), ""),
@@ -55,17 +55,17 @@ def test_a_program_that_reads_its_own_share_is_told_nothing_of_samples(training:
     ],
     ids=["not scaled", "scaled with the batch", "as it was tuned"],
 )
-def test_a_rate_that_was_not_scaled_with_the_batch_is_told_at_the_first_start(
-    training: Training, tuned: tuple[str, str], told: str
+def test_a_rate_that_was_not_scaled_with_the_batch_is_reported_at_the_first_start(
+    training: Training, tuned: tuple[str, str], reported: str
 ) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.run("--steps", "2", "--tuned", *tuned, num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     words = warned(supervisor).get("learning_rate", "")
-    assert told in words
-    assert bool(told) == bool(words) == ("the batch is 8" in attempt.ranks[0].errors)
+    assert reported in words
+    assert bool(reported) == bool(words) == ("the batch is 8" in attempt.ranks[0].errors)
 
 
-def test_one_rank_is_told_too_and_after_a_resume_the_first_rate_counts(training: Training) -> None:
+def test_one_rank_is_reported_too_and_after_a_resume_the_first_rate_counts(training: Training) -> None:
     for steps in ("4", "8"):
         with Listening(training.checkpoints.parent / f"s{steps}") as supervisor:
             training.run("--steps", steps, "--tuned", "16", "0.01", MUSTER_TRAIN_SOCKET=str(supervisor.path))
@@ -75,21 +75,21 @@ def test_one_rank_is_told_too_and_after_a_resume_the_first_rate_counts(training:
 
 
 @pytest.mark.parametrize(
-    ("places", "told"),
+    ("places", "reported"),
     [
         ([(0, "0"), (0, "0"), (1, "1"), (1, "1")], ""),
         ([(0, "0"), (0, "1"), (1, "0"), (1, "1")], "each layer waits for the network"),
         ([(0, "0"), (1, "1")], ""),
     ],
 )
-def test_ranks_that_share_one_samples_work_belong_on_one_host(places: list[tuple[int, str]], told: str) -> None:
+def test_ranks_that_share_one_samples_work_belong_on_one_host(places: list[tuple[int, str]], reported: str) -> None:
     words = advice._of_nodes(places)
-    assert told in words
-    assert bool(told) == bool(words)
+    assert reported in words
+    assert bool(reported) == bool(words)
 
 
 @pytest.mark.parametrize(
-    ("told", "host"),
+    ("reported", "host"),
     [
         ({"MUSTER_NODE_RANK": "3", "GROUP_RANK": "0", "NODE_RANK": "1"}, "3"),
         ({"GROUP_RANK": "2", "NODE_RANK": "1"}, "2"),
@@ -98,16 +98,16 @@ def test_ranks_that_share_one_samples_work_belong_on_one_host(places: list[tuple
     ],
 )
 def test_a_ranks_host_is_known_under_any_launcher(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], host: str
+    monkeypatch: pytest.MonkeyPatch, reported: dict[str, str], host: str
 ) -> None:
     for name in ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in told.items():
+    for name, value in reported.items():
         monkeypatch.setenv(name, value)
     assert advice._own_host() == host
 
 
-def test_samples_that_nobody_could_compare_are_not_spoken_of() -> None:
+def test_samples_that_none_could_compare_are_not_stated_of() -> None:
     assert advice._of_samples([(0, "a"), (1, "")]) == ""
     assert advice._of_samples([(0, "a"), (0, "a"), (1, "b")]) == "", "ranks of one group read the same"
     assert advice._of_samples([(0, "a"), (1, "a"), (2, "b")]).startswith("2 of 3")
@@ -120,7 +120,7 @@ def test_ranks_that_the_checkpoint_does_not_know_are_named() -> None:
     assert advice._of_random_numbers(0, 4) == advice._of_random_numbers(4, 2) == advice._of_random_numbers(2, 2) == ""
 
 
-def test_what_has_no_values_to_compare_and_what_only_looks_is_passed_over() -> None:
+def test_what_has_no_values_to_compare_and_what_only_checks_is_passed_over() -> None:
     module = torch.nn.Linear(2, 2)
     first = advice.FirstBatch()
     jagged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)

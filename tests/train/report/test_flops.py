@@ -95,7 +95,7 @@ def test_of_experts_those_count_that_a_token_meets() -> None:
             active_params(10, 80, num_experts=8, top_k=top_k)
 
 
-def test_who_knows_no_bf16_has_no_peak_for_it() -> None:
+def test_what_knows_no_bf16_has_no_peak_for_it() -> None:
     old, new = PEAKS["Tesla V100-SXM2-32GB"], PEAKS["H200"]
     assert [old.tflops_of(each) for each in (None, Dtype.FP16, Dtype.BF16)] == [125, 125, None]
     assert [new.tflops_of(each) for each in (None, Dtype.FP16, Dtype.BF16)] == [989, 989, 989]

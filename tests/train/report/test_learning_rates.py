@@ -13,9 +13,9 @@ if importlib.util.find_spec("torch") is not None:
         Rates,
         TunedFor,
         batch_of,
-        told_of_ranks,
-        told_of_resume,
-        told_of_tuning,
+        ranks_text,
+        resume_text,
+        tuning_text,
     )
 
 
@@ -29,18 +29,18 @@ def rates(lr: float = 0.1, *, is_fresh: bool = True, **more: object) -> "Rates":
 def test_a_rate_scaled_by_either_rule_is_fit(factor: float) -> None:
     tuned = TunedFor(256, 0.1)
     for rate in (0.1 * factor, 0.1 * math.sqrt(factor), 0.1 * factor * 1.04):
-        assert told_of_tuning(tuned, int(256 * factor), rates(rate)) == ""
+        assert tuning_text(tuned, int(256 * factor), rates(rate)) == ""
 
 
-def test_a_rate_that_follows_no_rule_is_told_with_what_either_would_make_of_it() -> None:
-    words = told_of_tuning(TunedFor(256, 0.1), 4096, rates(0.1))
+def test_a_rate_that_follows_no_rule_is_reported_with_what_either_would_make_of_it() -> None:
+    words = tuning_text(TunedFor(256, 0.1), 4096, rates(0.1))
     assert words.startswith("the batch is 4,096 samples, 16 times the 256 that a learning rate of 0.1 was tuned for")
     assert "it would be 1.6 (SGD), with its square root 0.4 (Adam)" in words
-    assert "0.1 was tuned for this batch of 256" in told_of_tuning(TunedFor(256, 0.1), 256, rates(0.3))
+    assert "0.1 was tuned for this batch of 256" in tuning_text(TunedFor(256, 0.1), 256, rates(0.3))
 
 
-def test_a_batch_that_nobody_tells_of_is_asked_for() -> None:
-    assert "run.report(samples=…)" in told_of_tuning(TunedFor(256, 0.1), None, rates())
+def test_a_batch_that_none_reports_of_is_requested() -> None:
+    assert "run.report(samples=…)" in tuning_text(TunedFor(256, 0.1), None, rates())
 
 
 def test_the_rate_is_that_of_the_schedules_begin_or_of_its_named_peak() -> None:
@@ -60,24 +60,24 @@ def test_of_several_groups_the_highest_counts() -> None:
     assert Rates(optimizer, is_fresh=True).highest == 0.2
 
 
-def test_after_a_resume_a_rate_without_a_schedule_says_nothing_of_its_begin() -> None:
+def test_after_a_resume_a_rate_without_a_schedule_states_nothing_of_its_begin() -> None:
     assert rates(0.003, is_fresh=False).highest is None
-    assert told_of_tuning(TunedFor(256, 0.1), 4096, rates(0.003, is_fresh=False)) == ""
+    assert tuning_text(TunedFor(256, 0.1), 4096, rates(0.003, is_fresh=False)) == ""
     assert rates(0.003, is_fresh=False, initial_lr=0.1).highest == 0.1
 
 
-def test_a_batch_of_the_same_size_after_a_resume_is_not_spoken_of() -> None:
-    assert told_of_resume(8.0, 8, rates()) == ""
-    assert "2 times as many" in told_of_resume(8.0, 16, rates())
-    assert "the learning rate is still 0.1" in told_of_resume(8.0, 16, rates())
+def test_a_batch_of_the_same_size_after_a_resume_is_not_stated_of() -> None:
+    assert resume_text(8.0, 8, rates()) == ""
+    assert "2 times as many" in resume_text(8.0, 16, rates())
+    assert "the learning rate is still 0.1" in resume_text(8.0, 16, rates())
 
 
-def test_a_learning_rate_that_is_none_is_not_spoken_of() -> None:
-    assert "still 0.1" in told_of_ranks(2, 4, rates())
-    assert told_of_ranks(2, 4, rates(lr=0.1).__class__(None, is_fresh=True)) == ""
+def test_a_learning_rate_that_is_none_is_not_stated_of() -> None:
+    assert "still 0.1" in ranks_text(2, 4, rates())
+    assert ranks_text(2, 4, rates(lr=0.1).__class__(None, is_fresh=True)) == ""
     unknown = rates()
     unknown.current = []
-    assert told_of_ranks(2, 4, unknown) == told_of_resume(1, 4, unknown) == ""
+    assert ranks_text(2, 4, unknown) == resume_text(1, 4, unknown) == ""
 
 
 def test_a_batch_is_each_readers_share_once() -> None:

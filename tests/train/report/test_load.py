@@ -4,7 +4,7 @@ from muster.train.data.samples import Samples
 from muster.train.report.load import Load
 
 
-def test_nothing_is_told_of_what_the_program_did_not_say() -> None:
+def test_nothing_is_notified_of_what_the_program_did_not_state() -> None:
     load = Load()
     load.note(samples=None, tokens=None)
     load.end()

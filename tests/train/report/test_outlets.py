@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from muster.train.checkpoint.storage.places import S3Place
 from muster.train.report import outlets
 from muster.train.report.outlets import Outlets, require_outlets
-from muster.train.runtime.environment import Surroundings
+from muster.train.runtime.environment import Environment
 from tests.train.marks import TRAINS
 from tests.train.train_case import PATIENCE_S, Listening, Training
 
@@ -64,7 +64,7 @@ class Tool:
 class Case:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.around = Surroundings(checkpoint_dir=folder / "checkpoints", job_id="job_1")
+        self.around = Environment(checkpoint_dir=folder / "checkpoints", job_id="job_1")
         self.warned: list[tuple[str, str]] = []
 
     def open(self, *names: str, config: Mapping[str, Any] | None = None) -> Outlets:
@@ -73,7 +73,7 @@ class Case:
     def goes_on_elsewhere(self, name: str) -> None:
         """On a host that has a folder of its own."""
         place = S3Place("checkpoints", "team/job_1")
-        self.around = Surroundings(checkpoint_dir=self._folder / name, checkpoint_store=place, job_id="job_1")
+        self.around = Environment(checkpoint_dir=self._folder / name, checkpoint_store=place, job_id="job_1")
 
 
 @pytest.fixture
@@ -81,14 +81,14 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def told(opened: Outlets, *, begins_at: int, num_steps: int = 2) -> None:
-    opened.hear("resumed", {"step": begins_at, "generation": ""})
+def reported(opened: Outlets, *, begins_at: int, num_steps: int = 2) -> None:
+    opened.receive("resumed", {"step": begins_at, "generation": ""})
     for step in range(begins_at + 1, begins_at + num_steps + 1):
-        opened.hear("step", {"step": step, "loss": 1 / step, "step_s": 0.5, "samples": 8})
-    opened.hear(
+        opened.receive("step", {"step": step, "loss": 1 / step, "step_s": 0.5, "samples": 8})
+    opened.receive(
         "pace", {"step": begins_at + num_steps, "num_steps": 2, "data_s": 0.25, "mfu": None, "hfu": float("nan")}
     )
-    opened.hear("checkpoint", {"step": 1, "generation": "step-00000001/gen-1", "status": "committed"})
+    opened.receive("checkpoint", {"step": 1, "generation": "step-00000001/gen-1", "status": "committed"})
     opened.close()
 
 
@@ -98,8 +98,8 @@ def test_mlflow_has_one_run_a_job_that_goes_on_after_a_restart(
     tool = Tool(tmp_path, "mlflow", MLFLOW)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mlflow", raising=False)
-    told(case.open("mlflow", config={"lr": 0.1}), begins_at=0)
-    told(case.open("mlflow", config={"lr": 0.1}), begins_at=2, num_steps=1)
+    reported(case.open("mlflow", config={"lr": 0.1}), begins_at=0)
+    reported(case.open("mlflow", config={"lr": 0.1}), begins_at=2, num_steps=1)
     monkeypatch.delitem(sys.modules, "mlflow")
     assert tool.called() == [
         ["start_run", [None, "job_1", {"muster.job_id": "job_1"}], {}],
@@ -124,7 +124,7 @@ def test_mlflow_finds_the_jobs_run_from_a_host_that_did_not_begin_it(
     monkeypatch.delitem(sys.modules, "mlflow", raising=False)
     for host, begins_at in (("first", 0), ("second", 2), ("first", 4)):
         case.goes_on_elsewhere(host)
-        told(case.open("mlflow"), begins_at=begins_at)
+        reported(case.open("mlflow"), begins_at=begins_at)
     monkeypatch.delitem(sys.modules, "mlflow")
     begun = [called[1] for called in tool.called() if called[0] == "start_run"]
     assert begun == [[None, "job_1", {"muster.job_id": "job_1"}], ["run-7", None, None], ["run-7", None, None]]
@@ -135,7 +135,7 @@ def test_wandb_has_the_jobs_own_run(case: Case, tmp_path: Path, monkeypatch: pyt
     tool = Tool(tmp_path, "wandb", WANDB)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    told(case.open("wandb", config={"lr": 0.1}), begins_at=0, num_steps=1)
+    reported(case.open("wandb", config={"lr": 0.1}), begins_at=0, num_steps=1)
     monkeypatch.delitem(sys.modules, "wandb")
     folder = str(tmp_path / "checkpoints/outlets")
     assert tool.called() == [
@@ -146,7 +146,7 @@ def test_wandb_has_the_jobs_own_run(case: Case, tmp_path: Path, monkeypatch: pyt
     ]
 
 
-def test_what_fails_is_said_once_and_the_others_go_on(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_is_stated_once_and_the_others_go_on(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
 
     class Works:
@@ -167,7 +167,7 @@ def test_what_fails_is_said_once_and_the_others_go_on(case: Case, monkeypatch: p
         raise ModuleNotFoundError("No module named 'wandb'")
 
     monkeypatch.setattr(outlets, "_MAKERS", {"tensorboard": Works, "mlflow": Fails, "wandb": missing})
-    told(case.open("wandb", "mlflow", "tensorboard"), begins_at=0)
+    reported(case.open("wandb", "mlflow", "tensorboard"), begins_at=0)
     assert written == [1, 2, 2, -1]
     assert case.warned == [
         (
@@ -178,7 +178,7 @@ def test_what_fails_is_said_once_and_the_others_go_on(case: Case, monkeypatch: p
     ]
 
 
-def test_a_tool_that_hangs_holds_up_nobody_and_what_was_dropped_is_counted(
+def test_a_tool_that_hangs_holds_up_none_and_what_was_dropped_is_counted(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     goes_on, is_stuck = threading.Event(), threading.Event()
@@ -196,11 +196,11 @@ def test_a_tool_that_hangs_holds_up_nobody_and_what_was_dropped_is_counted(
     monkeypatch.setattr(outlets, "MOST_WAITING", 4)
     monkeypatch.setattr(outlets, "_CLOSING_S", 0.01)
     opened = case.open("tensorboard")
-    opened.hear("resumed", {"step": 0})
-    opened.hear("step", {"step": 1, "loss": 1.0})
+    opened.receive("resumed", {"step": 0})
+    opened.receive("step", {"step": 1, "loss": 1.0})
     assert is_stuck.wait(PATIENCE_S)
     for step in range(2, 12):
-        opened.hear("step", {"step": step, "loss": 1.0})
+        opened.receive("step", {"step": step, "loss": 1.0})
     assert opened.num_dropped == 6
     opened.close()
     goes_on.set()
@@ -227,8 +227,8 @@ def test_a_real_training_writes_event_files_that_go_on_after_a_resume(training: 
     events = EventAccumulator(str(training.checkpoints / "outlets/tensorboard"))
     events.Reload()
     losses = {event.step: event.value for event in events.Scalars("train/loss")}
-    said = {one["step"]: one["loss"] for one in supervisor.heard("step")}
+    said = {one["step"]: one["loss"] for one in supervisor.received("step")}
     assert losses == pytest.approx(said)
     assert sorted(losses) == [1, 2, 3, 4, 5, 6]
     assert events.Scalars("time/forward_s")
-    assert supervisor.heard("warning", code="outlet_tensorboard") == []
+    assert supervisor.received("warning", code="outlet_tensorboard") == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from console import job_words
+from console import job_texts
 from muster.domain.job import pace as domain_pace
 from muster.wire import training as wire
 from tests.train.marks import TRAINS
@@ -21,7 +21,7 @@ if importlib.util.find_spec("torch") is not None:
     import torch
 
     from muster.train.report.flops import ModelShape, Recompute, Work
-    from muster.train.report.pace import PARTS, Pace
+    from muster.train.report.pace import PARTS, StepTiming
 
 DATA_S, FORWARD_S, LOSS_S, BACKWARD_S, CLIP_S, OPTIMIZER_S, PRINT_S = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0
 NOTHING = {
@@ -55,7 +55,7 @@ class PlayedDevice:
     def memory_bytes(self) -> int:
         return 3 << 20
 
-    held_bytes = memory_bytes
+    used_bytes = memory_bytes
 
     def spend(self, seconds: float) -> None:
         self.now_s += seconds
@@ -69,7 +69,7 @@ class Program:
         self.model = model_that_takes_its_time(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         given = {"is_on": True, "work": None, "ranks_per_replica": 1, **fields}
-        self.pace = Pace(device, now=lambda: device.now_s, **given)
+        self.pace = StepTiming(device, now=lambda: device.now_s, **given)
         self.pace.watch(self.model, self.optimizer)
         self.optimizer.register_step_pre_hook(lambda *_: device.spend(OPTIMIZER_S))
 
@@ -115,9 +115,9 @@ def model_that_takes_its_time(device: PlayedDevice) -> torch.nn.Module:
     return Model()
 
 
-def parts(said: dict[str, Any] | None) -> dict[str, float]:
-    assert said is not None
-    return {name: said[name] for name in NOTHING}
+def parts(reported: dict[str, Any] | None) -> dict[str, float]:
+    assert reported is not None
+    return {name: reported[name] for name in NOTHING}
 
 
 def test_each_part_of_a_step_has_what_was_done_in_it() -> None:
@@ -186,7 +186,7 @@ def test_an_exchange_that_the_backward_pass_waits_for_is_collective() -> None:
     assert (said["collective_s"], said["backward_s"], said["other_s"]) == (0.125, BACKWARD_S, 0.0)
 
 
-def test_what_the_gpu_has_not_passed_yet_is_told_later() -> None:
+def test_what_the_gpu_has_not_passed_yet_is_reported_later() -> None:
     program = Program(PlayedDevice())
     program.trains()
     program.device.passed_s = program.device.now_s
@@ -252,7 +252,7 @@ def test_outputs_of_every_kind_and_a_second_backward_pass() -> None:
             return Output(inner(value)["logits"][0], scale)
 
     outer = Wrapped()
-    pace = Pace(program.device, is_on=True, work=None, ranks_per_replica=1, now=lambda: program.device.now_s)
+    pace = StepTiming(program.device, is_on=True, work=None, ranks_per_replica=1, now=lambda: program.device.now_s)
     pace.watch(outer, None)
     pace.begin()
     loss = outer(torch.ones(1, 2)).logits.sum()
@@ -263,7 +263,7 @@ def test_outputs_of_every_kind_and_a_second_backward_pass() -> None:
     assert not scale._backward_hooks, "a parameter that is given back is not hooked step after step"
 
 
-def test_a_started_model_is_copied_and_kept_in_a_file_and_its_copy_tells_nothing() -> None:
+def test_a_started_model_is_copied_and_kept_in_a_file_and_its_copy_reports_nothing() -> None:
     program = Program(PlayedDevice())
     program.pace.begin()
     model = torch.nn.Linear(2, 2)
@@ -300,12 +300,12 @@ def test_a_rate_counts_each_token_once_and_mfu_is_of_the_gpus_known_peak() -> No
 
 
 def test_runtime_wire_and_console_speak_of_the_same_parts() -> None:
-    assert PARTS == domain_pace.PARTS == tuple(job_words.PACE)
+    assert PARTS == domain_pace.PARTS == tuple(job_texts.PACE)
     told = {field.removesuffix("_s") for field in wire.Pace.__struct_fields__ if field.endswith("_s")}
     assert told - {"tokens_per"} == set(PARTS)
 
 
-def test_who_does_not_want_it_has_no_hooks() -> None:
+def test_what_does_not_want_it_has_no_hooks() -> None:
     program = Program(PlayedDevice(), is_on=False)
     program.trains()
     assert program.pace.word(is_last=True) is None
@@ -316,10 +316,10 @@ def test_who_does_not_want_it_has_no_hooks() -> None:
     assert not watched.model._forward_pre_hooks
 
 
-def test_ranks_tell_it_and_most_of_a_gloo_exchange_is_collective(training: Training) -> None:
+def test_ranks_report_it_and_most_of_a_gloo_exchange_is_collective(training: Training) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         training.run("--sleep", "0.2", num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
-    told = supervisor.heard("pace")
+    told = supervisor.received("pace")
     assert sum(said["num_steps"] for said in told) == 2 * 12
     assert all(said["collective_s"] > 0 for said in told)
     assert all(said["other_s"] > 0.19 for said in told), "the program sleeps behind its optimizer"
@@ -327,7 +327,7 @@ def test_ranks_tell_it_and_most_of_a_gloo_exchange_is_collective(training: Train
 
 
 @pytest.mark.parametrize("words", ["ddp", "fsdp", "tensor --tensor 2"])
-def test_only_what_ddp_exchanges_is_told_as_collective(training: Training, words: str) -> None:
+def test_only_what_ddp_exchanges_is_reported_as_collective(training: Training, words: str) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         training.run(
             "--steps",
@@ -338,7 +338,7 @@ def test_only_what_ddp_exchanges_is_told_as_collective(training: Training, words
             program=GPT,
             MUSTER_TRAIN_SOCKET=str(supervisor.path),
         )
-    told = supervisor.heard("pace")
+    told = supervisor.received("pace")
     assert told
     assert {said["collective_s"] is not None for said in told} == {words == "ddp"}
     assert all(said["forward_s"] > 0 and said["backward_s"] > 0 for said in told)

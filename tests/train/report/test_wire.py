@@ -23,20 +23,20 @@ def test_words_go_out_and_orders_come_in(listener: socket.socket) -> None:
     channel = Channel(listener.getsockname())
     supervisor, _ = listener.accept()
     with supervisor:
-        channel.say("step", step=1, loss=0.5)
+        channel.send("step", step=1, loss=0.5)
         assert json.loads(supervisor.recv(4096)) == {"type": "step", "step": 1, "loss": 0.5}
-        assert channel.hear() == []
+        assert channel.receive() == []
         supervisor.sendall(b'{"type": "stop", "reason": "reclaim"}\nnonsense\n[1]\n{"type": "chec')
         supervisor.sendall(b'kpoint_now"}\n')
-        assert channel.hear() == [{"type": "stop", "reason": "reclaim"}, {"type": "checkpoint_now"}]
+        assert channel.receive() == [{"type": "stop", "reason": "reclaim"}, {"type": "checkpoint_now"}]
     channel.close()
 
 
-def test_nobody_at_the_other_end_is_no_fault(tmp_path: Path) -> None:
+def test_none_at_the_other_end_is_no_fault(tmp_path: Path) -> None:
     for path in (None, str(tmp_path / "nobody")):
         channel = Channel(path)
-        channel.say("step", step=1)
-        assert channel.hear() == []
+        channel.send("step", step=1)
+        assert channel.receive() == []
         channel.close()
 
 
@@ -45,10 +45,10 @@ def test_one_that_never_reads_blocks_nothing(listener: socket.socket, monkeypatc
     channel = Channel(listener.getsockname())
     supervisor, _ = listener.accept()
     for number in range(20_000):
-        channel.say("step", step=number, text="x" * 200)
+        channel.send("step", step=number, text="x" * 200)
     assert channel.dropped_lines > 0
     dropped = channel.dropped_lines
-    channel.say("outcome", exit="done")
+    channel.send("outcome", exit="done")
     assert channel.dropped_lines == dropped, "steps leave room for what matters more"
     channel.close()
     supervisor.close()
@@ -58,8 +58,8 @@ def test_one_that_goes_away_is_not_missed(listener: socket.socket) -> None:
     channel = Channel(listener.getsockname())
     listener.accept()[0].close()
     for number in range(10):
-        channel.say("step", step=number)
-    assert channel.hear() == []
+        channel.send("step", step=number)
+    assert channel.receive() == []
     channel.close()
 
 
@@ -70,7 +70,7 @@ def test_a_full_backlog_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
         listener.listen(0)
         channels = [Channel(str(tmp_path / "s")) for _ in range(4)]
     for channel in channels:
-        channel.say("step", step=1)
+        channel.send("step", step=1)
         channel.close()
 
 
@@ -78,6 +78,6 @@ def test_a_long_word_is_cut(listener: socket.socket) -> None:
     channel = Channel(listener.getsockname())
     supervisor, _ = listener.accept()
     with supervisor:
-        channel.say("outcome", exit="failed", message="x" * 10_000)
+        channel.send("outcome", exit="failed", message="x" * 10_000)
         assert len(json.loads(supervisor.recv(20_000))["message"]) == wire.LONGEST_TEXT
     channel.close()

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 
-def test_what_comes_of_it_is_there_for_who_asks() -> None:
+def test_what_comes_of_it_is_there_for_a_caller_that_requests() -> None:
     go = threading.Event()
-    work = Beside(go.wait, "waits")
+    work = BackgroundTask(go.wait, "waits")
     assert work.is_busy
     assert not work.wait(0.01)
     go.set()
@@ -17,9 +17,9 @@ def test_what_comes_of_it_is_there_for_who_asks() -> None:
     assert not work.is_busy
 
 
-def test_what_it_raises_is_raised_to_who_asks() -> None:
+def test_what_it_raises_is_raised_to_a_caller_that_requests() -> None:
     with pytest.raises(ZeroDivisionError):
-        Beside(lambda: 1 // 0, "fails").result()
+        BackgroundTask(lambda: 1 // 0, "fails").result()
 
 
 def test_where_no_thread_begins_any_more_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +27,6 @@ def test_where_no_thread_begins_any_more_it_is_done_at_once(monkeypatch: pytest.
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    work = Beside(lambda: threading.current_thread().name, "never")
+    work = BackgroundTask(lambda: threading.current_thread().name, "never")
     assert work.wait()
     assert work.result() == threading.main_thread().name

@@ -7,16 +7,16 @@ import torch
 
 from muster.train.checkpoint.interval import IntervalRule
 from muster.train.checkpoint.storage.places import S3Place
-from muster.train.runtime.environment import Resume, Surroundings
+from muster.train.runtime.environment import Environment, Resume
 from muster.train.runtime.faults import Faults
 
 
 def test_without_a_launcher_there_is_one_rank_and_nothing_is_kept() -> None:
-    assert Surroundings.of({}) == Surroundings()
+    assert Environment.of({}) == Environment()
 
 
 def test_the_launchers_words() -> None:
-    around = Surroundings.of(
+    around = Environment.of(
         {
             "RANK": "3",
             "WORLD_SIZE": "4",
@@ -31,7 +31,7 @@ def test_the_launchers_words() -> None:
         }
     )
     resume = Resume("step-00000040/gen-1", frozenset({"step-00000060/gen-1"}))
-    assert around == Surroundings(
+    assert around == Environment(
         rank=3,
         world_size=4,
         attempt_id="att_1",
@@ -46,7 +46,7 @@ def test_the_launchers_words() -> None:
 
 
 def test_a_store_goes_before_the_hosts_folder_and_secrets_are_found_by_name() -> None:
-    around = Surroundings.of(
+    around = Environment.of(
         {
             "MUSTER_CHECKPOINT_DIR": "/data/job_1",
             "MUSTER_CHECKPOINT_STORE": "s3://bucket/team/job_1",
@@ -61,7 +61,7 @@ def test_a_store_goes_before_the_hosts_folder_and_secrets_are_found_by_name() ->
 
 
 def test_a_fault_in_a_file_needs_a_folder() -> None:
-    around = Surroundings(checkpoint_store=S3Place("bucket", "job_1"), faults="flip_file@6")
+    around = Environment(checkpoint_store=S3Place("bucket", "job_1"), faults="flip_file@6")
     with pytest.raises(ValueError, match="flip_file needs checkpoints in a folder"):
         Faults(around, torch.nn.Linear(1, 1))
 
@@ -76,27 +76,27 @@ def test_a_fault_in_a_file_needs_a_folder() -> None:
 )
 def test_a_place_that_cannot_be_is_refused_by_its_variable(name: str, text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"{name}.*{why}"):
-        Surroundings.of({name: text})
+        Environment.of({name: text})
 
 
 def test_since_when_each_attempt_is_tainted() -> None:
     text = '{"may_be_newer": true, "tainted_since_unix_ms": {"4294967297": 1000}}'
-    resume = Surroundings.of({"MUSTER_RESUME": text}).resume
+    resume = Environment.of({"MUSTER_RESUME": text}).resume
     assert resume == Resume(may_be_newer=True, tainted_since_unix_ms={4294967297: 1000})
     told = [resume.is_tainted(fence, at) for fence, at in ((4294967297, 999), (4294967297, 1000), (4294967298, 1000))]
     assert told == [False, True, False]
 
 
 def test_since_when_each_attempt_is_overtaken() -> None:
-    resume = Surroundings.of({"MUSTER_RESUME": '{"overtaken_since_unix_ms": {"4294967297": 1000}}'}).resume
+    resume = Environment.of({"MUSTER_RESUME": '{"overtaken_since_unix_ms": {"4294967297": 1000}}'}).resume
     assert resume == Resume(overtaken_since_unix_ms={4294967297: 1000})
     told = [resume.is_overtaken(*each) for each in ((4294967297, 999), (4294967297, 1000), (4294967298, 1000))]
     assert told == [False, True, False]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])
-def test_no_wish_is_no_limit(text: str) -> None:
-    assert Surroundings.of({"MUSTER_RESUME": text}).resume == Resume()
+def test_no_preference_is_no_limit(text: str) -> None:
+    assert Environment.of({"MUSTER_RESUME": text}).resume == Resume()
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_no_wish_is_no_limit(text: str) -> None:
 )
 def test_what_cannot_be_read_is_named(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=name):
-        Surroundings.of({name: text})
+        Environment.of({name: text})
 
 
 def test_how_often_gpus_fail_is_the_control_planes_word() -> None:
-    assert Surroundings.of({}).interval == IntervalRule()
+    assert Environment.of({}).interval == IntervalRule()
     text = '{"failures_per_gpu_hour": 1e-4, "num_gpus": 16, "min_s": 60, "max_s": 600, "new": 1}'
-    told = Surroundings.of({"MUSTER_CHECKPOINT_INTERVAL": text}).interval
+    told = Environment.of({"MUSTER_CHECKPOINT_INTERVAL": text}).interval
     assert told == IntervalRule(1e-4, 16, 60, 600)
 
 
@@ -150,4 +150,4 @@ def test_how_often_gpus_fail_is_the_control_planes_word() -> None:
 )
 def test_an_interval_rule_that_cannot_be_read_is_named(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"MUSTER_CHECKPOINT_INTERVAL=.*{why}"):
-        Surroundings.of({"MUSTER_CHECKPOINT_INTERVAL": text})
+        Environment.of({"MUSTER_CHECKPOINT_INTERVAL": text})

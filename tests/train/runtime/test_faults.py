@@ -14,11 +14,11 @@ if importlib.util.find_spec("torch") is not None:
 
     from muster.train.checkpoint import generations
     from muster.train.checkpoint.manifest import UnusableError
-    from muster.train.runtime.environment import Surroundings
+    from muster.train.runtime.environment import Environment
     from muster.train.runtime.faults import Fault, Faults, InjectedFaultError, parse
 
 
-def test_what_is_asked_for_is_read() -> None:
+def test_what_is_requested_is_read() -> None:
     kill, slow = parse("kill@120/1  slow@50-80/0=0.4", world_size=2, seed=0)
     assert kill == Fault("kill@120/1", "kill", 120, 120, 1, None)
     assert slow == Fault("slow@50-80/0=0.4", "slow", 50, 80, 0, 0.4)
@@ -39,13 +39,13 @@ def test_what_is_asked_for_is_read() -> None:
         ("kill@3/2", "names a rank of 2, which count from 0"),
     ],
 )
-def test_what_is_none_is_said(text: str, fault: str) -> None:
+def test_what_is_none_is_stated(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         parse(f"nan@1 {text}", world_size=2, seed=0)
 
 
 def alone(text: str, model: "torch.nn.Module", folder: Path | None = None) -> "Faults":
-    return Faults(Surroundings(checkpoint_dir=folder, faults=text, faults_seed=3), model)
+    return Faults(Environment(checkpoint_dir=folder, faults=text, faults_seed=3), model)
 
 
 def test_one_bit_of_one_weight_flips_and_none_is_no_number() -> None:
@@ -88,7 +88,7 @@ def test_a_rank_that_ends_goes_on_in_the_next_attempt_bit_for_bit(
     assert again.steps == [{step: rank[step] for step in range(5, 13)} for rank in undisturbed]
 
 
-def test_a_rank_that_hangs_or_is_stopped_says_no_further_step(training: Training) -> None:
+def test_a_rank_that_hangs_or_is_stopped_states_no_further_step(training: Training) -> None:
     for text in ("hang@3/0", "stop@3/0"):
         attempt = training.start(MUSTER_TRAIN_FAULTS=text)
         until(lambda attempt=attempt: "on purpose" in attempt.ranks[0].errors, "fault")  # type: ignore[misc]  # bound at once
@@ -102,12 +102,12 @@ def test_slow_steps_are_slow_and_a_full_disk_is_full_for_as_long(training: Train
     with Listening(training.checkpoints.parent / "s") as supervisor:
         faults = "slow@2-4=5 full_disk@5-8"
         training.run("--synchronous", MUSTER_TRAIN_SOCKET=str(supervisor.path), MUSTER_TRAIN_FAULTS=faults)
-    taken = {said["step"]: said["step_s"] for said in supervisor.heard("step")}
+    taken = {said["step"]: said["step_s"] for said in supervisor.received("step")}
     assert {step for step, seconds in taken.items() if seconds > 5} == {3, 4, 5}
-    failed = [said["step"] for said in supervisor.heard("checkpoint", status="failed")]
+    failed = [said["step"] for said in supervisor.received("checkpoint", status="failed")]
     assert failed[0] == 8
     assert all(5 < step <= 9 for step in failed)
-    assert supervisor.heard("checkpoint", status="committed", step=12)
+    assert supervisor.received("checkpoint", status="committed", step=12)
 
 
 def test_a_flipped_bit_of_a_file_is_refused(training: Training) -> None:

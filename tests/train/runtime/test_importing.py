@@ -50,10 +50,10 @@ def test_a_signal_before_the_start_ends_the_rank_with_76_and_a_word(tmp_path: Pa
                 until(lambda: is_listening(port), "meeting of the ranks")
             assert process.poll() is None
             assert ended(process) == 76
-    assert [said["type"] for said in supervisor.said] == ["hello", "outcome"]
-    assert supervisor.said[0]["rank"] == 0
-    assert (supervisor.said[1]["exit"], supervisor.said[1]["step"]) == ("stopped_without", 0)
-    assert supervisor.said[1]["message"] == "SIGTERM before train.start"
+    assert [said["type"] for said in supervisor.reported] == ["hello", "outcome"]
+    assert supervisor.reported[0]["rank"] == 0
+    assert (supervisor.reported[1]["exit"], supervisor.reported[1]["step"]) == ("stopped_without", 0)
+    assert supervisor.reported[1]["message"] == "SIGTERM before train.start"
 
 
 def test_without_a_launcher_the_signal_has_its_usual_action() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.cli.job.checkpoint_words import lineage_words
+from muster.cli.job.checkpoint_texts import lineage_words
 from muster.train.checkpoint import manifest
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, FileRecord
@@ -33,15 +33,15 @@ PLANTED = Path(__file__).parents[1] / "planted_program.py"
 REFUSED = "CoverageError: the part of rank 1 holds random numbers that are not its own"
 
 
-def test_a_chance_state_comes_back_exactly() -> None:
-    before = rng.random_state()
+def test_a_random_state_comes_back_exactly() -> None:
+    before = rng.rng_state()
     drawn = torch.rand(3)
     rng.set_random_state(before)
     assert torch.equal(torch.rand(3), drawn)
 
 
 def test_a_digest_is_of_each_number_and_the_same_once_it_was_saved_and_loaded() -> None:
-    state = rng.random_state()
+    state = rng.rng_state()
     digest = rng.digest_of(state)
     file = io.BytesIO()
     torch.save(state, file)
@@ -49,8 +49,8 @@ def test_a_digest_is_of_each_number_and_the_same_once_it_was_saved_and_loaded() 
     rng.require_own(loaded, digest, 3)
     torch.rand(1)
     with pytest.raises(CoverageError, match="part of rank 3"):
-        rng.require_own(rng.random_state(), digest, 3)
-    rng.require_own(rng.random_state(), None, 3)
+        rng.require_own(rng.rng_state(), digest, 3)
+    rng.require_own(rng.rng_state(), None, 3)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_digest_is_of_each_number_and_the_same_once_it_was_saved_and_loaded() 
         (4, 8, "saved_by_fewer", "of the others seeded by step and rank"),
     ],
 )
-def test_how_ranks_come_by_their_numbers_has_a_word_that_a_person_is_told(
+def test_how_ranks_come_by_their_numbers_has_a_word_that_a_person_is_reported(
     num_saved: int, num_ranks: int, policy: str, words: str
 ) -> None:
     assert rng.policy(num_saved, num_ranks) == policy
@@ -101,7 +101,7 @@ def test_a_file_with_another_ranks_numbers_is_not_gone_on_from(training: Trainin
     assert all(REFUSED in rank.errors for rank in attempt.ranks)
 
 
-def test_a_manifest_of_before_that_says_nothing_of_them_is_read(training: Training) -> None:
+def test_a_manifest_of_before_that_states_nothing_of_them_is_read(training: Training) -> None:
     whole = training.run(num_ranks=2).steps
     place = training.checkpoints / "step-00000008/gen-1"
     document = json.loads((place / MANIFEST).read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ class Hosts:
         while not is_so():
             assert time.monotonic() < deadline, "did not come about in time"
             for case in self.cases:
-                case.launcher.turn(rung=True)
+                case.launcher.turn(woken=True)
                 case.relay.drain_all()
             self.fleet.reconcile()
             self.fleet.cycle()

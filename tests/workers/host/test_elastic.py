@@ -118,7 +118,7 @@ def test_it_goes_on_with_one_host_and_grows_back_to_two(hosts: Hosts, tmp_path: 
     assert all(view.attempt.state is AttemptState.ENDED for view in fleet.attempts(job_id))
 
 
-def test_its_program_asks_for_one_host_and_goes_on_with_it(hosts: Hosts, tmp_path: Path) -> None:
+def test_its_program_requests_one_host_and_goes_on_with_it(hosts: Hosts, tmp_path: Path) -> None:
     fleet, (first, _) = hosts.fleet, hosts.cases
     job_id = fleet.submit(
         program={

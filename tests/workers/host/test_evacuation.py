@@ -89,7 +89,7 @@ def test_a_condemning_event_quarantines_with_its_evidence(host: HostCase) -> Non
     assert len(evidence(host)) == 1
 
 
-def test_one_fault_told_by_two_sources_is_one_evidence(host: HostCase) -> None:
+def test_one_fault_reported_by_two_sources_is_one_evidence(host: HostCase) -> None:
     signal(host, 95, source="nvml", ago_s=1)
     judge_once(host.fleet.units, JUDGE)
     signal(host, 95, source="kernel_log")

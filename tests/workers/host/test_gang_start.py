@@ -42,7 +42,7 @@ class Gang:
 
     def turn_until_over(self, job_id: JobId) -> None:
         def is_over() -> bool:
-            self.second.launcher.turn(rung=True)
+            self.second.launcher.turn(woken=True)
             return self.fleet.attempts(job_id)[0].attempt.cause is not None and not self.fleet.num_taken_gpus()
 
         self.first.turn_until(is_over)
@@ -60,7 +60,7 @@ def test_a_host_that_is_ready_starts_with_the_last_one(gang: Gang) -> None:
     job_id = gang.submit()
     gang.first.turn_until(lambda: gang.num_ready(job_id) == 1)
     for _ in range(5):
-        gang.first.launcher.turn(rung=True)
+        gang.first.launcher.turn(woken=True)
     assert not gang.has_started()
     gang.first.restart()  # what a launcher knew of its waiting program the next one finds again
     gang.turn_until_over(job_id)

@@ -28,7 +28,7 @@ def test_it_waits_for_the_agents_enrolment_and_its_first_token(tmp_path: Path) -
     assert found == [HostIdentity("node_1", agent / "node.token")]
 
 
-def test_what_it_is_told_needs_no_agent(tmp_path: Path) -> None:
+def test_what_it_is_reported_needs_no_agent(tmp_path: Path) -> None:
     told = settings(tmp_path, api_key_file=tmp_path / "node.key")
     assert host_identity(told, "node_2", threading.Event()) == HostIdentity("node_2", tmp_path / "node.key")
 

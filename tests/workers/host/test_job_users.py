@@ -112,7 +112,7 @@ def test_a_job_runs_as_the_user_of_its_number_and_keeps_its_checkpoints(host_wit
     assert (part.exit_record or {})["uid"] == (part.clean_proof or {})["uid"] == said.payload["uid"] == uid
 
 
-def test_where_programs_run_as_we_do_the_job_says_so(host: HostCase) -> None:
+def test_where_programs_run_as_we_do_the_job_reports_it(host: HostCase) -> None:
     job_id = host.submit("print('ran')")
     assert host.run(job_id) is JobState.SUCCEEDED
     with host.fleet.units.begin(host.fleet.tenant, jobs.READ) as unit:

@@ -18,13 +18,13 @@ from workers.host import supervisor
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
 
 
-def until_told(host: HostCase, last: str) -> str:
-    """A program that runs until ``tell_to_end``, and then does ``last``."""
+def until_reported(host: HostCase, last: str) -> str:
+    """A program that runs until ``report_to_end``, and then does ``last``."""
     word = str(host.state_dir / "end-now")
     return f"import os, time\nwhile not os.path.exists({word!r}): time.sleep(0.02)\n{last}"
 
 
-def tell_to_end(host: HostCase) -> None:
+def report_to_end(host: HostCase) -> None:
     (host.state_dir / "end-now").touch()
 
 
@@ -35,14 +35,14 @@ def test_a_program_runs_its_words_arrive_and_nothing_is_left(host: HostCase) -> 
     host.run_until_clean()
 
 
-def test_a_program_that_fails_says_how(host: HostCase) -> None:
+def test_a_program_that_fails_states_how(host: HostCase) -> None:
     job_id = host.submit("import sys; sys.exit(3)")
     assert host.run(job_id) is JobState.FAILED
     assert "3" in host.fleet.job(job_id).state_reason
 
 
 @needs_cgroups
-def test_a_job_beyond_the_memory_it_asked_for_says_so_and_not_another_cause(host: HostCase) -> None:
+def test_a_job_beyond_the_memory_it_requested_reports_it_and_not_another_cause(host: HostCase) -> None:
     job_id = host.submit("kept = []\nwhile True: kept.append(b'x' * (1 << 20))", limits={"memory_bytes": 64 << 20})
     assert host.run(job_id) is JobState.FAILED
     (part,) = host.fleet.attempts(job_id)
@@ -61,11 +61,11 @@ def test_a_running_program_is_adopted_by_the_next_launcher(host: HostCase) -> No
 
 
 def test_what_ended_while_no_launcher_ran_is_reported_by_the_next(host: HostCase) -> None:
-    job_id = host.submit(until_told(host, "pass"))
+    job_id = host.submit(until_reported(host, "pass"))
     host.run_until_started(job_id)
     folder = next((host.state_dir / "attempts").iterdir())
     host.close()
-    tell_to_end(host)
+    report_to_end(host)
     wait_until(lambda: supervisor.adopt(folder).state == "exited")
     host.restart()
     assert host.run(job_id) is JobState.SUCCEEDED
@@ -102,14 +102,14 @@ def test_a_program_that_ignores_sigterm_is_killed_at_the_deadline(host: HostCase
 
 
 def test_a_partition_delays_the_report_and_loses_nothing(host: HostCase) -> None:
-    job_id = host.submit(until_told(host, "print('done in the dark')"))
+    job_id = host.submit(until_reported(host, "print('done in the dark')"))
     host.run_until_started(job_id)
     folder = next((host.state_dir / "attempts").iterdir())
     host.client.is_cut = True
-    tell_to_end(host)
+    report_to_end(host)
     wait_until(lambda: supervisor.adopt(folder).state == "exited")
     for _ in range(20):
-        host.launcher.turn(rung=False)
+        host.launcher.turn(woken=False)
         time.sleep(0.1)
     assert host.fleet.job(job_id).state is JobState.ACTIVE
     host.client.is_cut = False
@@ -117,14 +117,14 @@ def test_a_partition_delays_the_report_and_loses_nothing(host: HostCase) -> None
     assert host.log(job_id).count(b"done in the dark") == 1
 
 
-def test_after_a_reboot_the_job_starts_anew_and_the_old_records_go(host: HostCase) -> None:
+def test_after_a_reboot_the_job_starts_again_and_the_old_records_go(host: HostCase) -> None:
     job_id = host.submit("import time; time.sleep(600)")
     host.run_until_started(job_id)
     old = next((host.state_dir / "attempts").iterdir())
     _kill_supervisor(old)
     host.boot_id = "boot-2"
     host.restart()
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     host.fleet.reconcile()
     first = host.fleet.attempts(job_id)[0].attempt
     assert (first.state, first.cause) == (AttemptState.ENDED, Cause.NODE_LOST)

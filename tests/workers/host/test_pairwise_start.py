@@ -80,15 +80,15 @@ class Gang:
     def turn_until(self, is_so: Turned, *, timeout_s: float = 900.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_so():
-            assert time.monotonic() < deadline, self.told()
+            assert time.monotonic() < deadline, self.reported()
             self.fleet.reconcile()
             self.fleet.cycle()
             for case in self.cases:
-                case.launcher.turn(rung=True)
+                case.launcher.turn(woken=True)
                 case.relay.drain_all()
             time.sleep(0.1)  # as `HostCase` has it, for seven hosts
 
-    def told(self) -> list[tuple[str, object]]:
+    def reported(self) -> list[tuple[str, object]]:
         with self.fleet.units.read() as session:
             query = select(Event).where(Event.kind.like("attempt.%")).order_by(Event.serial)
             return [(event.kind, event.payload) for event in session.scalars(query)]
@@ -127,8 +127,8 @@ def test_a_gang_of_hosts_that_are_well_meets_once_and_runs(make_gang: Callable[.
     gang = make_gang(3, python=sys.executable)  # that each host's own interpreter does it is held here
     job_id = gang.submit()
     gang.turn_until(lambda: gang.fleet.job(job_id).finished_at is not None)
-    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.told()
-    (passed,) = [payload for kind, payload in gang.told() if kind == "attempt.pairwise_passed"]
+    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.reported()
+    (passed,) = [payload for kind, payload in gang.reported() if kind == "attempt.pairwise_passed"]
     assert isinstance(passed, dict)
     assert [len(groups) for groups in passed["rounds"]] == [1]
     assert passed["rounds"][0][0]["rate_bytes_per_s"] > 0
@@ -141,12 +141,12 @@ def test_one_delayed_host_of_seven_is_named_before_any_program_starts(make_gang:
     gang.turn_until(lambda: gang.end_of_first(job_id)[0] is not None)
     cause, proof = gang.end_of_first(job_id)
     assert cause is Cause.PREFLIGHT_FAILED
-    assert gang.at_fault(job_id) == [gang.node_at(4)], gang.told()
+    assert gang.at_fault(job_id) == [gang.node_at(4)], gang.reported()
     assert "gpu-04: " in proof
     assert "slow: " in proof
-    rounds = [payload for kind, payload in gang.told() if kind == "attempt.pairwise_round"]
+    rounds = [payload for kind, payload in gang.reported() if kind == "attempt.pairwise_round"]
     assert len(rounds) <= 4
-    assert not any(kind == "attempt.host_started" for kind, _ in gang.told())
+    assert not any(kind == "attempt.host_started" for kind, _ in gang.reported())
 
 
 @pytest.mark.timeout(1200)
@@ -157,7 +157,7 @@ def test_a_host_whose_gathers_die_is_avoided_and_the_gang_runs_on_the_others(mak
     if gang.node_at(2) not in nodes:
         pytest.fail("the first gang was to have the bad host: it is the third of five equal ones")
     gang.turn_until(lambda: gang.fleet.job(job_id).finished_at is not None)
-    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.told()
+    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.reported()
     assert gang.at_fault(job_id) == [gang.node_at(2)]
     assert "its process ended by signal 9" in gang.end_of_first(job_id)[1]
     assert gang.fleet.job(job_id).restarts_used == 0
@@ -178,8 +178,8 @@ def test_a_launcher_and_a_control_plane_that_come_back_in_the_middle_go_on_with_
         case.restart()
         case.client.is_cut = False
     gang.turn_until(lambda: gang.fleet.job(job_id).finished_at is not None)
-    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.told()
-    assert len([kind for kind, _ in gang.told() if kind == "attempt.pairwise_round"]) == 1
+    assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.reported()
+    assert len([kind for kind, _ in gang.reported() if kind == "attempt.pairwise_round"]) == 1
 
 
 @pytest.mark.timeout(1200)
@@ -190,7 +190,7 @@ def test_a_host_that_stands_still_in_the_middle_is_named(make_gang: Callable[...
     still = gang.cases[1]
     folder = still.state_dir / "attempts" / gang.fleet.attempts(job_id)[0].attempt.id
     gang.turn_until((folder / "ready.json").exists)
-    gang.turn_until(lambda: any(kind == "attempt.pairwise_round" for kind, _ in gang.told()))
+    gang.turn_until(lambda: any(kind == "attempt.pairwise_round" for kind, _ in gang.reported()))
     pid = supervisor.adopt(folder).pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -198,6 +198,6 @@ def test_a_host_that_stands_still_in_the_middle_is_named(make_gang: Callable[...
         gang.turn_until(lambda: gang.at_fault(job_id))
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert gang.at_fault(job_id) == [gang.node_at(1)], gang.told()
+    assert gang.at_fault(job_id) == [gang.node_at(1)], gang.reported()
     gang.turn_until(lambda: gang.end_of_first(job_id)[0] is not None)
     assert "was silent in rounds 1, 2" in gang.end_of_first(job_id)[1]

@@ -87,8 +87,8 @@ def test_a_partition_longer_than_the_lease_never_lets_two_attempts_run(
 
     def is_over() -> bool:
         if not is_launcher_dead:
-            host.launcher.turn(rung=True)
-        beta.launcher.turn(rung=True)
+            host.launcher.turn(woken=True)
+        beta.launcher.turn(woken=True)
         host.fleet.reconcile()
         if host.fleet.attempts(job_id)[0].attempt.state is not AttemptState.ENDED:
             assert _allocations(host, job_id) == [{AllocationState.HELD}], "the longer lease is waited out"
@@ -103,8 +103,8 @@ def test_a_partition_longer_than_the_lease_never_lets_two_attempts_run(
     host.restart()
 
     def is_clean() -> bool:
-        host.launcher.turn(rung=True)
-        beta.launcher.turn(rung=True)
+        host.launcher.turn(woken=True)
+        beta.launcher.turn(woken=True)
         return all(states == {AllocationState.RELEASED} for states in _allocations(host, job_id))
 
     wait_until(is_clean)

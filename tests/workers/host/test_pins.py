@@ -7,10 +7,10 @@ from muster.db.models import Checkpoint
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.states import JobState
 from tests.host_case import HostCase
-from tests.workers.host.test_training import SPEAKS
+from tests.workers.host.test_training import STATES
 
 WAITS = (
-    SPEAKS
+    STATES
     + """
 place = f"step-{5:08d}/gen-{fence}"
 say(type="checkpoint", step=5, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)

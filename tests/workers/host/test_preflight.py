@@ -16,9 +16,9 @@ from sqlalchemy import Engine, select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
-from muster.db.models import Event, PlacementLook
+from muster.db.models import Event, PlacementPreflight
 from muster.domain.ids import JobId
-from muster.domain.job.preflight import LookState
+from muster.domain.job.preflight import PreflightState
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import JobState
 from muster.train.data import dataset_manifest as manifests
@@ -35,7 +35,7 @@ SHAPE = {"nodes": 2, "gpus_per_node": 1}
 
 
 class Looking:
-    """Two hosts with a launcher each. One is asked first: ``asked`` says which."""
+    """Two hosts with a launcher each. One is asked first: ``requested`` says which."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.fleet = make_fleet(UnitOfWorkFactory(engine))
@@ -55,21 +55,21 @@ class Looking:
         def round_is_so() -> bool:
             self.fleet.reconcile()
             self.fleet.cycle()
-            self.cases[1].launcher.turn(rung=True)
+            self.cases[1].launcher.turn(woken=True)
             self.cases[1].relay.drain_all()
             return bool(is_so())
 
         self.cases[0].turn_until(round_is_so)
 
-    def row(self, job_id: JobId) -> PlacementLook | None:
+    def row(self, job_id: JobId) -> PlacementPreflight | None:
         with self.fleet.units.read() as session:
-            return session.get(PlacementLook, job_id)
+            return session.get(PlacementPreflight, job_id)
 
     def events(self, kind: str) -> list[Event]:
         with self.fleet.units.read() as session:
             return list(session.scalars(select(Event).where(Event.kind == kind).order_by(Event.at, Event.id)))
 
-    def asked(self, job_id: JobId) -> HostCase:
+    def requested(self, job_id: JobId) -> HostCase:
         row = self.row(job_id)
         assert row is not None
         return next(case for case in self.cases if case.fleet.node_id == row.node_id)
@@ -113,7 +113,7 @@ def test_a_missing_script_holds_the_job_before_any_gpu_is_taken(looking: Looking
     looking.turn_until(lambda: not looking.folders())
 
 
-def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_mended(looking: Looking, tmp_path: Path) -> None:
+def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_repaired(looking: Looking, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for name in ("a.bin", "b.bin"):
@@ -138,10 +138,10 @@ def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_mended(looking:
     looking.turn_until(lambda: not looking.folders())
 
 
-def test_a_secret_that_a_host_keeps_open_sends_the_look_to_the_next(looking: Looking) -> None:
+def test_a_secret_that_a_host_keeps_open_sends_the_check_to_the_next(looking: Looking) -> None:
     job_id = looking.submit(secrets=["token"])
     looking.fleet.cycle()
-    first = looking.asked(job_id)
+    first = looking.requested(job_id)
     looking.lay_secret(0o644, first)
     looking.lay_secret(0o600, *(case for case in looking.cases if case is not first))
     looking.turn_until(lambda: looking.fleet.attempts(job_id))
@@ -151,11 +151,11 @@ def test_a_secret_that_a_host_keeps_open_sends_the_look_to_the_next(looking: Loo
     assert "0600" in looking.events("job.looked_at")[0].payload["reason"]
 
 
-def test_a_launcher_that_dies_before_it_has_told_is_followed_by_one_that_does(looking: Looking) -> None:
+def test_a_launcher_that_dies_before_it_has_reported_is_followed_by_one_that_does(looking: Looking) -> None:
     job_id = looking.submit()
     looking.fleet.cycle()
-    case = looking.asked(job_id)
-    case.launcher.turn(rung=True)
+    case = looking.requested(job_id)
+    case.launcher.turn(woken=True)
     (folder,) = looking.folders()
     case.client.is_cut = True
     case.turn_until(lambda: supervisor.adopt(folder).state == "exited")
@@ -180,12 +180,12 @@ def blocking_once(folder: Path) -> tuple[dict[str, object], Path]:
     return {"launcher": "command", "argv": [sys.executable, "-c", ""], "venv": str(venv)}, first_look
 
 
-def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(looking: Looking, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_as_it_checks_leaves_it_to_the_next_host(looking: Looking, tmp_path: Path) -> None:
     program, first_look = blocking_once(tmp_path)
     job_id = looking.submit(program=program)
     case, _, pid = begun(looking, job_id, first_look)
     os.kill(pid, signal.SIGKILL)
-    looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not LookState.ASKED)
+    looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not PreflightState.REQUESTED)
     said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
     assert said[0] == ("unable", case.fleet.node_id)
     assert said[1][1] != case.fleet.node_id
@@ -198,19 +198,19 @@ def within(looking: Looking, seconds: float) -> None:
         store_policy(unit, shorter, reason="a test")
 
 
-def begun(looking: Looking, job_id: JobId, first_look: Path) -> tuple[HostCase, Path, int]:
+def begun(looking: Looking, job_id: JobId, first_check: Path) -> tuple[HostCase, Path, int]:
     """A look of ``blocking_once`` that blocks: its host, its folder and its supervisor."""
     looking.fleet.cycle()
-    case = looking.asked(job_id)
-    case.launcher.turn(rung=True)
+    case = looking.requested(job_id)
+    case.launcher.turn(woken=True)
     (folder,) = looking.folders()
-    case.turn_until(first_look.exists)
+    case.turn_until(first_check.exists)
     pid = supervisor.adopt(folder).pid
     assert pid is not None
     return case, folder, pid
 
 
-def test_a_look_that_hangs_is_killed_in_time_and_another_host_is_asked(looking: Looking, tmp_path: Path) -> None:
+def test_a_check_that_hangs_is_killed_in_time_and_another_host_is_queried(looking: Looking, tmp_path: Path) -> None:
     within(looking, 8.0)
     program, first_look = blocking_once(tmp_path)
     job_id = looking.submit(program=program, secrets=["token"])
@@ -226,7 +226,7 @@ def test_a_look_that_hangs_is_killed_in_time_and_another_host_is_asked(looking: 
     looking.turn_until(lambda: not looking.folders())
 
 
-def test_a_look_that_cannot_be_killed_is_left_and_told_and_goes_once_it_can(
+def test_a_check_that_cannot_be_killed_is_left_and_reported_and_goes_once_it_can(
     looking: Looking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     within(looking, 8.0)
@@ -246,13 +246,13 @@ def test_a_look_that_cannot_be_killed_is_left_and_told_and_goes_once_it_can(
     looking.turn_until(lambda: not folder.exists())
 
 
-def test_an_ended_look_of_which_something_hangs_is_told_with_its_own_reason(looking: Looking) -> None:
+def test_an_ended_check_of_which_something_hangs_is_reported_with_its_own_reason(looking: Looking) -> None:
     within(looking, 8.0)
     job_id = looking.submit(secrets=["token"])
     looking.lay_secret(0o644, *looking.cases)
     looking.fleet.cycle()
-    case = looking.asked(job_id)
-    case.launcher.turn(rung=True)
+    case = looking.requested(job_id)
+    case.launcher.turn(woken=True)
     (folder,) = looking.folders()
     wait_until(lambda: supervisor.adopt(folder).state == "exited" and not is_locked(folder / LOCK))
     (folder / "clean.json").write_text('{"clean": false}')
@@ -268,16 +268,16 @@ def test_an_ended_look_of_which_something_hangs_is_told_with_its_own_reason(look
     looking.turn_until(lambda: not folder.exists())
 
 
-def test_a_look_that_was_never_started_and_is_listed_no_more_goes(
+def test_a_check_that_was_never_started_and_is_listed_no_more_goes(
     looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its launcher died between the order and the start; before the next one came nobody waited for it any more."""
     job_id = looking.submit()
     looking.fleet.cycle()
-    case = looking.asked(job_id)
+    case = looking.requested(job_id)
     with monkeypatch.context() as patched:
         patched.setattr(supervisor, "spawn_supervisor", lambda _folder: 0)
-        case.launcher.turn(rung=True)
+        case.launcher.turn(woken=True)
     (folder,) = looking.folders()
     assert supervisor.adopt(folder).state == "not_started"
     looking.fleet.cancel(job_id)
@@ -286,13 +286,13 @@ def test_a_look_that_was_never_started_and_is_listed_no_more_goes(
     assert looking.events("job.looked_at") == []
 
 
-def test_nothing_is_told_before_nothing_is_left_and_that_is_proved_at_a_measured_pace(
+def test_nothing_is_reported_before_nothing_is_left_and_that_is_proved_at_a_measured_pace(
     looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = looking.submit()
     looking.fleet.cycle()
-    case = looking.asked(job_id)
-    case.launcher.turn(rung=True)
+    case = looking.requested(job_id)
+    case.launcher.turn(woken=True)
     (folder,) = looking.folders()
     assert json.loads((folder / "order.json").read_bytes())["rendezvous"]["port"] == 0, "it listens nowhere"
     wait_until(lambda: supervisor.adopt(folder).state == "exited" and not is_locked(folder / LOCK))
@@ -309,7 +309,7 @@ def test_nothing_is_told_before_nothing_is_left_and_that_is_proved_at_a_measured
     monkeypatch.setattr(supervisor, "prove_clean", counted)
     began = time.monotonic()
     for _ in range(60):
-        case.launcher.turn(rung=True)
+        case.launcher.turn(woken=True)
         time.sleep(0.01)
     assert 1 < len(tried) <= 1 + (time.monotonic() - began) * 1000 / PROVE_SOON_MS
     assert looking.events("job.looked_at") == []

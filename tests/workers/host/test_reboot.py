@@ -11,7 +11,7 @@ from muster.client.transport import Problem
 from muster.domain.ids import JobId
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import AttemptState, Cause, HostPartState, JobState
-from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
+from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HostAttempt, HostReport, ReportBatch
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.waiting import wait_until
@@ -56,7 +56,7 @@ def job_id(host: HostCase, tmp_path: Path) -> JobId:
 def test_the_job_of_a_host_that_rebooted_is_tried_again_on_freed_gpus(host: HostCase, job_id: JobId) -> None:
     fleet = host.fleet
     assert fleet.num_taken_gpus() == 1
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     fleet.reconcile()
     (first,) = fleet.attempts(job_id)
     assert (first.attempt.state, first.attempt.cause) == (AttemptState.ENDED, Cause.NODE_LOST)
@@ -82,9 +82,9 @@ def test_words_of_the_boot_before_are_refused(host: HostCase, job_id: JobId) -> 
     with fleet.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy(), reason="the next try is to wait until all has been said")
     old = fleet.attempts(job_id)[0].attempt
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     fleet.reconcile()
-    held = HeldAttempt(attempt_id=old.id, fence=old.fence, phase="started")
+    held = HostAttempt(attempt_id=old.id, fence=old.fence, phase="started")
     late = client.heartbeat(HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=1 << 50, held=(held,)))
     assert (late.lease_s, late.unclaimed, late.stops) == (0.0, (), ())
     claim = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", fence=old.fence, nonce="n")

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from muster.client.transport import Problem
 from muster.db.models import Node
 from muster.domain.states import AttemptState
-from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeartbeatRequest, HeldAttempt, StopOrder, UnclaimedAttempt
+from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeartbeatRequest, HostAttempt, StopOrder, UnclaimedAttempt
 from tests.host_case import HostCase
 from workers.host.meetings import Meetings
 
@@ -20,7 +20,7 @@ class OldRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     protocol: int
     boot_id: str
     seq: int
-    held: tuple[HeldAttempt, ...] = ()
+    held: tuple[HostAttempt, ...] = ()
     rung: bool = False
 
 
@@ -66,7 +66,7 @@ def _lease(host: HostCase) -> datetime:
     return renewed_at
 
 
-def test_a_host_tells_what_it_knows_in_its_first_turn_where_the_server_takes_it(host: HostCase) -> None:
+def test_a_host_reports_what_it_knows_in_its_first_turn_where_the_server_takes_it(host: HostCase) -> None:
     assert _node(host).knows == list(HOST_WORDS)
 
 
@@ -79,20 +79,20 @@ def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on
     with monkeypatch.context() as went_back:
         went_back.setattr(host.client, "heartbeat", old.heartbeat)
         before = _lease(host)
-        host.launcher.turn(rung=True)
+        host.launcher.turn(woken=True)
         assert (old.num_refused, old.num_taken) == (1, 1), "told less, at once"
         assert _lease(host) > before
-        host.launcher.turn(rung=True)
-        host.restart().turn(rung=True)
+        host.launcher.turn(woken=True)
+        host.restart().turn(woken=True)
         assert (old.num_refused, old.num_taken) == (1, 3), "and nothing more until it takes it"
     assert host.fleet.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     assert _node(host).knows == list(HOST_WORDS)
     host.fleet.cancel(job_id)
     host.run(job_id)
 
 
-def test_a_server_that_takes_it_and_yet_refuses_is_asked_twice_and_no_more(
+def test_a_server_that_takes_it_and_yet_refuses_is_queried_twice_and_no_more(
     host: HostCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one of two behind one address, the other of which has gone back."""
@@ -106,7 +106,7 @@ def test_a_server_that_takes_it_and_yet_refuses_is_asked_twice_and_no_more(
 
     monkeypatch.setattr(host.client, "heartbeat", refuse_more)
     before = _lease(host)
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     assert len(refused) == 1
     assert _lease(host) > before
 
@@ -115,12 +115,12 @@ def test_a_server_that_knows_of_no_meetings_and_a_stale_beats_answer_call_none_o
     host: HostCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[object] = []
-    monkeypatch.setattr(Meetings, "hear", lambda _self, *told: heard.append(told))
-    host.launcher.turn(rung=True)
+    monkeypatch.setattr(Meetings, "receive", lambda _self, *told: heard.append(told))
+    host.launcher.turn(woken=True)
     assert len(heard) == 1, "today's server tells of them"
     heartbeat = host.client.heartbeat
     monkeypatch.setattr(host.client, "heartbeat", lambda asked: structs.replace(heartbeat(asked), lease_s=0.0))
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     monkeypatch.setattr(host.client, "heartbeat", OldServer(host).heartbeat)
-    host.launcher.turn(rung=True)
+    host.launcher.turn(woken=True)
     assert len(heard) == 1

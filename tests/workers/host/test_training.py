@@ -14,7 +14,7 @@ from muster.domain.states import CheckpointStatus, JobState
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 
-SPEAKS = """
+STATES = """
 import json, os, socket, sys, time
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
@@ -22,7 +22,7 @@ fence = os.environ["MUSTER_FENCE"]
 say(type="hello", rank=0, world_size=1, pid=os.getpid())
 """
 TRAINS = (
-    SPEAKS
+    STATES
     + """
 print(os.environ["MUSTER_RESUME"], os.environ["MUSTER_CHECKPOINT_DIR"], flush=True)
 for step in range(1, 31):
@@ -90,7 +90,7 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
 
 
 def test_lines_sent_again_after_a_lost_answer_have_effect_once(host: HostCase) -> None:
-    job_id = host.submit(SPEAKS + "say(type='step', step=1, loss=2.0); time.sleep(600)", stop_grace_s=1)
+    job_id = host.submit(STATES + "say(type='step', step=1, loss=2.0); time.sleep(600)", stop_grace_s=1)
     host.turn_until(lambda: bool(steps(host)))
     (folder,) = (host.state_dir / "attempts").iterdir()
     (folder / "logs_sent.json").unlink()  # as if the launcher had died before it wrote down the answer
@@ -109,9 +109,9 @@ def steps(host: HostCase) -> list[int]:
         return list(session.scalars(select(TrainingStep.step)))
 
 
-def test_the_next_attempt_is_told_the_newest_generation_that_nothing_speaks_against(host: HostCase) -> None:
+def test_the_next_attempt_is_reported_the_newest_generation_that_nothing_states_against(host: HostCase) -> None:
     fails_once = (
-        SPEAKS
+        STATES
         + """
 print("resume", os.environ["MUSTER_RESUME"], flush=True)
 if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
@@ -140,9 +140,9 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     assert (bad.status, bad.reason) == (CheckpointStatus.REJECTED, "one byte differs")
 
 
-def test_a_refused_generation_is_told_also_where_its_commit_was_never_heard_of(host: HostCase) -> None:
+def test_a_refused_generation_is_reported_also_where_its_commit_was_never_received_of(host: HostCase) -> None:
     job_id = host.submit(
-        SPEAKS + "say(type='checkpoint_rejected', generation='step-00000020/gen-1', why='one byte differs')"
+        STATES + "say(type='checkpoint_rejected', generation='step-00000020/gen-1', why='one byte differs')"
     )
     assert host.run(job_id) is JobState.SUCCEEDED
     host.run_until_clean()
@@ -151,10 +151,10 @@ def test_a_refused_generation_is_told_also_where_its_commit_was_never_heard_of(h
     assert told.payload == {"job_id": job_id, "generation": "step-00000020/gen-1", "reason": "one byte differs"}
 
 
-def test_words_that_are_no_message_hold_up_nobody(host: HostCase) -> None:
+def test_words_that_are_no_message_hold_up_none(host: HostCase) -> None:
     """Numbers beyond JSON, surrogates, nesting without end, ranks that are not its own: passed over, each."""
     job_id = host.submit(
-        SPEAKS
+        STATES
         + """
 channel.sendall(b'{"type": "step", "step": 1, "loss": NaN}\\n{"type": "step", "step": 1, "loss": 1e999}\\n')
 channel.sendall(b'{"type": "step", "step": 1' + b'0' * 400 + b'}\\n{"type": "outcome", "message": "\\\\ud800"}\\n')
@@ -172,7 +172,7 @@ print("went on", flush=True)
     assert steps(host) == [2]
 
 
-def test_a_program_is_told_where_the_host_keeps_copies_and_whose_specification_it_is(host: HostCase) -> None:
+def test_a_program_is_reported_where_the_host_keeps_copies_and_whose_specification_it_is(host: HostCase) -> None:
     host.scratch["MUSTER_SCRATCH_DIR"] = "/local/scratch"
     job_id = host.submit("import os; print(os.environ['MUSTER_SCRATCH_DIR'], os.environ['MUSTER_SPEC_SHA256'])")
     assert host.run(job_id) is JobState.SUCCEEDED

@@ -34,10 +34,10 @@ class Guarded(DirectClient):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self.most_bytes: int | None = None
-        self.asked: list[tuple[str, int]] = []
+        self.requested: list[tuple[str, int]] = []
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
-        self.asked.append((attempt_id, len(batch.lines)))
+        self.requested.append((attempt_id, len(batch.lines)))
         if self.most_bytes is not None and len(msgspec.json.encode(batch)) > self.most_bytes:
             raise Problem(413, "too_large", "no body of that size")
         return super().send_training(attempt_id, batch)
@@ -62,18 +62,18 @@ class Speaking:
         self.socket = train_socket.TrainSocket(self.folder, path, {0})
         self._rank = socket.socket(socket.AF_UNIX)
         self._rank.connect(str(path))
-        self.say(type="hello", rank=0, world_size=1)
+        self.report(type="hello", rank=0, world_size=1)
 
     def write_order(self, fence: int) -> None:
         (self.folder / "order.json").write_text(json.dumps({"fence": fence}), encoding="utf-8")
 
-    def say(self, **message: object) -> None:
+    def report(self, **message: object) -> None:
         self._rank.sendall(json.dumps(message).encode() + b"\n")
         self.socket.pump()
 
-    def say_steps(self, first: int, last: int, *, text: str = "") -> None:
+    def report_steps(self, first: int, last: int, *, text: str = "") -> None:
         for step in range(first, last + 1):
-            self.say(type="step", step=step, loss=1.0, text=text)
+            self.report(type="step", step=step, loss=1.0, text=text)
 
     def steps(self) -> list[int]:
         query = select(TrainingStep.step).where(TrainingStep.attempt_id == self.attempt_id).order_by(TrainingStep.step)
@@ -116,11 +116,11 @@ def test_one_turn_is_bounded_so_that_no_program_keeps_another_waiting(
     monkeypatch.setattr(training_relay, "MOST_BATCHES", 3)
     monkeypatch.setattr(training_relay, "BATCH_BYTES", 2_000)
     loud, quiet = start(), start()
-    loud.say_steps(1, 400)
-    quiet.say_steps(1, 2)
+    loud.report_steps(1, 400)
+    quiet.report_steps(1, 2)
     client, relay = relay_of(loud)
     relay.drain_all()
-    assert [attempt_id for attempt_id, _ in client.asked].count(loud.attempt_id) == 3
+    assert [attempt_id for attempt_id, _ in client.requested].count(loud.attempt_id) == 3
     assert 0 < len(loud.steps()) < 100
     assert quiet.steps() == [1, 2]
     while loud.steps()[-1] < 400:
@@ -134,9 +134,9 @@ def test_a_line_that_is_refused_is_passed_over_alone_and_counted_where_it_is_mis
     speaking = start()
     client, relay = relay_of(speaking)
     client.most_bytes = 4_000
-    speaking.say_steps(1, 20)
-    speaking.say(type="step", step=21, text="x" * 5_000)
-    speaking.say_steps(22, 40)
+    speaking.report_steps(1, 20)
+    speaking.report(type="step", step=21, text="x" * 5_000)
+    speaking.report_steps(22, 40)
     relay.drain_all()
     assert speaking.steps() == [step for step in range(1, 41) if step != 21]
     assert (speaking.relayed()[NUM_REFUSED], speaking.num_refused()) == (1, 1)
@@ -154,9 +154,9 @@ def test_what_a_server_refuses_of_a_stale_attempt_gives_its_room_back(
     client, relay = relay_of(speaking)
     speaking.write_order(speaking.fence + 1)
     for first in range(1, 2_000, 50):
-        speaking.say_steps(first, first + 49, text="x" * 1_000)
+        speaking.report_steps(first, first + 49, text="x" * 1_000)
         relay.drain_all()
-    assert len(client.asked) == 1
+    assert len(client.requested) == 1
     assert speaking.steps() == []
     assert speaking.relayed()[NUM_REFUSED] == 2_001, "with its hello"
     assert speaking.socket.dropped_lines == 0
@@ -170,7 +170,7 @@ def test_a_key_that_is_being_renewed_loses_no_word(start: Callable[[], Speaking]
     def refuse(attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
         raise Problem(401, "unauthenticated", "the key has expired")
 
-    speaking.say_steps(1, 5)
+    speaking.report_steps(1, 5)
     taken = client.send_training
     client.send_training = refuse  # type: ignore[method-assign]  # for a moment
     relay.drain_all()
@@ -211,12 +211,12 @@ def relay_in_a_process(speaking: Speaking, database_url: str, armed: str) -> int
 @pytest.mark.parametrize(
     "point", ["training.take.before_commit", "training.take.after_commit", training_relay.AFTER_ANSWER]
 )
-def test_a_relay_that_is_killed_as_it_relays_tells_everything_once(
+def test_a_relay_that_is_killed_as_it_relays_reports_everything_once(
     start: Callable[[], Speaking], database_url: str, point: str
 ) -> None:
     """SIGKILL, again and again: before the server has committed, after that, and before it is written down here."""
     speaking = start()
-    speaking.say_steps(1, 30)
+    speaking.report_steps(1, 30)
     for number in (1, 2, 2):
         assert relay_in_a_process(speaking, database_url, f"{point}=kill@{number}") == -signal.SIGKILL
         assert speaking.steps() == list(range(1, len(speaking.steps()) + 1))

@@ -24,7 +24,7 @@ from workers.local.plan import RunFolder, RunPlan
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "tests/train/tiny_program.py"
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
-ANEW = """
+AGAIN = """
 import os, sys
 from muster.train.report.wire import Channel
 
@@ -180,7 +180,7 @@ def test_a_killed_rank_costs_a_restart_and_nothing_of_the_result(here: Here) -> 
     assert f"continues after step {second['resumed_step']}" in hit.stderr
 
 
-def test_asked_to_stop_it_ends_its_program_and_says_so(here: Here) -> None:
+def test_requested_to_stop_it_ends_its_program_and_reports_it(here: Here) -> None:
     run = here.start("--name", "sleeper", *python(SLEEPER))
     wait_until(lambda: here.has_printed("sleeper", "here"))
     run.send_signal(signal.SIGINT)
@@ -191,7 +191,7 @@ def test_asked_to_stop_it_ends_its_program_and_says_so(here: Here) -> None:
     assert here.processes() == []
 
 
-def test_asked_twice_it_kills(here: Here) -> None:
+def test_requested_twice_it_kills(here: Here) -> None:
     run = here.start("--name", "stubborn", "--grace", "10m", *python(STUBBORN))
     wait_until(lambda: here.has_printed("stubborn", "here"))
     run.send_signal(signal.SIGINT)
@@ -232,7 +232,7 @@ def test_a_folder_belongs_to_one_program(here: Here) -> None:
     assert f"holds the run of {sys.executable} -u -c print(1)" in refused.stderr
 
 
-def test_who_asks_to_stop_does_not_wait_for_an_earlier_runs_grace(here: Here) -> None:
+def test_a_caller_that_requests_to_stop_does_not_wait_for_an_earlier_runs_grace(here: Here) -> None:
     words = ("--name", "deaf", "--grace", "10m", *python(STUBBORN))
     run = here.start(*words)
     wait_until(lambda: here.has_printed("deaf", "here"))
@@ -288,7 +288,7 @@ def test_saving_the_same_steps_again_is_no_progress(here: Here) -> None:
     """A program that begins anew each time, and fails after its first checkpoint."""
     words = ("--name", "anew", "--ranks", "1", "--max-restarts", "1", "--pause", "0.1s")
     script = here.folder / "anew.py"
-    script.write_text(ANEW)
+    script.write_text(AGAIN)
     ended = here.run(*words, *here.warm, "--", str(script))
     assert ended.returncode == 20, ended.stderr
     assert [each["saved_step"] for each in here.about("anew")["attempts"]] == [10, 10], (
@@ -297,7 +297,7 @@ def test_saving_the_same_steps_again_is_no_progress(here: Here) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"job_id": "job_1", "num_attempts": "x"}'])
-def test_a_torn_record_is_said_and_left_alone(here: Here, content: str) -> None:
+def test_a_torn_record_is_stated_and_left_alone(here: Here, content: str) -> None:
     folder = here.folder / "muster-runs/mine"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(content)
@@ -315,7 +315,7 @@ def test_the_wall_time_counts_all_attempts(here: Here) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "reported"),
     [
         (("--", "nothing.py"), 3, "nothing.py does not exist"),
         (("--command", "--", "no-such-tool"), 3, "no-such-tool is not there"),
@@ -328,11 +328,11 @@ def test_the_wall_time_counts_all_attempts(here: Here) -> None:
         (("--pause", "soon", "--command", "--", "true"), 2, "is no duration"),
     ],
 )
-def test_what_cannot_run_is_said_before_anything_is_made(
-    here: Here, words: tuple[str, ...], code: int, said: str
+def test_what_cannot_run_is_stated_before_anything_is_made(
+    here: Here, words: tuple[str, ...], code: int, reported: str
 ) -> None:
     refused = here.run(*words)
     assert refused.returncode == code, refused.stderr
-    assert said in refused.stderr
+    assert reported in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not (here.folder / "muster-runs").exists()

@@ -54,8 +54,8 @@ def _run(folder: Path, python: Path, *words: str) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
 
 
-def _steps(said: str) -> dict[int, tuple[int, str, float]]:
-    found = re.findall(r"^step (\d+) pieces (\d+) samples (\[.*?\]) loss (\S+)$", said, re.MULTILINE)
+def _steps(reported: str) -> dict[int, tuple[int, str, float]]:
+    found = re.findall(r"^step (\d+) pieces (\d+) samples (\[.*?\]) loss (\S+)$", reported, re.MULTILINE)
     return {int(step): (int(pieces), samples, float(loss)) for step, pieces, samples, loss in found}
 
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 import msgspec
 
-from muster.wire.meeting import Meet, Met
+from muster.wire.meeting import PairwiseOrder, PairwiseResult
 from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.meeting import meet
 
@@ -37,8 +37,8 @@ class Attendance:
     patience_s: float = 120.0
 
 
-def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
-    """Attend until the lead ends the check. ``tell`` gets a line for each meeting.
+def attend(attendance: Attendance, report: Callable[[str], None]) -> Ended:
+    """Attend until the lead ends the check. ``report`` gets a line for each meeting.
 
     Raises:
         LeadGoneError: no lead answers there, or the lead has ended.
@@ -55,10 +55,10 @@ def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
         )
         try:
             _send(connection, hello)
-            while isinstance(told := _next(lines.next()), Meet | CallOff):
-                if isinstance(told, Meet):
+            while isinstance(told := _next(lines.next()), PairwiseOrder | CallOff):
+                if isinstance(told, PairwiseOrder):
                     met = _meet(told, attendance.python, listening, lines)
-                    tell(_in_words(told, met))
+                    report(_in_words(told, met))
                     _send(connection, met)
         except (OSError, msgspec.MsgspecError) as fault:
             raise LeadGoneError(f"the lead at {_place(attendance.lead)} is not understood: {fault}") from fault
@@ -98,30 +98,32 @@ class _Lines:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._held = bytearray()
+        self._buffered = bytearray()
 
     def next(self) -> bytes:
         """Return a line with its end; an empty one if the lead has ended, or sends too long a line."""
-        while (end := self._held.find(b"\n")) < 0 and len(self._held) < LINE_BYTES_MAX:
+        while (end := self._buffered.find(b"\n")) < 0 and len(self._buffered) < LINE_BYTES_MAX:
             piece = self._connection.recv(1 << 16)
             if not piece:
                 return b""
-            self._held += piece
-        line = bytes(self._held[: end + 1])
-        del self._held[: end + 1]
+            self._buffered += piece
+        line = bytes(self._buffered[: end + 1])
+        del self._buffered[: end + 1]
         return line
 
     def has_more(self) -> bool:
         """Return whether the lead has sent more, or has ended."""
-        return bool(self._held) or bool(select.select([self._connection], [], [], 0)[0])
+        return bool(self._buffered) or bool(select.select([self._connection], [], [], 0)[0])
 
 
-def _meet(told: Meet, python: str, listening: _Listening, lines: _Lines) -> Met:
+def _meet(order: PairwiseOrder, python: str, listening: _Listening, lines: _Lines) -> PairwiseResult:
     # While hosts meet, the lead sends nothing but a cancellation.
-    found = meet(told, python, listening.socket, lines.has_more)
-    if told.rank == 0:
+    found = meet(order, python, listening.socket, lines.has_more)
+    if order.rank == 0:
         listening.renew()
-    return Met(round=told.round, rate_bytes_per_s=found.rate_bytes_per_s, why=found.why[:1024], port=listening.port)
+    return PairwiseResult(
+        round=order.round, rate_bytes_per_s=found.rate_bytes_per_s, why=found.why[:1024], port=listening.port
+    )
 
 
 def _connected(attendance: Attendance) -> socket.socket:
@@ -146,7 +148,7 @@ def keep_alive(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _send(connection: socket.socket, message: Hello | Met) -> None:
+def _send(connection: socket.socket, message: Hello | PairwiseResult) -> None:
     connection.sendall(msgspec.json.encode(message) + b"\n")
 
 
@@ -154,11 +156,11 @@ def _next(line: bytes) -> FromLead | None:
     return msgspec.json.decode(line, type=FromLead) if line.endswith(b"\n") else None
 
 
-def _in_words(told: Meet, met: Met) -> str:
-    others = ", ".join(host for place, host in enumerate(told.hosts) if place != told.rank)
+def _in_words(order: PairwiseOrder, met: PairwiseResult) -> str:
+    others = ", ".join(host for place, host in enumerate(order.hosts) if place != order.rank)
     if met.rate_bytes_per_s is None:
-        return f"round {told.round} with {others}: {met.why}"
-    return f"round {told.round} with {others}: {met.rate_bytes_per_s / 1e6:.4g} MB/s"
+        return f"round {order.round} with {others}: {met.why}"
+    return f"round {order.round} with {others}: {met.rate_bytes_per_s / 1e6:.4g} MB/s"
 
 
 def _place(address: tuple[str, int]) -> str:

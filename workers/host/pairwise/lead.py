@@ -15,7 +15,7 @@ import msgspec
 
 from health.pairwise.check import Assessment, GroupResult, PairwiseLimits, Round, assess
 from health.pairwise.proof import Group
-from muster.wire.meeting import CALLED_OFF, Meet, Met
+from muster.wire.meeting import CALLED_OFF, PairwiseOrder, PairwiseResult
 from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import keep_alive
 
@@ -67,11 +67,11 @@ class _Member:
 
 
 class Lead:
-    """Lead of one check. ``tell`` gets a line for each step."""
+    """Lead of one check. ``report`` gets a line for each step."""
 
-    def __init__(self, check: Check, tell: Callable[[str], None]) -> None:
+    def __init__(self, check: Check, report: Callable[[str], None]) -> None:
         self._check = check
-        self._tell = tell
+        self._report = report
         self._members: dict[str, _Member] = {}
         self._device: Literal["cpu", "cuda"] = "cpu"
         self._all_here = asyncio.Event()
@@ -105,7 +105,7 @@ class Lead:
                 await self._all_here.wait()
         except TimeoutError:
             missing = [host for host in self._check.hosts if host not in self._members]
-            self._tell(f"did not come within {self._check.wait_s:g} s: {', '.join(missing)}")
+            self._report(f"did not come within {self._check.wait_s:g} s: {', '.join(missing)}")
 
     def _common_device(self, here: Sequence[str]) -> Literal["cpu", "cuda"]:
         return "cuda" if here and all(self._members[host].has_gpu for host in here) else "cpu"
@@ -123,14 +123,14 @@ class Lead:
             with contextlib.suppress(OSError):
                 await _send(writer, Ended(outcome="refused", why=why))
             await _close(writer)
-            self._tell(f"{hello.host} is not let in: {why}")
+            self._report(f"{hello.host} is not let in: {why}")
             return
         gone = self._members.get(hello.host)
         if gone is not None:
             gone.writer.close()
         address = hello.address or writer.get_extra_info("peername")[0]
         self._members[hello.host] = _Member(reader, writer, address, hello.port, hello.has_gpu)
-        self._tell(f"{hello.host} is here, at {address}")
+        self._report(f"{hello.host} is here, at {address}")
         if sum(not member.reader.at_eof() for member in self._members.values()) == len(self._check.hosts):
             self._all_here.set()
 
@@ -156,19 +156,19 @@ class Lead:
             )
             rounds.append(tuple(results))
             for result in results:
-                self._tell(f"round {number}: {in_words(result)}")
+                self._report(f"round {number}: {in_words(result)}")
         return found, rounds
 
     def _warn_of_loopback(self, here: Sequence[str]) -> None:
         local = [host for host in here if _is_loopback(self._members[host].address)]
         if local and len(local) < len(here):
-            self._tell(f"{', '.join(local)}: the others cannot reach a loopback address; give it --address")
+            self._report(f"{', '.join(local)}: the others cannot reach a loopback address; give it --address")
 
     async def _meeting(self, number: int, place: int, group: Group) -> GroupResult:
         first = self._members[group[0]]
         address, port = first.address, first.port
         asked = {
-            host: Meet(
+            host: PairwiseOrder(
                 round=number,
                 key=f"pairwise/{self._check.run}/{number}/{place}",
                 hosts=group,
@@ -182,11 +182,11 @@ class Lead:
             )
             for rank, host in enumerate(group)
         }
-        return _result(group, await self._heard(asked))
+        return _result(group, await self._results(asked))
 
-    async def _heard(self, asked: Mapping[str, Meet]) -> dict[str, Met | None]:
+    async def _results(self, orders: Mapping[str, PairwiseOrder]) -> dict[str, PairwiseResult | None]:
         """Return each host's answer. After one has failed the others need not wait for it."""
-        asking = {asyncio.create_task(self._ask(host, told)): host for host, told in asked.items()}
+        asking = {asyncio.create_task(self._ask(host, told)): host for host, told in orders.items()}
         left, called_off = set(asking), False
         while left:
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -197,20 +197,20 @@ class Lead:
                         await _send(self._members[asking[task]].writer, CallOff())
         return {host: task.result() for task, host in asking.items()}
 
-    async def _ask(self, host: str, told: Meet) -> Met | None:
+    async def _ask(self, host: str, order: PairwiseOrder) -> PairwiseResult | None:
         """Return a host's answer; None: it did not arrive, or cannot be read."""
         member = self._members[host]
         try:
-            async with asyncio.timeout(told.timeout_s + _LATE_S):
-                await _send(member.writer, told)
-                met = msgspec.json.decode(await member.reader.readline(), type=Met)
-                while met.round < told.round:  # an answer that came too late in its own round
+            async with asyncio.timeout(order.timeout_s + _LATE_S):
+                await _send(member.writer, order)
+                met = msgspec.json.decode(await member.reader.readline(), type=PairwiseResult)
+                while met.round < order.round:  # an answer that came too late in its own round
                     member.port = met.port
-                    met = msgspec.json.decode(await member.reader.readline(), type=Met)
+                    met = msgspec.json.decode(await member.reader.readline(), type=PairwiseResult)
         except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):
             return None
         member.port = met.port
-        return met if met.round == told.round else None
+        return met if met.round == order.round else None
 
     async def _dismiss(self, host: str, outcome: Outcome) -> None:
         found = outcome.assessment
@@ -224,7 +224,7 @@ class Lead:
             async with asyncio.timeout(_LATE_S):
                 await _send(self._members[host].writer, ended)
         except (TimeoutError, OSError):
-            self._tell(f"{host} did not receive the verdict")
+            self._report(f"{host} did not receive the verdict")
 
 
 def in_words(result: GroupResult) -> str:
@@ -237,18 +237,18 @@ def in_words(result: GroupResult) -> str:
     return f"{names}: {result.rate_bytes_per_s / 1e6:.4g} MB/s"
 
 
-def _result(group: Group, heard: Mapping[str, Met | None]) -> GroupResult:
-    silent = frozenset(host for host, met in heard.items() if met is None)
+def _result(group: Group, results: Mapping[str, PairwiseResult | None]) -> GroupResult:
+    silent = frozenset(host for host, met in results.items() if met is None)
     whys = [
         f"{host}: {met.why or 'no figure'}"
-        for host, met in heard.items()
+        for host, met in results.items()
         if met is not None and met.rate_bytes_per_s is None and met.why != CALLED_OFF
     ]
-    rates = [met.rate_bytes_per_s for met in heard.values() if met is not None and met.rate_bytes_per_s is not None]
+    rates = [met.rate_bytes_per_s for met in results.values() if met is not None and met.rate_bytes_per_s is not None]
     return GroupResult(group, min(rates) if len(rates) == len(group) else None, "; ".join(whys), silent)
 
 
-def _failed(met: Met | None) -> bool:
+def _failed(met: PairwiseResult | None) -> bool:
     return met is None or met.rate_bytes_per_s is None
 
 

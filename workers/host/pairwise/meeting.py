@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from muster.wire.meeting import CALLED_OFF, Meet
+from muster.wire.meeting import CALLED_OFF, PairwiseOrder
 from workers.host.supervisor.meeting import Meeting
 
 _FAILPOINT: Final = "MUSTER_TRAIN_FAILPOINT"
-_LOOK_UP_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,21 +22,21 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def meet(told: Meet, python: str, listening: socket.socket, is_called_off: Callable[[], bool]) -> Found:
+def meet(order: PairwiseOrder, python: str, listening: socket.socket, is_called_off: Callable[[], bool]) -> Found:
     """Run the process. ``python``: an interpreter with torch. ``listening``: on the port that this host named.
 
     Only rank 0 uses ``listening``. ``is_called_off`` is called several times a second.
     """
-    descriptor = listening.fileno() if told.rank == 0 else None
+    descriptor = listening.fileno() if order.rank == 0 else None
     try:
-        meeting = Meeting(python, msgspec.to_builtins(told), descriptor, _environment())
+        meeting = Meeting(python, msgspec.to_builtins(order), descriptor, _environment())
     except OSError as fault:
         return Found(why=f"{python} cannot be started: {fault.strerror or fault}")
     try:
         while (found := meeting.outcome()) is None:
             if is_called_off():
                 return Found(why=CALLED_OFF)
-            time.sleep(_LOOK_UP_S)
+            time.sleep(_POLL_S)
     finally:
         meeting.end()
     return msgspec.convert(found, Found)

@@ -69,13 +69,13 @@ def start(
     return child
 
 
-def _change_user(user: JobUser, parent_pid: int, says: int) -> None:
+def _change_user(user: JobUser, parent_pid: int, report_fd: int) -> None:
     """Change to the user, or end: the process never continues as another user."""
     try:
         user.become()
         die_with_parent(parent_pid)
     except OSError as fault:
-        _report(says, fault)
+        _report(report_fd, fault)
         os._exit(NOT_STARTED)
 
 

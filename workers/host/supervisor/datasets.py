@@ -37,23 +37,23 @@ class UnfitDatasetError(Exception):
     """A dataset is not as the job says: the tenant's to fix."""
 
 
-class DatasetLook:
+class DatasetCheck:
     """Preflight that runs from its construction on. Raises UnreadyError if it cannot be started."""
 
     def __init__(self, order: Order) -> None:
-        self._asked = order.datasets
+        self._requested = order.datasets
         self._within_s = order.dataset_look_s
         self._until = time.monotonic() + self._within_s
-        self._heard_bytes = 0
-        self._heard_at = time.monotonic()
-        self._said = os.memfd_create("said")
+        self._received_bytes = 0
+        self._received_at = time.monotonic()
+        self._output = os.memfd_create("said")
         asked = os.memfd_create("asked", 0)
         os.set_inheritable(asked, True)  # its only parameter
         try:
-            os.write(asked, json.dumps(self._asked).encode())
+            os.write(asked, json.dumps(self._requested).encode())
             os.lseek(asked, 0, os.SEEK_SET)
             command = [sys.executable, "-I", "-S", "-c", _START, _ROOT, str(asked)]
-            self._pid: int | None = children.start(command, _environment(), "/", self._said, None, order.user)
+            self._pid: int | None = children.start(command, _environment(), "/", self._output, None, order.user)
         except children.StartError as fault:
             raise UnreadyError(f"the preflight of the datasets cannot be started: {fault}") from fault
         finally:
@@ -72,9 +72,9 @@ class DatasetLook:
         for each in found:
             if "why" in each:
                 raise UnfitDatasetError(f"the dataset {each['name']}: {each['why']}")
-        if len(found) == len(self._asked):
+        if len(found) == len(self._requested):
             return True
-        waits_for = self._asked[len(found)]
+        waits_for = self._requested[len(found)]
         if has_ended:
             why = f"the preflight of the dataset {waits_for['name']} ended without a result: {self._words()}"
             raise UnreadyError(why)
@@ -85,7 +85,7 @@ class DatasetLook:
     def _overdue(self, waits_for: dict[str, Any]) -> UnfitDatasetError | UnreadyError:
         """Return the fault: too much work is the tenant's, storage that does not answer the host's."""
         name, within_s = waits_for["name"], self._within_s
-        if time.monotonic() - self._heard_at > _SILENT_PART * within_s:
+        if time.monotonic() - self._received_at > _SILENT_PART * within_s:
             why = f"could not be read within {within_s:g} s: {waits_for['path']} does not answer"
             return UnreadyError(f"the dataset {name} {why}")
         if waits_for["verify"] == _CHECKSUMS:
@@ -95,18 +95,18 @@ class DatasetLook:
         return UnfitDatasetError(f"the dataset {name}: {why}")
 
     def _note_progress(self) -> None:
-        said_bytes = os.fstat(self._said).st_size
-        if said_bytes > self._heard_bytes:
-            self._heard_bytes, self._heard_at = said_bytes, time.monotonic()
+        said_bytes = os.fstat(self._output).st_size
+        if said_bytes > self._received_bytes:
+            self._received_bytes, self._received_at = said_bytes, time.monotonic()
 
     def kill(self) -> None:
         """Kill the process without waiting: one that hangs in a file system may never end."""
         if self._pid is not None and not self._has_ended():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
-        if self._said >= 0:
-            os.close(self._said)
-            self._said = -1
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
 
     def _has_ended(self) -> bool:
         if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0] == self._pid:
@@ -116,7 +116,7 @@ class DatasetLook:
     def _lines(self) -> list[dict[str, Any]]:
         """Return the whole result lines. Other output is stored for ``_words``."""
         found: list[dict[str, Any]] = []
-        for line in os.pread(self._said, _MOST_BYTES, 0).splitlines(keepends=True):
+        for line in os.pread(self._output, _MOST_BYTES, 0).splitlines(keepends=True):
             with contextlib.suppress(ValueError):
                 said = json.loads(line) if line.endswith(b"\n") else None
                 if isinstance(said, dict) and "name" in said:
@@ -124,7 +124,7 @@ class DatasetLook:
         return found
 
     def _words(self) -> str:
-        lines = os.pread(self._said, _MOST_BYTES, 0).decode("utf-8", "replace").strip().splitlines()
+        lines = os.pread(self._output, _MOST_BYTES, 0).decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:300] if lines else "nothing"
 
 

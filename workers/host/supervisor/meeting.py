@@ -33,7 +33,7 @@ pairwise.main()
 CALLED_OFF = "called off"
 CANNOT = "cannot take part"
 """Texts as in ``muster.wire.meeting``, which this package does not import."""
-_WORDS = 500
+_TEXTS = 500
 _MOST_BYTES = 1 << 16
 
 
@@ -51,7 +51,7 @@ class Meeting:
 
         self._timeout_s = float(order["timeout_s"])
         self._until = time.monotonic() + self._timeout_s
-        self._said = os.memfd_create("said")
+        self._output = os.memfd_create("said")
         self._complained = os.memfd_create("complained")
         asked = os.memfd_create("asked")
         try:
@@ -60,7 +60,7 @@ class Meeting:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  # our own program, by an interpreter that the host's owner names
                 [python, "-I", "-c", _START, _ROOT],
                 stdin=asked,
-                stdout=self._said,
+                stdout=self._output,
                 stderr=self._complained,
                 env=dict(environment),
                 pass_fds=() if listen_fd is None else (listen_fd,),
@@ -105,7 +105,7 @@ class Meeting:
 
     def _found(self) -> dict[str, Any]:
         try:
-            said = json.loads(os.pread(self._said, _MOST_BYTES, 0))
+            said = json.loads(os.pread(self._output, _MOST_BYTES, 0))
             rate = said.get("rate_bytes_per_s")
             return {"why": str(said["why"])} if rate is None else {"rate_bytes_per_s": float(rate)}
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -117,4 +117,4 @@ class Meeting:
     def _last_words(self) -> str:
         size = os.fstat(self._complained).st_size
         tail = os.pread(self._complained, _MOST_BYTES, max(0, size - _MOST_BYTES))
-        return tail.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1][:_WORDS]
+        return tail.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1][:_TEXTS]

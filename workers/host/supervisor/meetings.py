@@ -26,11 +26,11 @@ _OF_THE_NETWORK = "GLOO_"
 class Meetings:
     """Port for the store of the next group in which this host is the first. Raises OSError without one."""
 
-    def __init__(self, folder: Path, order: Order, asked: Preparation) -> None:
+    def __init__(self, folder: Path, order: Order, preparation: Preparation) -> None:
         self._folder = folder
         self._order = order
-        self._asked = asked
-        self._told = WatchedFile(folder / files.MEET)
+        self._preparation = preparation
+        self._order_file = WatchedFile(folder / files.MEET)
         self._listening = _listening()
         self._round = 0
         self._running: Meeting | None = None
@@ -39,11 +39,11 @@ class Meetings:
 
     def facts(self) -> dict[str, Any]:
         """Return the port and devices by which this host can be met."""
-        return {"port": self._port(), "has_gpu": has_nvidia() and not self._asked.is_simulated}
+        return {"port": self._port(), "has_gpu": has_nvidia() and not self._preparation.is_simulated}
 
     def turn(self) -> None:
         """Begin new meetings, end cancelled ones, and write the results of finished ones."""
-        told = self._told.news()
+        told = self._order_file.news()
         if told is not None and told["round"] != self._round:
             self.end()
             self._begin(told)
@@ -64,21 +64,21 @@ class Meetings:
             self._running.end()
             self._running = None
 
-    def _begin(self, told: dict[str, Any]) -> None:
-        self._round, self._has_answered = int(told["round"]), False
-        if told.get("is_called_off"):
+    def _begin(self, order: dict[str, Any]) -> None:
+        self._round, self._has_answered = int(order["round"]), False
+        if order.get("is_called_off"):
             return
-        self._holds_store = told["rank"] == 0
+        self._holds_store = order["rank"] == 0
         descriptor = self._listening.fileno() if self._holds_store else None
         try:
-            self._running = Meeting(self._asked.python, told, descriptor, self._environment(told))
+            self._running = Meeting(self._preparation.python, order, descriptor, self._environment(order))
         except OSError as fault:
-            self._write({"why": f"{CANNOT}: {self._asked.python} cannot be started: {fault.strerror or fault}"})
+            self._write({"why": f"{CANNOT}: {self._preparation.python} cannot be started: {fault.strerror or fault}"})
 
-    def _environment(self, told: dict[str, Any]) -> dict[str, str]:
+    def _environment(self, order: dict[str, Any]) -> dict[str, str]:
         """Return the host's own variables alone: the process is ours, and the tenant must not control it."""
         named = {name: value for name, value in os.environ.items() if name.startswith(_OF_THE_NETWORK)}
-        visible = self._order.gpus[0] if told["device"] == "cuda" and self._order.gpus else ""
+        visible = self._order.gpus[0] if order["device"] == "cuda" and self._order.gpus else ""
         own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible}
         return {"PATH": os.defpath, **passed_on_environment(), **named, **own}
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from workers.host.supervisor.order import Order, Preparation
 
-_GPU_LOOK = Path(__file__).with_name("gpu_look.py")
+_GPU_CHECK = Path(__file__).with_name("gpu_look.py")
 _PATIENCE_S = 20.0
 """Patience with the driver, for several checks."""
 _GIB = 1 << 30
@@ -32,16 +32,16 @@ class UnfitFolderError(Exception):
     """The job's user may not write to the folder that the job names: the tenant's to fix."""
 
 
-def look_at_host(order: Order, folder: Path, asked: Preparation) -> list[str]:
+def check_host(order: Order, folder: Path, preparation: Preparation) -> list[str]:
     """Check the host, and return the names of what was checked.
 
     Raises:
         UnreadyError: a disk is nearly full, a GPU is missing, or something computes on it.
     """
-    require_room(folder, asked.disk_free_bytes)
+    require_room(folder, preparation.disk_free_bytes)
     if order.checkpoints is not None:
-        require_room(order.checkpoints, asked.disk_free_bytes)
-    return ["disk"] if asked.is_simulated else ["disk", *look_at_gpus(order.gpus)]
+        require_room(order.checkpoints, preparation.disk_free_bytes)
+    return ["disk"] if preparation.is_simulated else ["disk", *check_gpus(order.gpus)]
 
 
 def require_room(path: Path, least_bytes: int) -> None:
@@ -93,7 +93,7 @@ def _written_and_read(path: Path, content: bytes) -> bytes:
         path.unlink(missing_ok=True)
 
 
-def look_at_gpus(uuids: list[str]) -> list[str]:
+def check_gpus(uuids: list[str]) -> list[str]:
     """Check the GPUs; return an empty list if there is no driver.
 
     Raises:
@@ -103,16 +103,16 @@ def look_at_gpus(uuids: list[str]) -> list[str]:
         return []
     import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
 
-    from workers.host.supervisor import gpu_look  # noqa: PLC0415  # as above
+    from workers.host.supervisor import gpu_check  # noqa: PLC0415  # as above
 
-    command = [sys.executable, "-I", "-S", str(_GPU_LOOK), *uuids]
+    command = [sys.executable, "-I", "-S", str(_GPU_CHECK), *uuids]
     look = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603  # our own program
     try:
         said, _ = look.communicate(timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
         look.kill()  # not waited for: a process that hangs in the driver may never end
         raise UnreadyError(f"the GPU driver did not answer within {_PATIENCE_S:.0f} s") from None
-    if look.returncode == gpu_look.NO_LIBRARY:
+    if look.returncode == gpu_check.NO_LIBRARY:
         return []
     if look.returncode != 0:
         raise UnreadyError(said.strip() or f"the check of the GPUs ended with code {look.returncode}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workers.host.supervisor import children, files
 from workers.host.supervisor.container import end as container_end
-from workers.host.supervisor.container.containers import command_of, look_at_container
+from workers.host.supervisor.container.containers import check_container, command_of
 from workers.host.supervisor.container.mounts import MountError
 from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
 from workers.host.supervisor.order import program_environment
@@ -89,7 +89,7 @@ class Program:
             if order.venv is not None:
                 self._advice = check_venv(order, self._environment, self._group.place)
             if order.container is not None:
-                look_at_container(order, order.container)
+                check_container(order, order.container)
         except (UnfitEnvironmentError, MountError) as fault:
             raise MissingProgramError(str(fault)) from fault
         asked = {
@@ -255,7 +255,7 @@ class Program:
         that has started a process which reads our stop message: a shell would end at once, mpirun kill its ranks soon.
         """
         if not self._order.is_torchrun:
-            if not self._is_heard_within():
+            if not self._is_in_contact():
                 self._signal_once(self.pid, os.getpid())
             return
         user, ranks = self._order.user, self._folder / files.RANKS
@@ -265,7 +265,7 @@ class Program:
         if not started:
             self._signal_once(self.pid, os.getpid())
 
-    def _is_heard_within(self) -> bool:
+    def _is_in_contact(self) -> bool:
         """Return whether a child of the command reads our stop message, instead of the command itself, and has not
         ended yet.
 

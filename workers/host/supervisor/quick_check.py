@@ -24,7 +24,7 @@ _START = (
     " del sys.path[0]; check.main()"
 )
 _ROOT = str(Path(__file__).resolve().parents[3])
-_SAID, _COMPLAINED = "quick_check.jsonl", "quick_check.err"
+_RESULTS, _COMPLAINED = "quick_check.jsonl", "quick_check.err"
 _TO_START_S = 30.0
 """Time to import torch and open the GPUs, in addition to the seconds of computing."""
 _MOST_BYTES = 1 << 20
@@ -43,24 +43,24 @@ class WrongResultError(UnreadyError):
 class QuickCheck:
     """Check that runs from its construction on. Raises UnreadyError if it cannot be started."""
 
-    def __init__(self, folder: Path, asked: Preparation, gpus: list[str]) -> None:
+    def __init__(self, folder: Path, preparation: Preparation, gpus: list[str]) -> None:
         import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
 
         self._folder = folder
         self._gpus = gpus
-        self._deadline_s = asked.quick_check_s + _TO_START_S
+        self._deadline_s = preparation.quick_check_s + _TO_START_S
         self._until = time.monotonic() + self._deadline_s
-        kind = "cuda" if has_nvidia() and not asked.is_simulated else "cpu"
-        command = [asked.python, "-I", "-c", _START, _ROOT, kind, f"{asked.quick_check_s:g}", *gpus]
+        kind = "cuda" if has_nvidia() and not preparation.is_simulated else "cpu"
+        command = [preparation.python, "-I", "-c", _START, _ROOT, kind, f"{preparation.quick_check_s:g}", *gpus]
         visible = ",".join(gpus) if kind == "cuda" else ""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "CUDA_VISIBLE_DEVICES": visible}
-        with (folder / _SAID).open("wb") as said, (folder / _COMPLAINED).open("wb") as complained:
+        with (folder / _RESULTS).open("wb") as said, (folder / _COMPLAINED).open("wb") as complained:
             try:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  # our own program, by the host's interpreter
                     command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, env=environment
                 )
             except OSError as fault:
-                raise UnreadyError(f"the quick check cannot be started by {asked.python}: {fault}") from fault
+                raise UnreadyError(f"the quick check cannot be started by {preparation.python}: {fault}") from fault
 
     def is_over(self) -> bool:
         """Return whether all GPUs were found right.
@@ -88,7 +88,7 @@ class QuickCheck:
 
     def _lines(self) -> dict[str, list[list[object]]]:
         found: dict[str, list[list[object]]] = {}
-        for line in (self._folder / _SAID).read_bytes()[:_MOST_BYTES].splitlines():
+        for line in (self._folder / _RESULTS).read_bytes()[:_MOST_BYTES].splitlines():
             try:
                 said = json.loads(line)
                 if "fault" in said:

@@ -43,7 +43,7 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
         die_with_parent(own_pid)
         os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_SIGNALS)
-        become(program, os.environ, working_dir, output=output, on_failure=_say)
+        become(program, os.environ, working_dir, output=output, on_failure=_report)
     exec_at_unix_ns = time.time_ns()
     for number in _PASSED_SIGNALS:
         signal.signal(number, lambda number, _: os.kill(child, number))
@@ -78,7 +78,7 @@ def _ended(child: int) -> int:
     return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
 
-def _say(fault: OSError) -> None:
+def _report(fault: OSError) -> None:
     os.write(2, f"cannot start the program: {fault}\n".encode())
 
 

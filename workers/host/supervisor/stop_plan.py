@@ -12,7 +12,7 @@ class StopPlan:
         self.is_terminating = False
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self.kill_at_ns is not None
 
     def ask(self, reason: str, kill_at_ns: int, *, is_terminating: bool = True) -> bool:

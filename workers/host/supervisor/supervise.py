@@ -21,12 +21,12 @@ from workers.host.supervisor.children import StartError
 from workers.host.supervisor.container.containers import has_nvidia
 from workers.host.supervisor.container.end import has_own_group
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
-from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError
+from workers.host.supervisor.datasets import DatasetCheck, UnfitDatasetError
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.meetings import Meetings
 from workers.host.supervisor.order import OrderError, read_order
-from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, look_at_host, write_and_read
+from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, check_host, write_and_read
 from workers.host.supervisor.program import MissingProgramError, Program
 from workers.host.supervisor.proof.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.proof.processes import read_process
@@ -83,7 +83,7 @@ class Supervisor:
         self._write_identity()
         adopt_orphans()
         self._read_control_files()
-        if self._plan.is_asked:
+        if self._plan.is_requested:
             self._refuse("it was asked to stop, or its lease had ended, before the start", exit_record.REFUSED)
         elif self._prepare() and self._has_go() and self._start():
             self._watch()
@@ -122,11 +122,11 @@ class Supervisor:
         preparation = self._order.preparation
         self._device_files = isolate(self._order, self._group)
         try:
-            looked_at = self._looked_at(preparation)
+            looked_at = self._checked(preparation)
             if looked_at is None:
                 return False
             if preparation is not None:
-                self._say_ready(preparation, looked_at)
+                self._report_ready(preparation, looked_at)
         except (MissingProgramError, UnfitFolderError, UnfitDatasetError) as fault:
             if isinstance(fault, UnfitDatasetError):
                 self._record["lacks"] = exit_record.DATASET
@@ -142,7 +142,7 @@ class Supervisor:
             return False
         return True
 
-    def _looked_at(self, preparation: Preparation | None) -> list[str] | None:
+    def _checked(self, preparation: Preparation | None) -> list[str] | None:
         """Return the names of what was checked; None if it was asked to stop meanwhile. Raises what prevents
         the start.
         """
@@ -153,7 +153,7 @@ class Supervisor:
             looked_at.append("datasets")
         if preparation is None:
             return looked_at
-        looked_at += look_at_host(self._order, self._folder, preparation)
+        looked_at += check_host(self._order, self._folder, preparation)
         if preparation.quick_check_s > 0:
             looked_at += write_and_read(self._order)
             if not self._check_gpus(preparation):
@@ -161,14 +161,14 @@ class Supervisor:
             looked_at.append("GPUs computed right")
         return looked_at
 
-    def _say_ready(self, preparation: Preparation, looked_at: list[str]) -> None:
+    def _report_ready(self, preparation: Preparation, checked: list[str]) -> None:
         if preparation.meets:
             self._meetings = Meetings(self._folder, self._order, preparation)
         where = {} if self._meetings is None else self._meetings.facts()
-        files.write_json(self._folder / files.READY, {"looked_at": looked_at, **where})
+        files.write_json(self._folder / files.READY, {"looked_at": checked, **where})
 
     def _check_datasets(self) -> bool:
-        look = DatasetLook(self._order)
+        look = DatasetCheck(self._order)
         try:
             return self._wait_until(look.is_over)
         finally:
@@ -191,12 +191,12 @@ class Supervisor:
         if preparation is None:
             return True
         try:
-            return self._wait_until(self._is_told_to_go)
+            return self._wait_until(self._may_go)
         finally:
             if self._meetings is not None:
                 self._meetings.close()
 
-    def _is_told_to_go(self) -> bool:
+    def _may_go(self) -> bool:
         if self._meetings is not None:
             self._meetings.turn()
         return (self._folder / files.GO).exists()
@@ -205,7 +205,7 @@ class Supervisor:
         """Wait, unless a stop or the end of the lease comes first. The launcher sends a signal after each change."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
-        while not self._plan.is_asked:
+        while not self._plan.is_requested:
             if is_so():
                 return True
             if poll.poll(self._pause_ms()):
@@ -256,7 +256,7 @@ class Supervisor:
                     poll.unregister(descriptor)
             self._program.reap()
             self._read_control_files()
-            if not self._program.has_ended() and self._plan.is_asked and self._carry_out_stop():
+            if not self._program.has_ended() and self._plan.is_requested and self._carry_out_stop():
                 return
 
     def _drain_wakeup(self) -> None:
@@ -271,7 +271,7 @@ class Supervisor:
         now = files.boottime_ns()
         moments = (self._lease_until_ns, self._wall_time_ends_ns, self._plan.kill_at_ns)
         until_ms = [(moment - now) // files.NS_PER_MS + 1 for moment in moments if moment is not None and moment > now]
-        return min([_STOPPING_POLL_MS if self._plan.is_asked else _POLL_MS, *until_ms])
+        return min([_STOPPING_POLL_MS if self._plan.is_requested else _POLL_MS, *until_ms])
 
     def _read_control_files(self) -> None:
         renewed = self._lease_file.news()
@@ -290,18 +290,18 @@ class Supervisor:
             self._wall_time_ends_ns = None
             self._record["wall_time_exceeded"] = True
             self._ask(WALL_TIME, now + self._order.grace_ns)
-        self._tell_pins()
+        self._report_pins()
         if self._is_host_stopping:
             self._is_host_stopping = False
             self._ask(HOST_SHUTDOWN, now + self._order.grace_ns)
 
-    def _tell_pins(self) -> None:
+    def _report_pins(self) -> None:
         """Send the pins when ranks are connected. Unreadable pins come with the order of the next attempt."""
         socket = self._program.train_socket
         if socket is None or not socket.is_open or (pins := self._pins_file.news()) is None:
             return
         if isinstance(names := pins.get("generations"), list):
-            socket.tell({"type": "pins", "generations": names})
+            socket.report({"type": "pins", "generations": names})
 
     def _ask(self, reason: str, kill_at_ns: int, *, is_terminating: bool = True) -> None:
         before = self._plan.kill_at_ns
@@ -310,16 +310,18 @@ class Supervisor:
         details = {"kill_at_boottime_ns": self._plan.kill_at_ns, "before_boottime_ns": before}
         files.note_event(self._folder, what, reason=reason, asked_boottime_ns=kill_at_ns, **details)
         if has_changed:
-            self._tell_ranks()
+            self._report_ranks()
             files.write_json(self._folder / files.STOPPING, {"reason": self._plan.reason, **details})
 
-    def _tell_ranks(self) -> None:
+    def _report_ranks(self) -> None:
         """Send reason and deadline before the signal: a rank may then decide whether a checkpoint still fits."""
         if self._program.train_socket is None or not self._plan.is_terminating:
             return
         left_ms = max(0, (self._plan.kill_at_ns or 0) - files.boottime_ns()) // files.NS_PER_MS
         deadline_ms = files.wall_ms() + left_ms
-        self._program.train_socket.tell({"type": "stop", "reason": self._plan.reason, "deadline_unix_ms": deadline_ms})
+        self._program.train_socket.report(
+            {"type": "stop", "reason": self._plan.reason, "deadline_unix_ms": deadline_ms}
+        )
 
     def _carry_out_stop(self) -> bool:
         """Carry out the stop and return whether the time is over: the caller then kills everything."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from muster.train.checkpoint.storage.places import S3Place
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -83,13 +83,13 @@ class Bucket:
         size = self.size(key)
         if size == 0:
             return
-        under_way: deque[Beside[bytes]] = deque()
+        under_way: deque[BackgroundTask[bytes]] = deque()
         try:
             for begin in range(0, size, self.part_bytes):
                 if len(under_way) == _IN_FLIGHT:
                     yield under_way.popleft().result()
                 piece = partial(self._piece, key, begin, min(begin + self.part_bytes, size))
-                under_way.append(Beside(piece, "checkpoint-read"))
+                under_way.append(BackgroundTask(piece, "checkpoint-read"))
             while under_way:
                 yield under_way.popleft().result()
         finally:
@@ -101,8 +101,8 @@ class Bucket:
         half-read answer.
         """
 
-        def read(**asked: Any) -> bytes:
-            content: bytes = self._client.get_object(**asked)["Body"].read()
+        def read(**arguments: Any) -> bytes:
+            content: bytes = self._client.get_object(**arguments)["Body"].read()
             return content
 
         for tries_left in reversed(range(_MOST_CONFLICTS)):
@@ -156,11 +156,11 @@ class Bucket:
         with contextlib.suppress(FileNotFoundError):
             self.ask("abort", key, "abort_multipart_upload", UploadId=upload_id)
 
-    def ask(self, what: str, key: str, call: str, *, keyed: bool = True, **asked: Any) -> Any:
+    def ask(self, what: str, key: str, call: str, *, keyed: bool = True, **arguments: Any) -> Any:
         """Call ``call`` of boto3's client; ``what`` names the action in an error."""
-        return self._answered(what, key, getattr(self._client, call), keyed=keyed, **asked)
+        return self._answered(what, key, getattr(self._client, call), keyed=keyed, **arguments)
 
-    def _answered(self, what: str, key: str, call: Any, *, keyed: bool = True, **asked: Any) -> Any:
+    def _answered(self, what: str, key: str, call: Any, *, keyed: bool = True, **arguments: Any) -> Any:
         from botocore.exceptions import (  # noqa: PLC0415  # half a second, and only object stores need it
             BotoCoreError,
             ClientError,
@@ -169,9 +169,9 @@ class Bucket:
         )
 
         if keyed:
-            asked["Key"] = self._prefix + key
+            arguments["Key"] = self._prefix + key
         try:
-            return call(Bucket=self.place.bucket, **asked)
+            return call(Bucket=self.place.bucket, **arguments)
         except ClientError as fault:
             raise self._refusal(what, key, fault.response) from fault
         except BotoCoreError as fault:  # its text may name endpoint and user: its kind is enough

@@ -39,17 +39,17 @@ class LateFiles:
         self._wait = wait or _slept
         self._until: float | None = None
 
-    def read(self, look: Callable[[], T]) -> T:
-        """Return the result of ``look`` after it misses no file.
+    def read(self, read_once: Callable[[], T]) -> T:
+        """Return the result of ``read_once`` after it misses no file.
 
         Raises:
-            UnusableError: as ``look``; for a missing file, after it has been waited for long enough.
+            UnusableError: as ``read_once``; for a missing file, after it has been waited for long enough.
             GivenUpError: during the wait.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return look()
+                return read_once()
             except UnusableError as fault:
                 if not fault.is_missing or not self._has_time(fault):
                     raise

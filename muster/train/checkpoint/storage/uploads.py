@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train.runtime.background import Beside
+from muster.train.runtime.background import BackgroundTask
 
 if TYPE_CHECKING:
     from muster.train.checkpoint.storage.bucket import Bucket
@@ -28,7 +28,7 @@ class Upload:
         self._waiting = bytearray()
         self._upload_id = ""
         self._num_parts = 0
-        self._under_way: deque[Beside[dict[str, Any]]] = deque()
+        self._under_way: deque[BackgroundTask[dict[str, Any]]] = deque()
         self._done: list[dict[str, Any]] = []
 
     def write(self, content: bytes | memoryview) -> int:
@@ -74,12 +74,12 @@ class Upload:
         if self._num_parts > _MOST_PARTS:
             most = _MOST_PARTS * self._bucket.part_bytes
             raise OSError(errno.EFBIG, f"holds more than {most} bytes", self._bucket.named(self._key))
-        self._under_way.append(Beside(partial(self._sent, self._num_parts, part), "checkpoint-upload"))
+        self._under_way.append(BackgroundTask(partial(self._sent, self._num_parts, part), "checkpoint-upload"))
 
     def _sent(self, number: int, part: bytearray) -> dict[str, Any]:
         answer = self._ask(f"put part {number}", "upload_part", PartNumber=number, Body=part)
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
-    def _ask(self, what: str, call: str, **asked: Any) -> Any:
+    def _ask(self, what: str, call: str, **arguments: Any) -> Any:
         known: dict[str, Any] = {"UploadId": self._upload_id} if self._upload_id else {}
-        return self._bucket.ask(what, self._key, call, **known, **asked)
+        return self._bucket.ask(what, self._key, call, **known, **arguments)

@@ -50,7 +50,7 @@ def test_one_incident_a_gpu_which_a_verdict_closes(units: UnitOfWorkFactory, clo
     assert fine != broken
 
 
-def test_an_agent_that_never_reports_is_told_of_too(units: UnitOfWorkFactory, clock: SetClock) -> None:
+def test_an_agent_that_never_reports_is_notified_of_too(units: UnitOfWorkFactory, clock: SetClock) -> None:
     policy = store(units, burn_in={"tries_max": 1})
     host = enrol(units)
     order_intake(units)
@@ -61,7 +61,7 @@ def test_an_agent_that_never_reports_is_told_of_too(units: UnitOfWorkFactory, cl
     assert found.payload["fault"] == "its agent did not report in time"
 
 
-def test_what_a_person_took_out_of_service_wants_nobody(units: UnitOfWorkFactory) -> None:
+def test_what_a_person_took_out_of_service_wants_none(units: UnitOfWorkFactory) -> None:
     host = enrol(units)
     order_intake(units)
     with units.begin(OPERATOR, interventions.RETIRE) as unit:

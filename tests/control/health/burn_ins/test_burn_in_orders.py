@@ -94,7 +94,7 @@ def test_an_agent_that_died_is_given_its_order_again_and_not_for_ever(
     assert standing(units, host.gpus[0]) is Standing.UNPROVEN
 
 
-def test_a_burn_in_that_could_not_run_says_why_and_proves_nothing(units: UnitOfWorkFactory) -> None:
+def test_a_burn_in_that_could_not_run_states_why_and_proves_nothing(units: UnitOfWorkFactory) -> None:
     store(units, burn_in={"tries_max": 1})
     host = enrol(units)
     order_intake(units)
@@ -153,7 +153,7 @@ def test_an_operators_order_is_audited_and_one_at_a_time(units: UnitOfWorkFactor
     assert (entry.reason, entry.detail["burn_in_id"]) == ("weekly", made.id)
 
 
-def test_only_a_node_asks_and_only_the_system_judges(units: UnitOfWorkFactory) -> None:
+def test_only_a_node_requests_and_only_the_system_judges(units: UnitOfWorkFactory) -> None:
     host = enrol(units)
     order_intake(units)
     (given,) = host.ask().orders
@@ -176,7 +176,7 @@ def test_real_gpus_are_given_as_few_at_a_time_as_their_agent_takes(units: UnitOf
     assert following[0].gpu_uuid != given[0].gpu_uuid
 
 
-def test_the_fleet_as_a_whole_asks_no_more_often_than_the_policy_says(units: UnitOfWorkFactory) -> None:
+def test_the_fleet_as_a_whole_requests_no_more_often_than_the_policy_states(units: UnitOfWorkFactory) -> None:
     store(units, burn_in={"asks_per_s": 0.5})
     host = enrol(units, "alpha")
     assert host.ask().ask_again_s == pytest.approx(2.0)

@@ -99,7 +99,7 @@ def test_what_fails_in_the_vendors_tests_quarantines_and_what_passes_there_does_
     assert standing(units, failed) is Standing.QUARANTINED
 
 
-def test_a_gpu_whose_host_was_silent_when_its_probation_ended_becomes_healthy_when_it_is_heard(
+def test_a_gpu_whose_host_was_silent_when_its_probation_ended_becomes_healthy_when_it_is_received(
     units: UnitOfWorkFactory, clock: SetClock
 ) -> None:
     store(units, standing={"probation_s": 100.0, "reclaimable_only_s": 10.0})
@@ -197,7 +197,7 @@ def test_other_bits_than_the_majority_fail_though_every_exact_sum_is_right(
     assert "bits differ from 3 of 4" in newest(units, odd.gpus[0]).reasons[0]
 
 
-def test_the_first_of_its_kind_passes_and_is_found_once_a_majority_has_spoken(
+def test_the_first_of_its_kind_passes_and_is_found_once_a_majority_has_stated(
     units: UnitOfWorkFactory, clock: SetClock
 ) -> None:
     odd = enrol(units, "alpha")
@@ -255,7 +255,7 @@ def test_one_that_cannot_be_judged_stops_no_other(units: UnitOfWorkFactory, cloc
     assert found[GpuUuid(sound.gpu_uuid)] is Standing.PROBATION
 
 
-def test_after_a_repair_the_gpu_is_proved_anew(units: UnitOfWorkFactory, clock: SetClock) -> None:
+def test_after_a_repair_the_gpu_is_proved_again(units: UnitOfWorkFactory, clock: SetClock) -> None:
     host = enrol(units)
     gpu = host.gpus[0]
     order_intake(units)

@@ -98,8 +98,8 @@ class Backtest:
         return [(row.gpu_uuid, str(row.origin), str(row.target), str(row.move_reason)) for row in rows]
 
 
-def moves_of(said: list[Output]) -> list[tuple[str, ...]]:
-    moves = [each.move for each in said if isinstance(each, Moved) and not each.is_held_back]
+def moves_of(reported: list[Output]) -> list[tuple[str, ...]]:
+    moves = [each.move for each in reported if isinstance(each, Moved) and not each.is_proposed]
     return [(move.gpu_uuid, str(move.from_standing), str(move.to_standing), str(move.reason)) for move in moves]
 
 

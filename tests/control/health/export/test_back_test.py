@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import declare_action
 from control.health import interventions
-from control.health.node_holds import hold_nodes_once
+from control.health.rule_cordons import hold_nodes_once
 from control.telemetry.compaction import compact_once
 from health.replay.stream import Unmet
 from muster.db.models import BurnIn, EvidenceRow, Gpu
@@ -25,17 +25,17 @@ LOST, CALM = GpuUuid("GPU-many-2"), GpuUuid("GPU-many-3")
 PROVE = declare_action("test.prove")
 
 
-def told(court: Court, name: str, uuid: GpuUuid | None = GPU, **more: object) -> EventReport:
+def reported(court: Court, name: str, uuid: GpuUuid | None = GPU, **more: object) -> EventReport:
     plain = {"event_id": name, "kind": "xid", "source": "kernel_log", "at_ms": court.now_ms + 10_000, "gpu_uuid": uuid}
     return EventReport(**{**plain, **more})  # type: ignore[arg-type]
 
 
-def hear(court: Court, *gpus: GpuReport, times: int = 1, events: tuple[EventReport, ...] = ()) -> None:
+def receive(court: Court, *gpus: GpuReport, times: int = 1, events: tuple[EventReport, ...] = ()) -> None:
     """All four GPUs, well but for these."""
     named = {each.uuid for each in gpus}
     rest = [sample(uuid) for uuid in (GPU, OTHER, LOST, CALM) if uuid not in named]
     for _ in range(times):
-        court.hear(*gpus, *rest, events=events)
+        court.receive(*gpus, *rest, events=events)
         court.judge()
         hold_nodes_once(court.units, JUDGE)
         events = ()
@@ -43,11 +43,11 @@ def hear(court: Court, *gpus: GpuReport, times: int = 1, events: tuple[EventRepo
 
 def fault_and_dismissal(court: Court) -> None:
     """One GPU with an error by two sources; one lost and back, whose loss a person dismisses; one that waits."""
-    hear(court, times=2)
-    hear(court, sample(ecc_uncorrected_volatile=2.0), events=(told(court, "xid", code=95),))
-    hear(court, sample(LOST, is_lost=True), sample(ecc_uncorrected_volatile=2.0), times=3)
-    hear(court, sample(OTHER, remap_pending=1.0), sample(ecc_uncorrected_volatile=2.0), times=4)
-    hear(court, sample(ecc_uncorrected_volatile=2.0), times=2)
+    receive(court, times=2)
+    receive(court, sample(ecc_uncorrected_volatile=2.0), events=(reported(court, "xid", code=95),))
+    receive(court, sample(LOST, is_lost=True), sample(ecc_uncorrected_volatile=2.0), times=3)
+    receive(court, sample(OTHER, remap_pending=1.0), sample(ecc_uncorrected_volatile=2.0), times=4)
+    receive(court, sample(ecc_uncorrected_volatile=2.0), times=2)
     (loss,) = [row for row in court.rows(EvidenceRow) if row.detector == "gpu_lost"]
     with court.units.begin(OPERATOR, interventions.DISMISS) as unit:
         interventions.dismiss(unit, LOST, loss.id, reason="a cable was pulled")
@@ -56,7 +56,7 @@ def fault_and_dismissal(court: Court) -> None:
 def repair_and_proof(court: Court) -> None:
     with court.units.begin(OPERATOR, interventions.START_REPAIR) as unit:
         interventions.start_repair(unit, GPU, action=RepairAction.SWAP, reason="a new board")
-    hear(court, times=2)
+    receive(court, times=2)
     with court.units.begin(OPERATOR, interventions.END_REPAIR) as unit:
         interventions.finish_repair(unit, GPU, reason="swapped")
     court.clock.advance(60)
@@ -83,19 +83,19 @@ def repair_and_proof(court: Court) -> None:
         unit.session.scalars(select(Gpu).where(Gpu.uuid == GPU)).one().judge_at = unit.now
     court.judge()
     hold_nodes_once(court.units, JUDGE)
-    hear(court, times=3)
+    receive(court, times=3)
 
 
-def whole_story(court: Court) -> None:
+def whole_timeline(court: Court) -> None:
     fault_and_dismissal(court)
-    disk = told(court, "disk", None, kind="host_state", source="host", values={"disk_free_fraction": 0.005})
-    hear(court, sample(ecc_uncorrected_volatile=2.0), events=(disk,))
+    disk = reported(court, "disk", None, kind="host_state", source="host", values={"disk_free_fraction": 0.005})
+    receive(court, sample(ecc_uncorrected_volatile=2.0), events=(disk,))
     repair_and_proof(court)
 
 
 def test_by_the_same_policy_a_replay_of_an_export_finds_and_moves_the_same(backtest: Backtest) -> None:
     court = backtest.court
-    whole_story(court)
+    whole_timeline(court)
     backtest.export()
     world, said = backtest.replay()
     assert backtest.evidence_now(world) == backtest.evidence_then()
@@ -106,19 +106,19 @@ def test_by_the_same_policy_a_replay_of_an_export_finds_and_moves_the_same(backt
         assert case.standing is court.standing(uuid), uuid
 
 
-def test_by_another_policy_it_moves_otherwise_and_says_what_no_more_goes(backtest: Backtest) -> None:
-    whole_story(backtest.court)
+def test_by_another_policy_it_moves_otherwise_and_states_what_no_more_goes(backtest: Backtest) -> None:
+    whole_timeline(backtest.court)
     backtest.export()
     shadow = {name: {"mode": "shadow"} for name in ("ecc_uncorrected", "xid", "gpu_lost")}
     _, said = backtest.replay(HealthPolicy.model_validate({"detectors": shadow}))
     assert [move for move in moves_of(said) if move[0] in {GPU, LOST}] == []
     assert [move for move in backtest.moves_then() if move[0] in {GPU, LOST}] != []
-    (repair, done) = (each.words for each in said if isinstance(each, Unmet))
+    (repair, done) = (each.text for each in said if isinstance(each, Unmet))
     assert repair == f"{GPU} is HEALTHY: quarantine it before its repair"
     assert done == f"{GPU} is HEALTHY: it is not in REPAIR"
 
 
-def test_what_was_before_its_beginning_is_told_as_it_stood(backtest: Backtest) -> None:
+def test_what_was_before_its_beginning_is_reported_as_it_stood(backtest: Backtest) -> None:
     court = backtest.court
     fault_and_dismissal(court)
     backtest.begin = court.clock.now + timedelta(seconds=1)
@@ -133,7 +133,7 @@ def test_what_was_before_its_beginning_is_told_as_it_stood(backtest: Backtest) -
 
 def test_samples_are_exported_alike_before_and_after_they_are_compacted(backtest: Backtest) -> None:
     court = backtest.court
-    hear(court, sample(power_w=312.5), times=3)
+    receive(court, sample(power_w=312.5), times=3)
     before = [each for each in backtest.export() if each["type"] == "samples"]
     assert len(before) == 3
     assert [gpu["values"][INDEX["power_w"]] for gpu in before[0]["gpus"]] == [312.5, None, None, None]
@@ -144,8 +144,8 @@ def test_samples_are_exported_alike_before_and_after_they_are_compacted(backtest
     assert backtest.num_pages > 1
 
 
-def test_an_export_says_first_what_it_is_of_and_what_it_lacks(backtest: Backtest) -> None:
-    hear(backtest.court)
+def test_an_export_states_first_what_it_is_of_and_what_it_lacks(backtest: Backtest) -> None:
+    receive(backtest.court)
     head, fleet, *rest = backtest.export()
     assert (head["type"], head["node_name"], head["policy_version"]) == ("export", "many", 1)
     assert any("tenant" in each for each in head["notes"])
@@ -155,21 +155,21 @@ def test_an_export_says_first_what_it_is_of_and_what_it_lacks(backtest: Backtest
     assert gpus[0]["cohort"] in fleet["cohorts"]
 
 
-def test_an_event_that_came_late_is_told_when_it_came(backtest: Backtest) -> None:
+def test_an_event_that_came_late_is_reported_when_it_came(backtest: Backtest) -> None:
     court = backtest.court
-    late = told(court, "late", code=13, at_ms=court.now_ms - 3_600_000)
-    hear(court, events=(late,))
+    late = reported(court, "late", code=13, at_ms=court.now_ms - 3_600_000)
+    receive(court, events=(late,))
     kinds = [each["type"] for each in backtest.export()]
     assert [kind for kind in kinds if kind in {"samples", "time", "event"}] == ["samples", "time", "event"]
 
 
 @pytest.mark.parametrize("share", [1, 100])
-def test_the_breaker_rules_by_the_fleet_that_the_records_tell_of(backtest: Backtest, share: int) -> None:
+def test_the_breaker_rules_by_the_fleet_that_the_records_report_of(backtest: Backtest, share: int) -> None:
     """Not by the handful of GPUs in the file: of a fleet of 800, eight at once are within its caps."""
     court = backtest.court
     for number in range(8):
         uuid = GpuUuid(f"GPU-many-{number}")
-        court.hear(sample(uuid), events=(told(court, f"e{number}", uuid, code=95),))
+        court.receive(sample(uuid), events=(reported(court, f"e{number}", uuid, code=95),))
     for record in backtest.export():
         if record["type"] == "fleet":
             record["num_gpus"] *= 10 * share

@@ -6,11 +6,11 @@ from health.detectors.registry import judge_signal
 from muster.domain.evidence.findings import EventKind
 from muster.domain.evidence.state_readings import words_text
 from tests.health.case_factory import POLICY
-from tests.health.limits.limit import told
+from tests.health.limits.limit import reported
 
 
 @pytest.mark.parametrize(
-    ("values", "ends", "said"),
+    ("values", "ends", "summary"),
     [
         ({"nvlink_links_down": 2.0, "nvlink_links": 18.0}, "", "2 of 18 NVLinks are down"),
         ({"nvlink_links_down": 2.0, "nvlink_down_bits": 136.0}, "", "2 NVLinks are down: 3, 7"),
@@ -26,7 +26,7 @@ from tests.health.limits.limit import told
         ),
     ],
 )
-def test_links_are_named_where_agents_tell_them(values: dict[str, float], ends: str, said: str) -> None:
+def test_links_are_named_where_agents_report_them(values: dict[str, float], ends: str, summary: str) -> None:
     text = words_text({"nvlink_ends_down": ends})
-    (found,) = judge_signal(told(EventKind.GPU_STATE, values, text), POLICY)
-    assert found.summary == said
+    (found,) = judge_signal(reported(EventKind.GPU_STATE, values, text), POLICY)
+    assert found.summary == summary

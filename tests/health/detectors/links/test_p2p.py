@@ -11,7 +11,7 @@ from health.detectors.links.p2p import blamed
 from health.detectors.registry import closings_of, judge_signal
 from muster.domain.evidence.findings import EventKind
 from tests.health.case_factory import POLICY
-from tests.health.limits.limit import told
+from tests.health.limits.limit import reported
 
 SLOTS = range(8)
 PAIRS = st.sets(st.sampled_from(list(combinations(SLOTS, 2))))
@@ -47,9 +47,9 @@ def test_each_pair_is_laid_to_one_of_its_two(pairs: set[tuple[int, int]]) -> Non
 
 def test_where_there_are_no_nvlinks_none_is_expected() -> None:
     ill = {"p2p_blamed": 1, "p2p_not_ok": 7, "p2p_peers": 7, "p2p_not_ok_bits": 0b11110111}
-    assert judge_signal(told(EventKind.GPU_STATE, ill), POLICY) == ()
-    assert judge_signal(told(EventKind.GPU_STATE, {**ill, "nvlink_links": 0}), POLICY) == ()
-    (found,) = judge_signal(told(EventKind.GPU_STATE, {**ill, "nvlink_links": 18}), POLICY)
+    assert judge_signal(reported(EventKind.GPU_STATE, ill), POLICY) == ()
+    assert judge_signal(reported(EventKind.GPU_STATE, {**ill, "nvlink_links": 0}), POLICY) == ()
+    (found,) = judge_signal(reported(EventKind.GPU_STATE, {**ill, "nvlink_links": 18}), POLICY)
     assert found.summary == "it cannot read the memory of 7 of 7 other GPUs, in slots 0, 1, 2, 4, 5, 6, 7"
     assert found.pending is not None
 
@@ -57,7 +57,7 @@ def test_where_there_are_no_nvlinks_none_is_expected() -> None:
 def test_pairs_that_are_ok_again_end_it() -> None:
     (over,) = [
         each
-        for each in closings_of(told(EventKind.GPU_STATE, {"nvlink_links": 18, "p2p_blamed": 0}), POLICY)
+        for each in closings_of(reported(EventKind.GPU_STATE, {"nvlink_links": 18, "p2p_blamed": 0}), POLICY)
         if each.fault_key == "p2p"
     ]
     assert over.gpu_uuid is not None

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from health.detectors.load.heat import limit_of
-from health.detectors.past import Past, is_quiet, judged, look_of, watched_in
+from health.detectors.past import Past, is_quiet, judged, past_check_of, watched_in
 from health.detectors.registry import GpuMemory, check_once, judge_sample
 from muster.domain.evidence.findings import EventKind, Finding, Severity, Suppression
 from muster.domain.policy.health import HealthPolicy
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, sample, signal
 
-LOOK = look_of(POLICY)
+CHECK = past_check_of(POLICY)
 H100, A100, B200, GB200 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "NVIDIA GB200"
 
 
@@ -40,9 +40,9 @@ def test_a_gpu_is_hot_by_its_models_limit(model: str, reading: str, well: float,
 
 @pytest.mark.parametrize("reading", ["temperature_c", "memory_temperature_c", "temperature_margin_c"])
 @pytest.mark.parametrize("value", [-40.0, 999.0, float("nan"), float("inf")])
-def test_a_reading_that_no_gpu_has_says_nothing(reading: str, value: float) -> None:
+def test_a_reading_that_no_gpu_has_states_nothing(reading: str, value: float) -> None:
     seen = sample(NOW_MS, **{reading: value})
-    assert is_quiet(watched_in(seen.values), seen.values, LOOK)
+    assert is_quiet(watched_in(seen.values), seen.values, CHECK)
     assert found(H100, {reading: value}) == []
 
 
@@ -54,11 +54,11 @@ def test_a_broken_sensor_does_not_end_the_heat_that_was_seen() -> None:
     assert [(type(each) is Finding, each.fault_key) for each in said] == [(False, "temperature:gpu")]
 
 
-def test_what_the_quick_look_passes_over_is_hot_for_no_model() -> None:
+def test_what_the_quick_check_passes_over_is_hot_for_no_model() -> None:
     for model in (H100, A100, B200, GB200, ""):
         for core_c, margin_c in ((85.0, -2.0), (20.0, 0.0)):
             seen = sample(temperature_c=core_c, temperature_margin_c=margin_c)
-            assert is_quiet(watched_in(seen.values), seen.values, LOOK)
+            assert is_quiet(watched_in(seen.values), seen.values, CHECK)
             assert found(model, {"temperature_c": core_c, "temperature_margin_c": margin_c}) == []
 
 
@@ -68,15 +68,15 @@ def test_the_longest_name_that_fits_has_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reading", "key"),
+    ("reported", "reading", "key"),
     [
         ("temperature_max_c", "temperature_c", "temperature:gpu"),
         ("memory_temperature_max_c", "memory_temperature_c", "temperature:memory"),
     ],
 )
 @pytest.mark.parametrize("own_c", [100.0, 109.0])
-def test_a_gpu_that_tells_its_own_maximum_is_hot_by_that(told: str, reading: str, key: str, own_c: float) -> None:
-    state = replace(signal(EventKind.GPU_STATE), values={told: own_c})
+def test_a_gpu_that_reports_its_own_maximum_is_hot_by_that(reported: str, reading: str, key: str, own_c: float) -> None:
+    state = replace(signal(EventKind.GPU_STATE), values={reported: own_c})
 
     def keys(hot_c: float) -> set[str]:
         found = check_once(NODE, [sample(NOW_MS, **{reading: hot_c})], [state], POLICY, NOW_MS, {GPU: H100})
@@ -97,16 +97,18 @@ def test_a_maximum_that_no_gpu_has_leaves_the_policys(own_c: float) -> None:
     assert check_once(NODE, [well], [state], POLICY, NOW_MS, {GPU: H100}) == ()
 
 
-def test_an_own_maximum_under_the_policys_strictest_counts_as_that_so_that_the_quick_look_passes_over_nothing() -> None:
+def test_an_own_maximum_under_the_policys_strictest_counts_as_that_so_that_the_quick_check_passes_over_nothing() -> (
+    None
+):
     state = signal(EventKind.GPU_STATE, temperature_max_c=60.0, memory_temperature_max_c=60.0)
     seen = sample(NOW_MS, temperature_c=85.0, memory_temperature_c=95.0)
-    assert is_quiet(watched_in(seen.values), seen.values, LOOK)
+    assert is_quiet(watched_in(seen.values), seen.values, CHECK)
     assert check_once(NODE, [seen], [state], POLICY, NOW_MS, {GPU: H100}) == ()
     beside = sample(NOW_MS, temperature_c=86.0, memory_temperature_c=95.0)
     assert [each.fault_key for each in check_once(NODE, [beside], [state], POLICY, NOW_MS)] == ["temperature:gpu"]
 
 
-def test_one_look_tells_all_that_needs_no_past() -> None:
+def test_one_check_reports_all_that_needs_no_past() -> None:
     shadow = HealthPolicy.model_validate({"detectors": {"inforom": {"mode": "shadow"}, "power_limit": {"mode": "off"}}})
     state = signal(
         EventKind.GPU_STATE,

@@ -23,7 +23,7 @@ def test_another_model_is_compared_with_its_own() -> None:
     assert differing([A, A, of_another, of_another])["vbios_differs"] == 0
 
 
-def test_one_gpu_and_what_it_does_not_tell_is_compared_with_nothing() -> None:
+def test_one_gpu_and_what_it_does_not_report_is_compared_with_nothing() -> None:
     assert differing([A]) == {}
     assert differing([{"model": "H100"}, {"model": "H100"}]) == {}
     assert differing([]) == {}

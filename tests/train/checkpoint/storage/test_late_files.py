@@ -35,16 +35,16 @@ def comes_back(path: Path, after_s: float) -> threading.Timer:
     return timer
 
 
-def looked(fault: UnusableError, times: list[float]) -> None:
+def checked(fault: UnusableError, times: list[float]) -> None:
     times.append(1.0)
     raise fault
 
 
-def test_what_is_missing_is_looked_for_until_its_time_is_over(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_searched_until_its_time_is_over(capfd: pytest.CaptureFixture[str]) -> None:
     waited: list[float] = []
     missing, looks = UnusableError("gone", is_missing=True), list[float]()
     with pytest.raises(UnusableError, match="gone"):
-        LateFiles(0.3).read(lambda: looked(missing, looks))
+        LateFiles(0.3).read(lambda: checked(missing, looks))
     assert len(looks) > 2
     assert capfd.readouterr().err == "muster.train: gone; it may show late: waiting up to 0.3 s\n", "said once"
 
@@ -53,7 +53,7 @@ def test_what_is_missing_is_looked_for_until_its_time_is_over(capfd: pytest.Capt
         return len(waited) > 3
 
     with pytest.raises(GivenUpError):
-        LateFiles(60.0, wait).read(lambda: looked(missing, looks))
+        LateFiles(60.0, wait).read(lambda: checked(missing, looks))
     assert waited == sorted(waited), "it looks less and less often"
 
 
@@ -61,17 +61,17 @@ def test_all_that_is_missing_has_one_time_together() -> None:
     late, looks = LateFiles(0.2), list[float]()
     missing = UnusableError("gone", is_missing=True)
     with pytest.raises(UnusableError):
-        late.read(lambda: looked(missing, looks))
+        late.read(lambda: checked(missing, looks))
     looks.clear()
     with pytest.raises(UnusableError):
-        late.read(lambda: looked(missing, looks))
+        late.read(lambda: checked(missing, looks))
     assert len(looks) == 1
 
 
 def test_a_fault_that_is_no_missing_file_is_one_at_once() -> None:
     looks = list[float]()
     with pytest.raises(UnusableError, match="differs"):
-        LateFiles(60.0).read(lambda: looked(UnusableError("it differs"), looks))
+        LateFiles(60.0).read(lambda: checked(UnusableError("it differs"), looks))
     assert len(looks) == 1
 
 
@@ -89,19 +89,19 @@ def test_a_save_whose_file_shows_late_is_verified(tmp_path: Path, name: str) -> 
     generation = commit(tmp_path, 1)
     rank = Rank(Late(tmp_path), Never)
     back = comes_back(tmp_path / generation.name / name, 0.4)
-    rank.upkeep.verify_behind(generation)
-    rank.upkeep.settle()
+    rank.maintenance.verify_behind(generation)
+    rank.maintenance.settle()
     back.join()
-    assert [(kind, fields["status"]) for kind, fields in rank.said] == [("checkpoint", "verified")]
+    assert [(kind, fields["status"]) for kind, fields in rank.reported] == [("checkpoint", "verified")]
 
 
 def test_one_whose_file_never_shows_is_rejected(tmp_path: Path) -> None:
     generation = commit(tmp_path, 1)
     (tmp_path / generation.name / "rank-00001.pt").unlink()
     rank = Rank(Late(tmp_path), Never)
-    rank.upkeep.verify_behind(generation)
-    rank.upkeep.settle()
-    assert rank.heard("checkpoint_rejected") == [generation.name]
+    rank.maintenance.verify_behind(generation)
+    rank.maintenance.settle()
+    assert rank.received("checkpoint_rejected") == [generation.name]
 
 
 def test_a_lost_object_is_rejected_too(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +110,9 @@ def test_a_lost_object_is_rejected_too(prefix: Prefix, monkeypatch: pytest.Monke
     prefix.bucket().delete(["step-00000001/gen-1/rank-00000.pt"])
     store: Store = prefix.store()
     rank = Rank(store, Never)
-    rank.upkeep.verify_behind(Generation(1, 1))
-    rank.upkeep.settle()
-    assert rank.heard("checkpoint_rejected") == ["step-00000001/gen-1"]
+    rank.maintenance.verify_behind(Generation(1, 1))
+    rank.maintenance.settle()
+    assert rank.received("checkpoint_rejected") == ["step-00000001/gen-1"]
 
 
 def test_damage_is_rejected_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,19 +120,19 @@ def test_damage_is_rejected_without_waiting(tmp_path: Path, monkeypatch: pytest.
     generation = commit(tmp_path, 1)
     flip(tmp_path, generation.name)
     rank = Rank(Late(tmp_path), Never)
-    rank.upkeep.verify_behind(generation)
-    rank.upkeep.settle()
-    assert rank.heard("checkpoint_rejected") == [generation.name]
+    rank.maintenance.verify_behind(generation)
+    rank.maintenance.settle()
+    assert rank.received("checkpoint_rejected") == [generation.name]
 
 
-def test_who_ends_waits_for_no_late_file_and_condemns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_waits_for_no_late_file_and_condemns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Late, "late_s", 3600.0)
     generation = commit(tmp_path, 1)
     (tmp_path / generation.name / "rank-00001.pt").unlink()
     rank = Rank(Late(tmp_path), Never)
-    rank.upkeep.verify_behind(generation)
-    rank.upkeep.settle(0.2)
-    rank.upkeep.verify_behind(generation)
-    rank.upkeep.close()
-    rank.upkeep.settle()
-    assert rank.said == []
+    rank.maintenance.verify_behind(generation)
+    rank.maintenance.settle(0.2)
+    rank.maintenance.verify_behind(generation)
+    rank.maintenance.close()
+    rank.maintenance.settle()
+    assert rank.reported == []

@@ -21,7 +21,7 @@ from muster.train.checkpoint.storage.object_store import ObjectStore
 from muster.train.checkpoint.storage.places import S3Place
 from muster.train.checkpoint.storage.uploads import Upload
 from tests.train.checkpoint.test_generations import about
-from tests.train.object_stores import BUCKET, SECRET, Prefix, surroundings
+from tests.train.object_stores import BUCKET, SECRET, Prefix, environment_of
 
 MIB = 1 << 20
 
@@ -122,9 +122,9 @@ class Stub:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def ask(self, _what: str, _key: str, call: str, **asked: Any) -> dict[str, str]:
+    def ask(self, _what: str, _key: str, call: str, **requested: Any) -> dict[str, str]:
         if call == "upload_part":
-            self.sizes.append(len(asked["Body"]))
+            self.sizes.append(len(requested["Body"]))
         return {"UploadId": "1", "ETag": "tag"}
 
 
@@ -152,16 +152,16 @@ def test_what_fills_its_parts_has_no_empty_one_after_them() -> None:
     assert bucket.sizes == [MIB, MIB]
 
 
-def test_a_commit_asks_for_all_ranks_files_at_once(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_requests_all_ranks_files_at_once(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     store = prefix.store()
     generation = Generation(1, 1)
     files = [store.write_part(generation, rank, part(b"weights")) for rank in range(5)]
     calls: list[str] = []
     ask = Bucket.ask
 
-    def counted(bucket: Bucket, what: str, key: str, call: str, **asked: Any) -> Any:
+    def counted(bucket: Bucket, what: str, key: str, call: str, **requested: Any) -> Any:
         calls.append(call)
-        return ask(bucket, what, key, call, **asked)
+        return ask(bucket, what, key, call, **requested)
 
     monkeypatch.setattr(Bucket, "ask", counted)
     store.commit(about(1, 1, files))
@@ -183,7 +183,7 @@ def test_a_rank_whose_file_is_missing_or_short_lets_nothing_be_committed(prefix:
     assert store.list_generations() == []
 
 
-def test_unfinished_uploads_are_told_to_the_last_page(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_uploads_are_ordered_to_the_last_page(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = prefix.bucket()
     begins = f"{prefix.place.prefix}/"
     pages: dict[tuple[Any, Any], dict[str, Any]] = {
@@ -213,14 +213,14 @@ def test_one_byte_or_one_file_less_is_damage(prefix: Prefix, name: str) -> None:
     assert missing.value.is_damage
 
 
-@pytest.mark.parametrize("look", ["read_manifest", "measured", "verify"])
-def test_a_store_that_does_not_answer_says_nothing_of_what_lies_there(prefix: Prefix, look: str) -> None:
+@pytest.mark.parametrize("check", ["read_manifest", "measured", "verify"])
+def test_a_store_that_does_not_answer_states_nothing_of_what_lies_there(prefix: Prefix, check: str) -> None:
     commit(prefix.store(), 1)
     elsewhere = {**prefix.server.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
-    with surroundings(elsewhere):
+    with environment_of(elsewhere):
         store = ObjectStore(Bucket(prefix.place))
     with pytest.raises(OSError, match="EndpointConnectionError"):
-        getattr(store, look)(Generation(1, 1))
+        getattr(store, check)(Generation(1, 1))
 
 
 def test_a_name_that_is_taken_is_never_overwritten(prefix: Prefix) -> None:
@@ -243,7 +243,7 @@ def test_a_manifest_whose_answer_was_lost_is_known_again(prefix: Prefix) -> None
     assert store.commit(about(1, 1, [record])) == store.commit(about(1, 1, [record]))
 
 
-def test_who_has_an_older_fence_may_neither_begin_nor_commit(prefix: Prefix) -> None:
+def test_what_has_an_older_fence_may_neither_begin_nor_commit(prefix: Prefix) -> None:
     store = prefix.store()
     assert store.highest_fence() == 0
     assert store.begin(6) == store.begin(6) == 6
@@ -256,7 +256,7 @@ def test_who_has_an_older_fence_may_neither_begin_nor_commit(prefix: Prefix) -> 
     assert store.list_generations() == []
 
 
-def test_one_overtaken_between_its_look_and_its_manifest_takes_it_back(
+def test_one_overtaken_between_its_check_and_its_manifest_takes_it_back(
     prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = prefix.store(), prefix.store()
@@ -274,7 +274,7 @@ def test_one_overtaken_between_its_look_and_its_manifest_takes_it_back(
     assert other.list_generations() == []
 
 
-def test_who_begins_clears_away_what_older_attempts_left_half_written(prefix: Prefix) -> None:
+def test_what_begins_clears_away_what_older_attempts_left_half_written(prefix: Prefix) -> None:
     store, bucket = prefix.store(), prefix.bucket()
     whole = commit(store, 1, fence=1)
     store.write_part(Generation(2, 1), 0, part(b"half"))
@@ -341,17 +341,17 @@ def throttled() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_a_busy_store_is_asked_again_and_after_a_while_no_more(
+def test_a_busy_store_is_queried_again_and_after_a_while_no_more(
     prefix: Prefix, throttled: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, refused = throttled
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     environment = {**prefix.server.environment, "AWS_ENDPOINT_URL": url}
-    with surroundings(environment):
+    with environment_of(environment):
         assert ObjectStore(Bucket(prefix.place)).highest_fence() == 0
     assert len(refused) == 3
     refused.clear()
-    with surroundings({**environment, "AWS_MAX_ATTEMPTS": "2"}), pytest.raises(OSError, match="SlowDown") as found:
+    with environment_of({**environment, "AWS_MAX_ATTEMPTS": "2"}), pytest.raises(OSError, match="SlowDown") as found:
         ObjectStore(Bucket(prefix.place)).highest_fence()
     assert (
         str(found.value)
@@ -368,7 +368,7 @@ def test_a_busy_store_is_asked_again_and_after_a_while_no_more(
     ],
 )
 def test_the_region_is_the_environments(prefix: Prefix, variables: dict[str, str], region: str) -> None:
-    with surroundings({**prefix.server.environment, **variables}):
+    with environment_of({**prefix.server.environment, **variables}):
         assert Bucket(prefix.place)._client.meta.region_name == region
 
 

@@ -24,12 +24,12 @@ def names(number: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Gang:
-    """``said``: what the lead told. ``dies_when_here``: hosts killed once all are here. ``python``: it gathers."""
+    """``reported``: what the lead told. ``dies_when_here``: hosts killed once all are here. ``python``: it gathers."""
 
     folder: Path
     dies_when_here: frozenset[str] = frozenset()
     python: Path = Path(sys.executable)
-    said: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     processes: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -47,11 +47,11 @@ class Gang:
             for host in check.hosts:
                 self.join(host, port, failpoint=(failpoints or {}).get(host))
 
-        return asyncio.run(Lead(check, self._hear).run(("127.0.0.1", 0), ready))
+        return asyncio.run(Lead(check, self._receive).run(("127.0.0.1", 0), ready))
 
-    def _hear(self, line: str) -> None:
-        self.said.append(line)
-        if sum(" is here" in each for each in self.said) == len(self.processes):
+    def _receive(self, line: str) -> None:
+        self.reported.append(line)
+        if sum(" is here" in each for each in self.reported) == len(self.processes):
             for host in self.dies_when_here:
                 os.kill(self.processes[host].pid, signal.SIGKILL)
 

@@ -1,10 +1,10 @@
 """A meeting of two hosts, as their lead asks for it."""
 
-from muster.wire.meeting import Meet
+from muster.wire.meeting import PairwiseOrder
 
 
-def meeting(*, rank: int = 0, timeout_s: float = 100.0) -> Meet:
-    return Meet(
+def meeting(*, rank: int = 0, timeout_s: float = 100.0) -> PairwiseOrder:
+    return PairwiseOrder(
         round=1,
         key="pairwise/test/1/0",
         hosts=("gpu-00", "gpu-01"),

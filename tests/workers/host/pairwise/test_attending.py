@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster.wire.meeting import Met
+from muster.wire.meeting import PairwiseResult
 from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import Attendance, LeadGoneError, attend
 
@@ -48,7 +48,7 @@ def hanging(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_says_who_it_is_and_ends_with_what_was_found(hanging: Path) -> None:
+def test_it_states_what_it_is_and_ends_with_what_was_found(hanging: Path) -> None:
     heard: list[Hello] = []
 
     def lead(connection: socket.socket) -> None:
@@ -60,20 +60,20 @@ def test_it_says_who_it_is_and_ends_with_what_was_found(hanging: Path) -> None:
 
 
 def test_what_is_called_off_in_the_same_breath_is_waited_for_no_longer(hanging: Path) -> None:
-    heard: list[Met] = []
+    heard: list[PairwiseResult] = []
 
     def lead(connection: socket.socket) -> None:
         said = connection.makefile("rb")
         said.readline()
         connection.sendall(lines(MEET, CallOff()))
-        heard.append(msgspec.json.decode(said.readline(), type=Met))
+        heard.append(msgspec.json.decode(said.readline(), type=PairwiseResult))
         connection.sendall(lines(Ended(outcome="undecided")))
 
     assert attended(hanging, lead).outcome == "undecided"
     assert (heard[0].round, heard[0].rate_bytes_per_s, heard[0].why) == (1, None, "called off")
 
 
-def test_a_lead_that_goes_during_a_round_is_said_without_waiting_for_its_end(hanging: Path) -> None:
+def test_a_lead_that_goes_during_a_round_is_stated_without_waiting_for_its_end(hanging: Path) -> None:
     def lead(connection: socket.socket) -> None:
         with connection.makefile("rb") as said:
             said.readline()
@@ -83,6 +83,6 @@ def test_a_lead_that_goes_during_a_round_is_said_without_waiting_for_its_end(han
         attended(hanging, lead)
 
 
-def test_a_lead_that_speaks_otherwise_is_said(hanging: Path) -> None:
+def test_a_lead_that_states_otherwise_is_stated(hanging: Path) -> None:
     with pytest.raises(LeadGoneError, match="is not understood"):
         attended(hanging, lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))

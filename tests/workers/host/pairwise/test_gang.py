@@ -23,8 +23,8 @@ def test_one_delayed_host_of_seven_is_named_within_four_rounds(tmp_path: Path, w
         outcome = gang.check(check_of(hosts), {"gpu-04": DELAYED})
         ends = gang.ends(hosts)
     found = outcome.assessment
-    assert list(found.bad) == ["gpu-04"], gang.said
-    assert set(found.cleared) == set(hosts) - {"gpu-04"}, gang.said
+    assert list(found.bad) == ["gpu-04"], gang.reported
+    assert set(found.cleared) == set(hosts) - {"gpu-04"}, gang.reported
     assert len(outcome.rounds) <= 4
     assert [len(group.hosts) for group in outcome.rounds[0]] == [2, 2, 3]
     assert "slow: " in found.bad["gpu-04"]
@@ -41,7 +41,7 @@ def test_a_host_that_is_gone_and_one_whose_gathers_die_are_both_named(tmp_path: 
     with Gang(tmp_path, frozenset({"gpu-01"}), warm_python.path) as gang:
         outcome = gang.check(check_of(hosts, slow_fraction=NO_SPEED), {"gpu-05": "pairwise.gather"})
     found = outcome.assessment
-    assert set(found.bad) == {"gpu-01", "gpu-05"}, gang.said
+    assert set(found.bad) == {"gpu-01", "gpu-05"}, gang.reported
     assert found.bad["gpu-01"] == "was silent in rounds 1, 2"
     assert "gpu-05: its process ended by signal 9" in found.bad["gpu-05"]
     assert set(found.cleared) == set(hosts) - {"gpu-01", "gpu-05"}
@@ -59,15 +59,15 @@ def test_strangers_are_not_let_in_and_leave_with_the_reason(tmp_path: Path) -> N
             gang.join("gpu-07", port)
             gang.join("gpu-01", port, run="another")
 
-        def hear(line: str) -> None:
-            gang.said.append(line)
-            if sum("is not let in" in each for each in gang.said) == 2 and "is not let in" in line:
+        def receive(line: str) -> None:
+            gang.reported.append(line)
+            if sum("is not let in" in each for each in gang.reported) == 2 and "is not let in" in line:
                 ends.update(gang.ends(["gpu-01", "gpu-07"]))
                 for host in hosts:
                     gang.join(host, ports[0])
 
         ends: dict[str, tuple[int, str]] = {}
-        outcome = asyncio.run(Lead(check_of(hosts, slow_fraction=NO_SPEED), hear).run(("127.0.0.1", 0), ready))
-    assert outcome.is_good, gang.said
+        outcome = asyncio.run(Lead(check_of(hosts, slow_fraction=NO_SPEED), receive).run(("127.0.0.1", 0), ready))
+    assert outcome.is_good, gang.reported
     assert ends["gpu-01"] == (4, "error: the lead refused this host: it names another run")
     assert ends["gpu-07"] == (4, "error: the lead refused this host: it is none of gpu-00, gpu-01")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from muster.wire.meeting import Meet, Met
+from muster.wire.meeting import PairwiseOrder, PairwiseResult
 from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from tests.workers.host.pairwise.gang import check_of
 from workers.host.pairwise.lead import Lead, Outcome
@@ -23,18 +23,18 @@ class Host:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def hears(self) -> FromLead:
+    async def receives(self) -> FromLead:
         async with asyncio.timeout(PATIENCE_S):
             told: FromLead = msgspec.json.decode(await self.reader.readline(), type=FromLead)
         return told
 
-    def says(self, message: Met | Hello | bytes) -> None:
+    def states(self, message: PairwiseResult | Hello | bytes) -> None:
         self.writer.write(message if isinstance(message, bytes) else msgspec.json.encode(message) + b"\n")
 
-    async def meets(self, rate: float | None = RATE, why: str = "") -> Meet:
-        told = await self.hears()
-        assert isinstance(told, Meet)
-        self.says(Met(round=told.round, rate_bytes_per_s=rate, why=why, port=9))
+    async def meets(self, rate: float | None = RATE, why: str = "") -> PairwiseOrder:
+        told = await self.receives()
+        assert isinstance(told, PairwiseOrder)
+        self.states(PairwiseResult(round=told.round, rate_bytes_per_s=rate, why=why, port=9))
         return told
 
 
@@ -45,7 +45,7 @@ def led(
     hosts: list[str],
     play: Callable[[Join], Coroutine[Any, Any, None]],
     *,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """``play`` has a way to join; both must come to their ends."""
 
@@ -56,10 +56,10 @@ def led(
         async def join(name: str, *, run: str = "a-test", protocol: int = PAIRWISE_PROTOCOL) -> Host:
             host = Host(name, *await asyncio.open_connection("127.0.0.1", await port))
             joined.append(host)
-            host.says(Hello(protocol=protocol, run=run, host=name, port=9, has_gpu=False))
+            host.states(Hello(protocol=protocol, run=run, host=name, port=9, has_gpu=False))
             return host
 
-        lead = Lead(check_of(hosts), tell)
+        lead = Lead(check_of(hosts), report)
         found = await asyncio.gather(lead.run(("127.0.0.1", 0), port.set_result), play(join))
         for host in joined:
             host.writer.close()
@@ -71,7 +71,7 @@ def led(
     return asyncio.run(both())
 
 
-def test_a_gang_meets_once_and_each_host_hears_its_own_end() -> None:
+def test_a_gang_meets_once_and_each_host_receives_its_own_end() -> None:
     async def play(join: Join) -> None:
         hosts = [await join(name) for name in ("a", "b", "c", "d")]
         told = await asyncio.gather(*(host.meets() for host in hosts))
@@ -82,7 +82,7 @@ def test_a_gang_meets_once_and_each_host_hears_its_own_end() -> None:
             (("c", "d"), 1),
         ]
         assert {each.key for each in told} == {"pairwise/a-test/1/0", "pairwise/a-test/1/1"}
-        assert await asyncio.gather(*(host.hears() for host in hosts)) == [Ended(outcome="cleared")] * 4
+        assert await asyncio.gather(*(host.receives() for host in hosts)) == [Ended(outcome="cleared")] * 4
 
     outcome = led(["a", "b", "c", "d"], play)
     assert outcome.is_good
@@ -93,10 +93,10 @@ def test_the_others_of_a_group_are_called_off_once_one_has_failed() -> None:
     async def play(join: Join) -> None:
         first, second = await join("a"), await join("b")
         await first.meets(None, "no torch")
-        assert isinstance(await second.hears(), Meet)
-        assert isinstance(await second.hears(), CallOff)
-        second.says(Met(round=1, why="called off", port=9))
-        ended = [await first.hears(), await second.hears()]
+        assert isinstance(await second.receives(), PairwiseOrder)
+        assert isinstance(await second.receives(), CallOff)
+        second.states(PairwiseResult(round=1, why="called off", port=9))
+        ended = [await first.receives(), await second.receives()]
         assert [each.outcome for each in ended if isinstance(each, Ended)] == ["undecided"] * 2
 
     outcome = led(["a", "b"], play)
@@ -105,28 +105,31 @@ def test_the_others_of_a_group_are_called_off_once_one_has_failed() -> None:
 
 async def attends(host: Host) -> None:
     """As a host that works does, to the end."""
-    while not isinstance(told := await host.hears(), Ended):
-        if isinstance(told, Meet):
-            host.says(Met(round=told.round, rate_bytes_per_s=RATE, port=9))
+    while not isinstance(told := await host.receives(), Ended):
+        if isinstance(told, PairwiseOrder):
+            host.states(PairwiseResult(round=told.round, rate_bytes_per_s=RATE, port=9))
 
 
-def test_who_speaks_otherwise_goes_or_answers_another_round_is_asked_again_and_then_named() -> None:
+def test_what_states_otherwise_goes_or_answers_another_round_is_queried_again_and_then_named() -> None:
     async def play(join: Join) -> None:
         hosts = [await join(name) for name in "abcdefgh"]
         for host in hosts[:6]:
-            assert isinstance(await host.hears(), Meet)
-        hosts[0].says(b"what?\n")
+            assert isinstance(await host.receives(), PairwiseOrder)
+        hosts[0].states(b"what?\n")
         hosts[2].writer.close()
-        hosts[4].says(Met(round=7, rate_bytes_per_s=RATE, port=9))
+        hosts[4].states(PairwiseResult(round=7, rate_bytes_per_s=RATE, port=9))
         for host in (hosts[1], hosts[3], hosts[5]):
-            assert isinstance(await host.hears(), CallOff)
-            host.says(Met(round=1, why="called off", port=9))
+            assert isinstance(await host.receives(), CallOff)
+            host.states(PairwiseResult(round=1, why="called off", port=9))
         others = [asyncio.create_task(attends(host)) for host in hosts if host.name in "bdfgh"]
-        for host, answer in ((hosts[0], b"what?\n"), (hosts[4], Met(round=7, rate_bytes_per_s=RATE, port=9))):
-            told = await host.hears()
-            assert isinstance(told, Meet)
+        for host, answer in (
+            (hosts[0], b"what?\n"),
+            (hosts[4], PairwiseResult(round=7, rate_bytes_per_s=RATE, port=9)),
+        ):
+            told = await host.receives()
+            assert isinstance(told, PairwiseOrder)
             assert told.round == 2
-            host.says(answer)
+            host.states(answer)
         await asyncio.gather(*others)
 
     outcome = led(list("abcdefgh"), play)
@@ -138,18 +141,18 @@ def test_an_answer_that_comes_a_round_late_is_no_second_silence() -> None:
     async def play(join: Join) -> None:
         hosts = [await join(name) for name in "abcd"]
         others = [asyncio.create_task(attends(host)) for host in hosts[1:]]
-        assert isinstance(await hosts[0].hears(), Meet)
-        hosts[0].says(b"what?\n")
-        told = await hosts[0].hears()
-        assert isinstance(told, Meet)
-        hosts[0].says(Met(round=1, rate_bytes_per_s=RATE, port=9))
-        hosts[0].says(Met(round=told.round, rate_bytes_per_s=RATE, port=9))
+        assert isinstance(await hosts[0].receives(), PairwiseOrder)
+        hosts[0].states(b"what?\n")
+        told = await hosts[0].receives()
+        assert isinstance(told, PairwiseOrder)
+        hosts[0].states(PairwiseResult(round=1, rate_bytes_per_s=RATE, port=9))
+        hosts[0].states(PairwiseResult(round=told.round, rate_bytes_per_s=RATE, port=9))
         await asyncio.gather(attends(hosts[0]), *others)
 
     assert led(list("abcd"), play).is_good
 
 
-def test_who_is_let_in_and_who_is_told_why_not() -> None:
+def test_what_is_let_in_and_what_is_shown_why_not() -> None:
     async def play(join: Join) -> None:
         first = await join("a")
         for stranger, why in (
@@ -158,14 +161,14 @@ def test_who_is_let_in_and_who_is_told_why_not() -> None:
             (await join("z"), "it is none of a, b"),
             (await join("a"), "a host of that name is here already"),
         ):
-            told = await stranger.hears()
+            told = await stranger.receives()
             assert isinstance(told, Ended)
             assert (told.outcome, told.why.startswith(why)) == ("refused", True), told
         second = await join("b")
-        assert isinstance(await first.hears(), Meet)
-        late = await (await join("a")).hears()
+        assert isinstance(await first.receives(), PairwiseOrder)
+        late = await (await join("a")).receives()
         assert late == Ended(outcome="refused", why="the check has begun without it")
-        first.says(Met(round=1, rate_bytes_per_s=RATE, port=9))
+        first.states(PairwiseResult(round=1, rate_bytes_per_s=RATE, port=9))
         await second.meets()
 
     assert led(["a", "b"], play).is_good
@@ -183,4 +186,4 @@ def test_a_host_that_went_before_the_check_began_may_come_again() -> None:
         other = await join("b")
         await asyncio.gather(again.meets(), other.meets())
 
-    assert led(["a", "b"], play, tell=said.put_nowait).is_good
+    assert led(["a", "b"], play, report=said.put_nowait).is_good

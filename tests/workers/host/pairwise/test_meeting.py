@@ -45,11 +45,11 @@ def interpreter(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def test_no_interpreter_is_said() -> None:
+def test_no_interpreter_is_stated() -> None:
     assert met("/nowhere/python").why.startswith("/nowhere/python cannot be started")
 
 
-def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
+def test_an_interpreter_without_torch_is_stated(tmp_path: Path) -> None:
     path = tmp_path / "python"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     path.chmod(0o755)
@@ -58,7 +58,7 @@ def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
     assert "No module named 'torch'" in why
 
 
-def test_a_crash_is_said_with_its_last_line(interpreter: Callable[[str], str]) -> None:
+def test_a_crash_is_stated_with_its_last_line(interpreter: Callable[[str], str]) -> None:
     found = met(interpreter("echo 'NCCL WARN no device' >&2; kill -SEGV $$"))
     assert found.why == "its process ended by signal 11: NCCL WARN no device"
 
@@ -82,7 +82,7 @@ def test_what_is_called_off_ends_before_its_time(interpreter: Callable[[str], st
     assert met(interpreter("sleep 1000"), timeout_s=900, is_called_off=True).why == "called off"
 
 
-def test_what_is_no_answer_is_said(interpreter: Callable[[str], str]) -> None:
+def test_what_is_no_answer_is_stated(interpreter: Callable[[str], str]) -> None:
     assert met(interpreter("echo hello")).why == "its process ended with exit code 0"
 
 

@@ -14,7 +14,7 @@ from muster.train.data import dataset_manifest as manifests
 from muster.train.data.dataset_paths import dataset_path
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host.supervisor import files
-from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError
+from workers.host.supervisor.datasets import DatasetCheck, UnfitDatasetError
 from workers.host.supervisor.order import read_order
 from workers.host.supervisor.preparation import UnreadyError
 
@@ -99,7 +99,9 @@ def spoiled(corpus: Path, how: str) -> dict[str, object]:
         ("a pipe", "a/shard-0.bin is unreadable: it is no regular file"),
     ],
 )
-def test_what_is_not_as_the_job_says_is_the_tenants_by_name(attempt: Attempt, corpus: Path, how: str, why: str) -> None:
+def test_what_is_not_as_the_job_states_is_the_tenants_by_name(
+    attempt: Attempt, corpus: Path, how: str, why: str
+) -> None:
     record = ended(attempt, spoiled(corpus, how))
     assert (record["spawn_fault"], record["lacks"]) == ("program", "dataset")
     assert record["spawn_error"].startswith("the dataset corpus: ")
@@ -107,12 +109,12 @@ def test_what_is_not_as_the_job_says_is_the_tenants_by_name(attempt: Attempt, co
     assert record["launcher_exit_code"] is None
 
 
-def test_bytes_that_differ_pass_where_sizes_alone_are_asked_for(attempt: Attempt, corpus: Path) -> None:
+def test_bytes_that_differ_pass_where_sizes_alone_are_requested(attempt: Attempt, corpus: Path) -> None:
     (corpus / "shard-1.bin").write_bytes(b"9" * 200)
     assert ended(attempt, named(corpus))["launcher_exit_code"] == 0
 
 
-def test_a_stop_ends_a_look_that_hangs(attempt: Attempt, tmp_path: Path, hanging: Path) -> None:
+def test_a_stop_ends_a_check_that_hangs(attempt: Attempt, tmp_path: Path, hanging: Path) -> None:
     attempt.start("pass", datasets=[named(tmp_path, manifest=str(hanging))], dataset_look_s=600.0)
     until((attempt.folder / files.IDENTITY).exists, "the supervisor")
     attempt.write(files.STOP, {"reason": "cancel", "grace_until_boottime_ns": 0})
@@ -140,17 +142,17 @@ def test_more_bytes_than_can_be_read_in_time_are_the_tenants(attempt: Attempt, c
     assert record["spawn_fault"] == "program"
 
 
-def test_more_files_than_can_be_looked_at_in_time_are_the_tenants(attempt: Attempt, corpus: Path) -> None:
+def test_more_files_than_can_be_checked_in_time_are_the_tenants(attempt: Attempt, corpus: Path) -> None:
     record = ended(attempt, *[named(corpus)] * 50_000, within_s=3.0)
     assert "its files are too many for 3 s" in record["spawn_error"]
     assert record["spawn_fault"] == "program"
 
 
-def test_what_a_look_prints_beside_is_no_answer(attempt: Attempt, corpus: Path) -> None:
+def test_what_a_check_prints_next_to_is_no_answer(attempt: Attempt, corpus: Path) -> None:
     attempt.order(command=["true"], datasets=[named(corpus)], dataset_look_s=WITHIN_S)
     order = read_order(attempt.folder)
     order.datasets = [{**named(corpus), "path": 7}]
-    look = DatasetLook(order)
+    look = DatasetCheck(order)
     with pytest.raises(UnreadyError, match="ended without a result: "):
         until(look.is_over, "the look")
     look.kill()
@@ -161,7 +163,7 @@ def test_the_first_dataset_that_fails_is_named_though_the_next_one_hangs(
 ) -> None:
     datasets = [named(corpus / "absent", name="first"), named(corpus, manifest=str(hanging))]
     attempt.order(command=["true"], datasets=datasets, dataset_look_s=WITHIN_S)
-    look = DatasetLook(read_order(attempt.folder))
+    look = DatasetCheck(read_order(attempt.folder))
     with pytest.raises(UnfitDatasetError, match="the dataset first: "):
         until(look.is_over, "the look")
     look.kill()

@@ -269,7 +269,7 @@ def test_what_torch_has_named_goes_too_however_its_program_ends(attempt: Attempt
     assert not segment.exists()
 
 
-def test_a_tensor_of_a_living_process_and_what_only_looks_like_one_stay(tmp_path: Path) -> None:
+def test_a_tensor_of_a_living_process_and_what_only_resembles_one_stay(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait(90)
     dead, living = ended.pid, os.getpid()
@@ -280,7 +280,7 @@ def test_a_tensor_of_a_living_process_and_what_only_looks_like_one_stay(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
-def test_a_program_that_only_looks_like_a_remover_is_killed_a_moment_later(attempt: Attempt) -> None:
+def test_a_program_that_only_resembles_a_remover_is_killed_a_moment_later(attempt: Attempt) -> None:
     looks = "from multiprocessing.resource_tracker import main\n"
     ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     attempt.order(command=[sys.executable, "-c", looks + ignores])

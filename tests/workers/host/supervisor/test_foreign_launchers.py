@@ -19,7 +19,7 @@ from .test_launchers import SUM, needs_torch
 
 ROOT = Path(__file__).resolve().parents[4]
 TWO_RANKS = 2
-HEARS = """
+RECEIVES = """
 import json, os, socket, sys, time
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 rank = int(os.environ.get("RANK", 0))
@@ -95,7 +95,7 @@ def test_its_ranks_form_one_group(attempt: Attempt, launcher: tuple[str, str]) -
 
 @needs_torch
 @pytest.mark.parametrize("launcher", [MPIRUN, SRUN])
-def test_ranks_that_nobody_told_apart_find_out_themselves(attempt: Attempt, launcher: tuple[str, str]) -> None:
+def test_ranks_that_none_distinguished_find_out_themselves(attempt: Attempt, launcher: tuple[str, str]) -> None:
     """The command alone, without a shell that says ``RANK`` to each."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom muster import train\n{SUM}"
     fields = _script(attempt, launcher, program)
@@ -121,10 +121,10 @@ def test_one_on_each_of_two_hosts_forms_one_group(
 
 @pytest.mark.parametrize("is_exec", [True, False], ids=["exec", "under-a-shell"])
 @pytest.mark.parametrize("launcher", [MPIRUN, SRUN])
-def test_its_ranks_have_their_grace_when_they_are_told_to_stop(
+def test_its_ranks_have_their_grace_when_they_are_ordered_to_stop(
     attempt: Attempt, launcher: tuple[str, str], *, is_exec: bool
 ) -> None:
-    _run(attempt, **_script(attempt, launcher, HEARS, is_exec=is_exec))
+    _run(attempt, **_script(attempt, launcher, RECEIVES, is_exec=is_exec))
     for rank in range(TWO_RANKS):
         attempt.wait_for_log(f"rank {rank} hears")
     attempt.stop("reclaim", after_s=60)
@@ -135,7 +135,7 @@ def test_its_ranks_have_their_grace_when_they_are_told_to_stop(
 
 
 @pytest.mark.parametrize("launcher", [MPIRUN, SRUN])
-def test_a_rank_that_fails_is_told_by_its_own_words(attempt: Attempt, launcher: tuple[str, str]) -> None:
+def test_a_rank_that_fails_is_reported_by_its_own_words(attempt: Attempt, launcher: tuple[str, str]) -> None:
     _run(attempt, **_script(attempt, launcher, FAILS))
     verdict = classify(parse_exit_record(attempt.ended()), None)
     assert verdict.cause is Cause.USER_ERROR

@@ -42,7 +42,7 @@ def _both_hosts(make_attempt: Callable[[], Attempt], program: str, ranks_per_nod
 
 
 @needs_torch
-def test_a_command_on_each_of_two_hosts_forms_one_group_from_what_it_is_told(
+def test_a_command_on_each_of_two_hosts_forms_one_group_from_what_it_is_reported(
     make_attempt: Callable[[], Attempt],
 ) -> None:
     hosts = _both_hosts(make_attempt, SUM, 1)
@@ -59,7 +59,7 @@ def test_a_launcher_that_starts_several_ranks_a_host_numbers_them_itself(make_at
     assert all(f"rank {rank} of 4: 4" in said for rank in range(4))
 
 
-def test_a_command_finds_all_that_a_launcher_asks_for(attempt: Attempt) -> None:
+def test_a_command_finds_all_that_a_launcher_requests(attempt: Attempt) -> None:
     names = ["NNODES", "NODE_RANK", "NPROC_PER_NODE", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "RANK", "LOCAL_RANK"]
     attempt.start(f"import os; print([os.environ.get(name) for name in {names}])", node_rank=2, num_nodes=3)
     attempt.ended()
@@ -111,7 +111,7 @@ def test_a_command_runs_with_its_environment_first_on_the_path(attempt: Attempt,
     ("version", "words"),
     [(None, "has no torch, and torchrun is part of it"), ("1.13.1", "has torch 1.13.1; torchrun needs 2.0 or newer")],
 )
-def test_an_environment_that_torchrun_cannot_start_from_is_told_so(
+def test_an_environment_that_torchrun_cannot_start_from_is_reported_so(
     attempt: Attempt, venv: Path, version: str | None, words: str
 ) -> None:
     if version is not None:
@@ -121,13 +121,13 @@ def test_an_environment_that_torchrun_cannot_start_from_is_told_so(
     assert words in verdict.proof
 
 
-def test_a_folder_that_is_no_environment_is_told_so(attempt: Attempt, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_is_reported_so(attempt: Attempt, tmp_path: Path) -> None:
     verdict = classify(parse_exit_record(_under_torchrun(attempt, tmp_path)), None)
     assert verdict.cause is Cause.USER_ERROR
     assert "is no virtual environment on this host: it has no pyvenv.cfg" in verdict.proof
 
 
-def test_an_interpreter_that_does_not_work_is_told_with_its_own_words(attempt: Attempt, venv: Path) -> None:
+def test_an_interpreter_that_does_not_work_is_reported_with_its_own_words(attempt: Attempt, venv: Path) -> None:
     python = venv / "bin" / "python"
     python.unlink()
     python.write_text("#!/bin/sh\necho no such library\n", encoding="utf-8")
@@ -162,7 +162,7 @@ def test_an_interpreter_that_means_harm_is_only_an_interpreter_that_does_not_wor
     assert not attempt.processes()
 
 
-def test_an_environment_without_our_runtime_runs_and_the_launchers_log_says_so(attempt: Attempt, venv: Path) -> None:
+def test_an_environment_without_our_runtime_runs_and_the_launchers_log_reports_it(attempt: Attempt, venv: Path) -> None:
     """Torch comes by a path file from the packages beside us; our own code does not."""
     found = importlib.util.find_spec("torch")
     assert found is not None

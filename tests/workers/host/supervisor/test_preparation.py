@@ -9,7 +9,7 @@ import pytest
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host import supervisor
 from workers.host.supervisor import files, preparation
-from workers.host.supervisor.gpu_look import Nvml, NvmlError, minors, what_is_wrong, who_computes
+from workers.host.supervisor.gpu_check import Nvml, NvmlError, computing_processes, minors, what_is_wrong
 from workers.host.supervisor.order import Order
 from workers.host.supervisor.preparation import UnreadyError, require_room
 
@@ -49,13 +49,13 @@ def test_a_stop_finds_it_while_it_waits(attempt: Attempt, tmp_path: Path) -> Non
     assert not (tmp_path / "mark").exists()
 
 
-def test_a_driver_is_not_asked_about_simulated_gpus(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_is_not_requested_about_simulated_gpus(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with GPUs of its own, on which a fleet is simulated."""
     monkeypatch.setattr(preparation, "has_nvidia", lambda: True)
     attempt.start("pass", gpus=["GPU-simulated"], preparation={**PREPARED, "is_simulated": True})
     order = Order(files.read_json(attempt.folder / files.ORDER) or {})
     assert order.preparation is not None
-    assert preparation.look_at_host(order, attempt.folder, order.preparation) == ["disk"]
+    assert preparation.check_host(order, attempt.folder, order.preparation) == ["disk"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_driver_is_not_asked_about_simulated_gpus(attempt: Attempt, monkeypatc
         ({"preparation": PREPARED, "secrets": {"names": ["token"]}}, "preflight", "keeps no secrets"),
     ],
 )
-def test_what_is_missing_is_said_before_anything_starts(
+def test_what_is_missing_is_stated_before_anything_starts(
     attempt: Attempt, tmp_path: Path, fields: dict[str, Any], fault: str, words: str
 ) -> None:
     attempt.start(MARK.format(tmp_path / "mark"), **fields)
@@ -78,7 +78,7 @@ def test_what_is_missing_is_said_before_anything_starts(
     assert not (tmp_path / "mark").exists()
 
 
-def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
+def test_room_is_searched_where_the_folder_will_be(tmp_path: Path) -> None:
     require_room(tmp_path / "not" / "made" / "yet", 1)
     with pytest.raises(UnreadyError, match=f"{tmp_path} has .* GiB free"):
         require_room(tmp_path / "not" / "made" / "yet", 1 << 60)
@@ -96,11 +96,11 @@ class _Call:
 
 
 class Driver:
-    """The driver's library as ``gpu_look`` calls it: ``looks`` says who computes on each GPU, look by look."""
+    """The driver's library as ``gpu_look`` calls it: ``checks`` says who computes on each GPU, look by look."""
 
-    def __init__(self, *looks: dict[str, list[int]]) -> None:
-        self._looks = list(looks)
-        self._asked = 0
+    def __init__(self, *checks: dict[str, list[int]]) -> None:
+        self._checks = list(checks)
+        self._requested = 0
         self._uuid = ""
         self.nvmlErrorString = _Call(lambda code: b"Not Found" if code == NO_SUCH_GPU else b"Unknown")
         self.nvmlInit_v2 = _Call(lambda: 0)
@@ -110,7 +110,7 @@ class Driver:
 
     def _find(self, uuid: bytes, _device: Any) -> int:
         self._uuid = uuid.decode()
-        return 0 if self._uuid in self._looks[0] else NO_SUCH_GPU
+        return 0 if self._uuid in self._checks[0] else NO_SUCH_GPU
 
     def _number(self, _device: Any, minor: Any) -> int:
         """Of GPU-3 it is 3."""
@@ -118,8 +118,8 @@ class Driver:
         return 0
 
     def _list(self, _device: Any, count: Any, processes: Any) -> int:
-        pids = self._looks[min(self._asked, len(self._looks) - 1)][self._uuid]
-        self._asked += 1
+        pids = self._checks[min(self._requested, len(self._checks) - 1)][self._uuid]
+        self._requested += 1
         counter = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
         for index, pid in enumerate(pids[: counter.value]):
             processes[index].pid = pid
@@ -128,21 +128,21 @@ class Driver:
         return NEEDS_ROOM if is_short else 0
 
 
-def nvml(*looks: dict[str, list[int]]) -> Nvml:
-    return Nvml(Driver(*looks))  # type: ignore[arg-type]  # it plays the library
+def nvml(*checks: dict[str, list[int]]) -> Nvml:
+    return Nvml(Driver(*checks))  # type: ignore[arg-type]  # it plays the library
 
 
 def test_gpus_that_are_there_and_free_are_fine() -> None:
     assert what_is_wrong(nvml({"GPU-1": [], "GPU-2": []}), ["GPU-1", "GPU-2"], pause_s=0) is None
 
 
-def test_a_gpu_on_which_somebody_computes_is_named_with_the_process() -> None:
+def test_a_gpu_on_which_another_computes_is_named_with_the_process() -> None:
     wrong = what_is_wrong(nvml({"GPU-1": [12, 7]}), ["GPU-1"], pause_s=0)
     assert wrong == "GPU-1 is not free: process 7, 12 computes on it"
 
 
-def test_more_processes_than_are_asked_for_are_no_fault_of_the_drivers() -> None:
-    wrong = what_is_wrong(nvml({"GPU-1": list(range(1, 100))}), ["GPU-1"], looks=1)
+def test_more_processes_than_are_requested_are_no_fault_of_the_drivers() -> None:
+    wrong = what_is_wrong(nvml({"GPU-1": list(range(1, 100))}), ["GPU-1"], checks=1)
     assert wrong is not None
     assert "is not free" in wrong
 
@@ -155,8 +155,8 @@ def test_a_gpu_that_is_missing_is_named() -> None:
     assert what_is_wrong(nvml({"GPU-1": []}), ["GPU-9"]) == "GPU-9 is not there: Not Found"
 
 
-def test_who_computes_is_told_of_each_gpu_that_is_held() -> None:
-    found = who_computes(nvml({"GPU-1": [], "GPU-2": [12, 7]}), ["GPU-1", "GPU-2"])
+def test_what_computes_is_notified_of_each_gpu_that_is_on_hold() -> None:
+    found = computing_processes(nvml({"GPU-1": [], "GPU-2": [12, 7]}), ["GPU-1", "GPU-2"])
     assert found == {"GPU-2": [12, 7]}
 
 
@@ -167,7 +167,7 @@ def test_each_gpu_has_its_device_file() -> None:
         minors(driver, ["GPU-9"])
 
 
-def test_a_driver_that_cannot_be_asked_says_why() -> None:
+def test_a_driver_that_cannot_be_requested_states_why() -> None:
     driver = Driver({})
     driver.nvmlInit_v2 = _Call(lambda: 999)
     with pytest.raises(NvmlError, match="the driver cannot be asked: Unknown"):

@@ -75,7 +75,7 @@ def test_a_stop_ends_a_check_that_hangs(attempt: Attempt, tmp_path: Path) -> Non
     assert (record["spawn_fault"], record["stop_reason"]) == ("refused", "cancel")
 
 
-def asked(python: str) -> Preparation:
+def preparation(python: str) -> Preparation:
     return Preparation(quick_check_s=1.0, python=python)
 
 
@@ -88,7 +88,7 @@ def asked(python: str) -> Preparation:
     ],
 )
 def test_a_check_that_could_not_be_made_accuses_no_gpu(tmp_path: Path, lines: list[object], words: str) -> None:
-    check = QuickCheck(tmp_path, asked(player(tmp_path, *lines, ending="exit 3")), ["GPU-1", "GPU-2"])
+    check = QuickCheck(tmp_path, preparation(player(tmp_path, *lines, ending="exit 3")), ["GPU-1", "GPU-2"])
 
     def has_ended() -> bool:
         return check.is_over()
@@ -99,4 +99,4 @@ def test_a_check_that_could_not_be_made_accuses_no_gpu(tmp_path: Path, lines: li
 
 def test_an_interpreter_that_is_not_there_is_the_hosts_fault(tmp_path: Path) -> None:
     with pytest.raises(UnreadyError, match="cannot be started"):
-        QuickCheck(tmp_path, asked("/no/such/python"), ["GPU-1"])
+        QuickCheck(tmp_path, preparation("/no/such/python"), ["GPU-1"])

@@ -24,7 +24,7 @@ pytestmark = [
     ),
 ]
 
-TELLS_SURROUNDINGS = """
+REPORTS_ENVIRONMENT = """
 import json, os, signal, sys
 umask = os.umask(0)
 ignored = [number for number in range(1, 32) if signal.getsignal(number) is signal.SIG_IGN]
@@ -80,7 +80,7 @@ def is_gone(pid: int) -> bool:
     return found is None or found.state == "Z"
 
 
-def surroundings(attempt: Attempt) -> dict[str, object]:
+def environment(attempt: Attempt) -> dict[str, object]:
     attempt.ended(180)
     found = json.loads(attempt.log().splitlines()[-1])
     found.pop("launcher")
@@ -90,19 +90,19 @@ def surroundings(attempt: Attempt) -> dict[str, object]:
     return dict(found)
 
 
-def test_a_program_cannot_tell_a_warm_start_from_a_cold_one(
+def test_a_program_cannot_report_a_warm_start_from_a_cold_one(
     attempt: Attempt, waiting: supervisor.WaitingSupervisor
 ) -> None:
     fields = {"args": ["--lr", "0.1"], "env": {"GREETING": "hällo\nyou"}}
-    order(attempt, TELLS_SURROUNDINGS, **fields)
+    order(attempt, REPORTS_ENVIRONMENT, **fields)
     supervisor.spawn_supervisor(attempt.folder)
-    cold = surroundings(attempt)
+    cold = environment(attempt)
     for path in sorted(attempt.folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    order(attempt, TELLS_SURROUNDINGS, **fields)
+    order(attempt, REPORTS_ENVIRONMENT, **fields)
     torchrun = torchrun_of(waiting.pid)
     assert waiting.take(attempt.folder)
-    warm = surroundings(attempt)
+    warm = environment(attempt)
     assert warm == cold
     assert attempt.read("supervisor.json")["pid"] == waiting.pid
     assert attempt.read("exit.json")["launcher_exit_code"] == 0
@@ -112,14 +112,14 @@ def test_a_program_cannot_tell_a_warm_start_from_a_cold_one(
 def test_the_waiting_torchrun_itself_becomes_the_launcher(
     attempt: Attempt, waiting: supervisor.WaitingSupervisor
 ) -> None:
-    order(attempt, TELLS_SURROUNDINGS)
+    order(attempt, REPORTS_ENVIRONMENT)
     torchrun = torchrun_of(waiting.pid)
     assert waiting.take(attempt.folder)
     attempt.ended(180)
     assert json.loads(attempt.log().splitlines()[-1])["launcher"] == torchrun
 
 
-def test_what_torchrun_says_is_in_the_launchers_log(attempt: Attempt, waiting: supervisor.WaitingSupervisor) -> None:
+def test_what_torchrun_states_is_in_the_launchers_log(attempt: Attempt, waiting: supervisor.WaitingSupervisor) -> None:
     order(attempt, "raise SystemExit(3)")
     assert waiting.take(attempt.folder)
     record = attempt.ended(180)

@@ -70,7 +70,7 @@ def test_a_stop_is_found_without_any_knock(attempt: Attempt) -> None:
     assert attempt.ended()["ranks"]["0"]["signal"] == 15
 
 
-def test_who_ignores_sigterm_is_killed_at_the_deadline_and_not_before(make_attempt: Callable[[], Attempt]) -> None:
+def test_what_ignores_sigterm_is_killed_at_the_deadline_and_not_before(make_attempt: Callable[[], Attempt]) -> None:
     lives_s = []
     for _ in range(3):
         attempt = make_attempt()
@@ -103,7 +103,7 @@ def test_a_later_order_shortens_the_grace_and_never_lengthens_it(attempt: Attemp
     assert [event["event"] for event in events(attempt)] == ["stop_changed", "stop_changed", "stop_kept", "kill"]
 
 
-def test_a_kill_order_without_sigterm_says_nothing_to_the_program(attempt: Attempt) -> None:
+def test_a_kill_order_without_sigterm_states_nothing_to_the_program(attempt: Attempt) -> None:
     attempt.start(IGNORES)
     attempt.wait_for_log("up")
     attempt.stop("reclaim", after_s=0.3, terminate=False)
@@ -119,7 +119,7 @@ def test_wall_time_is_sigterm_then_grace_then_sigkill(attempt: Attempt) -> None:
     assert "ignored" in attempt.log()
 
 
-def test_lease_end_fences_the_program_with_nobody_there(attempt: Attempt) -> None:
+def test_lease_end_fences_the_program_with_none_there(attempt: Attempt) -> None:
     attempt.start(IGNORES, grace_s=5.0, kill_grace_s=5.0)
     attempt.wait_for_log("up")
     attempt.write("lease.json", {"boottime_ns": boottime_ns() + SECOND_NS})
@@ -182,7 +182,7 @@ def test_no_plan_ever_lengthens(second_ns: int) -> None:
     assert (plan.reason, plan.kill_at_ns) == ("reclaim", 50)
 
 
-def test_sigterm_once_promised_is_not_taken_back() -> None:
+def test_sigterm_once_guaranteed_is_not_taken_back() -> None:
     plan = StopPlan()
     plan.ask("reclaim", 50)
     plan.ask("cancel", 20, is_terminating=False)
@@ -190,7 +190,7 @@ def test_sigterm_once_promised_is_not_taken_back() -> None:
     assert plan.is_kill_due(20)
 
 
-HEARS = (
+RECEIVES = (
     "import json, os, socket, time\n"
     "channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ['MUSTER_TRAIN_SOCKET'])\n"
     "channel.sendall(b'{}\\n'); print('up', flush=True)\n"
@@ -198,10 +198,10 @@ HEARS = (
 )
 
 
-def test_a_shell_is_not_told_to_end_while_what_it_runs_hears_the_stop_and_saves(attempt: Attempt) -> None:
+def test_a_shell_is_not_ordered_to_end_while_what_it_runs_receives_the_stop_and_saves(attempt: Attempt) -> None:
     """A shell ends at once at SIGTERM, and with the command all that it has started would end."""
     program = attempt.folder / "program.py"
-    program.write_text(HEARS, encoding="utf-8")
+    program.write_text(RECEIVES, encoding="utf-8")
     attempt.order(command=["/bin/sh", "-c", f"{sys.executable} {program}; echo next; sleep 600"], grace_s=60.0)
     supervisor.spawn_supervisor(attempt.folder)
     attempt.wait_for_log("up")

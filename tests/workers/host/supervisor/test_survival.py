@@ -75,7 +75,7 @@ def test_many_spawns_at_once_start_one_program(attempt: Attempt) -> None:
     assert attempt.log() == "up\n"
 
 
-def test_asking_never_hinders_a_start(attempt: Attempt) -> None:
+def test_requesting_never_hinders_a_start(attempt: Attempt) -> None:
     attempt.order(command=[sys.executable, "-c", "print('done')"])
     assert supervisor.adopt(attempt.folder).state == "not_started"
     supervisor.spawn_supervisor(attempt.folder)

@@ -56,7 +56,7 @@ def start(attempt: Attempt, script: Path, source: str, **fields: object) -> None
     supervisor.spawn_supervisor(attempt.folder)
 
 
-def test_ranks_have_their_own_logs_records_and_surroundings(attempt: Attempt, script: Path) -> None:
+def test_ranks_have_their_own_logs_records_and_environment(attempt: Attempt, script: Path) -> None:
     source = (
         "import os, sys; import torch.distributed as dist\n"
         "dist.init_process_group('gloo'); rank = dist.get_rank(); total = __import__('torch').ones(1)\n"
@@ -106,7 +106,7 @@ def test_an_exception_that_torch_recorded_is_taken_from_there(
 
 
 @pytest.mark.parametrize("number", [9, 11])
-def test_a_signalled_rank_is_told_from_a_failed_one(
+def test_a_signalled_rank_is_reported_from_a_failed_one(
     attempt: Attempt, script: Path, warm_python: WarmPython, number: int
 ) -> None:
     source = f"import os, time\nif os.environ['RANK'] == '0': os.kill(os.getpid(), {number})\ntime.sleep(600)\n"

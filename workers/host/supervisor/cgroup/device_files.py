@@ -17,7 +17,7 @@ from workers.host.supervisor.cgroup import devices as cgroup_devices
 from workers.host.supervisor.cgroup.place import V1_DEVICES
 from workers.host.supervisor.container.containers import has_nvidia
 from workers.host.supervisor.container.end import has_own_group
-from workers.host.supervisor.gpu_asking import UnansweredError, ask
+from workers.host.supervisor.gpu_query import UnansweredError, ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _own_minors(uuids: Sequence[str], known: dict[str, int]) -> set[int]:
     """
     unknown = [uuid for uuid in uuids if uuid not in known]
     if unknown:
-        from workers.host.supervisor.gpu_look import MINORS  # noqa: PLC0415  # most starts need none of it
+        from workers.host.supervisor.gpu_check import MINORS  # noqa: PLC0415  # most starts need none of it
 
         known = known | {str(uuid): int(minor) for uuid, minor in json.loads(ask(MINORS, unknown, _PATIENCE_S)).items()}
     return {known[uuid] for uuid in uuids}

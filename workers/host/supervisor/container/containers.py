@@ -224,7 +224,7 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     return Contained(words, engine_environment(engine, order, environment), runs_as)
 
 
-def look_at_container(order: Order, container: Container) -> None:
+def check_container(order: Order, container: Container) -> None:
     """Check before the start: an engine, and all mounts for the job's user. The engine itself finds or pulls the image.
 
     Raises:

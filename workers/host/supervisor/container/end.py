@@ -31,7 +31,7 @@ ENGINE_FAILED, NOT_RUN, NOT_FOUND = 125, 126, 127
 
 Any program may end with them, and an engine with 126 where its runtime was refused something else."""
 _KILLED = 128 + signal.SIGKILL
-_ENGINE_SAYS = ("Error: ", "docker: ")
+_ENGINE_PREFIXES = ("Error: ", "docker: ")
 _TENANTS_FAULT = re.compile(
     r"manifest unknown|name unknown|no such image|short-name|duplicate mount|repository does not exist"
     r"|(manifest|image|repository)\b.*\bnot found|exec: \"|executable file|open executable|workdir|chdir to cwd",
@@ -77,7 +77,7 @@ def code_of_program(order: Order, code: int | None) -> int | None:
     return -signal.SIGKILL if code == _KILLED and has_own_group(order) else code
 
 
-def why_not_started(order: Order, folder: Path, exit_code: int | None, said: str) -> tuple[str, str] | None:
+def why_not_started(order: Order, folder: Path, exit_code: int | None, stated: str) -> tuple[str, str] | None:
     """Return why the container's program never ran and whose fault that is, by the engine's code, files and output.
 
     None if it ran.
@@ -85,8 +85,8 @@ def why_not_started(order: Order, folder: Path, exit_code: int | None, said: str
     engine = _engine(order)
     if exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND} or engine is None:
         return None
-    lines = said.strip().splitlines()
-    by_engine = [line.strip() for line in lines if line.startswith(_ENGINE_SAYS)]
+    lines = stated.strip().splitlines()
+    by_engine = [line.strip() for line in lines if line.startswith(_ENGINE_PREFIXES)]
     words = (by_engine or lines or [f"its engine ended with code {exit_code}"])[-1].strip()
     is_tenants = any(_TENANTS_FAULT.search(line) for line in by_engine)
     if not _has_begun(engine, folder, by_engine) and not (

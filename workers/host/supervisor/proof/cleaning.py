@@ -138,11 +138,11 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
         ports.add(order.rendezvous_port)
     is_clean = all((not left, is_container_gone, is_group_gone, not ports, not scratch.exists(), are_secrets_removed))
     if is_clean:
-        gpus = gpu_release.look(order, patience_s=removal_s)
+        gpus = gpu_release.check(order, patience_s=removal_s)
     else:
         gpus = gpu_release.GpuRelease(None, "not asked: something else is left")
     proof = {
-        "clean": is_clean and not gpus.is_held,
+        "clean": is_clean and not gpus.is_in_use,
         "processes_left": len(left),
         "container_removed": is_container_gone,
         "uid": order.user.uid,

@@ -10,7 +10,7 @@ import json
 import os
 
 from workers.host.supervisor.container.containers import has_nvidia
-from workers.host.supervisor.gpu_asking import UnansweredError, ask
+from workers.host.supervisor.gpu_query import UnansweredError, ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class GpuRelease:
         self.unknown = unknown
 
     @property
-    def is_held(self) -> bool:
+    def is_in_use(self) -> bool:
         return bool(self.processes)
 
 
-def look(order: Order, *, patience_s: float) -> GpuRelease:
+def check(order: Order, *, patience_s: float) -> GpuRelease:
     """Query the driver, if there is one that knows."""
     if not order.gpus:
         return GpuRelease({})
@@ -49,10 +49,10 @@ def look(order: Order, *, patience_s: float) -> GpuRelease:
         return GpuRelease(None, "no NVIDIA driver is loaded")
     if not _is_initial_pid_namespace():
         return GpuRelease(None, "this is a PID namespace of its own, where NVML's list may leave out processes")
-    from workers.host.supervisor.gpu_look import WHO_COMPUTES  # noqa: PLC0415  # hosts without a driver need none of it
+    from workers.host.supervisor.gpu_check import COMPUTING_PROCESSES  # noqa: PLC0415  # hosts without a driver need none of it
 
     try:
-        said = ask(WHO_COMPUTES, order.gpus, patience_s)
+        said = ask(COMPUTING_PROCESSES, order.gpus, patience_s)
     except UnansweredError as silence:
         return GpuRelease(None, str(silence))
     return GpuRelease({str(uuid): [int(pid) for pid in pids] for uuid, pids in json.loads(said).items()})

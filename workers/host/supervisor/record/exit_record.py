@@ -120,11 +120,11 @@ def rank_outcomes(
     return outcomes
 
 
-def _known_end(said: dict[str, Any] | None) -> dict[str, Any] | None:
+def _known_end(stated: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the end that a rank's entry wrote, if it has the entry's form: the program may write there too."""
-    if said is None:
+    if stated is None:
         return None
-    end = {name: said.get(name) for name in ("exit_code", "signal", "ended_at_ms")}
+    end = {name: stated.get(name) for name in ("exit_code", "signal", "ended_at_ms")}
     is_plain = all(value is None or (type(value) is int and abs(value) < 1 << 53) for value in end.values())
     return end if is_plain and (end["exit_code"] is None) != (end["signal"] is None) else None
 

@@ -30,7 +30,7 @@ MOST_BYTES = 64 << 20
 REGAIN_PAUSE_NS = 1_000_000_000
 KEPT_BYTES = 16 << 20
 """Part of it for rare messages: a long run's steps must not crowd out the message of a checkpoint."""
-_TOLD_OFTEN = ("step", "pace")
+_FREQUENT_KINDS = ("step", "pace")
 _READ_BYTES = 64 << 10
 _READS_A_TURN = 64
 
@@ -103,7 +103,7 @@ class TrainSocket:
                 else:
                     self._read(number)
 
-    def tell(self, message: dict[str, object]) -> None:
+    def report(self, message: dict[str, object]) -> None:
         """Send one line to every rank, and the newest of its type to each that connects later: it may be importing."""
         word = json.dumps(message).encode() + b"\n"
         self._last_words[str(message.get("type"))] = word
@@ -177,7 +177,7 @@ class TrainSocket:
             connection.rank = int(message["rank"])
         said = self._redactor.document(message)
         content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": said}).encode() + b"\n"
-        kept_bytes = KEPT_BYTES if message.get("type") in _TOLD_OFTEN else 0
+        kept_bytes = KEPT_BYTES if message.get("type") in _FREQUENT_KINDS else 0
         if len(content) + kept_bytes > self._room() or self._room() < MOST_BYTES // 2:
             self._regain()
         if len(content) + kept_bytes > self._room():

@@ -45,18 +45,18 @@ class StreamRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._held = b""
+        self._buffered = b""
 
     def take(self, content: bytes) -> bytes:
         """Return the part that can be passed on by now."""
-        content = self._redactor.strike(self._held + content)
+        content = self._redactor.strike(self._buffered + content)
         cut = len(content) - self._waiting(content)
-        self._held = content[cut:]
+        self._buffered = content[cut:]
         return content[:cut]
 
     def rest(self) -> bytes:
         """Return the rest after the end."""
-        held, self._held = self._held, b""
+        held, self._buffered = self._buffered, b""
         return held
 
     def _waiting(self, content: bytes) -> int:

@@ -25,7 +25,7 @@ class PlayedHost:
         self.proc = folder / "proc"
         (self.proc / "self").mkdir(parents=True)
 
-    def says(self, groups: str, *mounts: tuple[str, str, str]) -> Place:
+    def states(self, groups: str, *mounts: tuple[str, str, str]) -> Place:
         """``mounts``: the mounted group, the folder's name, and the file system with its options."""
         (self.proc / "self" / "cgroup").write_text(groups, encoding="utf-8")
         lines = [
@@ -64,19 +64,19 @@ def make_like_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[str, ..
 
 def test_version_2_makes_them_below_our_own_group(host: PlayedHost) -> None:
     host.has("unified/system.slice/muster.service")
-    place = host.says("0::/system.slice/muster.service\n", ("/", "unified", "cgroup2 rw"))
+    place = host.states("0::/system.slice/muster.service\n", ("/", "unified", "cgroup2 rw"))
     assert (place.kind, place.folders) == (V2, {"": host.folder / "unified/system.slice/muster.service"})
 
 
-def test_version_2_makes_them_beside_the_leaf_that_holds_the_launcher(host: PlayedHost) -> None:
+def test_version_2_makes_them_next_to_the_leaf_that_holds_the_launcher(host: PlayedHost) -> None:
     host.has(f"unified/muster.service/{LEAF}")
-    place = host.says(f"0::/muster.service/{LEAF}\n", ("/", "unified", "cgroup2 rw"))
+    place = host.states(f"0::/muster.service/{LEAF}\n", ("/", "unified", "cgroup2 rw"))
     assert place.folders == {"": host.folder / "unified/muster.service"}
 
 
 def test_a_container_sees_its_own_part_alone(host: PlayedHost) -> None:
     host.has("memory/inner", "pids")
-    place = host.says(
+    place = host.states(
         "5:pids:/docker/c1\n4:memory:/docker/c1/inner\n",
         ("/docker/other", "elsewhere", "cgroup rw,memory"),
         ("/docker/c1", "memory", "cgroup rw,memory"),
@@ -90,7 +90,7 @@ def test_a_container_sees_its_own_part_alone(host: PlayedHost) -> None:
 
 def test_a_host_of_both_versions_is_one_of_version_1(host: PlayedHost) -> None:
     host.has("unified", "memory", "cpu,cpuacct/user.slice")
-    place = host.says(
+    place = host.states(
         "4:memory:/\n3:cpu,cpuacct:/user.slice\n1:name=systemd:/\n0::/\n",
         ("/", "unified", "cgroup2 rw"),
         ("/", "memory", "cgroup rw,memory"),
@@ -102,8 +102,8 @@ def test_a_host_of_both_versions_is_one_of_version_1(host: PlayedHost) -> None:
     )
 
 
-def test_a_host_without_any_says_so(host: PlayedHost) -> None:
-    assert host.says("0::/\n").reason == "no cgroup file system is mounted that holds our own group"
+def test_a_host_without_any_reports_it(host: PlayedHost) -> None:
+    assert host.states("0::/\n").reason == "no cgroup file system is mounted that holds our own group"
     none = find_place(host.folder / "nothing")
     assert none.kind == NONE
     assert "No such file" in str(none.reason)
@@ -118,7 +118,7 @@ def test_a_host_without_any_does_as_before(tmp_path: Path) -> None:
     assert (group.processes(), group.oom_kills(), group.remove()) == (set(), None, True)
 
 
-def test_version_2_is_told_its_limits(tmp_path: Path, make_like_kernel: Callable[[tuple[str, ...]], None]) -> None:
+def test_version_2_is_reported_its_limits(tmp_path: Path, make_like_kernel: Callable[[tuple[str, ...]], None]) -> None:
     make_like_kernel((*FILES_OF_V2, *FILES_OF_CONTROLLERS))
     (tmp_path / "cgroup.subtree_control").touch()
     group = make_group(Place(V2, {"": tmp_path}), "muster-a", LIMITED)
@@ -179,7 +179,7 @@ def test_version_1_limits_each_disk_in_a_group_that_is_made_for_it(
 
 
 @pytest.mark.usefixtures("two_disks")
-def test_a_kernel_that_limits_no_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_limits_no_disk_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = make_group(Place(V1, {"pids": tmp_path}), "muster-a", IO)
     assert "the limit blkio.throttle.read_bps_device=8:0 1048576 is not in force: there is no group for blkio" in (
         str(group.reason)
@@ -199,7 +199,7 @@ def test_disks_are_what_has_a_size_and_is_no_memory(tmp_path: Path) -> None:
     assert block_devices(tmp_path / "none") == []
 
 
-def test_version_2_without_limits_is_told_nothing(
+def test_version_2_without_limits_is_reported_nothing(
     tmp_path: Path, make_like_kernel: Callable[[tuple[str, ...]], None]
 ) -> None:
     make_like_kernel((*FILES_OF_V2, *FILES_OF_CONTROLLERS))
@@ -228,7 +228,7 @@ def test_memory_kills_of_version_2_are_its_own_groups(tmp_path: Path) -> None:
     assert Group(V2, {"": tmp_path}).oom_kills() == 3
 
 
-def test_who_is_below_counts_and_who_is_in_another_namespace_has_no_number(tmp_path: Path) -> None:
+def test_what_is_below_counts_and_what_is_in_another_namespace_has_no_number(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "cgroup.procs").write_text("0\n12\n")
     (tmp_path / "inner" / "cgroup.procs").write_text("13\n")
@@ -242,7 +242,7 @@ def test_the_least_of_a_cpu_is_the_kernels(tmp_path: Path, make_like_kernel: Cal
     assert (tmp_path / "muster-a" / "cpu.weight").read_text() == "1"
 
 
-def test_a_group_that_takes_no_process_is_given_up_and_says_so(tmp_path: Path) -> None:
+def test_a_group_that_takes_no_process_is_given_up_and_reports_it(tmp_path: Path) -> None:
     (tmp_path / "muster-a").mkdir()
     group = Group(V1, {"pids": tmp_path / "muster-a"})
     group.place(17)

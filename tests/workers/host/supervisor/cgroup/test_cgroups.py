@@ -177,7 +177,7 @@ def test_a_daemon_that_shed_every_mark_dies_by_its_group_after_the_supervisors_o
     assert left_of(attempt) == []
 
 
-def test_the_group_is_found_by_its_name_where_no_record_says_where_it_is(attempt: Attempt) -> None:
+def test_the_group_is_found_by_its_name_where_no_record_states_where_it_is(attempt: Attempt) -> None:
     attempt.start(SHEDS_EVERYTHING + "time.sleep(600)")
     daemon = daemon_of(attempt)
     os.kill(attempt.supervisor_pid(), signal.SIGKILL)
@@ -228,7 +228,7 @@ def test_groups_that_the_program_makes_in_its_own_go_with_it(attempt: Attempt) -
     assert left_of(attempt) == []
 
 
-def test_a_host_that_lets_us_make_none_runs_the_program_as_before_and_says_why(attempt: Attempt) -> None:
+def test_a_host_that_lets_us_make_none_runs_the_program_as_before_and_states_why(attempt: Attempt) -> None:
     taken = [folder / name_of(attempt) / "taken" for folder in find_place().folders.values()]
     for folder in taken:
         folder.mkdir(parents=True)

@@ -17,13 +17,13 @@ import pytest
 
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from tests.workers.host.supervisor.cgroup.test_cgroup_v2 import place_of_v2
-from workers.host.supervisor import gpu_asking, gpu_look
+from workers.host.supervisor import gpu_check, gpu_query
 from workers.host.supervisor.cgroup import device_files
 from workers.host.supervisor.cgroup.device_files import MAJOR, MOST_GPUS, barred_files
 from workers.host.supervisor.cgroup.devices import NotBarredError, bar
 from workers.host.supervisor.cgroup.group import Group, make_group
 from workers.host.supervisor.cgroup.place import NONE, V1, V1_DEVICES, V2, Place, find_place
-from workers.host.supervisor.gpu_asking import UnansweredError
+from workers.host.supervisor.gpu_query import UnansweredError
 from workers.host.supervisor.order import HostLimits, read_order
 
 CONTROL: Final = 255
@@ -128,7 +128,7 @@ def test_of_mig_the_others_instances_are_barred_and_the_laying_out_of_any(driver
     assert [minor for major, minor in barred_for(driver, "GPU-3") if major == CAPABILITIES] == [1]
 
 
-def test_a_gpu_that_proc_does_not_name_yet_is_asked_of_nvml(
+def test_a_gpu_that_proc_does_not_name_yet_is_queried_of_nvml(
     driver: PlayedDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.has("GPU-????????-????-????-????-????????????", 5)
@@ -137,17 +137,17 @@ def test_a_gpu_that_proc_does_not_name_yet_is_asked_of_nvml(
         f"import sys; open({str(asked)!r}, 'w').write(' '.join(sys.argv[1:])); print('{{\"GPU-6\": 5}}')",
         encoding="utf-8",
     )
-    monkeypatch.setattr(gpu_asking, "_GPU_LOOK", look)
+    monkeypatch.setattr(gpu_query, "_GPU_CHECK", look)
     barred = barred_for(driver, "GPU-1", "GPU-6")
     assert {minor for major, minor in barred if major == MAJOR} == set(range(MOST_GPUS)) - {0, 5}
     assert (226, 133) not in barred, "its render node is its own too"
     assert asked.read_text(encoding="utf-8") == "--minors GPU-6"
 
 
-def test_one_that_nobody_knows_is_said(driver: PlayedDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_unknown_is_stated(driver: PlayedDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = tmp_path / "look.py"
     look.write_text("print('GPU-9 is not there: Not Found'); raise SystemExit(1)", encoding="utf-8")
-    monkeypatch.setattr(gpu_asking, "_GPU_LOOK", look)
+    monkeypatch.setattr(gpu_query, "_GPU_CHECK", look)
     with pytest.raises(UnansweredError, match="GPU-9 is not there: Not Found"):
         barred_for(driver, "GPU-9")
 
@@ -246,7 +246,7 @@ def test_below_a_group_that_lists_what_may_be_opened_a_wildcard_gives_way(
         above.folders[V1_DEVICES].rmdir()
 
 
-def test_a_supervised_program_opens_its_own_gpus_files_alone_and_the_record_says_so(
+def test_a_supervised_program_opens_its_own_gpus_files_alone_and_the_record_reports_it(
     attempt: Attempt, files: Files, driver: PlayedDriver
 ) -> None:
     place = find_place()
@@ -269,7 +269,7 @@ def supervised(attempt: Attempt, driver: PlayedDriver) -> None:
     subprocess.run(command, timeout=90, check=True)  # our own
 
 
-def test_where_nobody_knows_whose_a_file_is_the_program_runs_as_before_and_the_record_says_why(
+def test_where_is_unknown_whose_a_file_is_the_program_runs_as_before_and_the_record_states_why(
     attempt: Attempt, driver: PlayedDriver
 ) -> None:
     attempt.order(command=[sys.executable, "-c", "print('done')"], gpus=["GPU-9"])
@@ -277,13 +277,15 @@ def test_where_nobody_knows_whose_a_file_is_the_program_runs_as_before_and_the_r
     record = attempt.ended()
     assert attempt.log() == "done\n"
     assert record["device_files"] == "none"
-    assert record["device_files_reason"] == f"{gpu_look.LIBRARY} is not there"
+    assert record["device_files_reason"] == f"{gpu_check.LIBRARY} is not there"
 
 
 # --- where the kernel does not hold it
 
 
-def test_a_host_without_groups_says_so(attempt: Attempt, monkeypatch: pytest.MonkeyPatch, driver: PlayedDriver) -> None:
+def test_a_host_without_groups_reports_it(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch, driver: PlayedDriver
+) -> None:
     monkeypatch.setattr(device_files, "has_nvidia", lambda: True)
     monkeypatch.setattr(device_files, "_PROC", driver.proc)
     attempt.order(command=["true"])
@@ -291,7 +293,7 @@ def test_a_host_without_groups_says_so(attempt: Attempt, monkeypatch: pytest.Mon
     assert (isolated.kind, isolated.reason) == ("none", "the attempt has no group of the kernel's")
 
 
-def test_a_group_that_took_no_process_kept_nobody_from_anything() -> None:
+def test_a_group_that_took_no_process_kept_none_from_anything() -> None:
     lost = Group(V1, {"memory": Path("/nowhere")}, ("/x/muster-a: no process may be put there: Permission denied",))
     facts = device_files.DeviceFiles("cgroup").facts(lost)
     assert facts == {"device_files": "none", "device_files_reason": lost.reason}
@@ -306,7 +308,7 @@ def test_simulated_gpus_and_hosts_without_a_driver_have_no_files_to_bar(attempt:
     assert (record["device_files"], record["device_files_reason"]) == ("none", "no NVIDIA driver is loaded")
 
 
-def test_a_group_that_lists_every_device_bars_none_and_says_so(tmp_path: Path) -> None:
+def test_a_group_that_lists_every_device_bars_none_and_reports_it(tmp_path: Path) -> None:
     folder = tmp_path / "muster-a"
     folder.mkdir()
     (folder / "devices.list").write_text("b 8:* rw\nc *:* rwm\n", encoding="ascii")

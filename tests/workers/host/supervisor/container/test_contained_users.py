@@ -43,7 +43,7 @@ def run(attempt: Attempt, container: dict[str, Any], **fields: Any) -> dict[str,
     return attempt.ended()
 
 
-def told_to_the_engine(attempt: Attempt) -> list[str]:
+def reported_to_the_engine(attempt: Attempt) -> list[str]:
     lines = (attempt.folder / files.EVENTS).read_text().splitlines()
     notes = [json.loads(line) for line in lines]
     return next(list(note["command"]) for note in notes if note["event"] == "container")
@@ -53,7 +53,7 @@ def test_it_runs_as_its_jobs_user_with_what_is_the_jobs(attempt: Attempt, open_f
     data = open_folder / "data"
     data.mkdir(mode=0o755)
     run(attempt, {"mounts": [{"source": str(data)}]})
-    words = told_to_the_engine(attempt)
+    words = reported_to_the_engine(attempt)
     assert f"--user={UID}:{UID}" in words
     assert f"--mount=type=bind,source={data},target={data},readonly" in words
     assert attempt.read("clean.json")["clean"]
@@ -74,13 +74,13 @@ def test_what_its_user_may_not_reach_is_not_mounted_either(attempt: Attempt, ope
     assert f"closed to the job's user {UID}" in verdict.proof
 
 
-def test_secrets_are_mounted_where_the_program_is_told(attempt: Attempt, open_folder: Path) -> None:
+def test_secrets_are_mounted_where_the_program_is_reported(attempt: Attempt, open_folder: Path) -> None:
     source = open_folder / "secrets"
     source.mkdir(mode=0o700)
     (source / "token").write_text("s3cret-value")
     (source / "token").chmod(0o600)
     run(attempt, {}, secrets={"source": str(source), "names": ["token"]})
-    words = told_to_the_engine(attempt)
+    words = reported_to_the_engine(attempt)
     place = next(word for word in words if "muster-secrets-" in word)
     assert place.endswith(",readonly")
     assert "s3cret-value" not in " ".join(words)

@@ -43,7 +43,7 @@ def ended(attempt: Attempt) -> Verdict:
 
 
 @pytest.mark.parametrize("code", [125, 126, 127])
-def test_a_program_that_ran_is_not_said_to_have_not(attempt: Attempt, engines: Path, code: int) -> None:
+def test_a_program_that_ran_is_not_stated_to_have_not(attempt: Attempt, engines: Path, code: int) -> None:
     podman(engines, f"{MADE}\necho 'Error: my own words' >&2\nexit {code}")
     verdict = ended(attempt)
     assert verdict.cause is Cause.USER_ERROR
@@ -52,7 +52,7 @@ def test_a_program_that_ran_is_not_said_to_have_not(attempt: Attempt, engines: P
 
 
 @pytest.mark.parametrize(
-    ("said", "cause"),
+    ("stated", "cause"),
     [
         ("Error: unresolvable CDI devices nvidia.com/gpu=GPU-1", Cause.LAUNCH_FAILED),
         ("Error: crun: executable not found", Cause.LAUNCH_FAILED),
@@ -62,16 +62,16 @@ def test_a_program_that_ran_is_not_said_to_have_not(attempt: Attempt, engines: P
     ],
 )
 def test_why_no_container_was_made_is_the_tenants_or_the_hosts(
-    attempt: Attempt, engines: Path, said: str, cause: Cause
+    attempt: Attempt, engines: Path, stated: str, cause: Cause
 ) -> None:
-    podman(engines, f"echo '{said}' >&2\nexit 125")
+    podman(engines, f"echo '{stated}' >&2\nexit 125")
     verdict = ended(attempt)
     assert verdict.cause is cause
-    assert f"the container was not started: {said}" in verdict.proof
+    assert f"the container was not started: {stated}" in verdict.proof
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "cause"),
+    ("code", "stated", "cause"),
     [
         (
             126,
@@ -85,33 +85,33 @@ def test_why_no_container_was_made_is_the_tenants_or_the_hosts(
         (127, "Error: crun: executable file `id` not found in $PATH: No such file or directory", Cause.USER_ERROR),
     ],
 )
-def test_a_container_that_was_made_and_whose_program_never_began_is_told_by_whose_fault_it_is(
-    attempt: Attempt, engines: Path, code: int, said: str, cause: Cause
+def test_a_container_that_was_made_and_whose_program_never_began_is_reported_by_whose_fault_it_is(
+    attempt: Attempt, engines: Path, code: int, stated: str, cause: Cause
 ) -> None:
-    podman(engines, f"{CREATED}\necho '{said}' >&2\nexit {code}")
+    podman(engines, f"{CREATED}\necho '{stated}' >&2\nexit {code}")
     verdict = ended(attempt)
     assert verdict.cause is cause
-    assert f"the container was not started: {said}" in verdict.proof
+    assert f"the container was not started: {stated}" in verdict.proof
 
 
 @pytest.mark.parametrize(
-    ("said", "cause"),
+    ("stated", "cause"),
     [
         ("docker: Error response from daemon: could not select device driver", Cause.LAUNCH_FAILED),
         ('docker: Error response from daemon: exec: "id": executable file not found in $PATH', Cause.USER_ERROR),
         ("Error: my own words", Cause.USER_ERROR),
     ],
 )
-def test_docker_says_by_its_last_word_that_it_ran_nothing(
-    attempt: Attempt, engines: Path, said: str, cause: Cause
+def test_docker_states_by_its_last_word_that_it_ran_nothing(
+    attempt: Attempt, engines: Path, stated: str, cause: Cause
 ) -> None:
-    podman(engines, f"{CREATED}\necho '{said}' >&2\nexit 125")
+    podman(engines, f"{CREATED}\necho '{stated}' >&2\nexit 125")
     (engines / "podman").rename(engines / "docker")
     attempt.order(command=["id"], container={"image": "gpt", "engine": "docker"})
     supervisor.spawn_supervisor(attempt.folder)
     verdict = classify(parse_exit_record(attempt.ended()), None)
     assert verdict.cause is cause
-    assert ("not started" in verdict.proof) == said.startswith("docker:")
+    assert ("not started" in verdict.proof) == stated.startswith("docker:")
 
 
 def test_the_code_of_a_killed_program_is_its_signal(attempt: Attempt, engines: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_group_of_an_engines_client_is_no_evidence_of_memory_kills(monkeypat
     assert MemoryKills(Group("v2", {}), is_elsewhere=True).have_ended(-9, record)
 
 
-def test_a_limit_of_io_that_is_not_in_force_is_said(attempt: Attempt, engines: Path) -> None:
+def test_a_limit_of_io_that_is_not_in_force_is_stated(attempt: Attempt, engines: Path) -> None:
     podman(engines, f"{MADE}\nexit 0")
     limits = {"io_read_bytes_per_s": 1 << 20}
     attempt.order(command=["id"], container={"image": "gpt", "engine": "podman"}, limits=limits)
@@ -154,7 +154,7 @@ def test_a_container_that_its_engine_keeps_is_not_clean(attempt: Attempt, engine
     assert supervisor.prove_clean(attempt.folder)["clean"]
 
 
-def test_what_runs_is_killed_before_its_engine_is_asked(attempt: Attempt, engines: Path) -> None:
+def test_what_runs_is_killed_before_its_engine_is_queried(attempt: Attempt, engines: Path) -> None:
     alive = engines / "alive"
     rm = f"kill -0 $(cat {engines}/pid) 2>/dev/null && touch {alive}\nexit 0"
     podman(engines, f"{MADE}\necho $$ >{engines}/pid\necho up\ntrap '' TERM\nwhile :; do sleep 0.1; done", rm=rm)

@@ -110,7 +110,7 @@ def test_the_engine_is_the_one_named_or_what_the_host_has(
     assert find_engine(Container(image, engine), str(tmp_path)).kind == found
 
 
-def test_a_host_without_the_engine_says_which_it_lacks(tmp_path: Path) -> None:
+def test_a_host_without_the_engine_states_which_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no container engine for the job: podman nor docker is not on its path"):
         find_engine(Container("gpt"), str(tmp_path))
 
@@ -141,7 +141,7 @@ def test_a_mount_that_is_missing_or_leads_elsewhere_is_the_tenants_fault(
 @pytest.mark.parametrize(
     ("named", "is_mounted"), [("copies", True), ("missing", False), (None, False)], ids=["there", "missing", "unset"]
 )
-def test_the_hosts_folder_for_copies_is_mounted_and_without_one_the_program_is_told_of_none(
+def test_the_hosts_folder_for_copies_is_mounted_and_without_one_the_program_is_notified_of_none(
     attempt: Attempt,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -210,6 +210,6 @@ def test_a_program_that_the_image_lacks_is_the_tenants_fault(attempt: Attempt) -
     assert "no-such-program" in verdict.proof
 
 
-def test_a_removal_waits_for_nobody() -> None:
+def test_a_removal_waits_for_none() -> None:
     assert removal(Engine(PODMAN, "/p"), "muster-a-0") == ["/p", "rm", "--force", "--time=0", "--ignore", "muster-a-0"]
     assert removal(Engine(DOCKER, "/d"), "muster-a-0") == ["/d", "rm", "--force", "muster-a-0"]

@@ -28,5 +28,5 @@ def test_without_it_our_own_limits_are_named_and_nothing_above_them(tmp_path: Pa
     assert [int(each) for each in told.split(":")] == [min(each, 32_768) for each in bounds]
 
 
-def test_a_kernel_that_says_nothing_has_given_nothing(tmp_path: Path) -> None:
+def test_a_kernel_that_states_nothing_has_given_nothing(tmp_path: Path) -> None:
     assert podman_limits(tmp_path / "none")[0].startswith("--ulimit=nofile=")

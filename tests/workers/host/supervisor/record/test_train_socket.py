@@ -14,57 +14,57 @@ from workers.host.supervisor import files
 from workers.host.supervisor.record import train_socket
 from workers.host.training_relay import next_lines
 
-SPEAKS = """
+STATES = """
 import json, os, socket, sys
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
 """
-SAYS_STEPS = SPEAKS + (
+STATES_STEPS = STATES + (
     "say(type='hello', rank=0)\n"
     "channel.sendall(b'no json\\n[1]\\n' + b'x' * 200_000 + b'\\n')\n"
     "say(type='step', step=1, loss=2.5)\n"
     'channel.sendall(b\'{"type": "to\')\n'
 )
-SAYS_WHO_IT_IS = f"""
+STATES_ACTOR_IT_IS = f"""
 import os, subprocess, sys
-ranks = [subprocess.Popen([sys.executable, "-c", {SPEAKS + "say(type='hello', rank=int(sys.argv[1]))"!r}, str(rank)])
+ranks = [subprocess.Popen([sys.executable, "-c", {STATES + "say(type='hello', rank=int(sys.argv[1]))"!r}, str(rank)])
          for rank in (3, 4, 5, 6)]
 sys.exit(max(rank.wait() for rank in ranks))
 """
-HEARS_A_STOP = SPEAKS + (
+RECEIVES_A_STOP = STATES + (
     "import signal, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
     "print('heard', channel.makefile().readline(), flush=True)\n"
 )
-FLOODS = SPEAKS + (
+FLOODS = STATES + (
     "line = json.dumps({'type': 'step', 'text': 'x' * 1000}).encode() + b'\\n'\n"
     "for _ in range(5_000): channel.sendall(line)\n"
     "print('done', flush=True)\n"
 )
 
 
-def said(attempt: Attempt) -> list[dict[str, Any]]:
+def stated(attempt: Attempt) -> list[dict[str, Any]]:
     lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["message"] for line in lines]
 
 
 def test_messages_are_kept_and_everything_else_is_not(attempt: Attempt) -> None:
-    attempt.start(SAYS_STEPS)
+    attempt.start(STATES_STEPS)
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0, attempt.log()
-    assert said(attempt) == [{"type": "hello", "rank": 0}, {"type": "step", "step": 1, "loss": 2.5}]
+    assert stated(attempt) == [{"type": "hello", "rank": 0}, {"type": "step", "step": 1, "loss": 2.5}]
 
 
 def test_a_command_that_starts_ranks_itself_has_each_of_its_hosts_known_and_no_other(attempt: Attempt) -> None:
     """As mpirun and DeepSpeed do; the command's end is recorded as its first rank's, as before."""
-    attempt.start(SAYS_WHO_IT_IS, node_rank=2, num_nodes=3, ranks_per_node=2)
+    attempt.start(STATES_ACTOR_IT_IS, node_rank=2, num_nodes=3, ranks_per_node=2)
     assert list(attempt.ended()["ranks"]) == ["4"], attempt.log("4")
     lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
     known = {line["message"]["rank"]: line["rank"] for line in map(json.loads, lines)}
     assert known == {3: None, 4: 4, 5: 5, 6: None}
 
 
-def test_a_rank_hears_why_and_until_when_it_has_to_stop(attempt: Attempt) -> None:
-    attempt.start(HEARS_A_STOP, grace_s=20.0)
+def test_a_rank_receives_why_and_until_when_it_has_to_stop(attempt: Attempt) -> None:
+    attempt.start(RECEIVES_A_STOP, grace_s=20.0)
     attempt.wait_for_log("up")
     attempt.stop("reclaim", 20.0)
     attempt.ended()
@@ -78,7 +78,7 @@ def test_a_flood_neither_blocks_the_rank_nor_the_supervisor(attempt: Attempt) ->
     attempt.start(FLOODS)
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
     assert "done" in attempt.log()
-    assert len(said(attempt)) == 5_000
+    assert len(stated(attempt)) == 5_000
 
 
 def test_a_long_runs_steps_leave_room_for_the_word_of_a_checkpoint(

@@ -105,7 +105,7 @@ def test_a_name_that_leads_elsewhere_is_no_order(attempt: Attempt, source: Path)
     assert (record["spawn_fault"], "is no name of a secret" in record["spawn_error"]) == ("host", True)
 
 
-def test_secrets_of_a_dead_supervisor_are_removed_by_who_buries_it(attempt: Attempt, source: Path) -> None:
+def test_secrets_of_a_dead_supervisor_are_removed_by_what_buries_it(attempt: Attempt, source: Path) -> None:
     attempt.start(OPENS + "import time; print(path, flush=True); time.sleep(600)", **named(source, "wandb"))
     attempt.wait_for_log("wandb\n")
     place = Path(attempt.log().strip()).parent
@@ -117,7 +117,7 @@ def test_secrets_of_a_dead_supervisor_are_removed_by_who_buries_it(attempt: Atte
     assert attempt.read("clean.json")["secrets_removed"]
 
 
-def test_without_secrets_a_program_is_told_of_no_folder(attempt: Attempt) -> None:
+def test_without_secrets_a_program_is_notified_of_no_folder(attempt: Attempt) -> None:
     attempt.start("import os; print('MUSTER_SECRETS_DIR' in os.environ)")
     attempt.ended()
     assert attempt.log() == "False\n"

@@ -35,7 +35,7 @@ from workers.host.supervisor.user.job_user import JobUser, device_groups
 pytestmark = needs_users
 
 WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)"
-TELLS = "import os\nprint(open('/proc/self/status').read(), 'home:', os.environ['HOME'], '\\ncwd:', os.getcwd())"
+REPORTS = "import os\nprint(open('/proc/self/status').read(), 'home:', os.environ['HOME'], '\\ncwd:', os.getcwd())"
 TRIES = """
 import os, sys
 def tries(what, act):
@@ -85,7 +85,7 @@ def users_of(uid: int) -> set[int]:
 
 
 def test_a_program_runs_as_its_user_without_our_groups_and_can_gain_nothing(attempt: Attempt) -> None:
-    start(attempt, TELLS)
+    start(attempt, REPORTS)
     record = attempt.ended()
     said = status_of(attempt.log())
     assert said["Uid"].split() == said["Gid"].split() == [str(UID)] * 4
@@ -201,18 +201,18 @@ def test_its_shared_memory_goes_with_it(attempt: Attempt) -> None:
     assert str(UID) not in [segment[segments[0].index("uid")] for segment in segments[1:]]
 
 
-def test_who_looks_with_its_rights_does_so_alone() -> None:
+def test_what_checks_with_its_rights_does_so_alone() -> None:
     """Other threads of a launcher go on reading what is ours alone."""
     inside, may_leave, seen = threading.Event(), threading.Event(), []
 
-    def look() -> None:
+    def check() -> None:
         with JobUser(UID, None).acting():
             seen.append((os.geteuid(), os.access("/etc/shadow", os.R_OK, effective_ids=True)))
             inside.set()
             may_leave.wait(60)
         seen.append((os.geteuid(), os.access("/etc/shadow", os.R_OK, effective_ids=True)))
 
-    looking = threading.Thread(target=look)
+    looking = threading.Thread(target=check)
     looking.start()
     assert inside.wait(60)
     Path("/etc/shadow").read_bytes()
@@ -258,7 +258,7 @@ def test_anothers_checkpoints_are_never_given_away(attempt: Attempt) -> None:
     assert record["spawn_error"] == f"{checkpoints} belongs to user {UID + 7}, not to the job's user {UID}"
 
 
-def test_a_user_that_somebody_is_already_is_not_taken(attempt: Attempt) -> None:
+def test_a_user_that_another_is_already_is_not_taken(attempt: Attempt) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], user=UID, group=UID, extra_groups=[]) as stranger:
         try:
             start(attempt, "print('ran')")
@@ -328,7 +328,7 @@ def test_numbers_that_a_program_wrote_itself_are_signalled_only_if_they_are_its_
             stranger.kill()
 
 
-def test_what_we_write_beside_the_program_is_written_with_its_rights(open_folder: Path) -> None:
+def test_what_we_write_next_to_the_program_is_written_with_its_rights(open_folder: Path) -> None:
     """The pid of a rank is written while the program runs already: it may have laid a link in our way."""
     ours, ranks = open_folder / "ours", open_folder / "ranks"
     ours.write_text("kept")
@@ -340,7 +340,7 @@ def test_what_we_write_beside_the_program_is_written_with_its_rights(open_folder
     assert (ours.read_text(), os.geteuid(), os.getegid()) == ("kept", 0, 0)
 
 
-def test_an_attempt_whose_program_fails_says_how(attempt: Attempt) -> None:
+def test_an_attempt_whose_program_fails_states_how(attempt: Attempt) -> None:
     start(attempt, "raise ValueError('said')")
     assert "ValueError: said" in attempt.ended()["ranks"]["0"]["error_excerpt"]
 

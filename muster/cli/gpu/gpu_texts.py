@@ -1,0 +1,132 @@
+"""One GPU as text that fits 80 columns."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from muster.cli.framework.output import age, moment_of, until
+from muster.cli.framework.tables import Document
+
+MOVES_SHOWN: Final = 5
+
+
+def standing_words(gpu: Document) -> str:
+    """Return the standing, with a person's override after it: an override never hides the standing."""
+    return f"{gpu['standing']}, set {gpu['override']}" if gpu["override"] else str(gpu["standing"])
+
+
+def gpu_lines(gpu: Document) -> Iterator[str]:
+    yield f"{gpu['uuid']}  {standing_words(gpu)}"
+    yield f"  {gpu['model']}, slot {gpu['slot_index']} of {gpu['node_name']}, {gpu['contact']}"
+    yield f"  score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}"
+    yield from _forecast(gpu)
+    yield from _remedy(gpu)
+    job = gpu["job"]
+    if job is not None:
+        yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
+    for each in gpu["overrides"]:
+        yield f"  set {each['standing']} by {each['actor']} until {moment_of(each['until'])}: {each['reason']}"
+    admissions = gpu.get("admission", [])  # a server of the release before sends none
+    yield from _section("which tiers take it", [_admission(each) for each in admissions])
+    yield from _section("what would bring it back", list(_ways_back(admissions)))
+    yield from _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
+    yield from _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
+    yield from _section("repairs", [_repair(each) for each in gpu["repairs"]])
+    told = gpu.get("attributes", {})  # a server of the release before sends none
+    yield from _section("set up as", [f"{name.replace('_', ' ')}: {told[name]}" for name in sorted(told)])
+    yield from _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SHOWN]])
+
+
+def _forecast(gpu: Document) -> Iterator[str]:
+    proposed = gpu["proposed"]
+    if proposed is not None and proposed["to_standing"] == "QUARANTINED":
+        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['words']}"
+        yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
+    if gpu["next_look_at"] is not None:
+        yield f"  judged again {until(gpu['next_look_at'])}"
+
+
+def _remedy(gpu: Document) -> Iterator[str]:
+    remedy = gpu.get("remedy")  # a server of the release before sends none
+    if remedy is None:
+        return
+    yield f"  Remedy due: {remedy['words']}"
+    attempt = f"attempt {remedy['attempt']} of {remedy['attempts_max']} for {remedy['fault_group']}"
+    if remedy["action"] == "swap":
+        yield f"    for {remedy['fault_group']}: have the board replaced, then `muster gpu retire`"
+        return
+    then = f", then {', '.join(map(_plain, remedy['then']))}" if remedy["then"] else ""
+    yield f"    {attempt}{then}"
+    if gpu["standing"] != "QUARANTINED":
+        yield "    quarantine it first: its jobs are moved away, and no repair begins before"
+
+
+def started_words(gpu: Document, requested: str | None) -> str:
+    """Return the action of a repair that was started; if none was named, that it was the due remedy."""
+    begun = next((each for each in gpu["repairs"] if each["ended_at"] is None), None)
+    if begun is None:
+        return "no repair is open"
+    by = f" by its agent ({begun['verb']})" if begun["by"] == "agent" else ""
+    due = "" if requested is not None else ", the remedy that is due"
+    return f"{_plain(begun['action'])}{by} for {begun['fault_group']}{due}"
+
+
+def _plain(action: str) -> str:
+    return action.replace("_", " ")
+
+
+def _admission(admission: Document) -> str:
+    why = "; ".join(refused["words"] for refused in admission["refusals"])
+    if not admission["is_admitted"]:
+        return f"{admission['tier']}: no: {why}"
+    return f"{admission['tier']}: yes, busy: {why}" if why else f"{admission['tier']}: yes"
+
+
+def _ways_back(admissions: list[Document]) -> Iterator[str]:
+    """Yield the ways of return to service; tiers with the same ways stand together."""
+    tiers: dict[str, list[Document]] = {}
+    for each in admissions:
+        if each["ways_back"]:
+            tiers.setdefault(repr(each["ways_back"]), []).append(each)
+    for alike in tiers.values():
+        yield f"to {' and '.join(each['tier'] for each in alike)}:"
+        for number, way in enumerate(alike[0]["ways_back"]):
+            yield f"  {'or ' if number else ''}{', and '.join(map(_condition, way['conditions']))}"
+
+
+def _condition(condition: Document) -> str:
+    which = f" ({condition['subject_id']})" if condition["subject_id"] else ""
+    when = "" if condition["at"] is None else f" ({until(condition['at'])})"
+    return f"{condition['words']}{which}{when}"
+
+
+def _evidence(found: Document) -> list[str]:
+    weight = f"-{found['points']:.1f}" if found["points"] else "0"
+    state = "dismissed" if found["dismissed_at"] else "suspended" if found["is_suspended"] else found["severity"]
+    why = found.get("why_no_points")  # a server of the release before sends none
+    told = ", ".join(found["sources"]) + ("" if found["trust"] == "measured" else f" ({found['trust']})")
+    lines = [
+        f"{found['id']}  {state}  {weight}  {age(found['last_seen_at'])} ago  {told}",
+        f"  {found['fault_key']}: {found['summary']}",
+    ]
+    if why is not None:
+        lines.append(f"  weighs nothing: {why}")
+    if found["dismissed_at"]:
+        lines.append(f"  dismissed by {found['dismissed_by']}: {found['dismiss_reason']}")
+    return lines
+
+
+def _repair(repair: Document) -> str:
+    state = repair["outcome"] or repair["state"].replace("_", " ")
+    by = "" if repair["by"] == "person" else f" by the agent ({repair['verb']})"
+    words = f": {repair['words']}" if repair["by"] == "agent" and repair["words"] else ""
+    return f"{repair['action']}{by} for {repair['fault_group']}, {age(repair['began_at'])} ago: {state}{words}"
+
+
+def _move(move: Document) -> str:
+    return f"{moment_of(move['at'])}  {move['from'] or ''} → {move['to']}  by {move['actor']}: {move['reason']}"
+
+
+def _section(name: str, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)

@@ -1,0 +1,22 @@
+"""The present and past holders of a GPU: each has an index of its own, and a query has to name one of them.
+
+States are constants in these, for the reason that ``admission`` gives.
+"""
+
+from typing import Final
+
+from sqlalchemy import literal_column, or_
+
+from muster.db.models import AllocationGpu
+from muster.domain.states import AllocationState
+
+ASSIGNED_ONCE: Final = "uq_allocation_gpus_taken"
+"""The index that refuses a second holder (I1)."""
+IS_ASSIGNED: Final = AllocationGpu.state.in_(
+    literal_column(f"'{state.value}'") for state in (AllocationState.HELD, AllocationState.CLEANING)
+)
+"""It is held, or still being cleaned."""
+IS_OR_WAS_ASSIGNED: Final = or_(
+    IS_ASSIGNED, AllocationGpu.state == literal_column(f"'{AllocationState.RELEASED.value}'")
+)
+"""True of every row. Beside a GPU's UUID it finds the GPU's rows in both indexes; without it, in neither."""

@@ -1,0 +1,158 @@
+"""The start of a run: the program joins the other ranks and continues where the newest checkpoint ends.
+
+| argument of ``start`` | |
+|---|---|
+| ``extras`` | other objects with a state, such as a gradient scaler; if the state differs from rank to rank, each rank saves its own, and a tensor in it that is sharded over them is saved by pieces |
+| ``checkpoint_every`` | a number of steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the measured stall and how often the job's GPUs fail |
+| ``asynchronous`` | training waits only until the state is copied to host memory; a background thread writes, hashes and commits the copy. If false, training waits for the commit. It always waits for the last checkpoint |
+| ``keep`` | the number of generations that are retained |
+| ``deterministic`` | repeatable kernels, and one thread a rank on the CPU: a resumed run equals an undisturbed one bit for bit at the same number of ranks |
+| ``data_parallel`` | DDP if there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
+| ``data_mesh`` | the ranks that read different samples, if these are not all ranks |
+| ``patience_s`` | how long one rank may keep the others waiting |
+| ``config`` | the program's options, such as ``vars(options)``; JSON, stored with each checkpoint (``lineage``) |
+| ``data`` | the result of ``dataset``, one or several; their hashes are stored with each checkpoint |
+| ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: outlets that also receive the figures (``outlets``); None: as ``MUSTER_OUTLETS`` says |
+| ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run gets a warning if its rate does not suit its own batch |
+| ``work`` | the cost of a token, for the run's MFU |
+| ``is_timed`` | report the parts of each step's time (``pace``), which costs some 70 µs a step |
+"""  # noqa: E501  # a table's row is one line
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from muster.train.checkpoint.cadence import require_cadence
+from muster.train.checkpoint.lineage import Lineage, require_config
+from muster.train.checkpoint.state import Trained
+from muster.train.data.datasets import Dataset
+from muster.train.data.loaders import keep_loaders
+from muster.train.parallel.ranks import Ranks
+from muster.train.parallel.rendezvous_watch import joining
+from muster.train.report.outlets import Outlets, require_outlets
+from muster.train.report.pace import StepTiming
+from muster.train.report.wire import Channel
+from muster.train.runtime import importing, rng
+from muster.train.runtime.determinism import ask_for_determinism
+from muster.train.runtime.devices import Gpu, Host
+from muster.train.runtime.environment import Environment
+from muster.train.runtime.exit_codes import leave_before_start
+from muster.train.runtime.orders import Orders
+from muster.train.runtime.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from muster.train.checkpoint.extras import Stateful
+    from muster.train.report.flops import Work
+    from muster.train.report.learning_rates import TunedFor
+    from muster.train.runtime.devices import Device
+
+
+def start(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    scheduler: Stateful | None = None,
+    *,
+    extras: Mapping[str, Stateful] | None = None,
+    checkpoint_every: int | str = 100,
+    asynchronous: bool = True,
+    keep: int = 3,
+    seed: int = 0,
+    deterministic: bool = True,
+    data_parallel: bool = True,
+    data_mesh: DeviceMesh | None = None,
+    patience_s: float = 1800.0,
+    config: Mapping[str, Any] | None = None,
+    data: Dataset | Sequence[Dataset] = (),
+    outlets: Sequence[str] | None = None,
+    work: Work | None = None,
+    tuned: TunedFor | None = None,
+    is_timed: bool = True,
+) -> Run:
+    """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
+
+    The docstring of this file describes each argument.
+
+    Exits with 93 if a newer attempt of the job has begun.
+
+    Raises:
+        ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
+        CoverageError: the newest checkpoint is of another program.
+        MissingKeyError: it is encrypted under a key that is not available here.
+        UnfitEnvironmentError: a rank cannot use the checkpoint store or the keys that its environment names.
+        OSError: the checkpoint folder or store cannot be written, or an object store does not let its newest be read.
+    """
+    cadence = require_cadence(checkpoint_every)
+    require_config(config)
+    require_outlets(outlets or ())
+    datasets = [data] if isinstance(data, Dataset) else list(data)
+    joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
+    _report_of_data(joined[2], datasets)
+    _open_outlets(joined, outlets, config)
+    return Run(
+        joined,
+        Trained(model, optimizer, scheduler, extras or {}),
+        checkpoint_every=cadence,
+        asynchronous=asynchronous and not joined[0].is_synchronous,
+        keep=keep,
+        seed=seed,
+        data_parallel=data_parallel,
+        data_mesh=data_mesh,
+        is_steady=deterministic and device.gpu is None,
+        lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_requested=joined[1].rank == 0),
+        pace=partial(StepTiming, device, is_on=is_timed, work=work),
+        tuned=tuned,
+    )
+
+
+def _open_outlets(
+    joined: tuple[Environment, Ranks, Channel, Orders],
+    requested: Sequence[str] | None,
+    config: Mapping[str, Any] | None,
+) -> None:
+    """Open the outlets in the first rank, for all ranks. Raises ValueError if the launcher names an unknown one."""
+    around, ranks, channel, _ = joined
+    names = require_outlets(around.outlets if requested is None else requested)
+    if names and ranks.rank == 0:
+        channel.lead_to(
+            Outlets(names, around, config, lambda code, words: channel.send("warning", code=code, message=words))
+        )
+
+
+def _report_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
+    """Report each dataset that could not be copied to this host: reading it in place costs time at each step."""
+    for each in datasets:
+        if each.why_in_place:
+            words = f"{each.source} is read in place: {each.why_in_place}"
+            channel.send("warning", code="data_not_staged", message=words)
+
+
+def _joined(
+    model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
+) -> tuple[tuple[Environment, Ranks, Channel, Orders], Device]:
+    """Connect to the supervisor and then to the other ranks; return both, and the device that the model computes on."""
+    around = Environment.of()
+    channel = Channel(around.socket_path)
+    channel.send("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())
+    orders = Orders(channel, around.stop_notice_s)
+    orders.watch_signals()
+    importing.end()
+    keep_loaders()
+    gpu = next((parameter.device for parameter in model.parameters() if parameter.is_cuda), None)
+    has_gpu = gpu is not None
+    if deterministic:
+        ask_for_determinism(has_gpu=has_gpu)
+    leave = partial(leave_before_start, channel)
+    with joining(orders, leave) if around.world_size > 1 else contextlib.nullcontext():
+        ranks = Ranks(
+            around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
+        )
+    rng.seed_rank(seed, ranks.rank)
+    return (around, ranks, channel, orders), Host() if gpu is None else Gpu(gpu)

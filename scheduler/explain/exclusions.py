@@ -1,0 +1,204 @@
+"""The GPUs that a gang cannot have, by the first reason in a fixed order, and the reason that binds.
+
+Each GPU is counted once, so that the counts and the remaining GPUs add up to the fleet. The binding reason is the first
+one after which the gang no longer fits, although it would fit with all GPUs that the later ones exclude.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from health.standing.admission import Refusal
+from muster.domain.job.wait_reasons import WaitReason
+from scheduler.fleet.topology import REFUSALS, Flags, FleetState, Ints, Layout
+from scheduler.model import Reason
+from scheduler.solve.placement_rule import LabelRule
+from scheduler.solve.slices import count_by_group, in_whole_slices
+from scheduler.solve.solver import Request, fitting_cells, has_labels, level_span, most_nodes, most_unrounded, room_of
+
+_OF_REFUSAL: Final = {
+    Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
+    Refusal.STANDING: WaitReason.STANDING,
+    Refusal.RECLAIMABLE_ONLY: WaitReason.YOUNG_PROBATION,
+    Refusal.CORDONED: WaitReason.CORDON,
+    Refusal.NODE_CONTACT: WaitReason.CONTACT,
+    Refusal.BURN_IN: WaitReason.BURN_IN,
+    Refusal.REPORTED: WaitReason.REPORTED,
+    Refusal.ASSIGNED: WaitReason.IN_USE,
+}
+MASKS: Final = (
+    WaitReason.LABELS,
+    *_OF_REFUSAL.values(),
+    WaitReason.MAINTENANCE,
+    WaitReason.AVOIDED,
+    WaitReason.SPARE,
+    WaitReason.HOLD_OF_OTHERS,
+)
+_ORDER: Final = tuple(WaitReason)
+MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
+"""The reasons that exclude single GPUs, the most lasting first. The remaining GPUs may still be in the wrong places."""
+_LEFT: Final = len(MASKS_IN_ORDER)
+
+
+def _code(reason: WaitReason) -> int:
+    return MASKS_IN_ORDER.index(reason)
+
+
+_CODE_OF_REFUSAL: Final = tuple(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS)
+_AVOIDED, _IN_USE, _HOLD_OF_OTHERS = map(_code, (WaitReason.AVOIDED, WaitReason.IN_USE, WaitReason.HOLD_OF_OTHERS))
+_MAINTENANCE, _SPARE = map(_code, (WaitReason.MAINTENANCE, WaitReason.SPARE))
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """The result for one gang.
+
+    ``reasons``: each reason that excludes any GPU, and the binding one, without a count if others exclude its GPUs.
+    ``num_gpus``, ``num_hosts``: what remains in the best home.
+    """
+
+    reasons: tuple[Reason, ...]
+    binding: WaitReason
+    num_gpus: int
+    num_hosts: int
+
+
+def funnel(state: FleetState, request: Request, hold_of_others: Flags) -> Funnel:
+    """Return the funnel of a gang that does not fit. ``hold_of_others``: GPUs that are held for others, free or not."""
+    rule = replace(request.rule, labels=LabelRule(), preferred=())
+    wanted = replace(request.at_least(), avoid_nodes=frozenset(), maintenance_start_ms=None, rule=rule)
+    state = state.for_tier(request.tier)
+    left = _left_after(state, request, hold_of_others)
+    num_gpus, suitable = (
+        _of_each(left, lambda counts: int(counts.sum())),
+        _of_each(left, partial(_num_suitable, request)),
+    )
+    reasons = [
+        Reason(reason, num_gpus[number] - num_gpus[number + 1], suitable[number] - suitable[number + 1])
+        for number, reason in enumerate(MASKS_IN_ORDER)
+    ]
+    shape, gpus_at_home, hosts_at_home = _misplaced(state, wanted, left[-1])
+    told = [reason for reason in (*reasons, *shape) if reason.num_gpus]
+    binding = _binding(state, wanted, left)
+    if all(reason.token is not binding for reason in told):
+        told.append(Reason(binding))
+    in_order = sorted(told, key=lambda reason: _ORDER.index(reason.token))
+    return Funnel(tuple(in_order), binding, gpus_at_home, hosts_at_home)
+
+
+def _of_each(left: list[Ints], value: Callable[[Ints], int]) -> list[int]:
+    """Return the value of each entry; entries that are one array, whose masks exclude nothing, share one call."""
+    values: list[int] = []
+    for number, counts in enumerate(left):
+        values.append(values[-1] if number and counts is left[number - 1] else value(counts))
+    return values
+
+
+def _left_after(state: FleetState, request: Request, hold_of_others: Flags) -> list[Ints]:
+    """Return the GPUs that each cell has: in all, then after each mask; the same array if a mask excludes none."""
+    out = _left_out(state, request, hold_of_others)
+    left = [state.layout.cell_size]
+    for code in range(_LEFT):
+        lost = out[:, code]
+        left.append(left[-1] - lost if lost.any() else left[-1])
+    return left
+
+
+def _left_out(state: FleetState, request: Request, hold_of_others: Flags) -> Ints:
+    """Return the excluded GPUs by cell and mask, each counted at its first mask."""
+    layout, tier = state.layout, state.tier(request.tier)
+    out = np.zeros((layout.num_cells, _LEFT), dtype=np.int64, order="F")
+    for code, refused in zip(_CODE_OF_REFUSAL, tier.refused.T, strict=True):
+        out[:, code] = refused
+    taken = np.flatnonzero(hold_of_others & tier.admitted & ~state.is_free)
+    out[:, _HOLD_OF_OTHERS] = np.bincount(layout.cell_of_gpu[taken], minlength=layout.num_cells)
+    if not request.may_use_spares:
+        spares = np.flatnonzero(state.is_spare & ~hold_of_others & tier.admitted & ~state.is_free)
+        out[:, _SPARE] = np.bincount(layout.cell_of_gpu[spares], minlength=layout.num_cells)
+    out[:, _IN_USE] = tier.admitted_counts - tier.counts - out[:, _HOLD_OF_OTHERS] - out[:, _SPARE]
+    for node_id in request.avoid_nodes:
+        _leave_out(layout, out, list(layout.cells_of_node.get(node_id, ())), _AVOIDED)
+    if request.maintenance_start_ms is not None:
+        _leave_out(
+            layout, out, np.flatnonzero(state.cell_closes_ms <= request.maintenance_start_ms).tolist(), _MAINTENANCE
+        )
+    if request.rule.labels:
+        _leave_out(layout, out, np.flatnonzero(~has_labels(layout, request)).tolist(), _code(WaitReason.LABELS))
+    return out
+
+
+def _leave_out(layout: Layout, out: Ints, cells: list[int], code: int) -> None:
+    """Exclude all GPUs of these cells that no earlier mask excludes."""
+    before = out[cells, :code].sum(axis=1)
+    out[cells, code:] = 0
+    out[cells, code] = layout.cell_size[cells] - before
+
+
+def _num_suitable(request: Request, counts: Ints) -> int:
+    return int(np.count_nonzero(counts >= request.gpus_per_node))
+
+
+def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason:
+    fits = _of_each(left, lambda counts: most_nodes(state, wanted, counts) >= wanted.nodes)
+    if fits[-1]:
+        return WaitReason.TRIED_AGAIN
+    number = fits.index(False)
+    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.HOLD_OF_OTHERS}:
+        return MASKS_IN_ORDER[number - 1]
+    return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
+
+
+def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | None:
+    """Return why enough GPUs are in the wrong places; None: there are too few."""
+    if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
+        return None
+    num_suitable = _num_suitable(wanted, counts)
+    if num_suitable < wanted.nodes:
+        if _num_suitable(wanted, state.layout.cell_size) < wanted.nodes:
+            return WaitReason.CAPACITY
+        crumbs = int(counts[counts < wanted.gpus_per_node].sum())
+        is_scattered = num_suitable * wanted.gpus_per_node + crumbs >= wanted.nodes * wanted.gpus_per_node
+        return WaitReason.FRAGMENTATION if is_scattered else None
+    suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
+    if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
+        return WaitReason.COHORT
+    return WaitReason.SLICES if most_unrounded(state, wanted, counts) >= wanted.nodes else WaitReason.TOPOLOGY
+
+
+def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:
+    """Return reasons that count free GPUs outside the best home; then the GPUs and hosts that remain in it."""
+    layout = state.layout
+    is_whole = counts >= wanted.gpus_per_node
+    is_home = np.zeros(layout.num_cells, dtype=np.bool_)
+    span = level_span(layout, wanted)
+    cells = fitting_cells(state, wanted, counts)
+    is_over = np.zeros(layout.num_cells, dtype=np.bool_)
+    if span and len(cells):
+        home = _home(layout, wanted, cells, span[-1])
+        inside = cells[layout.groups[span[-1]][cells] == home]
+        is_home[in_whole_slices(layout, wanted.rule.slices, inside, span[-1])] = True
+        is_over[inside] = ~is_home[inside]
+    is_found = is_home | is_over
+    homes = layout.cell_cohort[is_found] if is_found.any() else layout.cell_cohort[is_whole]
+    is_cohort = layout.cell_cohort == (homes[0] if len(homes) else -1)
+    crumbs, other_cohort, elsewhere = (
+        ~is_whole & (counts > 0),
+        is_whole & ~is_cohort,
+        is_whole & is_cohort & ~is_home & ~is_over,
+    )
+    reasons = [
+        Reason(WaitReason.FRAGMENTATION, int(counts[crumbs].sum()), int(np.count_nonzero(crumbs))),
+        Reason(WaitReason.COHORT, int(counts[other_cohort].sum()), int(np.count_nonzero(other_cohort))),
+        Reason(WaitReason.TOPOLOGY, int(counts[elsewhere].sum()), int(np.count_nonzero(elsewhere))),
+        Reason(WaitReason.SLICES, int(counts[is_over].sum()), int(np.count_nonzero(is_over))),
+    ]
+    return reasons, int(counts[is_home].sum()), int(np.count_nonzero(is_home))
+
+
+def _home(layout: Layout, wanted: Request, cells: Ints, level: int) -> int:
+    """Return the group with the most room for the gang; of equal ones the one with the most hosts, then the first."""
+    room, num_hosts = room_of(layout, wanted, cells, level), count_by_group(layout, cells, level)
+    return int(np.lexsort((-num_hosts, -room))[0])

@@ -1,0 +1,139 @@
+"""When a call is sent again: pauses, budgets, and the pause in which a silent server is left alone."""
+
+import random
+
+import pytest
+
+from muster.client import Problem, UnreachableError
+from muster.client.retries import (
+    ALLOWANCE,
+    CALL_BUDGET_S,
+    CLOSED_FOR_CAP_S,
+    FAILURES_TO_OPEN,
+    PAUSE_BASE_S,
+    UNREACHABLE_TRIES,
+    Patience,
+    Tries,
+)
+
+SILENT = UnreachableError("refused")
+FULL = Problem(503, "unavailable", "full")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def patience(clock: Clock) -> Patience:
+    return Patience("https://muster.example", clock, random.Random(1))  # noqa: S311  # seeded, so that a test repeats
+
+
+def begun(patience: Patience, *, is_repeatable: bool = True) -> Tries:
+    return patience.begin(is_repeatable=is_repeatable)
+
+
+def silence(patience: Patience) -> None:
+    """One call that nobody answers, with all its tries."""
+    tries = begun(patience)
+    for _ in range(UNREACHABLE_TRIES - 1):
+        tries.pause_after(SILENT)
+    with pytest.raises(UnreachableError, match="refused"):
+        tries.pause_after(SILENT)
+
+
+def test_pauses_grow_and_are_as_random_as_can_be(patience: Patience) -> None:
+    for number in (1, 2, 3):
+        pauses = [patience.pause_s(number) for _ in range(500)]
+        most = PAUSE_BASE_S * 2**number
+        assert 0 <= min(pauses) < most / 20
+        assert most * 0.95 < max(pauses) <= most
+
+
+def test_a_pause_is_never_shorter_than_the_server_requests_and_clients_do_not_come_back_together(
+    patience: Patience,
+) -> None:
+    told = Problem(503, "unavailable", "full", retry_after_s=2)
+    pauses = {begun(patience).pause_after(told) for _ in range(5)}
+    assert all(2 <= pause <= 2 + PAUSE_BASE_S for pause in pauses)
+    assert len(pauses) > 1
+
+
+def test_a_call_ends_with_its_budget_of_time(patience: Patience, clock: Clock) -> None:
+    tries = begun(patience)
+    tries.pause_after(FULL)
+    clock.now_s += CALL_BUDGET_S
+    with pytest.raises(Problem):
+        tries.pause_after(FULL)
+
+
+def test_repetitions_are_a_small_part_of_what_is_sent(patience: Patience) -> None:
+    def repetitions_of(num_calls: int) -> int:
+        count = 0
+        for _ in range(num_calls):
+            try:
+                begun(patience).pause_after(FULL)
+            except Problem:
+                continue
+            count += 1
+        return count
+
+    assert repetitions_of(200) == ALLOWANCE, "what a client may repeat at once"
+    for _ in range(48):
+        begun(patience).succeeded()
+    assert repetitions_of(200) == 6, "and one for each eight successes"
+
+
+def test_a_silent_server_is_left_alone_for_a_while_and_then_requested_by_one(patience: Patience, clock: Clock) -> None:
+    for _ in range(FAILURES_TO_OPEN // UNREACHABLE_TRIES):
+        silence(patience)
+    with pytest.raises(UnreachableError, match=r"https://muster\.example has not answered"):
+        begun(patience)
+    clock.now_s += CLOSED_FOR_CAP_S
+    looking = begun(patience)
+    with pytest.raises(UnreachableError):
+        begun(patience)  # the others wait for what that one finds
+    looking.succeeded()
+    begun(patience)
+
+
+def test_each_check_in_vain_makes_the_pause_longer_up_to_a_limit(patience: Patience, clock: Clock) -> None:
+    pauses = []
+    for _ in range(FAILURES_TO_OPEN):
+        patience.note_silence()
+    for _ in range(8):
+        began_s = clock.now_s
+        while True:
+            try:
+                tries = begun(patience, is_repeatable=False)
+            except UnreachableError:
+                clock.now_s += 0.05
+                continue
+            break
+        pauses.append(clock.now_s - began_s)
+        with pytest.raises(UnreachableError):
+            tries.pause_after(SILENT)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(CLOSED_FOR_CAP_S, abs=0.1)
+
+
+def test_a_server_that_answers_anything_is_not_silent(patience: Patience) -> None:
+    for _ in range(FAILURES_TO_OPEN * 3):
+        patience.note_silence()
+        patience.note_answer()
+    begun(patience)
+
+
+def test_what_may_happen_once_is_not_repeated_whatever_the_fault(patience: Patience) -> None:
+    for fault in (SILENT, FULL):
+        with pytest.raises(type(fault)):
+            begun(patience, is_repeatable=False).pause_after(fault)

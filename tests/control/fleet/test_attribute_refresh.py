@@ -1,0 +1,118 @@
+"""What a GPU's agent tells after enrolment stands in its row, and its cohort follows."""
+
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
+from control.fleet.attribute_refresh import refresh_attributes_once
+from control.fleet.drift import drift_report
+from control.policy import policies
+from muster.db.models import Event, Gpu
+from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_text
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.health import CohortPolicy, HealthPolicy
+from muster.domain.principals import system_principal
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.stored_signals import add_signal
+
+KEEPER = system_principal("reconciler")
+STATE = {"power_limit_w": 700.0, "nvlink_links": 18.0}
+
+
+def report(
+    units: UnitOfWorkFactory, *uuids: str, vbios: str, state: dict[str, float] | None = None, minute: int = 0
+) -> None:
+    with units.begin(KEEPER, inventory.READ, quiet=True) as unit:
+        for uuid in uuids:
+            text = words_text({"vbios_version": vbios, "cuda_version": "12.8"})
+            at = unit.now + timedelta(minutes=minute)
+            add_signal(unit, GpuUuid(uuid), kind="gpu_state", code=None, at=at, text=text, values=state or STATE)
+
+
+def gpus(units: UnitOfWorkFactory) -> dict[str, Gpu]:
+    with units.read() as session:
+        return {gpu.uuid: gpu for gpu in session.scalars(select(Gpu))}
+
+
+def keys(units: UnitOfWorkFactory) -> set[str]:
+    return {gpu.cohort_key for gpu in gpus(units).values()}
+
+
+def test_what_a_host_states_in_words_is_of_all_its_gpus_and_drifts(units: UnitOfWorkFactory) -> None:
+    nodes = {name: enrol_host(units, name, num_gpus=2) for name in ("alpha", "beta", "gamma")}
+    with units.begin(KEEPER, inventory.READ, quiet=True) as unit:
+        for name, firmware in (("alpha", "28.39.1002"), ("beta", "28.39.1002"), ("gamma", "28.40.1000")):
+            text = words_text({"nic_firmware": firmware, "kernel_release": "6.8.0"}, HOST_READING_TEXTS)
+            add_signal(
+                unit, None, kind="host_state", code=None, source="host", signal_id=name, node_id=nodes[name], text=text
+            )
+    assert refresh_attributes_once(units, KEEPER) == 6
+    assert gpus(units)[GpuUuid("GPU-gamma-1")].attributes == {"nic_firmware": "28.40.1000", "kernel_release": "6.8.0"}
+    with units.begin(OPERATOR, inventory.READ, quiet=True) as unit:
+        (drift,) = drift_report(unit).drifts
+    assert (drift.attribute, drift.majority, drift.num_nodes) == ("nic_firmware", "28.39.1002", 3)
+    assert [(other.value, other.nodes) for other in drift.others] == [("28.40.1000", (nodes["gamma"],))]
+
+
+def test_what_an_agent_reports_is_kept_once_with_an_event_that_states_what_it_was_before(
+    units: UnitOfWorkFactory,
+) -> None:
+    enrol_host(units, "alpha", num_gpus=2)
+    assert refresh_attributes_once(units, KEEPER) == 0
+    report(units, "GPU-alpha-0", "GPU-alpha-1", vbios="96.01")
+    assert refresh_attributes_once(units, KEEPER) == 2
+    assert refresh_attributes_once(units, KEEPER) == 0, "once"
+    expected = {"vbios_version": "96.01", "cuda_version": "12.8", "power_limit_w": "700", "nvlink_links": "18"}
+    assert [gpu.attributes for gpu in gpus(units).values()] == [expected] * 2
+    (key,) = keys(units)
+    assert "cuda_version=12.8" in key
+    assert "vbios_version=96.01" in key
+    report(units, "GPU-alpha-1", vbios="96.02", minute=1)
+    assert refresh_attributes_once(units, KEEPER) == 1
+    with units.read() as session:
+        events = session.scalars(select(Event).where(Event.kind == "gpu.attributes_changed").order_by(Event.at)).all()
+    assert events[-1].subject_id == "GPU-alpha-1"
+    assert events[-1].payload == {"before": {"vbios_version": "96.01"}, "after": {"vbios_version": "96.02"}}
+    assert len(keys(units)) == 2
+
+
+def test_hosts_whose_agents_report_nothing_split_no_fleet_that_is_alike(units: UnitOfWorkFactory) -> None:
+    enrol_host(units, "old", num_gpus=2)
+    enrol_host(units, "new", num_gpus=1)
+    report(units, "GPU-new-0", vbios="96.01")
+    refresh_attributes_once(units, KEEPER)
+    assert len(keys(units)) == 1, "presumed to be as all that tell it"
+    enrol_host(units, "late", num_gpus=1)
+    assert len(keys(units)) == 1, "one that enrols too, before its agent has told anything"
+    report(units, "GPU-late-0", vbios="96.02")
+    refresh_attributes_once(units, KEEPER)
+    found = gpus(units)
+    assert len(keys(units)) == 3, "where those that tell it differ, nothing can be presumed"
+    assert "vbios_version=-" in found["GPU-old-0"].cohort_key
+    assert found["GPU-old-0"].cohort_key == found["GPU-old-1"].cohort_key
+
+
+def test_what_no_cohort_requests_moves_no_gpu_to_another(units: UnitOfWorkFactory) -> None:
+    enrol_host(units, "alpha", num_gpus=1)
+    report(units, "GPU-alpha-0", vbios="96.01")
+    refresh_attributes_once(units, KEEPER)
+    before = gpus(units)["GPU-alpha-0"]
+    report(units, "GPU-alpha-0", vbios="96.01", state={**STATE, "power_limit_w": 650.0}, minute=1)
+    assert refresh_attributes_once(units, KEEPER) == 1
+    after = gpus(units)["GPU-alpha-0"]
+    assert (after.attributes["power_limit_w"], after.cohort_key) == ("650", before.cohort_key)
+
+
+def test_a_policy_may_request_whatever_is_reported(units: UnitOfWorkFactory) -> None:
+    enrol_host(units, "alpha", num_gpus=2)
+    report(units, "GPU-alpha-0", vbios="96.01")
+    report(units, "GPU-alpha-1", vbios="96.01", state={**STATE, "power_limit_w": 650.0})
+    refresh_attributes_once(units, KEEPER)
+    assert len(keys(units)) == 1
+    asks = HealthPolicy(cohort=CohortPolicy(attributes=("model", "power_limit_w")))
+    with units.begin(OPERATOR, policies.ACTIVATE) as unit:
+        policies.store_policy(unit, DEFAULT_POLICY.model_copy(update={"health": asks}), reason="power matters")
+    assert {key.partition("|power_limit_w=")[2] for key in keys(units)} == {"700", "650"}
