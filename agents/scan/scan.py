@@ -97,9 +97,9 @@ class ScanReport:
 
 
 class _Moment(NamedTuple):
-    """A time.
+    """A time. ``at_ms`` since 1970.
 
-    ``at_ms`` since 1970. ``report_s``: the tellers' time; the second check is at least a minute after the first.
+    ``report_s``: the time for the reporters; the second check is at least a minute after the first.
     """
 
     at_ms: int

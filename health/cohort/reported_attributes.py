@@ -13,7 +13,7 @@ from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, ST
 def attributes_reported(
     state: Mapping[str, Any], text: str, network: str | None, host_text: str = ""
 ) -> dict[str, str]:
-    """Return the reported attributes by the names of ``cohort_attributes.TOLD``, without unreported ones.
+    """Return the reported attributes by the names of ``REPORTED_ATTRIBUTES``, without unreported ones.
 
     ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.
     """

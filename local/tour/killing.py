@@ -35,9 +35,7 @@ def kill_alongside(world: World, attempt: Document) -> float:
 
 
 def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
-    """Check the state after ``kill_alongside``: one attempt, each step once, and checkpoints stored and verified
-    again.
-    """
+    """Check one attempt, each step once, and checkpoints stored and verified again after ``kill_alongside``."""
     log = log_of(world.tenant.job(job_id)["attempts"][-1])
     verified = world.until(
         "a checkpoint that was made since is verified",

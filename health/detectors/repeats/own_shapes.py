@@ -22,8 +22,9 @@ _SM_EXCEPTION: Final = 13
 
 
 def gsp(seen: Seen) -> Findings:
-    """Return that a reset did not last at XID 119 or 120 for the second time, and that the board is to be held at the
-    third.
+    """Return the finding of XID 119 or 120, none before the second time.
+
+    The second time means that a reset did not last, the third that the board has to be held.
     """
     rule = seen.policy.detectors.gsp_repeats
     if code_of(seen.newest) not in _GSP_CODES:
