@@ -45,8 +45,8 @@ class Row:
 class PlanShown:
     """A plan as shown. ``is_requested``: nothing of it is done. ``until``: when held or reclaimed GPUs are free.
 
-    ``place``: for a hold its GPUs on each host, with the jobs that run there; a tenant sees its own jobs there, without
-    the hosts. ``passing``: jobs that came after this one. ``standing``: how its ranks would be placed, a line each.
+    ``occupants``: for a hold, the jobs that run on its GPUs, each with whether it came after this one; a tenant sees
+    its own jobs, without the hosts. ``standing``: how its ranks would be placed, a line each.
     """
 
     outcome: PlanOutcome

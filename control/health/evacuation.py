@@ -6,7 +6,7 @@ onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such
 (I10): the GPU keeps its standing under a placement hold, and its job leaves. It has the same effect where it comes
 later: whatever stops the attempt already, the attempt has to leave as soon as if the finding had been there first. A
 GPU that a person took out by an override is left in the same way. An attempt elsewhere that continued from a tainted
-checkpoint is stopped too (``descent``): its job continues from the newest checkpoint that is not tainted.
+checkpoint is stopped too (``taint_lineage``): its job continues from the newest checkpoint that is not tainted.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Attempts that have ended by the time of the judgement are tainted in the transaction of the move that takes the GPU out.
 Attempts that still run there are tainted as they are stopped (``evacuation``), with anything that they may yet commit.
-Attempts that continued from such a checkpoint are tainted with it, wherever they run (``descent``).
+Attempts that continued from such a checkpoint are tainted with it, wherever they run (``taint_lineage``).
 """
 
 from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ def quota_of(row: QuotaRow) -> Quota:
 
 
 def tenancy(session: Session) -> Tenancy:
-    """Return the tree without usage, which ``with_usage`` adds where tenants have to share."""
+    """Return the tree without usage, which ``used`` gives where tenants have to share."""
     members = {tenant_id: Member(parent_id, weight) for tenant_id, parent_id, weight in tenants.placed(session)}
     return Tenancy(members, {(row.tenant_id, row.tier): quota_of(row) for row in tenants.quotas(session)})
 

@@ -1,7 +1,8 @@
 """Evidence on storage or on a host from failed saves, in the transaction of their report.
 
 By the pure rule of ``health.storage``. No GPU is judged by it: it is reported, and about a node or a place. An incident
-that opens closes itself, once saves succeed again or nothing has failed for the policy's window (``storage_blame``).
+that opens closes itself, once saves succeed again or nothing has failed for the policy's window
+(``storage_attribution``).
 """
 
 from collections.abc import Collection, Sequence
