@@ -194,8 +194,7 @@ class Workload:
     ``maintenance_ends``: the time at which the work is over, if nothing else keeps the node cordoned; start
     forecasts use it. ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``: at
     least one attempt may grow, by size and dwell. ``others_wait``: jobs outside the queue wait for their own GPUs;
-    then no job gets more than it requests. Without a workload the planner does not reclaim, lets no attempt grow,
-    and knows no quotas.
+    then no job gets more than it requests. ``NO_WORKLOAD`` has none of it.
     """
 
     now_ms: int
@@ -211,6 +210,10 @@ class Workload:
     maintenance_starts: Mapping[NodeId, int] = field(default_factory=dict)
     maintenance_ends: Mapping[NodeId, int] = field(default_factory=dict)
     failures_per_gpu_hour: float = 0.0
+
+
+NO_WORKLOAD: Final = Workload(now_ms=0, tenancy=Tenancy())
+"""No attempt, hold, quota or planned work: a plan by fleet and queue alone. No wait counts at its time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ One cycle with four pending jobs, in their order, on two racks of two hosts:
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -39,6 +38,7 @@ from scheduler.holds.places import Holds
 from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.holds.spares import Spares
 from scheduler.model import (
+    NO_WORKLOAD,
     GpuView,
     Growth,
     Lapse,
@@ -59,7 +59,7 @@ from scheduler.queue.order import in_order, is_passed_enough
 from scheduler.queue.pending_jobs import PendingJobs, comes_to, funnel_alongside
 from scheduler.queue.report import QueueReport
 from scheduler.quota.gate import QuotaGate
-from scheduler.quota.tenancy import Holdings, Tenancy
+from scheduler.quota.tenancy import Holdings
 from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.elastic import grow, nodes_of
 from scheduler.solve.placing import Placing
@@ -87,7 +87,7 @@ def plan(
     gpus: Sequence[GpuView],
     queue: Iterable[WaitingJob],
     policy: Policy,
-    workload: Workload | None = None,
+    workload: Workload = NO_WORKLOAD,
     *,
     levels: Sequence[str] | None = None,
 ) -> Plan:
@@ -99,32 +99,28 @@ def plan(
     return plan_on(FleetState(gpus, policy, levels), queue, policy, workload)
 
 
-def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload | None = None) -> Plan:
+def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload = NO_WORKLOAD) -> Plan:
     """Return the plan as ``plan`` does, on a prepared state, which afterwards has the placements and holds."""
-    now_ms = None if workload is None else workload.now_ms
-    cycle = _Cycle(state, policy, workload, in_order(list(queue), policy, now_ms, len(state.layout.uuids)))
+    ordered = in_order(list(queue), policy, workload.now_ms, len(state.layout.uuids))
+    cycle = _Cycle(state, policy, workload, ordered)
     cycle.run()
     return cycle.plan()
 
 
 class _Cycle:
-    """One run over the queue.
+    """One run over the queue."""
 
-    ``reclaimer``, ``backfill``, ``spares``: None without a workload; then the cycle knows fleet and queue alone.
-    """
-
-    def __init__(
-        self, state: FleetState, policy: Policy, workload: Workload | None, ordered: Sequence[WaitingJob]
-    ) -> None:
+    def __init__(self, state: FleetState, policy: Policy, workload: Workload, ordered: Sequence[WaitingJob]) -> None:
         self.state, self.policy, self.workload, self.ordered = state, policy, workload, ordered
-        self.reclaimer: Reclaimer | None = None
-        self.backfill: Holds | None = None
-        self.spares: Spares | None = None
-        self.holdings = Holdings(Tenancy() if workload is None else workload.tenancy)
-        if workload is not None:
-            self._begin(workload)
-        running = () if workload is None else workload.running
-        self.shares = FairShares(state, policy, running, ordered, self.holdings)
+        self.holdings = Holdings(workload.tenancy)
+        state.close(workload.maintenance_starts)
+        state.expect(mix_of(policy.placement.fragmentation, workload.running, ordered))
+        self.reclaimer = Reclaimer(state, policy, workload)
+        self.backfill = self._rule()
+        self._keep_holds()
+        self.spares = self._keep_spares()
+        self._count_gpus()
+        self.shares = FairShares(state, policy, workload.running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
         beside = partial(funnel_alongside, state, self.reclaimer)
@@ -137,78 +133,78 @@ class _Cycle:
     def run(self) -> None:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
             self.queue_report.is_on(job, turn)
-            with nullcontext() if self.spares is None else self.spares.open_to(job):
+            with self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
                 self.queue_report.report(job, verdict)
         # No job gets more than it requests while a pending one could use the GPUs.
-        if self.pending.has_hopeful or (self.workload is not None and self.workload.others_wait):
+        if self.pending.has_hopeful or self.workload.others_wait:
             return
         self.quota.close()
         self.placing.enlarge()
-        if self.workload is not None and self.workload.may_grow:
+        if self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
 
-    def _begin(self, workload: Workload) -> None:
-        """Take over the state before the cycle: planned work, holds, standing reclaims, and the tenants' GPUs."""
-        self.state.close(workload.maintenance_starts)
-        self.state.expect(mix_of(self.policy.placement.fragmentation, workload.running, self.ordered))
-        self.reclaimer = Reclaimer(self.state, self.policy, workload)
-        self.backfill = self._rule(self.reclaimer, workload)
+    def _keep_holds(self) -> None:
+        """Keep the holds of standing reclaims, and of jobs that resume or change their size."""
+        workload = self.workload
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
-        self._keep_own(self.reclaimer.holds, workload)
-        # After all holds: a spare is a whole host that is free or lent, and held for no job.
-        given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
-        firm = (job.job_id for job in self.ordered if job.tier not in given_back)
-        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.holds.holds_of(firm))
-        for attempt in workload.running:
-            self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
-        for job in self.ordered:
-            if job.job_id in self.reclaimer.holds:
-                comes_to(self.holdings, self.reclaimer, job, job.fewest_gpus)
-
-    def _keep_own(self, holds: ReclaimHolds, workload: Workload) -> None:
         waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
         running = {attempt.job_id for attempt in workload.running} if workload.holds else set()
         for own in workload.holds:
-            holds.hold_own(own)
+            self.reclaimer.holds.hold_own(own)
             if own.job_id in waiting:
                 comes_to(self.holdings, self.reclaimer, waiting[own.job_id], len(own.gpus))
             elif own.job_id not in running:
                 self.holdings.keep(own.tenant_id, own.tier, len(own.gpus))
 
-    def _rule(self, reclaimer: Reclaimer, workload: Workload) -> Holds:
-        if self.policy.queue.backfill == CONSERVATIVE:
-            return ConservativeBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
-        return EasyBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
+    def _keep_spares(self) -> Spares:
+        """Keep the spares, after all holds: a spare is a whole host that is free or lent, and held for no job."""
+        given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
+        firm = (job.job_id for job in self.ordered if job.tier not in given_back)
+        return Spares(self.state, self.policy, self.workload, self.reclaimer.holds.holds_of(firm))
+
+    def _count_gpus(self) -> None:
+        """Count the tenants' GPUs: the ones of running attempts, and the ones that beneficiaries will get."""
+        for attempt in self.workload.running:
+            self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+        for job in self.ordered:
+            if job.job_id in self.reclaimer.holds:
+                comes_to(self.holdings, self.reclaimer, job, job.fewest_gpus)
+
+    def _rule(self) -> Holds:
+        rule = ConservativeBackfill if self.policy.queue.backfill == CONSERVATIVE else EasyBackfill
+        return rule(self.state, self.policy, self.reclaimer, self.workload, self.holdings)
 
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
 
     def plan(self) -> Plan:
-        placements, waiting = tuple(self.placing.placements), tuple(self.queue_report.waiting)
-        if self.reclaimer is None:
-            return Plan(placements, waiting)
-        promises = self.reclaimer.holds
-        reclaims = tuple(self._reclaims())
-        lapses = tuple(promises.lapses)
-        withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
-        return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.queue_report.holds))
+        holds = self.reclaimer.holds
+        return Plan(
+            placements=tuple(self.placing.placements),
+            waiting=tuple(self.queue_report.waiting),
+            reclaims=tuple(self.reclaimer.reclaims),
+            withdrawals=tuple(holds.withdrawals),
+            lapses=tuple(holds.lapses),
+            growths=tuple(self.growths),
+            holds=tuple(self.queue_report.holds),
+        )
 
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """Place the job and return None, or return why it is pending."""
-        promises = None if self.reclaimer is None else self.reclaimer.holds
-        if promises is not None and job.job_id in promises:
+        promises = self.reclaimer.holds
+        if job.job_id in promises:
             return self._tried_by_itself(promises, job)
-        own = None if promises is None else promises.lift_own(job.job_id)
-        if promises is None or own is None:
+        own = promises.lift_own(job.job_id)
+        if own is None:
             return self._tried(job)
         self.placing.on_capacity_added()  # its own hold is free to it now
         comes_to(self.holdings, self.reclaimer, job, -len(own.gpus))
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: the commit refuses the whole hold to other jobs
-            if not any(reclaim.beneficiary == job.job_id for reclaim in self._reclaims()):
+            if not any(reclaim.beneficiary == job.job_id for reclaim in self.reclaimer.reclaims):
                 comes_to(self.holdings, self.reclaimer, job, len(own.gpus))
         elif verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "it cannot continue now with the GPUs that were held for it"))
@@ -229,30 +225,24 @@ class _Cycle:
         within = nodes_of(job, limit)
         over_quota = self.quota.refusal(job, limit)
         if limit is not None and over_quota is not None:
-            if self.reclaimer is not None and job.job_id in self.reclaimer.holds:
-                self.pending.withdraw(self.reclaimer, job, "its tenant has reached its quota")
+            if job.job_id in self.reclaimer.holds:
+                self.pending.withdraw(job, "its tenant has reached its quota")
             return self.pending.later(job, self._request(job), limit) or over_quota
         request = self._request(job)
         unforgiving = request.sized(min(job.nodes, within))
         request = self.placing.exempting(unforgiving) if job.avoid_nodes else unforgiving
-        if self.reclaimer is not None and job.job_id in self.reclaimer.holds:
-            return self.pending.hold_of_others(self.reclaimer, job, request)
+        if job.job_id in self.reclaimer.holds:
+            return self.pending.hold_of_others(job, request)
         awaited = self.pending.swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited
         if self.placing.start(job, request):
-            self.queue_report.move(() if self.backfill is None else self.backfill.moved())
+            self.queue_report.move(self.backfill.moved())
             return None
         return self.pending.verdict(job, request)
 
     def _request(self, job: WaitingJob) -> Request:
-        closing_ms = (
-            None if self.workload is None else maintenance_start_of(self.state, job, self.policy, self.workload.now_ms)
-        )
+        closing_ms = maintenance_start_of(self.state, job, self.policy, self.workload.now_ms)
         is_reclaimable = self.policy.tier(job.tier).notice_s is not None
         request = request_of(job, is_reclaimable=is_reclaimable, maintenance_start_ms=closing_ms)
-        may_use_spares = self.spares is not None and self.spares.may_use(job)
-        return replace(request, may_use_spares=True) if may_use_spares else request
-
-    def _reclaims(self) -> Sequence[Reclaim]:
-        return () if self.reclaimer is None else self.reclaimer.reclaims
+        return replace(request, may_use_spares=True) if self.spares.may_use(job) else request

@@ -83,8 +83,7 @@ class SoonestRoom:
         fence = node_filter_of(
             state, replace(request, maintenance_start_ms=None)
         )  # what closes depends on when it would run
-        if fence is not None:
-            self._may_take[self._layout.gpus_of_cells(fence.excluded(state).nonzero()[0])] = False
+        self._may_take[self._layout.gpus_of_cells(fence.excluded(state))] = False
         self._row_of, self._column_of = _by_cell(self._layout)
 
     def of(self, opens_ms: Ints) -> int:

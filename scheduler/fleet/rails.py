@@ -27,8 +27,8 @@ UNKNOWN: Final = -1
 class Rails:
     """The rails of a fleet's GPUs.
 
-    ``of_gpu``: ``UNKNOWN`` where none is declared. ``first_lane``: of each rail; ``num_lanes``: 50 at most.
-    ``are_by_slot``: on each host a later slot is on no earlier rail.
+    ``of_gpu``: ``UNKNOWN`` where none is declared. ``first_lane``: of each rail; ``num_lanes``: 50 at most, 0 if no
+    rail is declared. ``are_by_slot``: on each host a later slot is on no earlier rail.
     """
 
     of_gpu: Ints
@@ -48,6 +48,12 @@ class Rails:
         return lanes
 
 
+def undeclared_rails(num_gpus: int) -> Rails:
+    """Return the rails of a fleet for which none is declared: no lane, and no GPU on a known rail."""
+    of_gpu = np.full(num_gpus, UNKNOWN, dtype=np.int64)
+    return Rails(of_gpu, np.zeros(0, dtype=np.int64), num_lanes=0, are_shared=False, are_by_slot=True)
+
+
 class DeclaredRails:
     """The rails of a fleet whose policy declares ``rails`` by slot; a host's own label takes precedence."""
 
@@ -55,15 +61,15 @@ class DeclaredRails:
         self._layout, self._ordered, self._rails = layout, ordered, rails
 
     @cached_property
-    def found(self) -> Rails | None:
-        """The rails; None if none are declared."""
+    def found(self) -> Rails:
+        """The rails, without a lane if none are declared."""
         label_sets = self._layout.label_sets
         if not self._rails and RAILS_LABEL not in map(itemgetter(0), chain.from_iterable(label_sets)):
-            return None
+            return undeclared_rails(len(self._ordered))
         declared = [_rails_of(labels, self._rails) for labels in label_sets]
         width = max(map(len, declared), default=0)
         if not width:
-            return None
+            return undeclared_rails(len(self._ordered))
         table = np.array([(*own, *[UNKNOWN] * (width + 1 - len(own))) for own in declared], dtype=np.int64)
         slots = np.array([min(gpu.slot_index, width) for gpu in self._ordered], dtype=np.int64)
         shares = list(_most_sharing(declared))

@@ -15,6 +15,7 @@ from scheduler.fleet.weak_cells import PartCosts, WeakCells, weak_cells
 if TYPE_CHECKING:
     from scheduler.fleet.layout import Layout
 
+NO_CELLS: Final[Ints] = np.zeros(0, dtype=np.int64)
 NEVER: Final = 1 << 62
 """The GPUs that a closed cell would need to fit: no host has so many."""
 
@@ -29,9 +30,9 @@ class Tally:
 
     __slots__ = ("_counts", "_layout", "_num_cells", "_num_gpus", "_of_each", "_usable", "_weak", "_width")
 
-    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int | Ints, shut: Flags | None = None) -> None:
+    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int | Ints, shut: Ints = NO_CELLS) -> None:
         self._layout, self._counts = layout, counts
-        self._width = gpus_per_node if shut is None else np.where(shut, NEVER, gpus_per_node)
+        self._width = gpus_per_node if not len(shut) else _never_in(shut, gpus_per_node, layout.num_cells)
         self._of_each = layout.even_size if layout.is_whole(gpus_per_node) else None
         self._usable: Ints = self._fitting(None)
         self._num_cells: list[Ints | None] = [None] * layout.node_level
@@ -200,6 +201,13 @@ class Without(Tally):
         for group, gone in zip(groups, self._gone_gpus, strict=True):
             num_gpus[group] -= gone
         return num_gpus
+
+
+def _never_in(shut: Ints, gpus_per_node: int | Ints, num_cells: int) -> Ints:
+    """Return the GPUs that each cell needs to fit; cells of ``shut`` never have as many."""
+    width = np.full(num_cells, gpus_per_node, dtype=np.int64)
+    width[shut] = NEVER
+    return width
 
 
 def least_of(groups: Ints, keys: Ints) -> Ints:

@@ -24,8 +24,8 @@ from scheduler.fleet.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every 
 from scheduler.fleet.layout import Flags as Flags  # noqa: PLC0414
 from scheduler.fleet.layout import Layout as Layout  # noqa: PLC0414
 from scheduler.fleet.rails import DeclaredRails, Rails
+from scheduler.fleet.tally import NO_CELLS, Tally
 from scheduler.fleet.tally import Ints as Ints  # noqa: PLC0414
-from scheduler.fleet.tally import Tally
 from scheduler.model import GpuView
 
 NEVER_MS: Final = int(np.iinfo(np.int64).max)
@@ -70,8 +70,19 @@ class NodeFilter(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def excluded(self, state: "FleetState") -> Flags:
-        """Return the cells of the state's own layout that are closed."""
+    def excluded(self, state: "FleetState") -> Ints:
+        """Return the cells of the state's own layout that are closed, in order."""
+
+
+class NoNodeFilter:
+    """The filter of requests that may be anywhere in the fleet."""
+
+    def excluded(self, state: "FleetState") -> Ints:
+        del state
+        return NO_CELLS
+
+
+NO_NODE_FILTER: Final = NoNodeFilter()
 
 
 class FleetState:
@@ -214,8 +225,8 @@ class FleetState:
         return self._fragments
 
     @property
-    def rails(self) -> Rails | None:
-        """The rail of each GPU; None if none are declared."""
+    def rails(self) -> Rails:
+        """The rail of each GPU."""
         return self._rails.found
 
     @property
@@ -242,12 +253,12 @@ class FleetState:
         usable: Flags = self.tier(name).admitted & self.is_free
         return usable
 
-    def tally(self, name: str, gpus_per_node: int, fence: NodeFilter | None = None) -> Tally:
+    def tally(self, name: str, gpus_per_node: int, fence: NodeFilter = NO_NODE_FILTER) -> Tally:
         """Return the tally of GPUs that the tier may use now, without the cells that ``fence`` closes."""
         own, counts = self.for_tier(name), self.tier(name).counts
 
         def make() -> Tally:
-            return Tally(own.layout, counts, gpus_per_node, None if fence is None else fence.excluded(own))
+            return Tally(own.layout, counts, gpus_per_node, fence.excluded(own))
 
         return own.kept((name, gpus_per_node, fence), make)
 

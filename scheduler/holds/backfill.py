@@ -19,7 +19,7 @@ from typing import Final
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import FleetState, Ints
 from scheduler.holds.earliest_fit import FirstRoom
-from scheduler.holds.outcomes import Refused
+from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.holds.places import Holds, Place, at_most
 from scheduler.holds.quota_holds import KeptQuota
 from scheduler.model import Hold, WaitingJob, Workload
@@ -46,7 +46,7 @@ class EasyBackfill(Holds):
         self._soon_ms = now_ms + int(max(notices_s, default=0.0) * 1000)
 
     def hold(
-        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused = NO_REFUSAL, *, is_coming: bool = False
     ) -> Hold | None:
         most = self._policy.queue.holds_per_cohort
         is_full = not is_coming and len(self._places) >= most * len(self._state.layout.cohort_keys)
@@ -54,7 +54,7 @@ class EasyBackfill(Holds):
             return None
         self._num_searches += 1
         request = request.at_least()
-        found = self._first_room(job, request, None if refused is None else refused.free_from_ms)
+        found = self._first_room(job, request, refused.free_from_ms)
         if found is None:
             return None
         chosen, until_ms = found

@@ -19,7 +19,7 @@ from muster.domain.ids import TenantId
 from muster.domain.policy.document import Policy
 from scheduler.fleet.profile import PlannedWork, Profile, Reservation, SoonestRoom
 from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
-from scheduler.holds.outcomes import Refused
+from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.holds.places import Holds, Place, at_most
 from scheduler.model import Hold, WaitingJob, Workload
 from scheduler.queue.order import expected_s
@@ -42,7 +42,7 @@ class _Query:
 
     job: WaitingJob
     request: Request
-    refused: Refused | None
+    refused: Refused
 
 
 class ConservativeBackfill(Holds):
@@ -87,7 +87,7 @@ class ConservativeBackfill(Holds):
         return job.expected_run_s, job.tenant_id if has_limit else None
 
     def hold(
-        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused = NO_REFUSAL, *, is_coming: bool = False
     ) -> Hold | None:
         if self._is_full(is_coming=is_coming):
             return None
@@ -121,7 +121,7 @@ class ConservativeBackfill(Holds):
     def _first_room(self, query: _Query) -> tuple[Chosen, int] | None:
         """Return where the job fits first, and when; None if unknown, or not within the window."""
         endings, job = self._reclaimer.endings, query.job
-        free_from_ms = None if query.refused is None else query.refused.free_from_ms
+        free_from_ms = query.refused.free_from_ms
         found = self._first_in(query, endings.known_or_ms(free_from_ms), self._quota.known())
         if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return found

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from scheduler.fleet.topology import Ints
 
@@ -57,5 +58,8 @@ class Refused:
     is_behind: bool = False
     free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
 
+
+NO_REFUSAL: Final = Refused()
+"""No time at which reclaim helps, for a job for which it was not tried, or whose GPUs become free without it."""
 
 Outcome = Notified | Coming | Refused

@@ -14,7 +14,7 @@ import numpy as np
 
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NEVER_MS, FleetState, Ints
-from scheduler.holds.outcomes import Refused
+from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.model import Hold, WaitingJob, Workload
 from scheduler.quota.tenancy import Limit
 from scheduler.reclaim.reclaim import Reclaimer
@@ -38,9 +38,9 @@ class Place:
     is_by_reclaim: bool = False
 
 
-def at_most(until_ms: int, refused: Refused | None) -> int:
+def at_most(until_ms: int, refused: Refused) -> int:
     """Return that time, or the earlier one at which a reclaim helps."""
-    return until_ms if refused is None or refused.until_ms is None else min(until_ms, refused.until_ms)
+    return until_ms if refused.until_ms is None else min(until_ms, refused.until_ms)
 
 
 class Holds(ABC):
@@ -61,7 +61,7 @@ class Holds(ABC):
 
     @abstractmethod
     def hold(
-        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused = NO_REFUSAL, *, is_coming: bool = False
     ) -> Hold | None:
         """Hold the place that is expected to be free first; None if there is none, or enough is held already.
 
@@ -109,8 +109,8 @@ class Holds(ABC):
         """Return how many GPUs others could use meanwhile, without GPUs that are still cordoned for planned work."""
         return int(np.count_nonzero(self._state.tier(one.job.tier).admitted[one.free]))
 
-    def _is_by_reclaim(self, gpus: Ints, until_ms: int, refused: Refused | None) -> bool:
-        if refused is None or refused.free_from_ms is None:
+    def _is_by_reclaim(self, gpus: Ints, until_ms: int, refused: Refused) -> bool:
+        if refused.free_from_ms is None:
             return False
         endings = self._reclaimer.endings
         return bool((endings.free_from_ms(endings.known_ms())[gpus] > until_ms).any())

@@ -64,20 +64,18 @@ def expected_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
     return run_s
 
 
-def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:
+def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int, num_gpus: int) -> list[WaitingJob]:
     """Return the queue by tier; within it jobs that ran before first, since they have saved work; then by urgency.
 
-    A job that enough work overtook is the most urgent. ``now_ms``: None if unknown; then it is the time at which the
-    last job was queued. ``num_gpus``: of the fleet.
+    A job that enough work overtook is the most urgent. ``num_gpus``: of the fleet.
     """
     if len(queue) < 2:
         return list(queue)
-    latest_ms = max(job.queued_ms for job in queue) if now_ms is None else now_ms
 
     def place(job: WaitingJob) -> tuple[int, bool, float, int, str]:
         worth = math.inf
         if not is_passed_enough(job, policy, num_gpus):
-            wait_s, run_s = max(latest_ms - job.queued_ms, 0) / 1000, expected_s(job, policy)
+            wait_s, run_s = max(now_ms - job.queued_ms, 0) / 1000, expected_s(job, policy)
             worth = urgency(wait_s, run_s, slowness(run_s, float(job.gpus_per_node), policy))
         return (-_priority(policy, job.tier), not job.keep, -worth, job.queued_ms, job.job_id)
 

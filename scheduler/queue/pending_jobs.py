@@ -11,7 +11,7 @@ from muster.domain.policy.document import Policy
 from scheduler.explain import explain
 from scheduler.explain.exclusions import Funnel, funnel
 from scheduler.fleet.topology import FleetState
-from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
+from scheduler.holds.outcomes import NO_REFUSAL, Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.holds.places import Holds
 from scheduler.model import NO_TENANT, Hold, Verdict, WaitingJob, Workload
 from scheduler.queue.order import expected_s
@@ -39,20 +39,19 @@ class _Found:
 class PendingJobs:
     """The decisions for jobs that do not start.
 
-    ``reclaimer``, ``backfill``: None without a workload; then only fleet and queue are known. ``has_hopeful``: whether
-    a pending job could use GPUs that are idle, alone or with others that become free.
+    ``has_hopeful``: whether a pending job could use GPUs that are idle, alone or with others that become free.
     """
 
     def __init__(
         self,
         state: FleetState,
         policy: Policy,
-        workload: Workload | None,
+        workload: Workload,
         holdings: Holdings,
         placing: Placing,
         queue_report: QueueReport,
-        reclaimer: Reclaimer | None,
-        backfill: Holds | None,
+        reclaimer: Reclaimer,
+        backfill: Holds,
     ) -> None:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
         self._placing, self._queue_report, self._reclaimer, self._backfill = placing, queue_report, reclaimer, backfill
@@ -71,8 +70,6 @@ class PendingJobs:
         GPU is held for lack of quota.
         """
         request, alike = request.at_least(), (limit.tenant_id, job.tier)
-        if self._backfill is None:
-            return None
         if not self._backfill.books_for_quota():
             if alike in self._hold_over or most_nodes(self._state, request) >= request.nodes:
                 return None
@@ -85,11 +82,9 @@ class PendingJobs:
 
     def verdict(self, job: WaitingJob, request: Request) -> Verdict:
         """Return the verdict of a job that found no place: equal jobs get the same one."""
-        lending = None if self._reclaimer is None else self._reclaimer.lending
-        claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        told_apart_by = None if self._backfill is None else self._backfill.distinguishing_key(job)
-        run_s = expected_s(job, self._policy)
-        meets = None if self._reclaimer is None else self._reclaimer.distinguishing_key(request, claim, run_s)
+        claim = self._reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        told_apart_by = self._backfill.distinguishing_key(job)
+        meets = self._reclaimer.distinguishing_key(request, claim, expected_s(job, self._policy))
         tenant = NO_TENANT if claim is None else job.tenant_id
         alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
         if alike not in self._verdicts:
@@ -104,18 +99,18 @@ class PendingJobs:
         can_ever_fit = could_be(self._state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = funnel_alongside(self._state, self._reclaimer, request)
-        booked = None if self._backfill is None else self._backfill.reserved(job)
-        if booked is not None:  # no reclaim would help
-            held = self._queue_report.hold(job, request, through, reserved=booked) if can_ever_fit else None
-            return _Found(explain.quota_reserved(job, booked, held))
+        reserved = self._backfill.reserved(job)
+        if reserved is not None:  # no reclaim would help
+            held = self._queue_report.hold(job, request, through, reserved=reserved) if can_ever_fit else None
+            return _Found(explain.quota_reserved(job, reserved, held))
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
             self._queue_report.hold_again()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))
-        if can_ever_fit or (self._backfill is not None and self._backfill.could_be_later(request)):
-            refused = outcome if isinstance(outcome, Refused) else None
+        if can_ever_fit or self._backfill.could_be_later(request):
+            refused = outcome if isinstance(outcome, Refused) else NO_REFUSAL
             held = self._queue_report.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
-            if held is not None and refused is not None and held.is_by_reclaim:
+            if held is not None and held.is_by_reclaim:
                 helped = replace(refused, until_ms=held.until_ms)
                 return _Found(explain.no_room(self._state, request, helped, self._policy, through, hold=held))
             if held is not None:
@@ -128,7 +123,7 @@ class PendingJobs:
         if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
             is_first, self._awaits_min_run = not self._awaits_min_run, True
             outcome = replace(outcome, is_behind=not is_first)
-        passed = None if self._backfill is None else self._backfill.in_the_way(request.at_least())
+        passed = self._backfill.in_the_way(request.at_least())
         verdict = explain.no_room(self._state, request, outcome, self._policy, through, hold_until_ms=passed)
         return _Found(verdict, is_of_all=not is_first)
 
@@ -153,8 +148,7 @@ class PendingJobs:
     def _replacement_reclaimed(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Reclaim hosts in place of the lost ones, at once, if candidates in its domain make the swap possible."""
         reclaimer, missing = self._reclaimer, missing_hosts(self._state, request, job.keep)
-        may_start = self._backfill is None or self._backfill.reserved(job) is None
-        if reclaimer is None or missing is None or not may_start or self._num_beneficiaries == MAX_BENEFICIARIES:
+        if missing is None or self._backfill.reserved(job) is not None or self._num_beneficiaries == MAX_BENEFICIARIES:
             return None
         through, run_s = funnel_alongside(self._state, self._reclaimer, request), expected_s(job, self._policy)
         claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
@@ -166,15 +160,15 @@ class PendingJobs:
         self._queue_report.hold_again()
         return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
 
-    def hold_of_others(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
+    def hold_of_others(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
-        promises, self.has_hopeful = reclaimer.holds, True
+        reclaimer, promises, self.has_hopeful = self._reclaimer, self._reclaimer.holds, True
         promises.lift(job.job_id)
         least, run_s = request.at_least(), expected_s(job, self._policy)
-        last = last_parts(self._state, job, promises, self._workload.now_ms) if self._workload is not None else ()
+        last = last_parts(self._state, job, promises, self._workload.now_ms)
         is_swap = bool(last) and reclaimer.still_suffices(job.job_id, least, run_s, last=last)
         if last and not is_swap:
-            self.withdraw(reclaimer, job, "it would no longer replace the hosts that the job lost")
+            self.withdraw(job, "it would no longer replace the hosts that the job lost")
             return self._swap_again(job, request)
         is_ready = not is_swap or replan(self._state, request, last) is not None
         if is_ready and self._placing.start_from_hold(job, request):
@@ -182,7 +176,7 @@ class PendingJobs:
             return None
         through = funnel_alongside(self._state, self._reclaimer, request)
         if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
-            self.withdraw(reclaimer, job, "it would no longer free enough GPUs for the job that it was for")
+            self.withdraw(job, "it would no longer free enough GPUs for the job that it was for")
             return explain.planned_again(request, through)
         missing = missing_hosts(self._state, request, last) if is_swap else None
         held = promises.hold_of(job.job_id)
@@ -193,10 +187,10 @@ class PendingJobs:
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), num_awaited, through, stands=True)
 
-    def withdraw(self, reclaimer: Reclaimer, job: WaitingJob, why: str) -> None:
+    def withdraw(self, job: WaitingJob, why: str) -> None:
         """Withdraw the reclaim for the job, which then gets no GPUs by it."""
-        reclaimer.withdraw(job.job_id, why)
-        reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
+        self._reclaimer.withdraw(job.job_id, why)
+        self._reclaimer.lending.comes(job.tenant_id, job.tier, -job.fewest_gpus)
 
     def _swap_again(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Keep its good hosts in this very cycle while it waits for others; else start it where it fits."""
@@ -206,7 +200,7 @@ class PendingJobs:
         return explain.planned_again(request, funnel_alongside(self._state, self._reclaimer, request))
 
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
-        if self._reclaimer is None or self._num_beneficiaries == MAX_BENEFICIARIES:
+        if self._num_beneficiaries == MAX_BENEFICIARIES:
             return Refused()
         is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self._policy)
         outcome = self._reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
@@ -220,19 +214,15 @@ class PendingJobs:
 
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
         """Return whether it may take nothing back: its tenant, or one above it, would then exceed the guarantee."""
-        lending = None if self._reclaimer is None else self._reclaimer.lending
-        return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
+        return claim is None and self._reclaimer.lending.has_guarantee(job.tenant_id, job.tier)
 
 
-def funnel_alongside(state: FleetState, reclaimer: Reclaimer | None, request: Request) -> Funnel:
+def funnel_alongside(state: FleetState, reclaimer: Reclaimer, request: Request) -> Funnel:
     """Return the funnel of a gang that does not fit, given the GPUs that are held for others."""
-    if reclaimer is not None:
-        return funnel(state, request, reclaimer.holds.mask)
-    return funnel(state, request, np.zeros(len(state.layout.uuids), dtype=np.bool_))
+    return funnel(state, request, reclaimer.holds.mask)
 
 
-def comes_to(holdings: Holdings, reclaimer: Reclaimer | None, job: WaitingJob, num_gpus: int) -> None:
+def comes_to(holdings: Holdings, reclaimer: Reclaimer, job: WaitingJob, num_gpus: int) -> None:
     """Count the held GPUs of a pending job for its tenant: no other job gets the quota of them meanwhile."""
     holdings.keep(job.tenant_id, job.tier, num_gpus)
-    if reclaimer is not None:
-        reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)
+    reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)

@@ -10,7 +10,7 @@ from typing import Final
 from muster.domain.ids import JobId
 from scheduler.explain import explain
 from scheduler.explain.exclusions import Funnel
-from scheduler.holds.outcomes import Refused
+from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.holds.places import Holds
 from scheduler.model import Hold, Turn, Verdict, Waiting, WaitingJob
 from scheduler.queue.fair_share import FairShares
@@ -39,8 +39,7 @@ class _Tried:
 class QueueReport:
     """The queue report. ``waiting``: in the order of the tries; ``holds``: in the order in which they were found.
 
-    ``funnel_of``: the reasons that exclude GPUs for a request, as the fleet is by then. Without a ``backfill`` nothing
-    is held.
+    ``funnel_of``: the reasons that exclude GPUs for a request, as the fleet is by then.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class QueueReport:
         shares: FairShares,
         is_passed_enough: Callable[[WaitingJob], bool],
         funnel_of: Callable[[Request], Funnel],
-        backfill: Holds | None = None,
+        backfill: Holds,
     ) -> None:
         self._shares, self._is_passed_enough, self._funnel_of = shares, is_passed_enough, funnel_of
         self._backfill = backfill
@@ -70,7 +69,7 @@ class QueueReport:
         job: WaitingJob,
         request: Request,
         through: Funnel,
-        refused: Refused | None = None,
+        refused: Refused = NO_REFUSAL,
         *,
         is_coming: bool = False,
         reserved: Limit | None = None,
@@ -79,7 +78,7 @@ class QueueReport:
 
         ``reserved``: the limit that keeps it pending, whatever is idle.
         """
-        held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
+        held = self._backfill.hold(job, request, refused, is_coming=is_coming)
         if held is not None:
             self._keep(held, _Tried(job, request, through, reserved))
         elif reserved is None and len(self._unheld) < MAX_HOLDS_AGAIN:
@@ -94,7 +93,7 @@ class QueueReport:
         """
         for job, request in list(self._unheld.values()):
             through = self._funnel_of(request)
-            held = None if self._backfill is None else self._backfill.hold(job, request)
+            held = self._backfill.hold(job, request)
             if held is not None:
                 del self._unheld[job.job_id]
                 self._keep(held, _Tried(job, request, through))

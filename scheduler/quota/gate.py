@@ -18,18 +18,15 @@ from scheduler.solve.request import request_of
 
 
 class QuotaGate:
-    """The gate of one cycle.
-
-    ``holdings``: the cycle's own. Without ``reclaimer`` and ``backfill`` only these are known.
-    """
+    """The gate of one cycle. ``holdings``: the cycle's own."""
 
     def __init__(
         self,
         state: FleetState,
         holdings: Holdings,
         is_passed_enough: Callable[[WaitingJob], bool],
-        reclaimer: Reclaimer | None = None,
-        backfill: Holds | None = None,
+        reclaimer: Reclaimer,
+        backfill: Holds,
     ) -> None:
         self._state, self._holdings, self._is_passed_enough = state, holdings, is_passed_enough
         self._reclaimer, self._backfill = reclaimer, backfill
@@ -39,8 +36,7 @@ class QuotaGate:
     def limit(self, job: WaitingJob) -> Limit | None:
         """Return the limit that leaves it least, now or with the jobs that start before it would have ended."""
         limit = self._holdings.limit(job.tenant_id, job.tier)
-        is_promised = self._reclaimer is not None and job.job_id in self._reclaimer.holds
-        if limit is None or self._backfill is None or is_promised:
+        if limit is None or job.job_id in self._reclaimer.holds:
             return limit
         kept = self._backfill.limit(job)
         return limit if kept is None else min(limit, kept, key=lambda one: one.left)
@@ -64,7 +60,7 @@ class QuotaGate:
     def _keep(self, job: WaitingJob, limit: Limit) -> int | None:
         """Keep quota for the first job of each limit that could start by it. Return from when on, or None."""
         key = limit.tenant_id, job.tier
-        if self._backfill is None or key in self._checked or not self._is_passed_enough(job):
+        if key in self._checked or not self._is_passed_enough(job):
             return None
         limits = self._holdings.limits(job.tenant_id, job.tier)
         if any(one.most < job.fewest_gpus for one in limits) or not could_be(self._state, request_of(job)):

@@ -88,7 +88,7 @@ def _num_together(domains: Ints) -> int:
 
 
 def _on_rails(state: FleetState, parts: Parts) -> HostsOnRails | None:
-    if state.rails is None or len(parts) < 2:  # of one host all are alike
+    if len(parts) < 2:  # of one host all are alike
         return None
     found = [_rails_of(state.rails.of_gpu[state.layout.gpu_indices(uuids)]) for _, uuids in parts]
     first = found[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.fleet.topology import NOWHERE, Flags, FleetState, Layout
+from scheduler.fleet.topology import NO_NODE_FILTER, NOWHERE, Flags, FleetState, Ints, Layout, NodeFilter
 from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.request import Request
 
@@ -24,25 +24,25 @@ class Filtered(NamedTuple):
     maintenance_start_ms: int | None
     levels: tuple[int, ...]
 
-    def excluded(self, state: FleetState) -> Flags:
+    def excluded(self, state: FleetState) -> Ints:
         layout = state.layout
         shut = ~labelled(layout, self.labels) if self.labels else np.zeros(layout.num_cells, dtype=np.bool_)
         if self.maintenance_start_ms is not None:
             shut |= state.cell_closes_ms <= self.maintenance_start_ms
         for level in self.levels:
             shut |= layout.groups[level] == NOWHERE
-        return shut
+        return np.flatnonzero(shut)
 
 
-def node_filter_of(state: FleetState, request: Request) -> Filtered | None:
-    """Return the filter of the request; None if it may be anywhere in this fleet."""
+def node_filter_of(state: FleetState, request: Request) -> NodeFilter:
+    """Return the filter of the request; ``NO_NODE_FILTER`` if it may be anywhere in this fleet."""
     layout = state.layout
     levels = _unknown_levels(layout, request) if layout.has_unknown else ()
     closings_ms, closing_ms = state.closings_ms, request.maintenance_start_ms
     if closing_ms is not None and (not closings_ms or closings_ms[0] > closing_ms):
         closing_ms = None
     if closing_ms is None and not levels and not request.rule.labels:
-        return None
+        return NO_NODE_FILTER
     return Filtered(request.rule.labels, closing_ms, levels)
 
 

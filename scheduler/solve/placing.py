@@ -23,18 +23,15 @@ def could_be(state: FleetState, request: Request) -> bool:
 
 
 class Placing:
-    """The placements of one cycle.
-
-    ``placements``: in the order in which they were found. Without a ``reclaimer`` only the fleet is known.
-    """
+    """The placements of one cycle. ``placements``: in the order in which they were found."""
 
     def __init__(
         self,
         state: FleetState,
         policy: Policy,
         holdings: Holdings,
-        reclaimer: Reclaimer | None = None,
-        backfill: Holds | None = None,
+        reclaimer: Reclaimer,
+        backfill: Holds,
     ) -> None:
         self._state, self._policy, self._holdings = state, policy, holdings
         self._reclaimer, self._backfill = reclaimer, backfill
@@ -47,7 +44,7 @@ class Placing:
 
     def start(self, job: WaitingJob, request: Request) -> bool:
         """Place the job now if there is room, given the holds of others."""
-        if self._backfill is not None and self._backfill.reserved(job) is not None:
+        if self._backfill.reserved(job) is not None:
             return False
         return self._pass(job, request) or self._place(job, request) or self._place_alongside(job, request)
 
@@ -94,8 +91,8 @@ class Placing:
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs if it ends before the hold's job starts."""
-        holds = () if self._backfill is None else self._backfill.open_to(job.expected_run_s)
-        if self._backfill is None or not holds or (request, holds) in self._unpassable:
+        holds = self._backfill.open_to(job.expected_run_s)
+        if not holds or (request, holds) in self._unpassable:
             return False
         with self._backfill.lifted(holds):
             kept = replan(self._state, request, job.keep) if job.keep else None
@@ -120,7 +117,7 @@ class Placing:
 
     def _place_alongside(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs whose job has found others."""
-        chosen = None if self._backfill is None else self._backfill.alongside(job, request)
+        chosen = self._backfill.alongside(job, request)
         if chosen is None:
             return False
         self._take(job, request, chosen)
@@ -141,10 +138,9 @@ class Placing:
     def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
         self._state.take(chosen.gpus)
         self._holdings.add(job.tenant_id, job.tier, len(chosen.gpus))
-        if self._reclaimer is not None:
-            self._reclaimer.endings.placed(job, chosen.gpus)
-            if job.job_id not in self._reclaimer.holds:
-                self._reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
+        self._reclaimer.endings.placed(job, chosen.gpus)
+        if job.job_id not in self._reclaimer.holds:
+            self._reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self._enlargeable[len(self.placements)] = (job, request, chosen)
         self.placements.append(self._placement(job, chosen))

@@ -60,8 +60,8 @@ def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) 
 
     If there is no such group, it is all of ``room``.
     """
-    rails = _rails_for(state, request)
-    if rails is None:
+    rails = state.rails
+    if not _do_rails_matter(state, request):
         return room
     layout, cells = state.layout, room.cells
     cells = cells[layout.groups[level][cells] != NOWHERE]
@@ -116,8 +116,8 @@ def on_same_rails(state: FleetState, request: Request, cells: Ints, suffices: Ca
     The set is the one by which the gang leaves fewest GPUs over. All cells are returned if no set is free on enough of
     them.
     """
-    rails = _rails_for(state, request)
-    if rails is None:
+    rails = state.rails
+    if not _do_rails_matter(state, request):
         return cells
     lanes, counts = kept_lanes(state, request.tier, rails)[cells], state.tier(request.tier).counts[cells]
     keys = np.left_shift(counts, rails.num_lanes) | lanes
@@ -145,7 +145,7 @@ def picked_on_rails(
     taken if available. None: nothing is declared, or too few sound GPUs are on a rail.
     """
     rails = state.rails
-    if rails is None or request.prefers_weak:
+    if not rails.num_lanes or request.prefers_weak:
         return None
     layout, num = state.layout, request.gpus_per_node
     gpus = gpus[layout.gpu_health_cost[gpus] == 0]
@@ -179,7 +179,7 @@ def in_rail_order(state: FleetState, gpus: Ints) -> Ints:
     So equal local ranks of hosts with the same rails are on one rail.
     """
     rails = state.rails
-    if rails is None or rails.are_by_slot:
+    if rails.are_by_slot:
         return gpus
     own = rails.of_gpu[gpus]
     last = np.where(own < 0, rails.num_lanes, own)
@@ -190,7 +190,7 @@ def in_rail_order(state: FleetState, gpus: Ints) -> Ints:
 def has_rails_of(state: FleetState, request: Request, cells: Ints, like: Ints | None, usable: Flags) -> Flags:
     """Return the cells on which the rails of ``like``, the part of a host, are usable."""
     rails = state.rails
-    if rails is None or like is None or (rails.of_gpu[like] < 0).any():
+    if like is None or (rails.of_gpu[like] < 0).any():
         return np.zeros(len(cells), dtype=np.bool_)
     wanted = _wanted(rails, np.zeros(0, dtype=np.int64), request.gpus_per_node, like)
     gpus = state.layout.gpus_of_cells(cells)
@@ -201,16 +201,15 @@ def has_rails_of(state: FleetState, request: Request, cells: Ints, like: Ints | 
     return found
 
 
-def _rails_for(state: FleetState, request: Request) -> Rails | None:
-    """Return the rails if they matter for the request, else None.
+def _do_rails_matter(state: FleetState, request: Request) -> bool:
+    """Return whether rails matter for the request.
 
     They do not if none are declared, if each host gives all its GPUs, if there is one host, or if the request asks for
     an even spread, which goes first.
     """
-    if request.nodes == 1 or state.rails is None or request.rule.balance is not None:
-        return None
-    is_part = request.gpus_per_node < int(state.layout.cell_size.max(initial=0))
-    return state.rails if is_part and request.gpus_per_node <= state.rails.num_lanes else None
+    if request.nodes == 1 or request.gpus_per_node > state.rails.num_lanes or request.rule.balance is not None:
+        return False
+    return request.gpus_per_node < int(state.layout.cell_size.max(initial=0))
 
 
 @lru_cache(maxsize=4096)

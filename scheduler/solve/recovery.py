@@ -115,12 +115,12 @@ def _could_hold(state: FleetState, request: Request, home: Flags, cohort: int) -
     return int(np.count_nonzero(home[fitting] & (layout.cell_cohort[fitting] == cohort))) >= request.nodes
 
 
-def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: Workload | None) -> int | None:
+def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: Workload) -> int | None:
     """Return until when an interrupted job waits for a replacement in its required domain.
 
     None: no longer, or not at all; an elastic one continues with fewer hosts instead.
     """
-    if workload is None or job.interrupted_ms is None or request.required is None or request.min_nodes is not None:
+    if job.interrupted_ms is None or request.required is None or request.min_nodes is not None:
         return None
     until_ms = job.interrupted_ms + int(policy.recovery.wait_for_replacement_s * 1000)
     return until_ms if workload.now_ms < until_ms else None

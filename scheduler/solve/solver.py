@@ -170,8 +170,7 @@ def _place(state: FleetState, request: Request, within: Ints | None, *, in_order
             choose = first_of if in_order and request.rule.balance is None else descend
             cells = choose(state, request, level, inside, None if parts is None else parts.costs)
             gpus = pick_gpus(state, request, cells)
-            is_by_slot = state.rails is None or state.rails.are_by_slot
-            return Chosen(cells, gpus, is_whole=is_by_slot and len(gpus) == layout.num_gpus_of(cells))
+            return Chosen(cells, gpus, is_whole=state.rails.are_by_slot and len(gpus) == layout.num_gpus_of(cells))
     return None
 
 
@@ -190,7 +189,7 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
     else:
         counts = np.zeros(state.layout.num_cells, dtype=np.int64)
         counts[within] = state.tier(request.tier).counts[within]
-        room = Tally(state.layout, counts, request.gpus_per_node, None if fence is None else fence.excluded(state))
+        room = Tally(state.layout, counts, request.gpus_per_node, fence.excluded(state))
     avoided = [cell for node_id in request.avoid_nodes for cell in state.layout.cells_of_node.get(node_id, ())]
     return room.without(np.array(avoided, dtype=np.int64)) if avoided else room
 
@@ -213,8 +212,8 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
     if any(state.layout.level(name) is None for name in known_levels(request)):
         return np.zeros(0, dtype=np.int64)
-    fence = node_filter_of(state, request)
-    return np.flatnonzero(fits if fence is None else fits & ~fence.excluded(state))
+    fits[node_filter_of(state, request).excluded(state)] = False
+    return np.flatnonzero(fits)
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:

@@ -10,7 +10,7 @@ from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.placement import FragmentationPolicy, TypicalRequest
 from scheduler.fleet.fragmentation import mix_of, whole_hosts
 from scheduler.fleet.topology import FleetState
-from scheduler.model import GpuView, Shape, WaitingJob, Workload
+from scheduler.model import NO_WORKLOAD, GpuView, Shape, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solve.solver import Request, place
 from tests.scaled import examples
@@ -206,7 +206,7 @@ def policy_of(rule: FragmentationPolicy) -> Policy:
 
 
 def hosts_of(
-    gpus: list[GpuView], wanted: WaitingJob, rule: FragmentationPolicy, workload: Workload | None = None
+    gpus: list[GpuView], wanted: WaitingJob, rule: FragmentationPolicy, workload: Workload = NO_WORKLOAD
 ) -> list[str]:
     decided = plan(gpus, [wanted], policy_of(rule), workload, levels=("rack",))
     return [node for item in decided.placements for node, _ in item.parts]
@@ -217,7 +217,7 @@ def racks_of(gpus: list[GpuView], wanted: WaitingJob, rule: FragmentationPolicy)
 
 
 def rack_of(
-    gpus: list[GpuView], wanted: WaitingJob, rule: FragmentationPolicy, workload: Workload | None = None
+    gpus: list[GpuView], wanted: WaitingJob, rule: FragmentationPolicy, workload: Workload = NO_WORKLOAD
 ) -> str:
     (rack,) = {name[:2] for name in hosts_of(gpus, wanted, rule, workload)}
     return rack

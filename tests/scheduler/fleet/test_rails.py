@@ -215,7 +215,6 @@ def test_lanes_that_are_kept_are_what_a_count_again_finds(
     gpus = fleet({f"{rack}{number}": own for number, (rack, own) in enumerate(hosts)})
     state = FleetState(gpus, with_rails([0, 0, 1, 1, 2, 2, 3, 3]), LEVELS)
     rails = state.rails
-    assert rails is not None
     kept = state.kept("lanes", lambda: KeptLanes(state, "on_demand", rails))
     for number in touched:
         gpu = np.array([number % len(gpus)])

@@ -13,7 +13,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet import cell_counts as keeping
 from scheduler.fleet.layout import nesting_of
 from scheduler.fleet.tally import Tally
-from scheduler.fleet.topology import NOWHERE, FleetState, Ints
+from scheduler.fleet.topology import NO_NODE_FILTER, NOWHERE, FleetState, Ints
 from scheduler.model import GpuView
 from scheduler.solve.balance import least_share, least_shares
 from scheduler.solve.health_cost import cell_costs, end_of_first_grade, kept_costs, weakness_of
@@ -243,11 +243,10 @@ def test_what_is_kept_for_the_oldest_of_too_many_is_counted_again(monkeypatch: p
 def test_hosts_that_close_later_shut_none_out_and_equal_closings_share_what_is_kept() -> None:
     state = fleet([8] * 6, {})
     state.close({NodeId("r0h0"): 5})
-    assert node_filter_of(state, Request("spot", 1, 8, maintenance_start_ms=4)) is None
+    assert node_filter_of(state, Request("spot", 1, 8, maintenance_start_ms=4)) is NO_NODE_FILTER
     assert node_filter_of(state, Request("spot", 1, 8, maintenance_start_ms=5)) == node_filter_of(
         state, Request("spot", 2, 4, maintenance_start_ms=5)
     )
     labelled = Request("spot", 1, 8, rule=PlacementRule(labels=IN_A))
-    fence = node_filter_of(state, labelled)
-    assert fence is not None
-    assert fence.excluded(state).tolist() == (~has_labels(state.layout, labelled)).tolist()
+    excluded = node_filter_of(state, labelled).excluded(state)
+    assert excluded.tolist() == np.flatnonzero(~has_labels(state.layout, labelled)).tolist()
