@@ -40,7 +40,7 @@ from agents.kernel_log.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReadin
 from agents.observer import Clocks, Observer
 from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import Probe
-from agents.repairs.actions import Hands
+from agents.repairs.actions import AllowedRepairs, Hands
 from agents.repairs.journal import Journal
 from agents.repairs.server import HttpRepairServer
 from agents.repairs.worker import RepairWorker
@@ -65,6 +65,20 @@ class Joining:
 
     token_file: Path | None = None
     host_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProcess:
+    """One process of the agent, from its start to its end. ``folder``: the agent's own in the state folder."""
+
+    settings: Settings
+    probe: Probe
+    folder: Path
+    boot_id: str
+    clocks: Clocks
+    rng: random.Random
+    stop: threading.Event
+    host_root: Path | None
 
 
 def run(
@@ -93,23 +107,26 @@ def run(
     """
     stop = stop_on_signals()
     settings.require("api_url")
-    boot_id = settings.simulated_boot_id or host_facts.current_boot_id()
-    folder = settings.state_dir.absolute() / AGENT_FOLDER
-    clocks = Clocks()
-    chance = random.Random(secrets.randbits(64))  # noqa: S311  # jitter, no secret
-    spool = Spool(folder / "spool", SpoolLimits(), monotonic_ms=clocks.boottime_ms)
+    agent = AgentProcess(
+        settings,
+        probe,
+        folder=settings.state_dir.absolute() / AGENT_FOLDER,
+        boot_id=settings.simulated_boot_id or host_facts.current_boot_id(),
+        clocks=Clocks(),
+        rng=random.Random(secrets.randbits(64)),  # noqa: S311  # jitter, no secret
+        stop=stop,
+        host_root=host_root,
+    )
+    spool = Spool(agent.folder / "spool", SpoolLimits(), monotonic_ms=agent.clocks.boottime_ms)
     try:
-        client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop, host_root)
+        client = _client(agent, joining)
         if client is not None:
             source = None if kernel_log is None else log_source_of(settings.kernel_log, kernel_log)
-            reading = None if source is None else LogReading(probe, folder, boot_id, source)
-            host = _Host(_places(settings, folder, host_root), enrolled_gpus(folder))
+            reading = None if source is None else LogReading(probe, agent.folder, agent.boot_id, source)
             diag = None if dcgm_level is None else DcgmDiag(dcgm_level)
             bench = Bench(str(settings.job_python or sys.executable))
-            measuring = Measuring(probe, bench, wall_ms=clocks.wall_ms, diag=diag)
-            beside = _background_loops(settings, probe, client, measuring, hands, folder, boot_id, chance)
-            port = settings.pair_probe_port
-            _observe(probe, spool, client, boot_id, clocks, chance, stop, beside, reading=reading, host=host, port=port)
+            measuring = Measuring(probe, bench, wall_ms=agent.clocks.wall_ms, diag=diag)
+            _observe(agent, spool, client, _background_loops(agent, client, measuring, hands), reading)
             client.close()
     finally:
         spool.close()
@@ -118,47 +135,31 @@ def run(
 
 
 def _background_loops(
-    settings: Settings,
-    probe: Probe,
-    client: TelemetryClient,
-    measuring: Measuring,
-    hands: Hands | None,
-    folder: Path,
-    boot_id: str,
-    rng: random.Random,
+    agent: AgentProcess, client: TelemetryClient, measuring: Measuring, hands: Hands | None
 ) -> Sequence[Loop]:
     """Return the loops that use the host's GPUs in addition to observation, one at a time."""
     turn_taking = threading.Lock()
-    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, rng, turn_taking)
+    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, agent.boot_id, agent.rng, turn_taking)
     if hands is None:
         return [Loop("burn_in", burn_ins.run)]
     repairs = RepairWorker(
         HttpRepairServer(client.post),
-        probe,
-        hands,
-        Journal(folder / REPAIR_FILE),
-        boot_id,
-        allowed=settings.repair_verbs,
-        rng=rng,
+        agent.probe,
+        AllowedRepairs(hands, frozenset(agent.settings.repair_verbs)),
+        Journal(agent.folder / REPAIR_FILE),
+        agent.boot_id,
+        rng=agent.rng,
         turn_taking=turn_taking,
     )
     return [Loop("burn_in", burn_ins.run), Loop("repair", repairs.run)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
-    """Arguments of ``inspector_of`` about the host."""
-
-    places: HostPlaces | None
-    expected_gpus: int | None
-
-
-def _places(settings: Settings, folder: Path, root: Path | None) -> HostPlaces | None:
-    """Return the host's places. ``root`` as in ``run``."""
-    if root is None:
+def _places(agent: AgentProcess) -> HostPlaces | None:
+    """Return the host's places; None where nothing is reported about the host beneath the GPUs."""
+    if agent.host_root is None:
         return None
-    folders, file = tuple(_written_to(settings)), folder / PORTS_FILE
-    return HostPlaces(root=root, folders=folders, ports_file=file, enrolled_ports=enrolled_ports(folder))
+    folders, file, ports = tuple(_written_to(agent.settings)), agent.folder / PORTS_FILE, enrolled_ports(agent.folder)
+    return HostPlaces(root=agent.host_root, folders=folders, ports_file=file, enrolled_ports=ports)
 
 
 def _written_to(settings: Settings) -> Iterator[Path]:
@@ -168,19 +169,10 @@ def _written_to(settings: Settings) -> Iterator[Path]:
 
 
 def _observe(
-    probe: Probe,
-    spool: Spool,
-    client: TelemetryClient,
-    boot_id: str,
-    clocks: Clocks,
-    rng: random.Random,
-    stop: threading.Event,
-    background: Sequence[Loop],
-    *,
-    reading: LogReading | None,
-    host: _Host,
-    port: int | None,
+    agent: AgentProcess, spool: Spool, client: TelemetryClient, background: Sequence[Loop], reading: LogReading | None
 ) -> None:
+    """Observe the GPUs until the agent is asked to stop. ``reading``: of the kernel log, if there is one."""
+    probe, boot_id, clocks, rng = agent.probe, agent.boot_id, agent.clocks, agent.rng
     uplink = Uplink(
         spool,
         client,
@@ -197,8 +189,8 @@ def _observe(
         client,
         clocks=clocks,
         rng=rng,
-        places=host.places,
-        expected_gpus=host.expected_gpus,
+        places=_places(agent),
+        expected_gpus=enrolled_gpus(agent.folder),
     )
     loops = [
         Loop("sampler", lambda ending: keep_sampling(observer, ending, rng)),
@@ -209,12 +201,13 @@ def _observe(
     ]
     if reading is not None:
         loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending)))
+    port = agent.settings.pair_probe_port
     if port is not None:
         server = HttpPairProbeServer(client.post)
         pairs = PairProbeWorker(server, port, boot_id, clocks=clocks, rng=rng, keep=observer.keep)
         loops.append(Loop("pair_probes", pairs.run))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
-    run_loops(loops, stop)
+    run_loops(loops, agent.stop)
 
 
 def keep_sampling(observer: Observer, stop: threading.Event, rng: random.Random) -> None:
@@ -231,18 +224,9 @@ def keep_watching(observer: Observer, stop: threading.Event) -> None:
             stop.wait(EARLY_PAUSE_S)
 
 
-def _client(
-    settings: Settings,
-    probe: Probe,
-    folder: Path,
-    boot_id: str,
-    joining: Joining,
-    clocks: Clocks,
-    rng: random.Random,
-    stop: threading.Event,
-    host_root: Path | None,
-) -> TelemetryClient | None:
+def _client(agent: AgentProcess, joining: Joining) -> TelemetryClient | None:
     """Return the client; None where the agent was asked to stop before the host had enrolled."""
+    settings = agent.settings
     api_url = str(settings.api_url)
     if settings.api_key_file is not None:
         key_file = settings.api_key_file
@@ -252,17 +236,17 @@ def _client(
             raise SettingsError([f"MUSTER_API_KEY_FILE: {fault}"]) from fault
         return TelemetryClient(api_url, token=lambda: _read_key(key_file), ca_file=settings.api_ca_file)
     enrolment = EnrolmentClient(api_url, ca_file=settings.api_ca_file)
-    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, joining, stop, host_root)
+    identity = stored_identity(agent.folder) or _enrolled(agent, enrolment, joining)
     if identity is None:
         return None
     keeper = TokenKeeper(
         identity,
         enrolment.ask_token,
-        boot_id,
-        monotonic_ms=clocks.boottime_ms,
-        wall_ms=clocks.wall_ms,
-        rng=rng,
-        token_file=folder / TOKEN_FILE,
+        agent.boot_id,
+        monotonic_ms=agent.clocks.boottime_ms,
+        wall_ms=agent.clocks.wall_ms,
+        rng=agent.rng,
+        token_file=agent.folder / TOKEN_FILE,
     )
     return TelemetryClient(api_url, token=keeper.token, invalidate=keeper.invalidate, ca_file=settings.api_ca_file)
 
@@ -275,14 +259,7 @@ def _read_key(path: Path) -> str:
         raise NoTokenError(f"{path} cannot be read ({error})") from error
 
 
-def _enrolled(
-    folder: Path,
-    client: EnrolmentClient,
-    probe: Probe,
-    joining: Joining,
-    stop: threading.Event,
-    host_root: Path | None,
-) -> NodeIdentity | None:
+def _enrolled(agent: AgentProcess, client: EnrolmentClient, joining: Joining) -> NodeIdentity | None:
     if joining.token_file is None:
         raise IdentityError(
             "this host has not enrolled yet: ask an operator for `muster join-token create <host name>`, put the token"
@@ -290,16 +267,16 @@ def _enrolled(
         )
     join_token = join_token_from(joining.token_file)
     host_name = joining.host_name or host_facts.host_name()
-    inventory = probe.identify()
-    ports = rdma_ports_under(host_root)
-    while not stop.is_set():
+    inventory = agent.probe.identify()
+    ports = rdma_ports_under(agent.host_root)
+    while not agent.stop.is_set():
         try:
             return enrol(
-                folder, client, join_token=join_token, host_name=host_name, inventory=inventory, rdma_ports=ports
+                agent.folder, client, join_token=join_token, host_name=host_name, inventory=inventory, rdma_ports=ports
             )
         except (UnreachableError, Problem) as fault:
             if isinstance(fault, Problem) and not (fault.status >= 500 or fault.status in {408, 425, 429}):
                 raise
             _log.warning("enrolment_waits", fault=str(fault), retry_s=ENROL_RETRY_S)
-            stop.wait(ENROL_RETRY_S)
+            agent.stop.wait(ENROL_RETRY_S)
     return None

@@ -44,6 +44,14 @@ class Hands(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AllowedRepairs:
+    """The repairs that the settings of a host allow, by their verbs, and the hands that carry them out."""
+
+    hands: Hands
+    verbs: frozenset[RepairVerb]
+
+
+@dataclass(frozen=True, slots=True)
 class Commands:
     """Programs by a fixed list of words, in bounded time. ``path``: the search path; None: PATH."""
 

@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -11,7 +11,7 @@ import structlog
 
 from agents import host_facts
 from agents.probes.interface import GpuIdentity, Probe, ProbeError
-from agents.repairs.actions import Hands, HandsError
+from agents.repairs.actions import AllowedRepairs, HandsError
 from agents.repairs.journal import Given, Journal
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
@@ -39,34 +39,28 @@ class RepairServer(Protocol):
 
 
 class RepairWorker:
-    """State of the loop.
-
-    ``allowed``: the verbs of this host's settings. ``turn_taking``: locked during a verb or burn-in.
-    """
+    """State of the loop. ``turn_taking``: locked during a verb or burn-in."""
 
     def __init__(
         self,
         server: RepairServer,
         probe: Probe,
-        hands: Hands,
+        repairs: AllowedRepairs,
         journal: Journal,
         boot_id: str,
         *,
-        allowed: Collection[RepairVerb],
         rng: random.Random,
         turn_taking: "threading.Lock | None" = None,
-        wall_ms: Callable[[], int] = host_facts.wall_ms,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._probe = probe
-        self._hands = hands
+        self._hands = repairs.hands
         self._journal = journal
         self._boot_id = boot_id
-        self._allowed = frozenset(allowed)
+        self._allowed = repairs.verbs
         self._rng = rng
         self._turn_taking = turn_taking or threading.Lock()
-        self._wall_ms = wall_ms
         self._now_s = now_s
         self._report_at_s: dict[str, float] = {}
 
@@ -148,7 +142,7 @@ class RepairWorker:
         """Check that no program computes on the verb's GPUs. On simulated GPUs none does."""
         if self._hands.is_simulated:
             return
-        for check in self._probe.check(self._wall_ms()):
+        for check in self._probe.check(host_facts.wall_ms()):
             if verb in HOST_SCOPE or check.gpu_uuid == gpu.uuid:
                 num_processes = value_of(check.values, "num_processes") if check.values else None
                 if num_processes is None and check.gpu_uuid != gpu.uuid:

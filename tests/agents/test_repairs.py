@@ -13,7 +13,7 @@ import pytest
 from agents.probes.faults import Fault, read_faults, write_fault
 from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from agents.repairs.actions import Commands, Hands, HandsError, HostHands
+from agents.repairs.actions import AllowedRepairs, Commands, Hands, HandsError, HostHands
 from agents.repairs.journal import Given, Journal
 from agents.repairs.simulated import SimulatedHands
 from agents.repairs.worker import AWAY_S, RepairWorker
@@ -75,10 +75,9 @@ def worker(
     return RepairWorker(
         server,
         SimulatedProbe(PROFILES["h100"], [ONE, TWO], activity=lambda uuid: 1.0 if uuid in busy else 0.0),
-        hands,
+        AllowedRepairs(hands, frozenset(RepairVerb) if allowed == "all" else frozenset()),
         Journal(tmp_path / "repair.json"),
         boot_id,
-        allowed=tuple(RepairVerb) if allowed == "all" else (),
         rng=random.Random(1),  # noqa: S311  # jitter, no secret
         now_s=now_s,
     )
