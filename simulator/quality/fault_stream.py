@@ -18,7 +18,7 @@ from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Sou
 from muster.domain.gpu.metrics import METRICS
 from muster.domain.ids import GpuUuid, NodeId
 from simulator.quality.fault_classes import FAULTS, NUM_LISTED, STATE_KINDS, Fault
-from simulator.quality.user_programs import DAY_MS, GPUS, HOUR_MS, crashes_of, place, signal
+from simulator.quality.user_programs import DAY_MS, GPUS, HOUR_MS, Affected, crashes_of, place, signal
 
 INTERVAL_MS: Final = 10_000
 FAULTS_PER_NODE_DAY: Final = NUM_LISTED / 54 / 2048
@@ -128,7 +128,7 @@ def _inputs_of(rng: Random, injected: Injected) -> Iterator[Input]:
     if fault.event is not None:
         event, about = fault.event, None if fault.is_of_node else gpu
         told = {"code": event.code, "text": event.text, "source": event.source}
-        plain = signal(rng, event.kind, at_ms, node_id, about)
+        plain = signal(rng, event.kind, at_ms, Affected(node_id, about))
         yield replace(plain, **told, values=event.values)  # type: ignore[arg-type]  # fields by name
         return
     next_ms = at_ms + rng.randrange(INTERVAL_MS)
@@ -149,31 +149,31 @@ def _boots(rng: Random, num_nodes: int, start_ms: int, span_ms: int, dark: Colle
             continue
         boot_ms, node_id = start_ms + rng.randrange(span_ms), NodeId(f"node_{node}")
         gpu, well_ms = GpuUuid(f"GPU-{node}-{rng.randrange(GPUS)}"), boot_ms + 60_000 + rng.randrange(120_000)
+        affected = Affected(node_id, gpu)
         yield signal(
             rng,
             EventKind.XID,
             boot_ms + 20_000,
-            node_id,
-            gpu,
+            affected,
             code=149,
             source=Source.NVML,
             values={"since_boot_s": 20.0},
         )
         down = {"nvlink_links": 18.0, "nvlink_links_down": 4.0, "fabric_state": 2.0}
-        yield signal(rng, EventKind.GPU_STATE, boot_ms + 21_000, node_id, gpu, source=Source.NVML, values=down)
+        yield signal(rng, EventKind.GPU_STATE, boot_ms + 21_000, affected, source=Source.NVML, values=down)
         well = {"nvlink_links": 18.0, "nvlink_links_down": 0.0, "fabric_state": 3.0}
-        yield signal(rng, EventKind.GPU_STATE, well_ms, node_id, gpu, source=Source.NVML, values=well)
+        yield signal(rng, EventKind.GPU_STATE, well_ms, affected, source=Source.NVML, values=well)
 
 
 def _wear(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
     """Yield corrected errors under every limit, and states of healthy GPUs that restarted agents report again."""
     for _ in range(num_nodes // 2):
-        node_id, gpu = place(rng, num_nodes)
+        affected = Affected(*place(rng, num_nodes))
         at_ms = start_ms + rng.randrange(span_ms)
         rise = {"window_s": 60.0, "ecc_corrected_dram": 900.0, "ecc_corrected_dram_total": float(rng.randrange(10**6))}
-        yield signal(rng, EventKind.GPU_RATES, at_ms, node_id, gpu, source=Source.NVML, values=rise)
+        yield signal(rng, EventKind.GPU_RATES, at_ms, affected, source=Source.NVML, values=rise)
         state = {"inforom_valid": 1.0, "ecc_enabled": 1.0, "fabric_state": 3.0, "sram_threshold_exceeded": 0.0}
-        yield signal(rng, EventKind.GPU_STATE, at_ms + 1, node_id, gpu, source=Source.NVML, values=state)
+        yield signal(rng, EventKind.GPU_STATE, at_ms + 1, affected, source=Source.NVML, values=state)
 
 
 def _power_caps(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[Sampled]:

@@ -8,7 +8,7 @@ a person looks into it. ``ROWS`` lists how many crashes such a row has.
 from collections.abc import Iterator, Mapping
 from random import Random
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from muster.domain.evidence.findings import EventKind, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
@@ -32,6 +32,13 @@ _XID_TEXTS: Final[Mapping[int, str]] = {
 }
 
 
+class Affected(NamedTuple):
+    """The node of an event, and the GPU if the event is about one."""
+
+    node_id: NodeId
+    gpu_uuid: GpuUuid | None = None
+
+
 def crashes_of(rng: Random, num_nodes: int, num_days: float, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
     """Yield crashes row by row, until there are as many as so many jobs have."""
     left = round(CRASHES_PER_JOB_HOUR * 24 * num_days * num_nodes)
@@ -51,18 +58,17 @@ def _row(rng: Random, in_a_row: int, num_nodes: int, start_ms: int, span_ms: int
     gpus = [GpuUuid(f"GPU-{node}-{index}") for index in range(GPUS)] if whole else [gpu]
     for _ in range(in_a_row):
         for each in gpus:
-            yield _line(rng, code, at_ms, node_id, each, words)
-            yield _line(rng, 45, at_ms + rng.randrange(3_000), node_id, each, words)
+            affected = Affected(node_id, each)
+            yield _line(rng, code, at_ms, affected, words)
+            yield _line(rng, 45, at_ms + rng.randrange(3_000), affected, words)
         at_ms += int(rng.expovariate(1 / EVERY_MS)) + 1
         if at_ms >= start_ms + span_ms:
             return
 
 
-def _line(
-    rng: Random, code: int, at_ms: int, node_id: NodeId, gpu_uuid: GpuUuid, words: Mapping[str, int]
-) -> GpuSignal:
+def _line(rng: Random, code: int, at_ms: int, affected: Affected, words: Mapping[str, int]) -> GpuSignal:
     told = logged(f"[ 812.5] NVRM: Xid (PCI:{PCI}): {code}, {_XID_TEXTS[code].format_map(words)}")
-    return signal(rng, told.kind, at_ms, node_id, gpu_uuid, code=told.code, text=told.text)
+    return signal(rng, told.kind, at_ms, affected, code=told.code, text=told.text)
 
 
 def place(rng: Random, num_nodes: int) -> tuple[NodeId, GpuUuid]:
@@ -74,13 +80,13 @@ def signal(
     rng: Random,
     kind: EventKind,
     at_ms: int,
-    node_id: NodeId,
-    gpu_uuid: GpuUuid | None = None,
+    affected: Affected,
     *,
     code: int | None = None,
     text: str = "",
     source: Source = Source.KERNEL_LOG,
     values: Mapping[str, float] = MappingProxyType({}),
 ) -> GpuSignal:
+    node_id, gpu_uuid = affected
     name = f"{at_ms}:{node_id}:{gpu_uuid}:{kind}:{code}:{rng.getrandbits(48):x}"
     return GpuSignal(name, kind, source, at_ms, node_id, gpu_uuid=gpu_uuid, code=code, text=text, values=values)

@@ -13,7 +13,7 @@ from simulator.world.kernel import Kernel
 from simulator.world.network import Wire
 from simulator.world.server import Fact, HostAttempts, Server
 from simulator.world.settings import Settings
-from simulator.world.supervisors import Program, Supervisor, draw_program
+from simulator.world.supervisors import Program, Supervisor, SupervisorHost, draw_program
 from simulator.world.truth import Run
 from simulator.world.wiring import Wiring
 
@@ -211,10 +211,11 @@ class Host:
         life, gpus = store.attempts[record.attempt_id], store.allocated[record.attempt_id][self.node_id]
         run = Run(life.job_id, life.attempt_id, self.node_id, life.fence, gpus, life.on_node_loss, self._awaited(life))
         program = draw_program(self._rng, self._settings)
-        supervisor = Supervisor(
-            run, program, record.lease_until_ms, self._kernel, self._settings, store, self.clock, self.delay_until,
-            self._commit, fences_itself=self._wiring.supervisors_fence_themselves,
+        at = SupervisorHost(
+            self._kernel, self._settings, store, self.clock, self.delay_until, self._commit,
+            fences_programs=self._wiring.supervisors_fence_themselves,
         )  # fmt: skip
+        supervisor = Supervisor(run, program, record.lease_until_ms, at)
         self.supervisors[record.attempt_id] = supervisor
         return supervisor
 

@@ -48,6 +48,19 @@ def draw_program(rng: Random, settings: Settings) -> Program:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SupervisorHost:
+    """The host of supervisors, with its own clock. ``commit``: sends a checkpoint's commit to the control plane."""
+
+    kernel: Kernel
+    settings: Settings
+    store: Store
+    clock: Callable[[], int]
+    delay_until: Callable[[int], int]
+    commit: Action
+    fences_programs: bool
+
+
 class Supervisor:
     """One supervisor. Times are by the host's own clock. ``exit_record`` is set once the program has ended."""
 
@@ -57,16 +70,14 @@ class Supervisor:
         "lease_until_ms", "name", "reason", "run",
     )  # fmt: skip
 
-    def __init__(
-        self, run: Run, program: Program, lease_until_ms: int, kernel: Kernel, settings: Settings, store: Store,
-        clock: Callable[[], int], delay_until: Callable[[int], int], commit: Action, *, fences_itself: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, run: Run, program: Program, lease_until_ms: int, at: SupervisorHost) -> None:
         self.name = f"{run.node_id}/{run.attempt_id}"
         self.run, self._program, self.lease_until_ms = run, program, lease_until_ms
-        self._kernel, self._settings, self._store = kernel, settings, store
-        self._clock, self._delay_until, self._commit = clock, delay_until, commit
+        self._kernel, self._settings, self._store = at.kernel, at.settings, at.store
+        self._clock, self._delay_until, self._commit = at.clock, at.delay_until, at.commit
         self.exit_record: ExitRecord | None = None
-        self.fences_itself, self.is_self_fenced, self.is_dead, self._signalled = fences_itself, False, False, False
+        self.fences_itself = at.fences_programs
+        self.is_self_fenced, self.is_dead, self._signalled = False, False, False
         self.is_waiting, self.is_ready, self.has_go = False, False, False
         self.kill_at_ms: int | None = None
         self.reason: str | None = None
