@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.train.checkpoint.generations import Generation, list_generations
@@ -30,37 +31,47 @@ READ = "READ"
 """File next to the manifest: the generation was read again and found as it was saved, at the time of this file."""
 
 
-def to_remove(
-    found: Sequence[Generation],
-    keep: int,
-    *,
-    fence: int,
-    verified: frozenset[str],
-    good: frozenset[str],
-    aged: frozenset[str],
-    refused: frozenset[str],
-    passed_over: frozenset[str],
-    pinned: frozenset[str] = frozenset(),
-) -> list[Generation]:
-    """Return the generations to remove.
+NO_NAMES: frozenset[str] = frozenset()
 
-    These stay: the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and the ones
-    that become good or aged next: for each, the oldest verified one after it, of the running attempt ``fence``.
-    ``found`` stands newest first. ``aged``: verified, and committed longer ago than any fault takes to be found.
+
+@dataclass(frozen=True)
+class GenerationMarks:
+    """The names of generations by their marks. ``aged``: verified, and committed longer ago than any fault
+    takes to be found.
 
     ``refused`` ones count for nothing, and are removed after there is a verified one to continue from. ``passed_over``
     ones, which could not be used this time, count for nothing and stay, because a person may need to inspect them.
-    ``pinned`` ones always stay, and count for ``keep`` as any other.
+    ``pinned`` ones always stay, and count for the number to keep as any other.
     """
-    allowed = [generation for generation in found if generation.name not in refused | passed_over]
-    whole = [generation for generation in allowed if generation.name in verified]
+
+    verified: frozenset[str]
+    good: frozenset[str] = NO_NAMES
+    aged: frozenset[str] = NO_NAMES
+    refused: frozenset[str] = NO_NAMES
+    passed_over: frozenset[str] = NO_NAMES
+    pinned: frozenset[str] = NO_NAMES
+
+
+def to_remove(found: Sequence[Generation], keep: int, marks: GenerationMarks, *, fence: int) -> list[Generation]:
+    """Return the generations to remove. ``found`` stands newest first.
+
+    These stay: the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and the ones
+    that become good or aged next: for each, the oldest verified one after it, of the running attempt ``fence``.
+    """
+    allowed = [generation for generation in found if generation.name not in marks.refused | marks.passed_over]
+    whole = [generation for generation in allowed if generation.name in marks.verified]
     if not whole:
         return []
     own = [generation for generation in whole if generation.fence == fence]
-    held = {whole[0], *_newest_and_next(allowed, own, good), *_newest_and_next(allowed, own, aged), *allowed[:keep]}
+    held = {
+        whole[0],
+        *_newest_and_next(allowed, own, marks.good),
+        *_newest_and_next(allowed, own, marks.aged),
+        *allowed[:keep],
+    }
     gone = [generation for generation in allowed if generation not in held]
-    gone += [generation for generation in found if generation.name in refused]
-    return [generation for generation in gone if generation.name not in pinned]
+    gone += [generation for generation in found if generation.name in marks.refused]
+    return [generation for generation in gone if generation.name not in marks.pinned]
 
 
 def _newest_and_next(allowed: Sequence[Generation], own: Sequence[Generation], such: frozenset[str]) -> set[Generation]:

@@ -234,10 +234,7 @@ class RetentionWorker:
         for generation in verified:
             if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
                 self._store.mark_good(generation)
-        gone = retention.to_remove(
-            self._store.list_generations(),
-            self._keep,
-            fence=self._fence,
+        marks = retention.GenerationMarks(
             verified=frozenset(generation.name for generation in verified),
             good=self._store.good_ones(),
             aged=self._store.aged_ones(verified, self._resume.hold_s, time.time()),
@@ -245,6 +242,7 @@ class RetentionWorker:
             passed_over=frozenset(generation.name for generation in self._passed_over),
             pinned=pinned,
         )
+        gone = retention.to_remove(self._store.list_generations(), self._keep, marks, fence=self._fence)
         with self._marking:
             self._gone.update(gone)
         self._store.remove(gone)

@@ -6,7 +6,7 @@ import atexit
 import math
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -59,6 +59,39 @@ _CRASH_PATIENCE_S = 10.0
 _MOST_STEPS_TO_RETRY = 64
 
 
+@dataclass(frozen=True)
+class Joined:
+    """A rank among the others: its environment, the other ranks, and the channel to the supervisor with its orders."""
+
+    around: Environment
+    ranks: Ranks
+    channel: Channel
+    orders: Orders
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """How a run plan. ``every``: as ``checkpoint_every`` of ``start``; ``lineage``: stored with each checkpoint."""
+
+    every: int | str
+    is_asynchronous: bool
+    keep: int
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class DataSharing:
+    """How ranks share the data. ``is_parallel``, ``mesh``: ``data_parallel`` and ``data_mesh`` of ``start``.
+
+    ``is_steady``: gradients are averaged in the order of the ranks.
+    """
+
+    seed: int
+    is_parallel: bool
+    mesh: DeviceMesh | None
+    is_steady: bool
+
+
 class Run:
     """One training run, made by ``start``. ``model`` is the module to call; ``step`` counts the steps that are done.
 
@@ -67,41 +100,33 @@ class Run:
 
     def __init__(
         self,
-        joined: tuple[Environment, Ranks, Channel, Orders],
+        joined: Joined,
         trained: Trained,
+        plan: CheckpointPlan,
+        sharing: DataSharing,
         *,
-        checkpoint_every: int | str,
-        asynchronous: bool,
-        keep: int,
-        seed: int,
-        data_parallel: bool,
-        data_mesh: DeviceMesh | None,
-        is_steady: bool,
-        lineage: Lineage,
         pace: Callable[..., StepTiming],
         tuned: TunedFor | None,
     ) -> None:
-        around, self._ranks, self._channel, self._orders = joined
+        around, self._ranks, self._channel, self._orders = joined.around, joined.ranks, joined.channel, joined.orders
         self.step = 0
         self.accumulation = around.accumulation
         self.rank = self._ranks.rank
         self.world_size = self._ranks.world_size
-        place = (self.rank, self.world_size) if data_mesh is None else place_in(data_mesh)
-        self._samples = Samples(seed, *place)
+        place = (self.rank, self.world_size) if sharing.mesh is None else place_in(sharing.mesh)
+        self._samples = Samples(sharing.seed, *place)
         self._sizes = Sizes(around.nodes_range, self._channel, self.rank)
         self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
         self.model = inner = trained.model
         if isinstance(inner, torch.nn.parallel.DistributedDataParallel):
             inner = inner.module
-        elif data_parallel and self.world_size > 1 and not any(map(is_sharded, inner.parameters())):
+        elif sharing.is_parallel and self.world_size > 1 and not any(map(is_sharded, inner.parameters())):
             self.model = torch.nn.parallel.DistributedDataParallel(inner)
-            if is_steady:
+            if sharing.is_steady:
                 average_in_rank_order(self.model, self._pace)
         self._trained = replace(trained, model=inner)
-        self._cadence = Cadence(
-            checkpoint_every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size
-        )
-        self._is_asynchronous = asynchronous
+        self._cadence = Cadence(plan.every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size)
+        self._is_asynchronous = plan.is_asynchronous
         self._pace.watch(self.model, trained.optimizer)
         self._load = Load()
         self._growth = MemoryGrowth(self._channel, self.rank, self._pace.used_bytes)
@@ -116,19 +141,19 @@ class Run:
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
         atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
-        self._checkpoints = self._open_checkpoints(around, keep, lineage)
+        self._checkpoints = self._open_checkpoints(around, plan)
         ranks_before = self._resume()
         batch_before = self._samples.position / self.step if self.step else 0.0
         self._adviser.begin(
             self._trained.model, trained.optimizer, ranks_before=ranks_before, batch_before=batch_before
         )
 
-    def _open_checkpoints(self, around: Environment, keep: int, lineage: Lineage) -> Checkpoints | None:
+    def _open_checkpoints(self, around: Environment, plan: CheckpointPlan) -> Checkpoints | None:
         """Return the job's checkpoints, or None if it saves none. Ends the process if a newer attempt has begun."""
         if around.checkpoint_place is None:
             return None
         try:
-            return Checkpoints(around, self._ranks, self._channel, keep=keep, made_of=lineage)
+            return Checkpoints(around, self._ranks, self._channel, keep=plan.keep, made_of=plan.lineage)
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
 

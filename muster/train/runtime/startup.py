@@ -41,7 +41,7 @@ from muster.train.runtime.devices import Gpu, Host
 from muster.train.runtime.environment import Environment
 from muster.train.runtime.exit_codes import leave_before_start
 from muster.train.runtime.orders import Orders
-from muster.train.runtime.run import Run
+from muster.train.runtime.run import CheckpointPlan, DataSharing, Joined, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,35 +94,27 @@ def start(
     require_outlets(outlets or ())
     datasets = [data] if isinstance(data, Dataset) else list(data)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
-    _report_of_data(joined[2], datasets)
+    _report_of_data(joined.channel, datasets)
     _open_outlets(joined, outlets, config)
+    around, is_requested = joined.around, joined.ranks.rank == 0
+    lineage = Lineage(config, datasets, spec_sha256=around.spec_sha256, is_requested=is_requested)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
-        checkpoint_every=cadence,
-        asynchronous=asynchronous and not joined[0].is_synchronous,
-        keep=keep,
-        seed=seed,
-        data_parallel=data_parallel,
-        data_mesh=data_mesh,
-        is_steady=deterministic and device.gpu is None,
-        lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_requested=joined[1].rank == 0),
+        CheckpointPlan(cadence, asynchronous and not around.is_synchronous, keep, lineage),
+        DataSharing(seed, data_parallel, data_mesh, is_steady=deterministic and device.gpu is None),
         pace=partial(StepTiming, device, is_on=is_timed, work=work),
         tuned=tuned,
     )
 
 
-def _open_outlets(
-    joined: tuple[Environment, Ranks, Channel, Orders],
-    requested: Sequence[str] | None,
-    config: Mapping[str, Any] | None,
-) -> None:
+def _open_outlets(joined: Joined, requested: Sequence[str] | None, config: Mapping[str, Any] | None) -> None:
     """Open the outlets in the first rank, for all ranks. Raises ValueError if the launcher names an unknown one."""
-    around, ranks, channel, _ = joined
-    names = require_outlets(around.outlets if requested is None else requested)
-    if names and ranks.rank == 0:
+    channel = joined.channel
+    names = require_outlets(joined.around.outlets if requested is None else requested)
+    if names and joined.ranks.rank == 0:
         channel.lead_to(
-            Outlets(names, around, config, lambda code, words: channel.send("warning", code=code, message=words))
+            Outlets(names, joined.around, config, lambda code, words: channel.send("warning", code=code, message=words))
         )
 
 
@@ -134,9 +126,7 @@ def _report_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
             channel.send("warning", code="data_not_staged", message=words)
 
 
-def _joined(
-    model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
-) -> tuple[tuple[Environment, Ranks, Channel, Orders], Device]:
+def _joined(model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float) -> tuple[Joined, Device]:
     """Connect to the supervisor and then to the other ranks; return both, and the device that the model computes on."""
     around = Environment.of()
     channel = Channel(around.socket_path)
@@ -155,4 +145,4 @@ def _joined(
             around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
         )
     rng.seed_rank(seed, ranks.rank)
-    return (around, ranks, channel, orders), Host() if gpu is None else Gpu(gpu)
+    return Joined(around, ranks, channel, orders), Host() if gpu is None else Gpu(gpu)

@@ -243,16 +243,14 @@ def removed(
         return frozenset(Generation(step, 1).name for step in chosen)
 
     found = [Generation(step, 1) for step in sorted(steps, reverse=True)]
-    gone = retention.to_remove(
-        found,
-        keep,
-        fence=1,
+    marks = retention.GenerationMarks(
         verified=named(verified),
         good=named(good),
         aged=named(aged),
         refused=named(refused),
         passed_over=named(passed_over),
     )
+    gone = retention.to_remove(found, keep, marks, fence=1)
     return [generation.step for generation in gone]
 
 
@@ -304,11 +302,7 @@ def test_age_is_by_the_manifest_on_disk(tmp_path: Path) -> None:
 
 def test_what_an_earlier_attempt_left_does_not_take_the_place_of_what_becomes_good() -> None:
     found = [Generation(40, 2), Generation(30, 2), Generation(20, 2), Generation(10, 1)]
-    verified = frozenset(names(found))
-    nothing = frozenset[str]()
-    gone = retention.to_remove(
-        found, 1, fence=2, verified=verified, good=nothing, aged=nothing, refused=nothing, passed_over=nothing
-    )
+    gone = retention.to_remove(found, 1, retention.GenerationMarks(frozenset(names(found))), fence=2)
     assert names(gone) == ["step-00000030/gen-2", "step-00000010/gen-1"]
 
 
@@ -323,22 +317,10 @@ def test_what_is_refused_goes_once_there_is_a_verified_one_and_what_was_passed_o
 def test_what_is_pinned_never_goes_whatever_is_stated_of_it() -> None:
     found = [Generation(step, 1) for step in (50, 40, 30, 20, 10)]
     verified = frozenset(names(found[:2]))
-    nothing = frozenset[str]()
 
     def gone(pinned: Sequence[Generation]) -> list[str]:
-        return names(
-            retention.to_remove(
-                found,
-                1,
-                fence=1,
-                verified=verified,
-                good=nothing,
-                aged=nothing,
-                refused=frozenset({found[3].name}),
-                passed_over=nothing,
-                pinned=frozenset(names(pinned)),
-            )
-        )
+        marks = retention.GenerationMarks(verified, refused=frozenset({found[3].name}), pinned=frozenset(names(pinned)))
+        return names(retention.to_remove(found, 1, marks, fence=1))
 
     assert gone([]) == names([found[2], found[4], found[3]])
     assert gone([found[3], found[4]]) == names([found[2]]), "a refused one too: somebody wants to look at it"
