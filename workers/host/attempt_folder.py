@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,17 @@ def boottime_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
+@dataclass(frozen=True, slots=True)
+class OrderHost:
+    """The host's part of an order. ``secrets_dir``: holds a folder for each tenant. ``variables``: for its programs."""
+
+    boot_id: str
+    node_id: str
+    python: str
+    secrets_dir: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
 class AttemptFolder:
     """Folder of one attempt. ``checkpoints``: for jobs that name no folder; shared with every host that may continue
     them.
@@ -33,35 +45,30 @@ class AttemptFolder:
     def write_order(
         self,
         order: Order,
+        at: OrderHost,
         *,
-        boot_id: str,
-        node_id: str,
-        python: str,
         lease_until_ms: int,
         port: int,
         user: dict[str, Any] | None = None,
-        secrets_dir: Path | None = None,
-        variables: Mapping[str, str] | None = None,
     ) -> None:
         """Write all that the supervisor needs. It is written before the ledger states CLAIMED, so a claimed attempt has
         its order.
 
-        ``user``: the user that its programs run as (``job_users``); None: our own. ``secrets_dir``: holds a folder for
-        each tenant. ``variables``: of the host, for its programs.
+        ``user``: the user that its programs run as (``job_users``); None: our own.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
         document = {
-            **_program_of(order, python),
+            **_program_of(order, at.python),
             "schema": 1,
-            "boot_id": boot_id,
-            "node_id": node_id,
+            "boot_id": at.boot_id,
+            "node_id": at.node_id,
             "working_dir": order.working_dir or str(self.path),
             "user": user or {},
-            "secrets": {"names": order.secrets, "source": _secrets_of(secrets_dir, order.tenant)},
+            "secrets": {"names": order.secrets, "source": _secrets_of(at.secrets_dir, order.tenant)},
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
-            **self._checkpoints_of(order, variables or {}),
+            **self._checkpoints_of(order, at.variables),
         }
         self._write("order.json", document)
 

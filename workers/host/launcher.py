@@ -35,7 +35,7 @@ from muster.wire.host import (
     ReportBatch,
 )
 from workers.host import supervisor
-from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -285,17 +285,10 @@ class Launcher:
         self._apply(granted)
 
     def _write_order(self, folder: AttemptFolder, order: Order, port: int, lease_until_ms: int) -> None:
-        folder.write_order(
-            order,
-            boot_id=self._config.boot_id,
-            node_id=self._config.node_id,
-            python=self._config.python,
-            lease_until_ms=lease_until_ms,
-            port=port,
-            secrets_dir=self._config.secrets_dir,
-            variables=self._config.scratch,
-            user=self._config.job_users.document(order.job_number),
-        )
+        config = self._config
+        at = OrderHost(config.boot_id, config.node_id, config.python, config.secrets_dir, config.scratch)
+        user = config.job_users.document(order.job_number)
+        folder.write_order(order, at, lease_until_ms=lease_until_ms, port=port, user=user)
 
     def _prepare(self, command: host.Prepare) -> None:
         record = self._ledger.records[command.attempt_id]

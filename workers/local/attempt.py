@@ -17,7 +17,7 @@ from muster.domain.states import Cause, StopReason
 from muster.ports import LOOPBACK, meeting_port
 from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 from workers.host import supervisor
-from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
 from workers.host.ledger_file import current_boot_id
 from workers.host.supervisor.proof.remains import what_is_left
 from workers.local.plan import RunFolder, RunPlan
@@ -63,9 +63,7 @@ class LocalAttempt:
         self._lease_until_ms = self._started_ms + self.plan.lease_ms
         self._files.write_order(
             self._order(wall_time_s),
-            boot_id=current_boot_id(),
-            node_id=NODE,
-            python=self.plan.python,
+            OrderHost(current_boot_id(), NODE, self.plan.python),
             lease_until_ms=self._lease_until_ms,
             port=meeting_port(),
             user={"uid": None, "reason": "`muster run` runs programs as its caller"},

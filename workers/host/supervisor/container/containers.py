@@ -65,6 +65,31 @@ class Contained:
         self.user = user
 
 
+class HostShare:
+    """The part of the host that a container may use, and its user there (``uid:gid``).
+
+    ``mounts``: ours and the job's. ``gpus``: UUIDs; ``devices``: files; ``ulimits``: words of ``process_limits``.
+    """
+
+    __slots__ = ("devices", "gpus", "limits", "mounts", "ulimits", "user")
+
+    def __init__(
+        self,
+        mounts: Sequence[Mount],
+        gpus: Sequence[str],
+        devices: Sequence[str],
+        limits: HostLimits,
+        ulimits: Sequence[str],
+        user: str,
+    ) -> None:
+        self.mounts = mounts
+        self.gpus = gpus
+        self.devices = devices
+        self.limits = limits
+        self.ulimits = ulimits
+        self.user = user
+
+
 def find_engine(container: Container, search: str | None = None) -> Engine:
     """Return the engine that the job names, or one of the host that runs its image. ``search``: folders as in ``PATH``.
 
@@ -87,41 +112,35 @@ def engine_command(
     engine: Engine,
     container: Container,
     program: Sequence[str],
+    share: HostShare,
     *,
     name: str,
-    environment_file: Path,
-    id_file: Path,
-    pid_file: Path,
+    folder: Path,
     variables: Sequence[str],
     working_dir: str,
-    mounts: Sequence[Mount],
-    gpus: Sequence[str],
-    devices: Sequence[str] = (),
-    limits: HostLimits,
-    ulimits: Sequence[str],
-    user: str,
 ) -> list[str]:
-    """Return the whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's; ``devices``: files.
+    """Return the whole command line, word by word. ``folder``: has the container's files.
 
-    ``ulimits``: words of ``process_limits``. ``variables``: names that enroot takes from its own environment; the
-    others read ``environment_file``.
+    ``variables``: names that enroot takes from its own environment; the others read the file of ``write_environment``.
 
     Raises:
         MountError: a mount that the engine would read as another.
     """
-    require_plain(mounts)
+    require_plain(share.mounts)
     if engine.kind == ENROOT:
-        return _enroot_command(engine, container, program, variables=variables, working_dir=working_dir, mounts=mounts)
+        return _enroot_command(
+            engine, container, program, variables=variables, working_dir=working_dir, mounts=share.mounts
+        )
     return [
-        *(engine.path, "run", "--rm", f"--name={name}", f"--cidfile={id_file}", "--pull=missing"),
-        *("--network=host", "--ipc=host", "--pid=host", f"--user={user}", f"--workdir={working_dir}"),
-        *("--cap-drop=ALL", "--security-opt=no-new-privileges", f"--env-file={environment_file}"),
-        *((f"--pidfile={pid_file}",) if engine.kind == PODMAN else ()),
-        *(*ulimits, "--entrypoint="),
-        *(f"--mount=type=bind,source={one.source},target={one.target}{_readonly(one)}" for one in mounts),
-        *_gpu_words(engine, gpus),
-        *(f"--device={path}" for path in devices),
-        *_limit_words(limits),
+        *(engine.path, "run", "--rm", f"--name={name}", f"--cidfile={folder / CONTAINER_ID}", "--pull=missing"),
+        *("--network=host", "--ipc=host", "--pid=host", f"--user={share.user}", f"--workdir={working_dir}"),
+        *("--cap-drop=ALL", "--security-opt=no-new-privileges", f"--env-file={folder / _ENVIRONMENT}"),
+        *((f"--pidfile={folder / CONTAINER_PID}",) if engine.kind == PODMAN else ()),
+        *(*share.ulimits, "--entrypoint="),
+        *(f"--mount=type=bind,source={one.source},target={one.target}{_readonly(one)}" for one in share.mounts),
+        *_gpu_words(engine, share.gpus),
+        *(f"--device={path}" for path in share.devices),
+        *_limit_words(share.limits),
         container.image,
         *program,
     ]
@@ -202,22 +221,24 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     require_there(mounts, order.user)
     if user != own and order.user.uid is None:
         hand_over(folder, scratch, Path(checkpoints) if checkpoints else None, user)
-    words = engine_command(
-        engine,
-        container,
-        program,
-        name=container_name(order),
-        environment_file=write_environment(folder, environment),
-        id_file=folder / CONTAINER_ID,
-        pid_file=folder / CONTAINER_PID,
-        variables=sorted(environment),
-        working_dir=str(order.working_dir),
-        mounts=[*ours, *mounts],
+    write_environment(folder, environment)
+    share = HostShare(
+        [*ours, *mounts],
         gpus=order.gpus if has_nvidia() else (),
         devices=rdma_devices() if order.gpus else (),
         limits=order.limits,
         ulimits=podman_limits() if engine.kind == PODMAN else docker_limits(),
         user=user,
+    )
+    words = engine_command(
+        engine,
+        container,
+        program,
+        share,
+        name=container_name(order),
+        folder=folder,
+        variables=sorted(environment),
+        working_dir=str(order.working_dir),
     )
     # Enroot is no daemon's client: its program is its child, with the user that started it.
     runs_as = order.user if engine.kind == ENROOT else None

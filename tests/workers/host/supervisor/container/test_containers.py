@@ -17,6 +17,7 @@ from workers.host.supervisor.container.containers import (
     ENROOT,
     PODMAN,
     Engine,
+    HostShare,
     command_of,
     engine_command,
     find_engine,
@@ -34,22 +35,23 @@ IMAGE = os.environ.get("TEST_CONTAINER_IMAGE", "")
 def _words(
     kind: str, image: str = "gpt", limits: HostLimits | None = None, mounts: list[Mount] | None = None
 ) -> list[str]:
-    return engine_command(
-        Engine(kind, f"/usr/bin/{kind}"),
-        Container(image),
-        ["python3", "-u", "train.py; id"],
-        name="muster-att_1-0",
-        environment_file=Path("/att/container.env"),
-        id_file=Path("/att/container.id"),
-        pid_file=Path("/att/container.pid"),
-        variables=["KEY"],
-        working_dir="/work",
-        mounts=mounts or [Mount("/data"), Mount("/out", "/results", read_only=False)],
+    share = HostShare(
+        mounts or [Mount("/data"), Mount("/out", "/results", read_only=False)],
         gpus=GPUS,
         devices=["/dev/infiniband/uverbs0"],
         limits=limits or HostLimits(),
         ulimits=["--ulimit=nofile=1024:4096"],
         user="7:8",
+    )
+    return engine_command(
+        Engine(kind, f"/usr/bin/{kind}"),
+        Container(image),
+        ["python3", "-u", "train.py; id"],
+        share,
+        name="muster-att_1-0",
+        folder=Path("/att"),
+        variables=["KEY"],
+        working_dir="/work",
     )
 
 
