@@ -1,11 +1,10 @@
 """Detector: a named, versioned, pure rule from a GPU's readings, or from an event, to findings."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.domain.evidence.findings import (
-    NOT_SUPPRESSED,
     EventKind,
     Finding,
     GpuSample,
@@ -13,7 +12,6 @@ from muster.domain.evidence.findings import (
     Pending,
     Severity,
     Source,
-    Suppression,
     Trust,
 )
 from muster.domain.evidence.traits import Nature
@@ -64,7 +62,6 @@ class Reading:
         policy: HealthPolicy,
         summary: str,
         *,
-        version: int = 1,
         reads: int | None = None,
         threatens_correctness: bool = False,
         values: dict[str, float] | None = None,
@@ -76,7 +73,7 @@ class Reading:
         is_dcgms = reads is not None and METRICS[reads].name in self.sample.from_dcgm
         return Finding(
             detector=detector,
-            version=version,
+            version=1,
             fault_key=fault,
             gpu_uuid=self.sample.gpu_uuid,
             node_id=self.node_id,
@@ -165,22 +162,18 @@ def signal_finding(
     policy: HealthPolicy,
     summary: str,
     *,
-    version: int = 1,
-    threatens_correctness: bool = False,
     values: dict[str, float] | None = None,
-    is_of_node: bool = False,
-    suppressed_by: frozenset[Suppression] = NOT_SUPPRESSED,
     pending: Pending | None = None,
 ) -> Finding:
     """Return a finding about the event's GPU, with the event's source and time.
 
-    It is about the node where the event names no GPU, or with ``is_of_node``.
+    It is about the node where the event names no GPU.
     """
     return Finding(
         detector=detector,
-        version=version,
+        version=1,
         fault_key=fault,
-        gpu_uuid=None if is_of_node else signal.gpu_uuid,
+        gpu_uuid=signal.gpu_uuid,
         node_id=signal.node_id,
         severity=severity,
         trust=Trust.REPORTED if signal.source is Source.JOB else Trust.MEASURED,
@@ -188,8 +181,21 @@ def signal_finding(
         onset_ms=signal.at_ms,
         counts_for_ms=counts_for_ms(severity, policy, detector),
         summary=summary,
-        threatens_correctness=threatens_correctness,
         values=values or {},
-        suppressed_by=suppressed_by,
         pending=pending,
     )
+
+
+def node_finding(
+    detector: str,
+    signal: GpuSignal,
+    fault: str,
+    severity: Severity,
+    policy: HealthPolicy,
+    summary: str,
+    *,
+    values: dict[str, float] | None = None,
+) -> Finding:
+    """Return a finding as ``signal_finding`` does, about the event's node even if the event names a GPU."""
+    found = signal_finding(detector, signal, fault, severity, policy, summary, values=values)
+    return replace(found, gpu_uuid=None)

@@ -7,6 +7,7 @@ nothing.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
@@ -53,20 +54,11 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if asked is not None:
         fault, severity, summary = f"{fault}:{asked}", SEVERITY_OF[asked], f"{summary}, to {asked}"
     is_warming_up = _is_warming_up(signal, entry.code, policy)
-    return (
-        signal_finding(
-            NAME,
-            signal,
-            fault,
-            severity,
-            policy,
-            summary,
-            threatens_correctness=entry.threatens_correctness,
-            values={CODE: float(entry.code), **_place_of(read)},
-            suppressed_by=frozenset({Suppression.WARM_UP}) if is_warming_up else NOT_SUPPRESSED,
-            pending=None if is_warming_up else _pending(signal, entry.code, read, policy),
-        ),
-    )
+    values = {CODE: float(entry.code), **_place_of(read)}
+    pending = None if is_warming_up else _pending(signal, entry.code, read, policy)
+    found = signal_finding(NAME, signal, fault, severity, policy, summary, values=values, pending=pending)
+    suppressed_by = frozenset({Suppression.WARM_UP}) if is_warming_up else NOT_SUPPRESSED
+    return (replace(found, threatens_correctness=entry.threatens_correctness, suppressed_by=suppressed_by),)
 
 
 def is_of_links(values: Mapping[str, float]) -> bool:

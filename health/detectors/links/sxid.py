@@ -6,7 +6,7 @@ no new work; none of its GPUs is at fault.
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, node_finding
 from health.xid.reading import read_sxid
 from health.xid.recovery import SEVERITY_OF
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
@@ -30,9 +30,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     words = f"SXid {signal.code}: {read.name}"
     values = {"sxid": float(signal.code)}
     severity = SEVERITY_OF[read.action]
-    return (
-        signal_finding(NAME, signal, f"{NAME}:{signal.code}", severity, policy, words, values=values, is_of_node=True),
-    )
+    return (node_finding(NAME, signal, f"{NAME}:{signal.code}", severity, policy, words, values=values),)
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.SXID,), ABOUT)

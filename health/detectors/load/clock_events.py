@@ -5,7 +5,7 @@ sync boost are no faults. The power brake is pulled by the rack's supply: a warn
 slowdown`` is set along with thermal slowdown and power brake, so it counts only without them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, Reading
@@ -81,13 +81,13 @@ def harmful_in(value: float) -> int:
 def _finding(rule: ClockRule, window: int, reading: Reading, policy: HealthPolicy) -> Finding:
     count, span = window.bit_count(), policy.clock_events.window_samples
     words = f"clocks held down by {rule.text} in {count} of the last {span} samples"
-    return reading.finding(
+    found = reading.finding(
         NAME,
         f"{NAME}:{rule.name}",
         rule.severity,
         policy,
         words,
-        version=VERSION,
         reads=_REASONS,
         values={"samples": float(count), "window": float(span)},
     )
+    return replace(found, version=VERSION)

@@ -3,6 +3,7 @@
 Source: NVML.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
@@ -19,7 +20,8 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     if not signal.values.get(NAME, 0) > 0:
         return NO_FINDINGS
     words = "the driver says that memory cannot be repaired: the board is to be replaced"
-    return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, words, threatens_correctness=True),)
+    found = signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, words)
+    return (replace(found, threatens_correctness=True),)
 
 
 def handles(signal: GpuSignal) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ work off the node (a release ends it); one that the kernel has recovered from, o
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, node_finding
 from health.host_log import read_host
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
 from muster.domain.policy.health import HealthPolicy
@@ -27,7 +27,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     severity = Severity.DEGRADED if fault.kind.is_grave else Severity.WARNING
     words = f"{fault.kind.text}{f' ({fault.place})' if fault.place else ''}"
     key = f"{NAME}:{fault.kind.name}" + (f":{fault.place}" if fault.place else "")
-    return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
+    return (node_finding(NAME, signal, key, severity, policy, words),)
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.HOST_LOG,), ABOUT)

@@ -8,7 +8,7 @@ the node when it recurs (``nic_driver_repeats``).
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, node_finding
 from health.nic_log import read_nic
 from muster.domain.evidence.findings import EventKind, GpuSignal, Severity
 from muster.domain.policy.health import HealthPolicy
@@ -33,7 +33,7 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     severity = Severity.DEGRADED if fault.kind.is_fatal else Severity.WARNING
     words = f"network card {fault.place}: {fault.kind.text}"
     key = f"{NAME}:{fault.kind.name}:{fault.place}"
-    return (signal_finding(NAME, signal, key, severity, policy, words, is_of_node=True),)
+    return (node_finding(NAME, signal, key, severity, policy, words),)
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.NIC_DRIVER,), ABOUT)
