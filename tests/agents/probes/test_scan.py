@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,6 +24,7 @@ from muster.domain.evidence.findings import EventKind, Source
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import Group, uuid_of
 from tests.agents.host.trees import HostTree
+from tests.warm_python import WarmPython
 
 UUID = simulated_uuids(1)[0]
 SERVER_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "fastapi", "uvicorn", "celery", "redis", "numpy", "torch")
@@ -34,9 +36,32 @@ main()
 """
 
 
+class Scan:
+    """How the command starts: ``python`` is a warm interpreter for GPUs that are simulated. Others start cold."""
+
+    python: ClassVar[Path | str] = sys.executable
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _simulated_gpus_are_scanned_by_forks(warm_muster: WarmPython) -> Iterator[None]:
+    Scan.python = warm_muster.path
+    yield
+    Scan.python = sys.executable
+
+
 def scan(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Scan with these options. Variables of the environment are given to an interpreter that starts cold."""
     answer = subprocess.run(
-        [sys.executable, "-m", "muster", "agent", "scan", "--listen", "0.3", *words],
+        [
+            Scan.python if "--simulated" in words and not variables else sys.executable,
+            "-m",
+            "muster",
+            "agent",
+            "scan",
+            "--listen",
+            "0.3",
+            *words,
+        ],
         env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "LD_LIBRARY_PATH": "", **variables},
         capture_output=True,
         text=True,
