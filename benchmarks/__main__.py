@@ -45,7 +45,7 @@ def _measure(name: str) -> None:
 
 def _try(name: str) -> None:
     """Run the suite at its smallest size and write its result where nothing is kept."""
-    pace = measuring.Pace()
+    pace = measuring.Pace(passes=1)
     figures = [smoke.without_bar(figure) for figure in measuring.measured(name, measuring.SMALLEST, pace)]
     smoke.require_measured(name, figures)
     show(figures)

@@ -52,10 +52,13 @@ WHERE changed.node_id = node_latest.node_id
 class Size:
     """Size of the benchmark. ``fleets``: numbers of GPUs, each with its map's bar in seconds; ``times``: drawings of a
     map.
+
+    ``fetches_s``: time that a first visit has for further requests after its map is drawn.
     """
 
     fleets: tuple[tuple[int, float], ...]
     times: int
+    fetches_s: float
     settles_s: float
     watched_s: float
     clients: int
@@ -63,8 +66,16 @@ class Size:
 
 
 SIZES: Final = Sizes(
-    full=Size(((10_000, 1.5), (100_000, 4.0)), times=5, settles_s=3.0, watched_s=30.0, clients=100, streams_s=15.0),
-    smallest=Size(((64, 1.5),), times=1, settles_s=0.2, watched_s=1.0, clients=2, streams_s=1.0),
+    full=Size(
+        ((10_000, 1.5), (100_000, 4.0)),
+        times=5,
+        fetches_s=2.0,
+        settles_s=3.0,
+        watched_s=30.0,
+        clients=100,
+        streams_s=15.0,
+    ),
+    smallest=Size(((64, 1.5),), times=1, fetches_s=0.1, settles_s=0.1, watched_s=0.5, clients=2, streams_s=0.5),
 )
 
 
@@ -75,7 +86,10 @@ def measure(size: Size) -> Groups:
     for num_gpus, bar_s in size.fleets:
         with stage(num_gpus) as ours:
             with _chromium(path) as browser:
-                yield [_first_visit(browser, ours, num_gpus), _readiness(browser, ours, num_gpus, bar_s, size.times)]
+                yield [
+                    _first_visit(browser, ours, num_gpus, size),
+                    _readiness(browser, ours, num_gpus, bar_s, size.times),
+                ]
                 with changing(ours):
                     yield [_steady(browser, ours, num_gpus, size)]
             with changing(ours):
@@ -90,7 +104,7 @@ def _chromium(path: str) -> Iterator[Browser]:
         browser.close()
 
 
-def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
+def _first_visit(browser: Browser, ours: Stage, num_gpus: int, size: Size) -> Figure:
     """Measure the sign-in page, the fleet, and all that it fetches until its map is drawn; nothing is cached."""
     with browser.new_context(viewport=SIZE) as context:
         page = context.new_page()
@@ -99,7 +113,7 @@ def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
         page.fill("[name=password]", ours.key)
         page.press("[name=password]", "Enter")
         page.locator("[data-map][data-ready]").wait_for(timeout=PATIENCE_MS)
-        page.wait_for_timeout(2_000)
+        page.wait_for_timeout(size.fetches_s * 1_000)
         kilobytes = traffic.received / 1_000
         peers = {f"{kind} KB": weight / 1_000 for kind, weight in sorted(traffic.by_kind().items())}
     name = f"first visit, {num_gpus:,} GPUs, on the wire"

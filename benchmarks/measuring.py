@@ -16,15 +16,22 @@ SMALLEST: Final = "smallest"
 
 @dataclass(slots=True)
 class Pace:
-    """The samples of the calibration loop in one run, the last of which was taken right before the next figures."""
+    """The samples of the calibration loop in one run, the last of which was taken right before the next figures.
 
-    samples_ms: list[float] = field(default_factory=lambda: [calibration.sample_ms()])
+    ``passes`` of the loop make a sample; one is enough where no figure is kept.
+    """
+
+    passes: int = calibration.PASSES
+    samples_ms: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.samples_ms = [calibration.sample_ms(self.passes)]
 
     def scaled(self, groups: Groups) -> list[Figure]:
         """Measure the groups in turn, each scaled by the samples right before and after it."""
         found: list[Figure] = []
         for group in groups:
-            self.samples_ms.append(calibration.sample_ms())
+            self.samples_ms.append(calibration.sample_ms(self.passes))
             slowness = calibration.slowness_of(*self.samples_ms[-2:])
             found += [figure.scaled(slowness) for figure in group]
         return found

@@ -80,8 +80,9 @@ def measure(size: Size) -> Groups:
             profile = wait_for_profile(folder / "state" / "cli.json")
             wait_for_proved_gpus(profile, size.rest_s)
             bare_s = statistics.median(_bare(script, size) for _ in range(size.times))
-            ours_s = statistics.median(_ours(profile, script, size) for _ in range(size.times))
-            gone_s = max(_gone_after_torchrun(profile, script, size) for _ in range(size.times))
+            killed = [_killed(profile, script, size) for _ in range(size.times)]
+            ours_s = statistics.median(recovered_s for recovered_s, _ in killed)
+            gone_s = max(gone_s for _, gone_s in killed)
         finally:
             stack.send_signal(signal.SIGINT)
             stack.wait(60)
@@ -116,35 +117,39 @@ def _bare(script: Path, size: Size) -> float:
     return float(first.split()[2]) - started
 
 
-def _ours(profile: dict[str, str], script: Path, size: Size) -> float:
-    """Return the time from SIGKILL of a rank to the first step of the next attempt."""
+def _killed(profile: dict[str, str], script: Path, size: Size) -> tuple[float, float]:
+    """Return both times of one job, whose first attempt loses a rank and whose second loses its torchrun."""
     with _training(profile, script, size.ranks) as (client, job_id):
-        lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
-        killed = time.time()
-        os.kill(_pid_in(lines[-1]), signal.SIGKILL)
-        again = _awaited(lambda: _lines(client, job_id, size, attempt=2), bool)
+        return _recovered_s(client, job_id, size), _gone_s(client, job_id, size)
+
+
+def _recovered_s(client: RestClient, job_id: str, size: Size) -> float:
+    """Return the time from SIGKILL of a rank to the first step of the next attempt."""
+    lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
+    killed = time.time()
+    os.kill(_pid_in(lines[-1]), signal.SIGKILL)
+    again = _awaited(lambda: _lines(client, job_id, size, attempt=2), bool)
     return float(again[0].split()[2]) - killed
 
 
-def _gone_after_torchrun(profile: dict[str, str], script: Path, size: Size) -> float:
+def _gone_s(client: RestClient, job_id: str, size: Size) -> float:
     """Return the time from SIGKILL of the torchrun until its processes have ended and their ports are closed."""
-    with _training(profile, script, size.ranks) as (client, job_id):
-        lines = _awaited(lambda: _lines(client, job_id, size, attempt=1), lambda found: len(found) >= size.steps)
-        entry = psutil.Process(_pid_in(lines[-1])).parent()
-        torchrun = None if entry is None else entry.parent()
-        if torchrun is None:
-            message = "the rank has ended before its torchrun was killed"
-            raise RuntimeError(message)
-        family = {each.pid for each in (torchrun, *torchrun.children(recursive=True))}
-        ports = listening_ports(family)
-        torchrun.kill()
-        killed_s = time.monotonic()
-        while family & living_processes().keys() or ports & listening_ports():
-            if time.monotonic() > killed_s + PATIENCE_S:
-                message = f"still there after {PATIENCE_S:.0f} s: {family & living_processes().keys()}, ports {ports}"
-                raise TimeoutError(message)
-            time.sleep(0.01)
-        return time.monotonic() - killed_s
+    lines = _awaited(lambda: _lines(client, job_id, size, attempt=2), lambda found: len(found) >= size.steps)
+    entry = psutil.Process(_pid_in(lines[-1])).parent()
+    torchrun = None if entry is None else entry.parent()
+    if torchrun is None:
+        message = "the rank has ended before its torchrun was killed"
+        raise RuntimeError(message)
+    family = {each.pid for each in (torchrun, *torchrun.children(recursive=True))}
+    ports = listening_ports(family)
+    torchrun.kill()
+    killed_s = time.monotonic()
+    while family & living_processes().keys() or ports & listening_ports():
+        if time.monotonic() > killed_s + PATIENCE_S:
+            message = f"still there after {PATIENCE_S:.0f} s: {family & living_processes().keys()}, ports {ports}"
+            raise TimeoutError(message)
+        time.sleep(0.01)
+    return time.monotonic() - killed_s
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def lacks_hardware(_: float) -> Iterator[list[Figure]]:
 
 @pytest.fixture(autouse=True)
 def suites(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "sample_ms", lambda: calibration.REFERENCE_MS)
+    monkeypatch.setattr(calibration, "sample_ms", lambda _passes: calibration.REFERENCE_MS)
     for name, measure in (("works", works), ("lacks", lacks_hardware)):
         module = ModuleType(f"benchmarks.{name}")
         vars(module).update(measure=measure, SIZES=Sizes(full=10.0, smallest=1.0))

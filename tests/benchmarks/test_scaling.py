@@ -36,7 +36,7 @@ def test_of_a_durable_commit_the_loop_scales_what_is_computed_and_nothing_else()
 def test_each_group_is_scaled_by_the_samples_right_before_and_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reference_ms = calibration.REFERENCE_MS
     samples = iter([reference_ms, 3 * reference_ms, reference_ms])
-    monkeypatch.setattr(calibration, "sample_ms", lambda: next(samples))
+    monkeypatch.setattr(calibration, "sample_ms", lambda _passes: next(samples))
 
     def groups() -> Iterator[list[Figure]]:
         for value in (4.0, 6.0):

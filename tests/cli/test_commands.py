@@ -126,7 +126,7 @@ def test_a_job_states_how_often_it_saves_and_why(muster: Command) -> None:
         shown = muster.run("job", "show", "job_1", url=server.url)
     words = " ".join(shown.stdout.split())
     assert (
-        "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps: which costs the least; each stalls training"
+        "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps: which costs the least each stalls training"
         in words
     )
     assert words.endswith("in 1 h attempt 2 RUNNING"), "of an older server's attempt nothing is known"
