@@ -31,6 +31,7 @@ from tests.agents.reports import BOOT
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.telemetry_reports import newest_readings, report, xid
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 pytestmark = pytest.mark.timeout(900)
 HOUR_S = 3600
@@ -129,7 +130,7 @@ class Offline:
 
 
 @pytest.fixture
-def offline(database_url: str, tmp_path: Path) -> Iterator[Offline]:
+def offline(database_url: str, tmp_path: Path, warm_stack: WarmPython) -> Iterator[Offline]:
     engine = make_engine(database_url)
     units = UnitOfWorkFactory(engine)
     node_id = enrol_host(units, "alpha")
@@ -138,7 +139,7 @@ def offline(database_url: str, tmp_path: Path) -> Iterator[Offline]:
     make_secret_key_file(tmp_path / "secret.key")
     port = free_port()
     variables = child_environment(database_url=database_url, secret_key_file=tmp_path / "secret.key", api_port=port)
-    api = Child("api", ["api"], variables, tmp_path / "api.log")
+    api = Child("api", ["api"], variables, tmp_path / "api.log", str(warm_stack.daemon))
     clock = AgentClock()
     spool = Spool(tmp_path / "spool", SMALL, monotonic_ms=clock.monotonic_ms)
     url = f"http://127.0.0.1:{port}"

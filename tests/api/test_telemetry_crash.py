@@ -27,6 +27,7 @@ from tests.fleet_factory import OPERATOR, enrol_host
 from tests.patient import PATIENT
 from tests.telemetry_reports import newest_readings, reading, report
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -72,7 +73,7 @@ class Served:
 
 
 @pytest.fixture
-def served(short_folder: Path) -> Iterator[Served]:
+def served(short_folder: Path, warm_stack: WarmPython) -> Iterator[Served]:
     postgres = PostgresServer(short_folder / "postgres")
     postgres.start()
     migrate.upgrade(postgres.url())
@@ -88,7 +89,7 @@ def served(short_folder: Path) -> Iterator[Served]:
     variables = child_environment(
         database_url=postgres.url(), secret_key_file=short_folder / "secret.key", api_port=port
     )
-    child = Child("api", ["api"], variables, short_folder / "api.log")
+    child = Child("api", ["api"], variables, short_folder / "api.log", str(warm_stack.daemon))
     child.start()
     found = Served(f"http://127.0.0.1:{port}", child, units, postgres, tokens)
     try:

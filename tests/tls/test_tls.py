@@ -24,6 +24,7 @@ from muster.domain.principals import Principal, Role
 from muster.ports import free_port
 from muster.settings import SettingsError, load_settings, make_secret_key_file
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def secure_api(database_url: str, tmp_path: Path) -> Iterator[SecureApi]:
+def secure_api(database_url: str, tmp_path: Path, warm_stack: WarmPython) -> Iterator[SecureApi]:
     engine = make_engine(database_url)
     operator = Principal(name="operator:test", role=Role.OPERATOR)
     with UnitOfWorkFactory(engine).begin(operator, keys.CREATE) as unit:
@@ -74,7 +75,7 @@ def secure_api(database_url: str, tmp_path: Path) -> Iterator[SecureApi]:
         api_tls_certificate=certificate,
         api_tls_key=key,
     )
-    child = Child("api", ["api"], variables, tmp_path / "api.log")
+    child = Child("api", ["api"], variables, tmp_path / "api.log", str(warm_stack.daemon))
     child.start()
     try:
         wait_until(lambda: _is_listening(port))

@@ -62,7 +62,7 @@ class Place:
 
 
 @pytest.fixture
-def place(database_url: str, short_folder: Path) -> Iterator[Place]:
+def place(database_url: str, short_folder: Path, warm_stack: WarmPython) -> Iterator[Place]:
     engine = make_engine(database_url)
     units = UnitOfWorkFactory(engine)
     port = free_port()
@@ -86,7 +86,7 @@ def place(database_url: str, short_folder: Path) -> Iterator[Place]:
     (short_folder / "faults.json").write_text('{"faults": []}')
     make_secret_key_file(short_folder / "secret.key")
     variables = child_environment(database_url=database_url, secret_key_file=short_folder / "secret.key", api_port=port)
-    child = Child("api", ["api"], variables, short_folder / "api.log")
+    child = Child("api", ["api"], variables, short_folder / "api.log", str(warm_stack.daemon))
     child.start()
     try:
         wait_until(lambda: _is_ready(port), timeout_s=120)
