@@ -164,8 +164,8 @@ def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm-muster"
     folder.mkdir()
     packages = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
-    packages += ("workers.local.local_run", "agents.scan.scan", "agents.probes.simulated")
-    with WarmPython(folder, *packages) as warm:
+    modules = ("workers.local.local_run", "agents.scan.scan", "agents.probes.simulated")
+    with WarmPython(folder, *packages, *modules) as warm:
         yield warm
 
 

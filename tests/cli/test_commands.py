@@ -331,7 +331,7 @@ def test_a_plan_states_how_ranks_would_stand_and_an_older_server_reports_none(mu
         (("--total-gpus", "8", "--nodes", "2"), "leave out --nodes"),
         (("--slice", "rack"), "is not NAME=NUMBER"),
         (("--layout", "ep=2"), "'--layout': 'ep' is no degree"),
-        (("--tp-across-nodes",), "--layout, which is missing"),
+        (("--tp-across-nodes",), "it needs a --layout: give one too"),
         (("--on-label", "gen="), "is not NAME=VALUE"),
         (("--layout", f"tp={'9' * 5000}"), "'--layout': tp=999999999999999… is no number of at most 15 digits"),
         (("--wall-time", f"{'9' * 400}d"), "is more than a hundred years"),

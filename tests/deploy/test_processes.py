@@ -15,7 +15,8 @@ def test_a_program_below_a_folder_that_containers_have_too_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkout may lie below ``/tmp``, which is a folder of its own in each container."""
-    machine = Machine(tmp_path / "machine", {"MUSTER_API_NAME": "muster.example"}, tmp_path)
+    variables = {"MUSTER_API_NAME": "muster.example"}
+    machine = Machine(tmp_path / "machine", variables, tmp_path, Path("/usr/bin/python3"))
     lives: Any = SimpleNamespace(is_running=lambda: True)
     machine.processes["postgres"] = lives
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # the place that it is about
