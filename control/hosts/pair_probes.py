@@ -109,8 +109,8 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) ->
 
 def _withheld(unit: UnitOfWork, probed: Sequence[ProbedPeer]) -> tuple[str, ...]:
     nodes = [NodeId(each.node_id) for each in probed]
-    since = {"told_since": unit.now - REQUESTED_WITHIN, "heard_since": unit.now - CONTACT_BEFORE_REPORT}
-    found = responders(unit.session, nodes, **since)
+    reported_since, contact_since = unit.now - REQUESTED_WITHIN, unit.now - CONTACT_BEFORE_REPORT
+    found = responders(unit.session, nodes, reported_since=reported_since, contact_since=contact_since)
     same = {each.node_id for each in found.values()}
     return tuple(
         each.node_id
