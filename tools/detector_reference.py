@@ -31,7 +31,7 @@ its name. So is its mode: `on`; `shadow`, whose findings are stored, shown as su
 | *info* | is stored and has no weight |
 
 Findings about a node (its ports, its fabric, its host) never quarantine a GPU. *Degraded* ones keep new work off the
-whole node (`health.node_hold`) until they are over, or until a person releases that cordon.
+whole node (`health.rule_cordon`) until they are over, or until a person releases that cordon.
 
 These findings are shown and have no weight, or not yet:
 

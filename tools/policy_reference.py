@@ -155,7 +155,8 @@ def _value(name: str, value: Any) -> str:
 
 def _rules(model: type[BaseModel]) -> list[str]:
     """Return the rules of its validators between fields, by their docstrings."""
-    decorators = model.__pydantic_decorators__.model_validators.values()
+    validators = model.__pydantic_decorators__.model_validators.values()
+    decorators = [each for each in validators if each.info.mode != "before"]  # those read a document, and rule nothing
     words = [" ".join((inspect.getdoc(each.func) or "").split()) for each in decorators]
     if not all(words):
         raise UndescribedFieldError(f"a validator of {model.__name__}")

@@ -53,7 +53,7 @@ def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: in
         _order_of_program(unit, job, policy),
         attempt_id=preflight_id,
         fence=number,
-        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.look_within_s / 2),
+        dataset_look_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
         preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
     )
@@ -88,7 +88,7 @@ def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
         job_number=job.number,
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
-        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.ready_within_s / 2),
+        dataset_look_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
@@ -126,7 +126,7 @@ def text_of(spec: JobSpec) -> frozenset[str]:
 def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
     """Return the checkpoints' place, the one to continue from, the interval of saves, and the pieces of a batch."""
     job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
-    kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
+    kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.fault_detection_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     place = _checkpoint_environment(spec.checkpoint, job.id)
     num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings

@@ -111,7 +111,7 @@ class _EvidenceIndex:
         )
         for noted in merge(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
             self._store(noted.evidence, is_new=noted.is_new)
-            if noted.is_new and noted.evidence.detector in self.policy.burn_in.asked_by and counts(noted.evidence):
+            if noted.is_new and noted.evidence.detector in self.policy.burn_in.requested_by and counts(noted.evidence):
                 self._ask(noted.evidence)
 
     def _ask(self, evidence: Evidence) -> None:

@@ -188,7 +188,7 @@ def _require_true(gpu: Gpu, row: Repair, reported: RepairReport) -> None:
 
 def _give(unit: UnitOfWork, row: Repair, request: RepairAsk, policy: HealthPolicy) -> RepairOrder:
     row.taken_at, row.taken_boot_id = unit.now, request.boot_id
-    unit.emit("gpu.repair_taken", "gpu", row.gpu_uuid, payload=_payload(row, boot_id=request.boot_id))
+    unit.emit("gpu.repair_claimed", "gpu", row.gpu_uuid, payload=_payload(row, boot_id=request.boot_id))
     left = row.began_at + timedelta(seconds=policy.repair.limit_s(row.action)) - unit.now
     return RepairOrder(
         repair_id=row.id,

@@ -70,5 +70,5 @@ def _clear(units: UnitOfWorkFactory, principal: Principal, cordon_id: str) -> bo
         if not asked:
             return False
         told = {"cordon_id": cordon.id, "reason": cordon.reason, "jobs": asked, "deadline_s": deadline_s}
-        unit.emit("node.clearing", "node", node_id, payload=told)
+        unit.emit("node.maintenance_evacuation", "node", node_id, payload=told)
         return True

@@ -28,7 +28,7 @@ def with_overtaken_work(
 
     The fleet does no more than all its GPUs can, so nothing is read about a job that has waited less than the bound.
     """
-    bound_ms = policy.queue.passed_work_bound_s * 1000
+    bound_ms = policy.queue.overtaken_work_bound_s * 1000
     latest_ms = to_ms(now) - bound_ms
     oldest_ms = min((job.queued_ms for job in queue), default=None)
     if oldest_ms is None or oldest_ms > latest_ms:

@@ -119,7 +119,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
 
     A job with a hold waits for no preflight: the hold would lapse.
     """
-    least = policy.dispatch.look_from_nodes
+    least = policy.dispatch.preflight_from_nodes
     if least is None:
         return None
     nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
@@ -225,7 +225,7 @@ def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
 
 def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    deadline_at = unit.now + timedelta(seconds=policy.dispatch.look_within_s)
+    deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s)
     asked: dict[str, Any] = {
         "state": PreflightState.REQUESTED,
         "node_id": ask.node_id,
@@ -246,7 +246,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
     name = unit.session.get_one(Node, ask.node_id).name
     job.state_reason, job.updated_at = f"being checked on {name}", unit.now
     told = {"node_id": ask.node_id, "number": row.number, "deadline_at": deadline_at.isoformat()}
-    unit.emit("job.look_asked", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    unit.emit("job.preflight_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
     wake(unit, ask.node_id, AttemptId(row.look_id))
     unit.session.flush()
 
@@ -256,7 +256,7 @@ def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: Give
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}
-    unit.emit("job.look_given_up", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    unit.emit("job.preflight_abandoned", "job", job.id, tenant_id=job.tenant_id, payload=told)
 
 
 def receive_report(unit: UnitOfWork, node_id: NodeId, reports: Sequence[PreflightReport]) -> None:
@@ -285,7 +285,7 @@ def _is_awaited(row: PlacementPreflight, node_id: NodeId, report: PreflightRepor
 def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: PreflightReport) -> None:
     row.answered_at, row.why = unit.now, report.why
     told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.looked_at), "reason": report.why}
-    unit.emit("job.looked_at", "job", job.id, tenant_id=job.tenant_id, payload=told)
+    unit.emit("job.preflight_done", "job", job.id, tenant_id=job.tenant_id, payload=told)
     if report.found == "unable":
         row.deadline_at = unit.now  # the next host, at once
     elif report.found == "fit":

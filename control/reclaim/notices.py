@@ -271,4 +271,4 @@ def _notify_beneficiary(unit: UnitOfWork, job: Job, rows: Sequence[ReclaimRow]) 
         "until": until.isoformat(),
         "reason": "capacity is being reclaimed for it",
     }
-    unit.emit("job.reclaim_promised", "job", job.id, tenant_id=job.tenant_id, payload=payload)
+    unit.emit("job.reclaim_held", "job", job.id, tenant_id=job.tenant_id, payload=payload)

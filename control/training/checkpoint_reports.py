@@ -156,7 +156,7 @@ class CheckpointReports:
             row.scrubbed_at = at
         elif message.is_pinned != (row.pin_held_at is not None):
             row.pin_held_at = at if message.is_pinned else None
-            kind = "checkpoint.pin_held" if message.is_pinned else "checkpoint.pin_left"
+            kind = "checkpoint.pin_applied" if message.is_pinned else "checkpoint.pin_left"
             self._report(kind, {"generation": row.generation, "step": row.step})
 
     def _reject(self, generation: str, why: str) -> None:

@@ -183,7 +183,7 @@ def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
 
 
 def _words_wait_ms(policy: HealthPolicy) -> int:
-    return int(max(policy.warm_up.words_wait_s, policy.evidence.coalescing_s) * 1000)
+    return int(max(policy.warm_up.log_wait_s, policy.evidence.coalescing_s) * 1000)
 
 
 def _late_ms(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> int:

@@ -38,7 +38,7 @@ def urgency(wait_s: Seconds, expected_s: Seconds, divisor: Seconds) -> Seconds:
 
 def passed_work_bound_gpu_s(policy: Policy, num_gpus: int) -> float:
     """Return how much work of later jobs may overtake one job in a fleet of so many GPUs."""
-    return policy.queue.passed_work_bound_s * num_gpus
+    return policy.queue.overtaken_work_bound_s * num_gpus
 
 
 def is_passed_enough(job: WaitingJob, policy: Policy, num_gpus: int) -> bool:

@@ -101,7 +101,7 @@ def _draw_policy(rng: Random, settings: Settings) -> Policy:
         "ageing_exponent": rng.choice((0.0, 1.0, 1.5)),
         "expected_run_s": beat_s * 150,
         "holds_per_cohort": rng.choice((0, 1, 1, 2)),
-        "passed_work_bound_s": beat_s * rng.choice((5.0, 50.0, 5_000.0)),
+        "overtaken_work_bound_s": beat_s * rng.choice((5.0, 50.0, 5_000.0)),
         "starvation_s": beat_s * rng.choice((20.0, 5_000.0)),
     }
     reclaim = {

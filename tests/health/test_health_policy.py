@@ -63,7 +63,7 @@ def test_a_policy_survives_json() -> None:
     assert HealthPolicy.model_validate_json(document) == DEFAULT_POLICY.health
 
 
-@pytest.mark.parametrize("section", [{"evidence": {"state_window_s": 3600}}, {"node_hold": {"state_holds_s": 3600}}])
+@pytest.mark.parametrize("section", [{"evidence": {"state_window_s": 3600}}, {"rule_cordon": {"state_fault_s": 3600}}])
 def test_a_state_lasts_longer_than_until_agents_report_it_again(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="3600"):
         HealthPolicy.model_validate(section)

@@ -50,7 +50,7 @@ POLICY: Final = Policy(
         no_expiry_after_start_s=2.0,
     ),
     dispatch=DispatchPolicy(
-        ring_again_s=1.0, place_again_s=30.0, retry_backoff_s=0.5, retry_backoff_max_s=1.0, stop_grace_s=2.0
+        wake_again_s=1.0, place_again_s=30.0, retry_backoff_s=0.5, retry_backoff_max_s=1.0, stop_grace_s=2.0
     ),
 )
 NAMES: Final = ("api", "scheduler", "worker-control", "worker-host")

@@ -83,7 +83,7 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], requested: Mapping[GpuUuid, str]) -> None:
-    """Order one for each of ``gpus`` (locked) with a new repetition that asks for it (``health.burn_in.asked_by``).
+    """Order one for each of ``gpus`` (locked) with a new repetition that asks for it (``health.burn_in.requested_by``).
 
     ``requested``: GPU → the finding as text. A finding that continues is no new one, so it asks once. Nothing is
     taken from the GPU: the burn-in waits while an allocation holds it. UNPROVEN GPUs get a burn-in anyway, and a

@@ -15,4 +15,4 @@ ASK_S_MAX: Final = 60.0
 def ask_again_s(unit: UnitOfWork, policy: BurnInPolicy) -> float:
     """Return the seconds until an agent's next request, so that the fleet asks no more often than the policy allows."""
     num_nodes = unit.session.scalar(select(func.count()).select_from(Node)) or 1
-    return min(max(num_nodes / policy.asks_per_s, ASK_S_MIN), ASK_S_MAX)
+    return min(max(num_nodes / policy.polls_per_s, ASK_S_MIN), ASK_S_MAX)

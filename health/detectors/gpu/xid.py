@@ -1,7 +1,7 @@
 """XIDs, by their own text and the catalogue. Source: ``health/xid/knowledge.json``.
 
 NVML and DCGM report an NVLink error (74, 144 to 150) without its text, the kernel log with it. A report of NVML or DCGM
-alone weighs only after ``health.warm_up.words_wait_s``, and never if the text arrives before
+alone weighs only after ``health.warm_up.log_wait_s``, and never if the text arrives before
 (``health.evidence.evidence.superseded_by``). Links train when hosts boot: their XIDs of that time are kept and weigh
 nothing.
 """
@@ -101,7 +101,7 @@ def _is_warming_up(signal: GpuSignal, code: int, policy: HealthPolicy) -> bool:
 def _pending(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> Pending | None:
     """Return what keeps an NVLink error without the log's text from weighing at once; None: nothing does."""
     if code in _REPORTED_WITHOUT_TEXT and read.link is None and signal.source in _WORDLESS:
-        return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
+        return pending_until(signal.at_ms, policy.warm_up.log_wait_s)
     return None
 
 

@@ -1,7 +1,7 @@
 """Uncorrected ECC errors that a board has counted in its life, at the first sight of a GPU.
 
 Source: Azure fails a node for an aggregate count. Their time is unknown, and whether rows were remapped since, so it is
-a warning that orders a burn-in (``health.burn_in.asked_by``). Later rises are findings of ``ecc_uncorrected``.
+a warning that orders a burn-in (``health.burn_in.requested_by``). Later rises are findings of ``ecc_uncorrected``.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """A host that lists fewer GPUs than before, or than it enrolled with.
 
 The finding is about the node: the missing GPU has its own (``gpu_lost``). 8 → 7 → 8 is one finding, closed when the
-last GPU is found again; a return is no finding. From ``holds_node_from`` missing GPUs on the host itself is at fault.
+last GPU is found again; a return is no finding. From ``cordons_node_from`` missing GPUs on the host itself is at fault.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ def handles(signal: GpuSignal) -> tuple[str, ...]:
 
 
 def _severity_of(missing: float, policy: HealthPolicy) -> Severity:
-    return Severity.DEGRADED if missing >= policy.detectors.gpu_count.holds_node_from else Severity.WARNING
+    return Severity.DEGRADED if missing >= policy.detectors.gpu_count.cordons_node_from else Severity.WARNING
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_COUNT,), ABOUT)

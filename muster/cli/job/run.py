@@ -171,7 +171,7 @@ def plan_of(
         timers,
         policy.limits.log_bytes_per_stream,
         good_after_steps=training.good_after_steps,
-        hold_s=training.hold_s,
+        hold_s=training.fault_detection_s,
         interval=training.checkpoint_interval,
         scrub=training.scrub,
         variables=variables or {},

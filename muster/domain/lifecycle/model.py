@@ -37,7 +37,7 @@ class Timers:
             server_lease_ms=_ms(contact.server_lease_s),
             kill_grace_ms=_ms(contact.kill_grace_s),
             no_expiry_after_start_ms=_ms(contact.no_expiry_after_start_s),
-            wake_again_ms=_ms(dispatch.ring_again_s),
+            wake_again_ms=_ms(dispatch.wake_again_s),
             place_again_ms=_ms(dispatch.place_again_s),
             ready_within_ms=_ms(dispatch.ready_within_s),
             stop_grace_ms=_ms(dispatch.stop_grace_s),

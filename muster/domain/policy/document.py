@@ -1,9 +1,11 @@
 """The policy: the versioned document that holds every number and rule. Defaults are the settled numbers."""
 
-from typing import Annotated, Final, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.policy.placement import PlacementPolicy
 from muster.domain.policy.quantities import Days, Seconds
@@ -75,7 +77,7 @@ class ContactPolicy(StrictModel):
 class DispatchPolicy(StrictModel):
     """The times of wake-ups, new placements, preflights, and pauses between attempts."""
 
-    ring_again_s: Seconds = Field(
+    wake_again_s: Seconds = Field(
         15.0, description="After so long a host gets another wake-up for an attempt that it has not claimed."
     )
     place_again_s: Seconds = Field(
@@ -86,21 +88,21 @@ class DispatchPolicy(StrictModel):
         description="How long a host of a gang may take from its claim until it is ready to start. Then the attempt "
         "ends as `preflight_failed`, and no host has started.",
     )
-    look_from_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+    preflight_from_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None,
         description="A job with so many hosts or more gets a preflight on one host before it takes any GPU: script, "
         "environment, secrets, mounts, disk. 1: every job; 2: gangs. Null: none; hosts check while they "
         "have its GPUs.",
     )
-    look_within_s: Seconds = Field(
+    preflight_within_s: Seconds = Field(
         30.0,
         description="The longest time for that preflight on one host. Then another host is asked, three at most, "
         "then none.",
     )
-    dataset_look_s: Seconds = Field(
+    dataset_check_s: Seconds = Field(
         20.0,
         description="How long a host may check the datasets that a job names, before it is placed or starts; never "
-        "longer than half of `look_within_s` or `ready_within_s`.",
+        "longer than half of `preflight_within_s` or `ready_within_s`.",
     )
     disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
         1 << 30,
@@ -334,7 +336,7 @@ class TrainingPolicy(StrictModel):
         description="The effects of a correctness fault may have begun so long before it was seen: checkpoints since "
         "then are TAINTED.",
     )
-    hold_s: Seconds = Field(
+    fault_detection_s: Seconds = Field(
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
     )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
@@ -343,8 +345,8 @@ class TrainingPolicy(StrictModel):
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:
-        """`taint_margin_s` < `hold_s`: a fault leaves a checkpoint from before it."""
-        if self.hold_s <= self.taint_margin_s:
+        """`taint_margin_s` < `fault_detection_s`: a fault leaves a checkpoint from before it."""
+        if self.fault_detection_s <= self.taint_margin_s:
             raise ValueError("hold_s must exceed taint_margin_s, or a fault leaves no checkpoint from before it")
         return self
 
@@ -389,6 +391,12 @@ class Policy(StrictModel):
     recovery: RecoveryPolicy = Field(default_factory=RecoveryPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_keys_are_read(cls, document: Any) -> Any:
+        """Former names of keys are read as the present ones until 0.2.0."""
+        return with_present_keys(document) if isinstance(document, Mapping) else document
 
     @model_validator(mode="after")
     def _quick_checks_end_in_time(self) -> Self:

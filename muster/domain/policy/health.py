@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from muster.domain.evidence.repairs import RepairAction, RepairVerb
 from muster.domain.gpu.cohort_attributes import COHORT_ATTRIBUTES
 from muster.domain.policy.detectors import DetectorsPolicy
-from muster.domain.policy.node_detectors import NodeHoldPolicy, WarmUpPolicy
+from muster.domain.policy.node_detectors import RuleCordonPolicy, WarmUpPolicy
 from muster.domain.policy.quantities import DAY_S, Fraction, Number, Seconds
 from muster.domain.policy.scoring import (
     ClockEventPolicy,
@@ -32,10 +32,10 @@ __all__ = [
     "DetectorsPolicy",
     "EvidencePolicy",
     "HealthPolicy",
-    "NodeHoldPolicy",
     "PeerPolicy",
     "RepairPolicy",
     "RowRemapPolicy",
+    "RuleCordonPolicy",
     "ScorePolicy",
     "StandingPolicy",
     "WarmUpPolicy",
@@ -151,7 +151,7 @@ class BurnInPolicy(StrictModel):
     again_s: Seconds = Field(
         3600.0, description="How long after an ABANDONED burn-in an UNPROVEN GPU gets its next order by rule."
     )
-    asked_by: tuple[Name, ...] = Field(
+    requested_by: tuple[Name, ...] = Field(
         default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats", "ecc_history"),
         strict=False,
         description="Detectors whose findings order a burn-in of a GPU that works, one for each finding, when it is "
@@ -186,7 +186,7 @@ class BurnInPolicy(StrictModel):
         description="The same for these XIDs: a contained memory error, whose row is to be remapped, and the NVLink "
         "errors of Blackwell.",
     )
-    asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
+    polls_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
         20.0, description="How often all agents together ask for orders; each asks at least once a minute."
     )
 
@@ -232,7 +232,7 @@ class HealthPolicy(StrictModel):
     row_remap: RowRemapPolicy = Field(default_factory=RowRemapPolicy)
     detectors: DetectorsPolicy = Field(default_factory=DetectorsPolicy)
     warm_up: WarmUpPolicy = Field(default_factory=WarmUpPolicy)
-    node_hold: NodeHoldPolicy = Field(default_factory=NodeHoldPolicy)
+    rule_cordon: RuleCordonPolicy = Field(default_factory=RuleCordonPolicy)
     burn_in: BurnInPolicy = Field(default_factory=BurnInPolicy)
     cohort: CohortPolicy = Field(default_factory=CohortPolicy)
     peers: PeerPolicy = Field(default_factory=PeerPolicy)

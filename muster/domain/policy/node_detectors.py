@@ -12,7 +12,7 @@ from muster.domain.strict import StrictModel
 class GpuCountPolicy(DetectorPolicy):
     """A host that lists fewer GPUs than it enrolled with."""
 
-    holds_node_from: Number = Field(
+    cordons_node_from: Number = Field(
         2,
         description="With so many missing GPUs the whole node gets no new work; with fewer only these GPUs are at "
         "fault.",
@@ -136,24 +136,24 @@ class WarmUpPolicy(StrictModel):
         description="NVLinks that are down and a fabric that is not ready weigh once they have been so for so long; "
         "a state that ends before never weighs.",
     )
-    words_wait_s: Seconds = Field(
+    log_wait_s: Seconds = Field(
         10.0,
         description="An NVLink's XID that NVML reports without its text weighs only after so long: the kernel log's "
         "text decides if it arrives, the catalogue if not.",
     )
 
 
-class NodeHoldPolicy(StrictModel):
+class RuleCordonPolicy(StrictModel):
     """The rule by which a fault of a node, its ports or its fabric cordons the node."""
 
     is_on: bool = Field(default=True, description="Whether findings of DEGRADED or worse about a node cordon it.")
-    rate_holds_s: Seconds = Field(
+    rate_fault_s: Seconds = Field(
         1800.0, description="How long a cordon lasts after the last report of a rate that is too high."
     )
-    moment_holds_s: Seconds = Field(
+    event_fault_s: Seconds = Field(
         DAY_S,
         description="How long a cordon lasts after an event, such as a fatal error of an NVSwitch; a release ends it.",
     )
-    state_holds_s: Annotated[float, Field(gt=STATE_REPORT_S, le=31_536_000, strict=False)] = Field(
+    state_fault_s: Annotated[float, Field(gt=STATE_REPORT_S, le=31_536_000, strict=False)] = Field(
         10_800.0, description="How long a cordon lasts after the last report of a state: hosts report it each hour."
     )

@@ -61,7 +61,7 @@ class QueuePolicy(StrictModel):
         "it, by a minute at least, and again whenever it is exceeded. If its end were expected at any "
         "moment, GPUs would be held idle for a job that waits for it.",
     )
-    passed_work_bound_s: Seconds = Field(
+    overtaken_work_bound_s: Seconds = Field(
         216_000.0,
         description="Once later jobs of its tier have done so much work before a job starts, that job goes first in "
         "its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "

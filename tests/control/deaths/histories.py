@@ -40,7 +40,7 @@ POLICY: Final = Policy(
     reclaim=ReclaimPolicy(cap_fraction=1.0),
     elastic=ElasticPolicy(grow_after_s=10.0),
 )
-CHECKS: Final = POLICY.model_copy(update={"dispatch": DispatchPolicy(look_from_nodes=1)})
+CHECKS: Final = POLICY.model_copy(update={"dispatch": DispatchPolicy(preflight_from_nodes=1)})
 SHORT_LEASES: Final = POLICY.model_copy(
     update={
         "contact": ContactPolicy(

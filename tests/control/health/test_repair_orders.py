@@ -87,7 +87,7 @@ def test_a_repair_is_given_once_and_its_report_makes_the_gpu_unproven(units: Uni
     assert standing(units, host.gpus[0]) is Standing.UNPROVEN
     ended = newest(units)
     assert (ended.outcome, ended.words, ended.taken_boot_id) == (RepairOutcome.DONE, "as told", "boot-1")
-    assert count(units, "gpu.repair_taken") == 1
+    assert count(units, "gpu.repair_claimed") == 1
     with units.read() as session:
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "gpu.repair.finish"))
     assert entry.detail["verb"] == "gpu_reset"

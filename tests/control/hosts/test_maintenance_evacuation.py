@@ -60,7 +60,7 @@ def test_what_runs_there_is_reported_once_with_the_start_as_its_deadline(stage: 
     assert clear(stage) == [stage.hosts[0].node_id]
     (request,) = stage.stop_requests()
     assert (request.reason, request.deadline_at) == (StopReason.MAINTENANCE, starts_at)
-    (told,) = stage.events("node.clearing")
+    (told,) = stage.events("node.maintenance_evacuation")
     assert told.payload["jobs"] == [job_id]
     assert told.payload["cordon_id"] == cordon_id
     assert clear(stage) == [], "found anew from the rows, and asked no more"

@@ -94,7 +94,12 @@ def test_its_program_receives_of_a_pin_with_the_answer_to_its_next_word_and_stat
     saved.unpin(first.id)
     assert saved.receive({**marked, "is_pinned": False}).pinned == ()
     assert [pins.pin_text(row) for row in saved.rows()] == ["", ""]
-    assert saved.kinds() == ["checkpoint.pinned", "checkpoint.pin_held", "checkpoint.unpinned", "checkpoint.pin_left"]
+    assert saved.kinds() == [
+        "checkpoint.pinned",
+        "checkpoint.pin_applied",
+        "checkpoint.unpinned",
+        "checkpoint.pin_left",
+    ]
     with saved.fleet.units.read() as session:
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "checkpoint.pin"))
     assert (entry.reason, entry.detail["generation"]) == ("published", first.generation)

@@ -16,7 +16,7 @@ BOUND_S = 3_600.0
 def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     """A host of two GPUs, under a policy that lets an hour of the fleet's work pass."""
     stage = make_stage(units, clock)
-    queue = DEFAULT_POLICY.queue.model_copy(update={"passed_work_bound_s": BOUND_S})
+    queue = DEFAULT_POLICY.queue.model_copy(update={"overtaken_work_bound_s": BOUND_S})
     stage.set_policy(DEFAULT_POLICY.model_copy(update={"queue": queue}))
     return stage
 

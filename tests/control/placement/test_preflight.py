@@ -23,7 +23,7 @@ from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 
 GANG = {"nodes": 2, "gpus_per_node": 2}
-GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=10))
+GANGS = Policy(dispatch=DispatchPolicy(preflight_from_nodes=2, preflight_within_s=10))
 
 
 @dataclass
@@ -96,7 +96,7 @@ def test_a_gang_waits_for_one_host_to_check_and_holds_no_gpu(looking: Looking) -
     looking.answer("fit")
     stage.cycle()
     assert stage.job(job_id).state is JobState.ACTIVE
-    assert [event.payload["found"] for event in stage.events("job.looked_at")] == ["fit"]
+    assert [event.payload["found"] for event in stage.events("job.preflight_done")] == ["fit"]
 
 
 def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looking: Looking) -> None:
@@ -115,7 +115,7 @@ def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looki
     looking.answer("fit")
     looking.beat(second, PreflightReport(look_id=looking.row(job_id).look_id, found="unfit", why="no script"))
     assert looking.row(job_id).state is PreflightState.PASSED
-    assert len(stage.events("job.looked_at")) == 1
+    assert len(stage.events("job.preflight_done")) == 1
 
 
 def test_what_its_tenant_has_to_see_to_holds_the_job_by_name_and_a_release_checks_again(looking: Looking) -> None:
@@ -152,7 +152,7 @@ def test_when_none_can_check_it_is_placed_all_the_same_and_that_is_reported(look
         looking.answer("unable", "no engine")
         stage.cycle()
     assert stage.job(job_id).state is JobState.ACTIVE
-    (event,) = stage.events("job.look_given_up")
+    (event,) = stage.events("job.preflight_abandoned")
     assert (len(event.payload["tried"]), event.payload["last"]) == (3, "no engine")
 
 
@@ -161,7 +161,7 @@ def test_hosts_that_know_of_no_check_are_not_requested(units: UnitOfWorkFactory,
     stage.set_policy(GANGS)
     job_id = stage.run("on_demand", shape=GANG)
     assert stage.job(job_id).state is JobState.ACTIVE
-    assert not stage.events("job.look_asked")
+    assert not stage.events("job.preflight_requested")
 
 
 def test_a_job_of_fewer_hosts_is_placed_at_once(looking: Looking) -> None:
@@ -236,7 +236,7 @@ def test_no_more_of_the_queue_is_read_than_its_head(looking: Looking, monkeypatc
     monkeypatch.setattr(preflight, "MAX_QUEUE", 2)
     jobs_asked = [looking.stage.submit("on_demand", shape=GANG) for _ in range(3)]
     looking.stage.cycle()
-    asked = {event.subject_id for event in looking.stage.events("job.look_asked")}
+    asked = {event.subject_id for event in looking.stage.events("job.preflight_requested")}
     assert asked == set(jobs_asked[:2])
 
 

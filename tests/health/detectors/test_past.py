@@ -126,7 +126,7 @@ def test_volatile_uncorrected_errors_at_first_sight_condemn_as_a_rise_would() ->
 
 def test_uncorrected_errors_of_a_boards_life_at_first_sight_warn_and_order_a_burn_in() -> None:
     assert first_check(ecc_uncorrected_aggregate=5.0) == [("ecc_history", Severity.WARNING)]
-    assert "ecc_history" in POLICY.burn_in.asked_by
+    assert "ecc_history" in POLICY.burn_in.requested_by
     assert first_check() == []
 
 

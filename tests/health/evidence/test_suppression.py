@@ -22,7 +22,7 @@ from muster.domain.states import Standing
 from tests.health.case_factory import GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, case, signal
 
 OUTLAST = int(POLICY.warm_up.outlast_s * SECOND)
-WAIT = int(POLICY.warm_up.words_wait_s * SECOND)
+WAIT = int(POLICY.warm_up.log_wait_s * SECOND)
 WORDS = "NVLink: fatal error detected on link 2(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 """An XID 74 whose one bit has no meaning by itself."""
 
@@ -184,7 +184,7 @@ def test_a_port_that_is_down_holds_its_node_after_four_minutes() -> None:
 def test_a_node_is_on_hold_by_what_is_bad_enough_measured_and_not_over() -> None:
     told = signal(EventKind.PORT_RATES, gpu=None, source=Source.HOST, text="mlx5_0/1", link_downed=1.0, window_s=60.0)
     (found,) = merged([told])
-    for_ms = int(POLICY.node_hold.rate_holds_s * SECOND)
+    for_ms = int(POLICY.rule_cordon.rate_fault_s * SECOND)
     assert holding([found], POLICY, NOW_MS + for_ms - 1) == (found,)
     assert holding([found], POLICY, NOW_MS + for_ms) == ()
     for other in (
@@ -195,7 +195,7 @@ def test_a_node_is_on_hold_by_what_is_bad_enough_measured_and_not_over() -> None
         replace(found, closed_at_ms=NOW_MS),
     ):
         assert holding([other], POLICY, NOW_MS) == ()
-    off = HealthPolicy.model_validate({"node_hold": {"is_on": False}})
+    off = HealthPolicy.model_validate({"rule_cordon": {"is_on": False}})
     assert holding([found], off, NOW_MS) == ()
 
 

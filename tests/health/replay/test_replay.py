@@ -175,7 +175,7 @@ def test_what_is_found_about_a_node_holds_it_once_it_has_lasted_and_until_it_is_
 
 def test_what_is_notified_of_a_node_no_more_holds_it_no_longer_than_the_policy_states() -> None:
     (_, free) = assigned(played(ports(7), until_ms=NOW_MS + 30 * DAY))
-    assert free == (NOW_MS + int(POLICY.node_hold.state_holds_s * 1000), [])
+    assert free == (NOW_MS + int(POLICY.rule_cordon.state_fault_s * 1000), [])
 
 
 def test_a_window_that_ends_lets_what_stands_hold_its_node() -> None:

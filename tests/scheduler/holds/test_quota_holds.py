@@ -180,7 +180,7 @@ def placed(decided: Plan) -> list[str]:
 
 
 BOUNDED = DEFAULT_POLICY.model_copy(
-    update={"queue": DEFAULT_POLICY.queue.model_copy(update={"passed_work_bound_s": 100.0})}
+    update={"queue": DEFAULT_POLICY.queue.model_copy(update={"overtaken_work_bound_s": 100.0})}
 )
 CONSERVATIVE = queueing(BOUNDED, backfill="conservative")
 ENOUGH = 100.0 * 24

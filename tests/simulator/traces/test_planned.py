@@ -56,7 +56,7 @@ def test_both_start_each_job_at_the_same_moment(law: str, seed: int) -> None:
 
 def test_what_has_been_passed_by_as_much_as_the_policy_allows_goes_first_by_both() -> None:
     """The second is so long that short ones go before it for weeks; the policy bounds what they may do meanwhile."""
-    bound_s = DEFAULT_POLICY.queue.passed_work_bound_s
+    bound_s = DEFAULT_POLICY.queue.overtaken_work_bound_s
     short_s, all_gpus = round(bound_s / 40), NUM_NODES * GPUS_PER_NODE
     jobs = [TraceJob(0, short_s, all_gpus, NUM_NODES, GPUS_PER_NODE), TraceJob(1, 10 * bound_s, 8, 1, GPUS_PER_NODE)]
     jobs += [TraceJob(2 + place * short_s, short_s, all_gpus, NUM_NODES, GPUS_PER_NODE) for place in range(60)]

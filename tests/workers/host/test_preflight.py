@@ -30,7 +30,7 @@ from workers.host.proof_tries import PROVE_SOON_MS
 from workers.host.supervisor.files import LOCK
 from workers.host.supervisor.lock import is_locked, take_lock
 
-GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=60))
+GANGS = Policy(dispatch=DispatchPolicy(preflight_from_nodes=2, preflight_within_s=60))
 SHAPE = {"nodes": 2, "gpus_per_node": 1}
 
 
@@ -100,7 +100,7 @@ def test_what_is_there_is_seen_and_the_gang_runs(looking: Looking) -> None:
     assert looking.fleet.num_taken_gpus() == 0
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
-    (event,) = looking.events("job.looked_at")
+    (event,) = looking.events("job.preflight_done")
     assert event.payload["looked_at"] == ["working folder", "secrets", "disk"]
     looking.turn_until(lambda: not looking.folders())
 
@@ -134,7 +134,7 @@ def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_repaired(lookin
         jobs.release(unit, job_id, reason="mended")
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
-    assert looking.events("job.looked_at")[-1].payload["looked_at"] == ["working folder", "datasets", "disk"]
+    assert looking.events("job.preflight_done")[-1].payload["looked_at"] == ["working folder", "datasets", "disk"]
     looking.turn_until(lambda: not looking.folders())
 
 
@@ -145,10 +145,10 @@ def test_a_secret_that_a_host_keeps_open_sends_the_check_to_the_next(looking: Lo
     looking.lay_secret(0o644, first)
     looking.lay_secret(0o600, *(case for case in looking.cases if case is not first))
     looking.turn_until(lambda: looking.fleet.attempts(job_id))
-    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
+    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.preflight_done")]
     (other,) = (case.fleet.node_id for case in looking.cases if case is not first)
     assert said == [("unable", first.fleet.node_id), ("fit", other)]
-    assert "0600" in looking.events("job.looked_at")[0].payload["reason"]
+    assert "0600" in looking.events("job.preflight_done")[0].payload["reason"]
 
 
 def test_a_launcher_that_dies_before_it_has_reported_is_followed_by_one_that_does(looking: Looking) -> None:
@@ -163,7 +163,7 @@ def test_a_launcher_that_dies_before_it_has_reported_is_followed_by_one_that_doe
     case.client.is_cut = False
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED
-    assert [event.payload["found"] for event in looking.events("job.looked_at")] == ["fit"]
+    assert [event.payload["found"] for event in looking.events("job.preflight_done")] == ["fit"]
     looking.turn_until(lambda: not looking.folders())
 
 
@@ -186,14 +186,14 @@ def test_a_supervisor_that_is_killed_as_it_checks_leaves_it_to_the_next_host(loo
     case, _, pid = begun(looking, job_id, first_look)
     os.kill(pid, signal.SIGKILL)
     looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not PreflightState.REQUESTED)
-    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
+    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.preflight_done")]
     assert said[0] == ("unable", case.fleet.node_id)
     assert said[1][1] != case.fleet.node_id
     looking.turn_until(lambda: not looking.folders())
 
 
 def within(looking: Looking, seconds: float) -> None:
-    shorter = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=seconds))
+    shorter = Policy(dispatch=DispatchPolicy(preflight_from_nodes=2, preflight_within_s=seconds))
     with looking.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, shorter, reason="a test")
 
@@ -217,8 +217,8 @@ def test_a_check_that_hangs_is_killed_in_time_and_another_host_is_queried(lookin
     looking.lay_secret(0o600, *looking.cases)
     case, _, pid = begun(looking, job_id, first_look)
     os.kill(pid, signal.SIGSTOP)  # as one that itself hangs on a mount that is dead, it hears nothing
-    looking.turn_until(lambda: looking.events("job.looked_at"))
-    event = looking.events("job.looked_at")[0]
+    looking.turn_until(lambda: looking.events("job.preflight_done"))
+    event = looking.events("job.preflight_done")[0]
     assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
     assert "was killed: a file system or device that it reads does not answer" in event.payload["reason"]
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
@@ -236,8 +236,8 @@ def test_a_check_that_cannot_be_killed_is_left_and_reported_and_goes_once_it_can
         patched.setattr(os, "killpg", lambda _pid, _number: None)  # as SIGKILL to a process in a wait that none ends
         case, folder, pid = begun(looking, job_id, first_look)
         os.kill(pid, signal.SIGSTOP)
-        looking.turn_until(lambda: looking.events("job.looked_at"))
-        event = looking.events("job.looked_at")[0]
+        looking.turn_until(lambda: looking.events("job.preflight_done"))
+        event = looking.events("job.preflight_done")[0]
         assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
         assert f"it hangs in the kernel and cannot be ended: process {pid}" in event.payload["reason"]
         looking.turn_until(lambda: looking.fleet.attempts(job_id))
@@ -258,8 +258,8 @@ def test_an_ended_check_of_which_something_hangs_is_reported_with_its_own_reason
     (folder / "clean.json").write_text('{"clean": false}')
     lock = take_lock(folder / LOCK)  # nobody can prove it clean, as while a child of it hangs on a mount
     assert lock is not None
-    looking.turn_until(lambda: looking.events("job.looked_at"))
-    event = looking.events("job.looked_at")[0]
+    looking.turn_until(lambda: looking.events("job.preflight_done"))
+    event = looking.events("job.preflight_done")[0]
     assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
     assert "0600" in event.payload["reason"]
     assert folder.exists()
@@ -283,7 +283,7 @@ def test_a_check_that_was_never_started_and_is_listed_no_more_goes(
     looking.fleet.cancel(job_id)
     case.restart()
     looking.turn_until(lambda: not looking.folders())
-    assert looking.events("job.looked_at") == []
+    assert looking.events("job.preflight_done") == []
 
 
 def test_nothing_is_reported_before_nothing_is_left_and_that_is_proved_at_a_measured_pace(
@@ -312,7 +312,7 @@ def test_nothing_is_reported_before_nothing_is_left_and_that_is_proved_at_a_meas
         case.launcher.turn(woken=True)
         time.sleep(0.01)
     assert 1 < len(tried) <= 1 + (time.monotonic() - began) * 1000 / PROVE_SOON_MS
-    assert looking.events("job.looked_at") == []
+    assert looking.events("job.preflight_done") == []
     os.close(lock)
-    looking.turn_until(lambda: looking.events("job.looked_at"))
+    looking.turn_until(lambda: looking.events("job.preflight_done"))
     looking.turn_until(lambda: not looking.folders())

@@ -177,7 +177,7 @@ def test_real_gpus_are_given_as_few_at_a_time_as_their_agent_takes(units: UnitOf
 
 
 def test_the_fleet_as_a_whole_requests_no_more_often_than_the_policy_states(units: UnitOfWorkFactory) -> None:
-    store(units, burn_in={"asks_per_s": 0.5})
+    store(units, burn_in={"polls_per_s": 0.5})
     host = enrol(units, "alpha")
     assert host.ask().ask_again_s == pytest.approx(2.0)
     for number in range(9):
@@ -253,7 +253,7 @@ def test_a_diagnosis_that_fails_quarantines(units: UnitOfWorkFactory, clock: Set
 
 
 def test_a_policy_may_ask_for_no_diagnosis(units: UnitOfWorkFactory, clock: SetClock) -> None:
-    store(units, burn_in={"asked_by": []})
+    store(units, burn_in={"requested_by": []})
     host = proved(units)
     intake = newest(units, host.gpus[0])
     for _ in range(2):
