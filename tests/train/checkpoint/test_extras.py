@@ -53,7 +53,7 @@ def test_another_number_of_ranks_is_refused_by_name_unless_the_program_states_ho
     training.run("--steps", "8", num_ranks=2, program=PROGRAM)
     refused = training.start("--steps", "12", num_ranks=num_ranks, program=PROGRAM)
     assert set(refused.ended()) == {1}
-    words = f"extra seen differed from rank to rank when 2 of them saved it, and {num_ranks} go on"
+    words = f"extra seen differed from rank to rank when 2 ranks saved it, and {num_ranks} ranks continue"
     assert words in refused.ranks[0].errors
     taken = training.run("--steps", "9", "--summed", num_ranks=num_ranks, program=PROGRAM)
     assert [each["count"] for each in had(taken)] == [8 + 16] * num_ranks
@@ -100,7 +100,7 @@ def test_a_module_of_which_only_buffers_differ_goes_on_as_the_model_does_on_any_
 
 def test_a_module_whose_parameters_differ_is_nobodys_buffer() -> None:
     loaded = [{extras.OWN: {"extra average": averaged(float(rank), 0.0).state_dict()}} for rank in range(3)]
-    with pytest.raises(CoverageError, match="extra average differed from rank to rank when 3 of them saved it"):
+    with pytest.raises(CoverageError, match="extra average differed from rank to rank when 3 ranks saved it"):
         extras.restore(loaded, {"extra average": averaged(0.0, 0.0)}, rank=0, world_size=2)
 
 

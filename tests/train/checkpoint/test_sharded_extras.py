@@ -90,4 +90,4 @@ def test_what_is_next_to_it_and_each_ranks_own_comes_back_by_rank(training: Trai
     assert reported(again)[0][0]["whole"] == reported(again)[1][0]["whole"]
     refused = training.start("--steps", "12", num_ranks=1, program=PROGRAM)
     assert set(refused.ended()) == {1}
-    assert "extra average differed from rank to rank when 2 of them saved it" in refused.ranks[0].errors
+    assert "extra average differed from rank to rank when 2 ranks saved it" in refused.ranks[0].errors
