@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
-from tests.warm_python import WarmPython
 from workers.host.supervisor.proof.processes import attempt_processes, listening_ports
 
 pytestmark = TRAINS
@@ -79,15 +77,8 @@ def kill_rank(host: HostCase, folder: Path) -> None:
 
 
 def kill_loader(host: HostCase, folder: Path) -> None:
-    """Of rank 1: of its processes, one whose parent is a rank rather than the entry of one."""
-    known = {pid_of(folder, "ranks/1.json", key) for key in ("pid", "entry_pid")}
-    of_rank = [pid for pid in footprint(folder).processes - known if is_of_rank(pid, 1)]
-    loader = next(pid for pid in of_rank if is_of_rank(psutil.Process(pid).ppid(), 1))
-    os.kill(loader, signal.SIGKILL)
-
-
-def is_of_rank(pid: int, rank: int) -> bool:
-    return psutil.Process(pid).environ().get("RANK") == str(rank)
+    (loader, *_) = psutil.Process(pid_of(folder, "ranks/1.json")).children()
+    loader.kill()
 
 
 def kill_torchrun(host: HostCase, folder: Path) -> None:
@@ -112,12 +103,6 @@ KILLS: Final[dict[str, Callable[[HostCase, Path], None]]] = {
     "the supervisor": kill_supervisor,
     "launcher and supervisor": kill_supervisor_under_a_new_launcher,
 }
-
-
-@pytest.fixture
-def job_python(victim: str, warm_python: WarmPython) -> str:
-    """Torchrun and ranks start as jobs do where the supervisor dies; elsewhere they are forks."""
-    return sys.executable if victim == "the supervisor" else str(warm_python.daemon)
 
 
 def orphaned_segments() -> set[Path]:

@@ -9,7 +9,6 @@ import pytest
 from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from tests.train.marks import TRAINS, times
-from tests.warm_python import WarmPython
 from workers.host import supervisor
 
 from .attempt_case import Attempt
@@ -38,17 +37,14 @@ ENDS: Final = {
 @pytest.mark.parametrize("number", times(long=20, short=1))
 @pytest.mark.parametrize("how", ENDS)
 def test_the_rank_that_ended_first_is_named_with_its_own_end(
-    attempt: Attempt, tmp_path: Path, warm_python: WarmPython, how: str, number: int
+    attempt: Attempt, tmp_path: Path, how: str, number: int
 ) -> None:
     """Repeated 20 times in ``make soak``, because three ranks and torchrun race to be first."""
     last, code, killed_by, words = ENDS[how]
     script = tmp_path / "train.py"
     script.write_text(PROGRAM.replace("LAST", last), encoding="utf-8")
     environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    python = str(warm_python.daemon)
-    attempt.order(
-        launcher="torchrun", script=str(script), ranks_per_node=3, env=environment, grace_s=5.0, python=python
-    )
+    attempt.order(launcher="torchrun", script=str(script), ranks_per_node=3, env=environment, grace_s=5.0)
     supervisor.spawn_supervisor(attempt.folder)
     record = attempt.ended(180)
     culprit = record["ranks"][str(CULPRIT)]
