@@ -310,7 +310,7 @@ class Hold:
 
     ``num_free`` of them are idle until then. ``num_before``: how many earlier jobs have places on some of them until
     then. ``is_by_reclaim``: not all of them become free by themselves by then; the others may be reclaimed.
-    ``num_running``: on how many of its hosts planned work ends by then, whether it has begun or not.
+    ``num_in_maintenance``: on how many of its hosts planned work ends by then, whether it has begun or not.
     """
 
     job_id: JobId
@@ -319,7 +319,7 @@ class Hold:
     until_ms: int
     num_before: int = 0
     is_by_reclaim: bool = False
-    num_running: int = 0
+    num_in_maintenance: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) 
         burn_in=_burn_in(unit, and_(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN_BURN_INS))),
         host_burn_in=_burn_in(unit, running_on(gpu.node_id)),
         open_repair=_open_repair(unit, gpu),
-        blocked_by_breaker=_breaker_block(unit, gpu, timedelta(seconds=policy.repair.limit_s(remedy.action))),
+        blocked_by=_breaker_block(unit, gpu, timedelta(seconds=policy.repair.limit_s(remedy.action))),
     )
     _, state = locked_breaker(unit)
     scopes = (scope for scope in GpuPlace(rack, gpu.cohort_key).scopes() if scope in state.open_since_ms)

@@ -21,7 +21,7 @@ class Around:
 
     ``holder``: what holds it. ``host_holder``: what holds or reserves any GPU of its host. ``burn_in``: its burn-in
     that is not decided. ``host_burn_in``: one that runs on its host. ``open_repair``: any other on its host.
-    ``blocked_by_breaker``: a person's decision, or a cordon that stands or begins before the repair would have ended.
+    ``blocked_by``: a person's decision, or a cordon that stands or begins before the repair would have ended.
     ``open_scope``: of the breaker, one that counts it. ``num_fleet``, ``num_rack``: agents' repairs that are open.
     """
 
@@ -30,7 +30,7 @@ class Around:
     burn_in: str | None = None
     host_burn_in: str | None = None
     open_repair: str | None = None
-    blocked_by_breaker: str | None = None
+    blocked_by: str | None = None
     open_scope: str | None = None
     num_fleet: int = 0
     num_rack: int = 0
@@ -64,7 +64,7 @@ def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy:
         return "its host is silent"
     if retirement_of(gpu, now_ms, policy) is not None:
         return "it is past repair"
-    return around.blocked_by_breaker or _busy(remedy, around) or _full(around, policy)
+    return around.blocked_by or _busy(remedy, around) or _full(around, policy)
 
 
 def _busy(remedy: Remedy, around: Around) -> str | None:

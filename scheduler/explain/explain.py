@@ -137,8 +137,8 @@ def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
 
 
 def _work(hold: Hold) -> str:
-    hosts = "host" if hold.num_running == 1 else "hosts"
-    return f", once planned work on {hold.num_running} {hosts} is over" if hold.num_running else ""
+    hosts = "host" if hold.num_in_maintenance == 1 else "hosts"
+    return f", once planned work on {hold.num_in_maintenance} {hosts} is over" if hold.num_in_maintenance else ""
 
 
 def _before(hold: Hold) -> str:

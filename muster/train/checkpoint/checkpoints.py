@@ -12,6 +12,7 @@ import torch
 
 from muster.train.checkpoint import config as keeping
 from muster.train.checkpoint import extras, lineage, sealing, state, volume
+from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
 from muster.train.checkpoint.fences import StaleFenceError
@@ -21,7 +22,6 @@ from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
 from muster.train.checkpoint.parts import Parts
 from muster.train.checkpoint.retention_thread import RetentionWorker
 from muster.train.checkpoint.save_faults import SaveFault, documents_of
-from muster.train.checkpoint.saving import Saving
 from muster.train.parallel.shards import CoverageError
 from muster.train.runtime import rng
 from muster.train.runtime.failpoints import failpoint

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from torch.distributed.device_mesh import DeviceMesh
 
+    from muster.train.checkpoint.background_save import Saving
     from muster.train.checkpoint.lineage import Lineage
-    from muster.train.checkpoint.saving import Saving
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Ranks
     from muster.train.report.learning_rates import TunedFor

@@ -56,7 +56,7 @@ def test_a_host_that_is_not_received_would_never_request_the_order() -> None:
 
 @pytest.mark.parametrize(
     "around",
-    [Around(holder="this"), Around(burn_in="this"), Around(open_repair="this"), Around(blocked_by_breaker="this")],
+    [Around(holder="this"), Around(burn_in="this"), Around(open_repair="this"), Around(blocked_by="this")],
 )
 def test_what_is_on_the_gpu_or_holds_it_back_is_waited_for(around: Around) -> None:
     assert waits_for(ECC, due(), around, NOW_MS, EVERYTHING) == "this"
@@ -118,6 +118,4 @@ def test_a_rule_never_goes_past_the_attempts_nor_beyond_its_verbs(
     if waits_for(gpu, remedy, around, NOW_MS, rules) is None:
         assert number < most
         assert remedy.verb in verbs
-        assert (around.holder, around.burn_in, around.open_repair, around.blocked_by_breaker, around.open_scope) == (
-            None,
-        ) * 5
+        assert (around.holder, around.burn_in, around.open_repair, around.blocked_by, around.open_scope) == (None,) * 5

@@ -84,7 +84,7 @@ from muster.train.checkpoint.storage.bucket import Bucket
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.storage.object_store import ObjectStore
 from muster.train.checkpoint.storage.places import S3Place
-from muster.train.checkpoint.saving import Saving
+from muster.train.checkpoint.background_save import Saving
 
 store = ObjectStore(Bucket(S3Place.of(sys.argv[1]), part_bytes=5 << 20))
 has_ended = threading.Event()
