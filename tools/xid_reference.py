@@ -50,7 +50,7 @@ OUT: Final = "out"
 BY_NVIDIA: Final = "NVIDIA's own class; by itself it is no evidence against the GPU"
 BY_US: Final = "it does not pass by itself: it needs a repair, or at least a reset"
 WATCHED: Final = "its rate, or the events after it, decide; by itself it takes nothing out"
-BY_NVIDIA_OUT: Final = "NVIDIA's own class: it takes more than a new start of the program"
+BY_NVIDIA_OUT: Final = "NVIDIA's own class: a restart of the program is not enough"
 
 
 def written() -> str:
