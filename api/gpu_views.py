@@ -53,7 +53,7 @@ def _judged_view(found: GpuDetail) -> documents.Judged:
         "score_valid_until": None if score.valid_until_ms is None else time_of(to_time(score.valid_until_ms)),
         "standing_since": time_of(found.standing_since),
         "origin_standing": found.gpu.origin_standing,
-        "next_look_at": time_of(found.gpu.judge_at),
+        "next_evaluation_at": time_of(found.gpu.judge_at),
         "proposed": None if found.proposed is None else _proposed_view(found.proposed),
         "remedy": None if found.remedy is None else _remedy_view(found.remedy, found.attempts_max),
         "evidence": [evidence_view(each) for each in found.evidence],
@@ -133,10 +133,10 @@ def _proposed_view(move: Move) -> documents.Proposed:
 def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:
     return {
         "action": remedy.action,
-        "asked_by": remedy.requested_by,
+        "requested_by": remedy.requested_by,
         "by": remedy.by,
         "verb": remedy.verb,
-        "who": remedy.actor,
+        "actor": remedy.actor,
         "why": remedy.why,
         "fault_group": remedy.fault_group,
         "evidence_ids": list(remedy.evidence_ids),
@@ -152,11 +152,11 @@ def _admission_view(admission: TierAdmission) -> documents.Admission:
         "tier": admission.tier,
         "is_admitted": admission.is_admitted,
         "refusals": [{"reason": each.reason, "words": each.words} for each in admission.refusals],
-        "ways_back": [_way_view(way) for way in admission.ways],
+        "recovery_paths": [_way_view(way) for way in admission.ways],
     }
 
 
-def _way_view(way: RecoveryPath) -> documents.WayBack:
+def _way_view(way: RecoveryPath) -> documents.RecoveryPath:
     return {
         "conditions": [_condition_view(each) for each in way.conditions],
         "at": None if way.at_ms is None else time_of(to_time(way.at_ms)),

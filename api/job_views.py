@@ -186,7 +186,7 @@ def checkpoint_view(row: CheckpointRecord) -> documents.Checkpoint:
         "lineage": row.manifest.get("lineage"),
         "pinned_at": time_of(row.pinned_at),
         "pinned_by": row.pinned_by,
-        "pin_held_at": time_of(row.pin_held_at),
+        "pin_applied_at": time_of(row.pin_held_at),
         "scrubbed_at": time_of(row.scrubbed_at),
     }
 
@@ -212,7 +212,7 @@ def attempt_energy_view(each: AttemptEnergy) -> documents.AttemptEnergy:
         "energy_j": each.energy_j,
         "energy_kwh": _kwh(each.energy_j),
         "gpu_seconds": each.gpu_seconds,
-        "held_gpu_seconds": each.assigned_gpu_seconds,
+        "assigned_gpu_seconds": each.assigned_gpu_seconds,
         "is_simulated": each.is_simulated,
         "tokens_per_j": each.tokens_per_j,
         "steps": each.num_steps,

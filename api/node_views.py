@@ -11,7 +11,7 @@ from muster.documents import nodes as documents
 def node_view(found: ListedNode) -> documents.Node:
     """Return a node of a list. ``num_cordons``: the node's own that stand now.
 
-    ``num_held_gpus`` counts GPUs until they are proved clean.
+    ``num_assigned_gpus`` counts GPUs until they are proved clean.
     """
     node = found.node
     return {
@@ -22,7 +22,7 @@ def node_view(found: ListedNode) -> documents.Node:
         "last_heartbeat_at": time_of(node.last_heartbeat_at),
         "address": node.address,
         "num_gpus": node.num_gpus,
-        "num_held_gpus": found.num_assigned,
+        "num_assigned_gpus": found.num_assigned,
         "standings": dict(sorted(found.standings.items())),
         "num_cordons": found.num_cordons,
         "is_simulated": node.is_simulated,

@@ -40,7 +40,7 @@ def reclaim_view(view: ReclaimView) -> documents.Reclaim:
         "notice_s": row.notice_s,
         "notified_at": time_of(row.notified_at),
         "deadline_at": time_of(row.deadline_at),
-        "told_at": time_of(row.told_at),
+        "delivered_at": time_of(row.told_at),
         "settled_at": time_of(row.settled_at),
         "settled_why": row.settled_why if view.shows_victim else None,
         "outcome": row.outcome if view.shows_victim else None,
@@ -59,7 +59,7 @@ def quota_view(found: QuotaFound) -> documents.Quota:
         "guaranteed_gpus": row.guaranteed_gpus,
         "borrowable_gpus": row.borrowable_gpus,
         "ceiling_gpus": row.ceiling_gpus,
-        "held_gpus": found.assigned_gpus,
+        "assigned_gpus": found.assigned_gpus,
         "updated_at": time_of(row.updated_at),
     }
 

@@ -39,7 +39,7 @@ def _view(found: SystemFigures) -> documents.System:
             "is_current": found.schema_revision == found.schema_needed,
         },
         "api_alive_at": time_of(found.api_alive_at),
-        "accepting_since": time_of(found.accepts_heartbeats_since),
+        "accepts_heartbeats_since": time_of(found.accepts_heartbeats_since),
         "heartbeats": _heartbeats_view(found.contacts),
         "ingest": {
             "reports_last_minute": ingest.num_reports,

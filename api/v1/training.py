@@ -49,7 +49,7 @@ def pin_checkpoint(
     wanted: Annotated[Pinning, json_body(Pinning)],
     change: Changing,
 ) -> JSONResponse:
-    """Keep a checkpoint from retention from now on; `pin_held_at`: since when its storage has the mark.
+    """Keep a checkpoint from retention from now on; `pin_applied_at`: since when its storage has the mark.
 
     A TAINTED one may be pinned, to be examined: it is never resumed from all the same.
     """

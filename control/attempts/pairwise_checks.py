@@ -4,6 +4,7 @@ The state of the check is stored in the attempt's own row, so a restarted contro
 holds the job's row.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -221,7 +222,16 @@ def _report(unit: UnitOfWork, loaded: LoadedAttempt, what: str, details: dict[st
 
 
 def _read(attempt: Attempt) -> StartCheck | None:
-    return None if attempt.pairwise is None else msgspec.convert(attempt.pairwise, StartCheck)
+    return None if attempt.pairwise is None else msgspec.convert(with_present_names(attempt.pairwise), StartCheck)
+
+
+def with_present_names(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored check with present names: the release before stored ``reports`` of a group as ``said``."""
+    rounds = [
+        [{"reports" if name == "said" else name: value for name, value in group.items()} for group in groups]
+        for groups in stored.get("rounds", ())
+    ]
+    return {**stored, "rounds": rounds}
 
 
 def _host_of(check: StartCheck, node_id: NodeId) -> Host | None:

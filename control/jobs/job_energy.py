@@ -33,6 +33,8 @@ _SLICE: Final = timedelta(hours=6)
 UNSUPPORTED: Final = "unsupported"
 Reading = Metered | Literal["unsupported"] | None
 """What is known of a GPU: its energy; that it has no counter; nothing."""
+_PRESENT_NAMES: Final = {"held_gpu_seconds": "assigned_gpu_seconds"}
+"""Field of a stored energy in the release before → its present name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,12 @@ class AttemptEnergy:
     def of_kept(cls, document: Mapping[str, Any]) -> Self:
         """Return the energy stored in its row.
 
-        Fields of a later release are ignored: an operator may have rolled back.
+        Fields of a later release are ignored: an operator may have rolled back. The release before stored
+        ``assigned_gpu_seconds`` as ``held_gpu_seconds``.
         """
         known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        present = {_PRESENT_NAMES.get(name, name): value for name, value in document.items()}
+        return cls(**{name: value for name, value in present.items() if name in known})
 
     @property
     def j_per_step(self) -> float | None:

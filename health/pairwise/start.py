@@ -74,7 +74,7 @@ class GroupMeeting:
 
     hosts: tuple[Host, ...]
     port: int
-    report: Mapping[Host, HostReport] = field(default_factory=dict)
+    reports: Mapping[Host, HostReport] = field(default_factory=dict)
     failed_ms: int | None = None
 
 
@@ -126,12 +126,12 @@ def accept_report(check: StartCheck, host: Host, number: int, report: HostReport
     if check.state is not CheckState.MEETING or number != len(check.rounds):
         return check
     group = next((each for each in check.rounds[-1] if host in each.hosts), None)
-    if group is None or host in group.report:
+    if group is None or host in group.reports:
         return check
     failed_ms = group.failed_ms
     if failed_ms is None and report.rate_bytes_per_s is None:
         failed_ms = now_ms
-    told = replace(group, report={**group.report, host: report}, failed_ms=failed_ms)
+    told = replace(group, reports={**group.reports, host: report}, failed_ms=failed_ms)
     last = tuple(told if each is group else each for each in check.rounds[-1])
     members = {**check.members, host: replace(check.members[host], port=port)}
     if report.is_unable:
@@ -145,7 +145,7 @@ def meeting_of(check: StartCheck, host: Host) -> GroupMeeting | None:
         return None
     for group in check.rounds[-1]:
         if host in group.hosts:
-            return None if host in group.report or group.failed_ms is not None else group
+            return None if host in group.reports or group.failed_ms is not None else group
     return None
 
 
@@ -255,7 +255,7 @@ def _is_over(check: StartCheck, now_ms: int, contact_since_ms: int) -> bool:
 
 
 def _is_reported(group: GroupMeeting, now_ms: int, until_ms: int, contact_since_ms: int) -> bool:
-    if group.report.keys() >= set(group.hosts) or now_ms >= until_ms:
+    if group.reports.keys() >= set(group.hosts) or now_ms >= until_ms:
         return True
     return group.failed_ms is not None and now_ms >= max(group.failed_ms, contact_since_ms) + _LATE_MS
 
@@ -268,8 +268,8 @@ def _failed(group: GroupMeeting) -> Collection[Host]:
     result = result_of(group)
     if result.rate_bytes_per_s is not None:
         return ()
-    if any(said.is_own_fault for said in group.report.values()):
-        return [host for host in group.hosts if host not in group.report or not group.report[host].is_called_off]
+    if any(said.is_own_fault for said in group.reports.values()):
+        return [host for host in group.hosts if host not in group.reports or not group.reports[host].is_called_off]
     return result.silent or result.hosts
 
 
@@ -278,13 +278,13 @@ def result_of(group: GroupMeeting) -> GroupResult:
 
     A host that has not answered by the end of its round, or cannot take part, is silent.
     """
-    silent = frozenset(group.hosts) - group.report.keys() | {
-        host for host, said in group.report.items() if said.is_unable
+    silent = frozenset(group.hosts) - group.reports.keys() | {
+        host for host, said in group.reports.items() if said.is_unable
     }
-    rates = [said.rate_bytes_per_s for said in group.report.values() if said.rate_bytes_per_s is not None]
+    rates = [said.rate_bytes_per_s for said in group.reports.values() if said.rate_bytes_per_s is not None]
     whys = [
         f"{host}: {said.why or 'no figure'}"
-        for host, said in group.report.items()
+        for host, said in group.reports.items()
         if said.rate_bytes_per_s is None and not said.is_called_off
     ]
     is_whole = len(rates) == len(group.hosts)

@@ -32,7 +32,7 @@ def repair(world: World) -> None:
 def _require_a_way_back(world: World, uuid: str) -> None:
     """Check that the server shows what would return the GPU to service; the repair that follows does it."""
     tiers = world.operator.gpu_health(uuid)["admission"]
-    ways = [[way["conditions"] for way in tier["ways_back"]] for tier in tiers]
+    ways = [[way["conditions"] for way in tier["recovery_paths"]] for tier in tiers]
     proved = [[way for way in each if "burn_in" in {condition["kind"] for condition in way}] for each in ways]
     told = max((each[0] for each in proved if each), key=len, default=[])
     world.teller.write(f"[bold]muster gpu show {uuid}[/]")

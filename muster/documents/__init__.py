@@ -53,11 +53,11 @@ from muster.documents.gpus import (
     OrderedBurnIn,
     Override,
     Proposed,
+    RecoveryPath,
     Refused,
     Remedy,
     Repair,
     Series,
-    WayBack,
 )
 from muster.documents.job_submission import (
     CheckpointRule,
@@ -266,6 +266,7 @@ __all__ = [
     "RankPage",
     "Reclaim",
     "ReclaimPage",
+    "RecoveryPath",
     "Refused",
     "Remedy",
     "Repair",
@@ -282,6 +283,5 @@ __all__ = [
     "TopologyRule",
     "Trial",
     "WaitingReason",
-    "WayBack",
     "Whoami",
 ]

@@ -109,7 +109,7 @@ class Condition(TypedDict):
     subject_id: str | None
 
 
-class WayBack(TypedDict):
+class RecoveryPath(TypedDict):
     """Conditions that together bring it back to the tier; without any one of them it stays out.
 
     ``at``: when all of them are fulfilled by themselves, null where that never is or nobody knows.
@@ -129,14 +129,14 @@ class Admission(TypedDict):
 
     ``is_admitted`` is also true where only the GPU's own work bars it (``held`` in ``refusals``).
 
-    ``ways_back``: the smallest first, then the cheapest to the operator; none where only its own work bars it, or a
-    report that the judge has not yet evaluated.
+    ``recovery_paths``: the smallest first, then the cheapest to the operator; none where only its own work bars it, or
+    a report that the judge has not yet evaluated.
     """
 
     tier: str
     is_admitted: bool
     refusals: list[Refused]
-    ways_back: list[WayBack]
+    recovery_paths: list[RecoveryPath]
 
 
 class Override(TypedDict):
@@ -199,16 +199,16 @@ Move = TypedDict(
 class Remedy(TypedDict):
     """The repair that is due for a GPU: ``action``, and the source that requests it.
 
-    ``by``: the agent of its host, which does ``verb``, or a person, with the reason in ``who``. ``attempt``: which of
+    ``by``: the agent of its host, which does ``verb``, or a person, with the reason in ``actor``. ``attempt``: which of
     ``attempts_max`` repairs for ``fault_group`` it would be. ``then``: the next one if it fails or does not last;
     ``swap`` is the board's replacement. ``words``: all of it in a line.
     """
 
     action: Annotated[str, OneOf(RepairAction)]
-    asked_by: Annotated[str, OneOf(RequestedBy)]
+    requested_by: Annotated[str, OneOf(RequestedBy)]
     by: Annotated[str, OneOf(RepairBy)]
     verb: Annotated[str, OneOf(RepairVerb)] | None
-    who: str
+    actor: str
     why: str
     fault_group: str
     evidence_ids: list[str]
@@ -221,8 +221,8 @@ class Remedy(TypedDict):
 class Judged(TypedDict):
     """The reasons for a GPU's standing. ``evidence``: the newest first, each with its ``points`` on the score.
 
-    ``next_look_at``: when the judge evaluates it again without new input. ``remedy``: the repair that is due for a GPU
-    that is SUSPECT or QUARANTINED, null where there is none.
+    ``next_evaluation_at``: when the judge evaluates it again without new input. ``remedy``: the repair that is due for
+    a GPU that is SUSPECT or QUARANTINED, null where there is none.
     """
 
     measured_score: float
@@ -230,7 +230,7 @@ class Judged(TypedDict):
     score_valid_until: Moment | None
     standing_since: Moment | None
     origin_standing: Annotated[str, OneOf(Standing)] | None
-    next_look_at: Moment | None
+    next_evaluation_at: Moment | None
     proposed: Proposed | None
     remedy: Remedy | None
     evidence: list[Evidence]

@@ -104,8 +104,8 @@ class AttemptEnergy(TypedDict):
     """The energy of an attempt's GPUs, by their own counters as the agents read them; never an estimate.
 
     ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` is the
-    time between readings, of ``held_gpu_seconds`` in all. ``why``: the missing part, as text. ``tokens_per_j``: by its
-    newest pace. ``gpus_unsupported``: GPUs without such a counter. ``j_per_step``: all its energy over the reported
+    time between readings, of ``assigned_gpu_seconds`` in all. ``why``: the missing part, as text. ``tokens_per_j``: by
+    its newest pace. ``gpus_unsupported``: GPUs without such a counter. ``j_per_step``: all its energy over the reported
     ``steps``, so with its start and its saves; null unless each GPU was metered.
     """
 
@@ -117,7 +117,7 @@ class AttemptEnergy(TypedDict):
     energy_j: float | None
     energy_kwh: float | None
     gpu_seconds: float
-    held_gpu_seconds: float
+    assigned_gpu_seconds: float
     is_simulated: bool
     tokens_per_j: float | None
     steps: int
@@ -304,8 +304,8 @@ class Lineage(TypedDict):
 class Checkpoint(TypedDict):
     """A checkpoint. ``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime reported none.
 
-    ``pinned_at``, ``pinned_by``: a person wants to keep it. ``pin_held_at``: when its program marked it in its store;
-    null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
+    ``pinned_at``, ``pinned_by``: a person wants to keep it. ``pin_applied_at``: when its program marked it in its
+    store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
     """
 
     id: str
@@ -321,7 +321,7 @@ class Checkpoint(TypedDict):
     lineage: NotRequired[Lineage | None]
     pinned_at: Moment | None
     pinned_by: str | None
-    pin_held_at: Moment | None
+    pin_applied_at: Moment | None
     scrubbed_at: Moment | None
 
 

@@ -13,7 +13,7 @@ from muster.domain.states import AllocationState, AttemptState, Contact, StopRea
 class Node(TypedDict):
     """A node.
 
-    ``num_cordons``: its own cordons in force. ``num_held_gpus``: assigned GPUs, until they are proved clean.
+    ``num_cordons``: its own cordons in force. ``num_assigned_gpus``: assigned GPUs, until they are proved clean.
     """
 
     id: str
@@ -23,7 +23,7 @@ class Node(TypedDict):
     last_heartbeat_at: Moment | None
     address: str
     num_gpus: int
-    num_held_gpus: int
+    num_assigned_gpus: int
     standings: dict[str, int]
     num_cordons: int
     is_simulated: bool

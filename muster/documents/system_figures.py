@@ -66,8 +66,8 @@ class Schema(TypedDict):
 class System(TypedDict):
     """The state of the control plane.
 
-    ``accepting_since``: since when heartbeats have been accepted without a gap; no lease ends in the first minutes
-    after.
+    ``accepts_heartbeats_since``: since when heartbeats have been accepted without a gap; no lease ends in the first
+    minutes after.
     """
 
     at: Moment
@@ -75,7 +75,7 @@ class System(TypedDict):
     database_version: str
     schema: Schema
     api_alive_at: Moment | None
-    accepting_since: Moment | None
+    accepts_heartbeats_since: Moment | None
     heartbeats: Heartbeats
     ingest: Ingest
     scheduler: Scheduler

@@ -28,7 +28,7 @@ class TenantPage(Page):
 
 
 class Quota(TypedDict):
-    """The quota of a tenant and all below it; ``held_gpus``: the GPUs that they use now.
+    """The quota of a tenant and all below it; ``assigned_gpus``: the GPUs that they use now.
 
     ``borrowable_gpus``, beyond the guarantee, and ``ceiling_gpus``: null: no limit.
     """
@@ -38,7 +38,7 @@ class Quota(TypedDict):
     guaranteed_gpus: int
     borrowable_gpus: int | None
     ceiling_gpus: int | None
-    held_gpus: int
+    assigned_gpus: int
     updated_at: Moment
 
 
@@ -120,7 +120,7 @@ class Reclaim(TypedDict):
     notice_s: float
     notified_at: Moment
     deadline_at: Moment
-    told_at: Moment | None
+    delivered_at: Moment | None
     settled_at: Moment | None
     settled_why: str | None
     outcome: Annotated[str, OneOf(ReclaimOutcome)] | None

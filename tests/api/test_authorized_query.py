@@ -68,7 +68,7 @@ def test_a_rich_past_is_reported_whole(api: Api) -> None:
     assert all(gpu[name] for name in ("evidence", "moves", "cordons", "admission", "overrides", "job")), gpu
     node = api.client.get("/v1/nodes/alpha", headers=operator).json()
     assert [each["job_id"] for each in node["jobs"]] == [ids["job_id"]]
-    assert (node["num_held_gpus"], node["num_cordons"]) == (sum(len(each["gpus"]) for each in node["jobs"]), 1)
+    assert (node["num_assigned_gpus"], node["num_cordons"]) == (sum(len(each["gpus"]) for each in node["jobs"]), 1)
     assert sum(node["standings"].values()) == len(node["gpus"])
     job = api.client.get(f"/v1/jobs/{ids['job_id']}", headers=operator).json()
     (host,) = job["attempts"][0]["hosts"]

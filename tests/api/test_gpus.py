@@ -38,7 +38,7 @@ def test_a_gpu_reports_its_score_its_evidence_and_what_would_bring_it_back(api: 
 def ways_to(found: dict[str, Any], tier: str) -> list[list[dict[str, Any]]]:
     """What would bring it back to ``tier``, each way as its conditions."""
     (admission,) = [each for each in found["admission"] if each["tier"] == tier]
-    return [way["conditions"] for way in admission["ways_back"]]
+    return [way["conditions"] for way in admission["recovery_paths"]]
 
 
 def test_its_health_alone_states_why_it_stands_where_it_does(api: Api) -> None:
@@ -62,7 +62,7 @@ def test_a_healthy_gpu_has_nothing_to_get_over_and_names_what_holds_it(api: Api)
     api.fleet.cycle()
     found = show(api)
     assert (found["score"], found["contact"]) == (100.0, "LIVE")
-    assert all(each["ways_back"] == [] for each in found["admission"])
+    assert all(each["recovery_paths"] == [] for each in found["admission"])
     assert {tuple(refused["reason"] for refused in each["refusals"]) for each in found["admission"]} == {("held",)}
     assert all(each["is_admitted"] for each in found["admission"]), "it is busy, and nothing is wrong with it"
     assert any(line.strip().startswith("spot: yes, busy: ") for line in gpu_lines(found))
@@ -175,13 +175,13 @@ def test_health_states_which_remedy_is_due_and_by_whose_word(api: Api) -> None:
     (evidence,) = health()["evidence"]
     remedy = health()["remedy"]
     words = remedy.pop("words")
-    assert words == f"reset by {remedy['who']}: {evidence['summary']} (NVIDIA's XID catalogue asks for it)"
+    assert words == f"reset by {remedy['actor']}: {evidence['summary']} (NVIDIA's XID catalogue asks for it)"
     assert remedy == {
         "action": "reset",
-        "asked_by": "catalogue",
+        "requested_by": "catalogue",
         "by": "person",
         "verb": None,
-        "who": "a person, since its host does not allow its agent gpu_reset",
+        "actor": "a person, since its host does not allow its agent gpu_reset",
         "why": evidence["summary"],
         "fault_group": "memory",
         "evidence_ids": [evidence["id"]],

@@ -67,7 +67,7 @@ def test_a_node_in_the_list_counts_its_gpus_by_standing_and_those_that_are_on_ho
     api.fleet.submit(**GOOD_JOB)
     api.fleet.cycle()
     items = api.client.get("/v1/nodes", headers=api.headers("operator")).json()["items"]
-    facts = [(item["standings"], item["num_held_gpus"], item["num_cordons"]) for item in items]
+    facts = [(item["standings"], item["num_assigned_gpus"], item["num_cordons"]) for item in items]
     # The job breaks no whole host where another has a GPU that cannot be used anyway.
     assert facts == [({"UNPROVEN": 2}, 0, 0), ({"SUSPECT": 1, "UNPROVEN": 2}, 1, 0)]
 

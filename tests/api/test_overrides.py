@@ -25,7 +25,7 @@ def test_a_person_takes_a_gpu_out_and_releases_it_with_reason_and_trace(api: Api
     (standing,) = found["overrides"]
     assert (found["standing"], found["override"], standing["reason"]) == ("HEALTHY", "QUARANTINED", "because")
     assert standing["actor"] == "key:key-operator"
-    ((way,),) = [each["ways_back"] for each in found["admission"] if each["tier"] == "reserved"]
+    ((way,),) = [each["recovery_paths"] for each in found["admission"] if each["tier"] == "reserved"]
     (condition,) = way["conditions"]
     assert (condition["kind"], condition["subject_id"]) == ("override", standing["id"])
     assert way["at"][:19] == condition["at"][:19] == standing["until"][:19]

@@ -22,7 +22,7 @@ COLUMNS: Final = (
     Column("GUARANTEED", lambda item: item["guaranteed_gpus"]),
     Column("BORROWABLE", lambda item: _limit(item["borrowable_gpus"])),
     Column("CEILING", lambda item: _limit(item["ceiling_gpus"])),
-    Column("HELD", lambda item: item["held_gpus"]),
+    Column("HELD", lambda item: item["assigned_gpus"]),
     Column("SET", lambda item: age(item["updated_at"]), only_wide=True),
 )
 

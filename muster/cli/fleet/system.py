@@ -52,8 +52,8 @@ def _parts(found: Document) -> Iterator[str | Table]:
     yield f"  telemetry of the last minute: {ingest['reports_last_minute']} reports, {ingest['gpus_last_minute']} GPUs"
     if not found["scheduler"]["is_active"]:
         yield "  NO SCHEDULER RUNS: nothing new is placed; start `muster scheduler`"
-    if found["accepting_since"] is not None:
-        yield f"  heartbeats have been accepted for {age(found['accepting_since'])}"
+    if found["accepts_heartbeats_since"] is not None:
+        yield f"  heartbeats have been accepted for {age(found['accepts_heartbeats_since'])}"
     yield Table(QUEUE_COLUMNS, list(_waiting(found)), indent="")
     open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
     yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"

@@ -41,8 +41,8 @@ def _forecast(gpu: Document) -> Iterator[str]:
     if proposed is not None and proposed["to_standing"] == "QUARANTINED":
         yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['words']}"
         yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
-    if gpu["next_look_at"] is not None:
-        yield f"  judged again {until(gpu['next_look_at'])}"
+    if gpu["next_evaluation_at"] is not None:
+        yield f"  judged again {until(gpu['next_evaluation_at'])}"
 
 
 def _remedy(gpu: Document) -> Iterator[str]:
@@ -85,11 +85,11 @@ def _ways_back(admissions: list[Document]) -> Iterator[str]:
     """Yield the ways of return to service; tiers with the same ways stand together."""
     tiers: dict[str, list[Document]] = {}
     for each in admissions:
-        if each["ways_back"]:
-            tiers.setdefault(repr(each["ways_back"]), []).append(each)
+        if each["recovery_paths"]:
+            tiers.setdefault(repr(each["recovery_paths"]), []).append(each)
     for alike in tiers.values():
         yield f"to {' and '.join(each['tier'] for each in alike)}:"
-        for number, way in enumerate(alike[0]["ways_back"]):
+        for number, way in enumerate(alike[0]["recovery_paths"]):
             yield f"  {'or ' if number else ''}{', and '.join(map(_condition, way['conditions']))}"
 
 

@@ -23,7 +23,7 @@ def pin(job_id: JobId, checkpoint: Which, reason: Reason = None, *, dry_run: Dry
     """
     with open_client() as client:
         found = client.pin_checkpoint(job_id, _id_of(client, job_id, checkpoint), reason, dry_run=dry_run)
-    said = [f"{found['generation']}  pinned" + ("" if found["pin_held_at"] else "; its program has yet to mark it")]
+    said = [f"{found['generation']}  pinned" + ("" if found["pin_applied_at"] else "; its program has yet to mark it")]
     if found["status"] == "TAINTED":
         said.append(f"Warning: it is TAINTED, and no training continues from it: {found['reason']}")
     return Done(found, "\n".join(said))
@@ -34,7 +34,7 @@ def unpin(job_id: JobId, checkpoint: Which, *, dry_run: DryRun = False) -> Done:
     with open_client() as client:
         found = client.unpin_checkpoint(job_id, _id_of(client, job_id, checkpoint), dry_run=dry_run)
     return Done(
-        found, f"{found['generation']}  not pinned" + ("; its mark is still there" if found["pin_held_at"] else "")
+        found, f"{found['generation']}  not pinned" + ("; its mark is still there" if found["pin_applied_at"] else "")
     )
 
 

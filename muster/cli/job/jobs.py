@@ -27,7 +27,7 @@ Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job
 def _status_of(item: Document) -> str:
     """Return the status with the pin, if it is pinned; ``pin asked``: its program has yet to mark it."""
     status = str(item["status"])
-    if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_held_at")):
+    if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_applied_at")):
         return status
     return f"{status}, {'pinned' if item.get('pin_held_at') else 'pin asked'}"
 
@@ -118,7 +118,7 @@ ENERGY: Final = (
     Column("KWH", lambda item: _figure(item["energy_kwh"])),
     Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
     Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
-    Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['assigned_gpu_seconds']:,.0f}"),
     Column("J/STEP", lambda item: _figure(item.get("j_per_step"))),
     Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
 )

@@ -13,7 +13,7 @@ QUOTA = {
     "ceiling_gpus": 16,
     "guaranteed_gpus": 8,
     "borrowable_gpus": None,
-    "held_gpus": 3,
+    "assigned_gpus": 3,
     "updated_at": "2026-01-01T00:00:00Z",
 }
 

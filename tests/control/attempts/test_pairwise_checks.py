@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import select
 
+from control.attempts.pairwise_checks import with_present_names
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.health.judge import judge_once
 from control.jobs.read import AttemptView
@@ -269,3 +270,10 @@ def test_tiers_that_do_not_request_it_and_hosts_alone_meet_none(stage: Stage) ->
     assert not gang.meets
     gang.ready(gang.hosts[0])
     assert gang.hosts[1].send_report(gang.assigned.attempt_id, gang.assigned.fence, "ready").go
+
+
+def test_a_check_that_the_release_before_stored_keeps_its_reports() -> None:
+    stored = {"state": "meeting", "rounds": [[{"hosts": ["a", "b"], "port": 1, "said": {"a": {"met": True}}}]]}
+    (((group,),),) = (with_present_names(stored)["rounds"],)
+    assert group == {"hosts": ["a", "b"], "port": 1, "reports": {"a": {"met": True}}}
+    assert with_present_names({"state": "awaited"}) == {"state": "awaited", "rounds": []}

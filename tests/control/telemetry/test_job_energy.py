@@ -212,3 +212,10 @@ def _break(monkeypatch: pytest.MonkeyPatch, attempt_id: AttemptId, fault: Except
 def _kept(stored: Stored) -> dict[AttemptId, dict[str, Any]]:
     with stored.units.read() as session:
         return {row.id: row.energy for row in session.scalars(select(Attempt)) if row.energy is not None}
+
+
+def test_an_energy_that_the_release_before_stored_is_read() -> None:
+    energy = AttemptEnergy(AttemptId("att_1"), 1, 2, 2, 5.0, 60.0, 61.0, is_simulated=False, why="")
+    stored = {**asdict(energy), "from_a_later_release": 1}
+    stored["held_gpu_seconds"] = stored.pop("assigned_gpu_seconds")
+    assert AttemptEnergy.of_kept(stored) == energy
