@@ -129,7 +129,7 @@ class Stage:
         """Yield MFU if the GPU's peak is known; else its rate. ``work.attention``: all of T × T counts."""
         if not plan.rounds:
             return
-        step_s = max(min(each["told_step_s"]) for each in seen)
+        step_s = max(min(each["reported_step_s"]) for each in seen)
         model = _shape_of(plan)
         tokens_per_s = self.num_ranks * plan.samples * plan.shape.context / step_s
         teraflops = tokens_per_s * flops_per_token(model, Attention.FULL) / self.num_ranks / 1e12
@@ -151,7 +151,7 @@ class Stage:
     def _overhead(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
         if not plan.rounds or not plan.is_deterministic:
             return
-        told, untold = (max(min(each[name]) for each in seen) for name in ("told_step_s", "untold_step_s"))
+        told, untold = (max(min(each[name]) for each in seen) for name in ("reported_step_s", "untold_step_s"))
         peers = {"told ms": told * 1e3, "untold ms": untold * 1e3}
         share = (told - untold) / untold * 100
         name = self._named("telling each step, of its time")

@@ -175,7 +175,7 @@ class Changes:
         chosen = [self._taken_from(victim) for victim in victims if chance() < 0.7] or [self._taken_from(victims[0])]
         held = tuple(gpu for _, gpus, _ in chosen for gpu in gpus if gpu not in store.hold_of)
         if held and all(self._server.is_live(self._server.node_of[gpu]) for gpu in held):
-            said = {"beneficiary": beneficiary, "chosen": tuple(chosen), "held": held}
+            said = {"beneficiary": beneficiary, "chosen": tuple(chosen), "assigned": held}
             self._server.carry_out(
                 "reclaim.notify", "notify", partial(self._give, beneficiary, chosen, held), arguments=said
             )

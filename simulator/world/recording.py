@@ -173,7 +173,7 @@ class RecordingServer(Server):
             return
         hear = super().heartbeat
         work = partial(hear, node_id, boot_id, seq, on_host, sent_ms, launch, is_woken)
-        said = {"node_id": node_id, "boot_id": boot_id, "seq": seq, "held": on_host}
+        said = {"node_id": node_id, "boot_id": boot_id, "seq": seq, "assigned": on_host}
         self.carry_out("host.heartbeat", "heartbeat", work, arguments=said)
 
     def _orders(self, node_id: NodeId, on_host: HostAttempts) -> tuple[Any, tuple[AttemptId, ...]]:

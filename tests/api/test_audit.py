@@ -9,8 +9,8 @@ from control.core.sealer import seal_once, verify_audit
 from tests.api.conftest import GOOD_JOB, Api
 
 
-def read(api: Api, actor: str = "auditor", **filters: Any) -> dict[str, Any]:
-    answer = api.client.get("/v1/audit", params=filters, headers=api.headers(actor))
+def read(api: Api, caller: str = "auditor", **filters: Any) -> dict[str, Any]:
+    answer = api.client.get("/v1/audit", params=filters, headers=api.headers(caller))
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json()
     return document

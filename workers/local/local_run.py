@@ -125,7 +125,7 @@ class LocalRun:
     def _follow(self, attempt: LocalAttempt, reader: OutputReader) -> None:
         """Follow it until it has ended and its output was shown, unless the user asks twice to stop."""
         is_over = threading.Event()
-        listener = threading.Thread(target=reader.listen_until, args=(is_over,), name="hearing", daemon=True)
+        listener = threading.Thread(target=reader.listen_until, args=(is_over,), name="output", daemon=True)
         listener.start()
         try:
             self._watch(attempt)

@@ -28,9 +28,9 @@ def one(hosts: Hosts, **readings: object) -> dict[str, Any]:
 def test_a_healthy_gpu_reports_every_state_and_counter_by_the_names_of_the_contract(hosts: Hosts) -> None:
     found = one(hosts)
     assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS - OF_PAIRS - set(WHERE_IDLE)
-    told = {*found["counters"], *found["beside"], *found["link_counters"]["0"]}
+    told = {*found["counters"], *found["alongside"], *found["link_counters"]["0"]}
     assert told == set(GPU_RATES) - {"window_s", "link", "bad_windows"}
-    assert set(found["beside"]) == set(ALONGSIDE)
+    assert set(found["alongside"]) == set(ALONGSIDE)
     assert len(found["link_counters"]) == 18
     assert (found["unsupported"], found["faults"]) == ([], {})
 
@@ -127,7 +127,7 @@ def test_counters_come_in_their_units(hosts: Hosts) -> None:
         "c2c_replays": 2,
         "c2c_back_to_back_replays": 3,
     }
-    assert found["beside"] == {
+    assert found["alongside"] == {
         "pcie_generation": 5,
         "pcie_width": 16,
         "ecc_corrected_sram_total": 5,

@@ -98,7 +98,7 @@ class Meeting:
         self._close()
 
     def _close(self) -> None:
-        for name in ("_said", "_complained"):
+        for name in ("_output", "_complained"):
             if (descriptor := getattr(self, name)) >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
