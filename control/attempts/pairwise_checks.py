@@ -226,7 +226,7 @@ def _read(attempt: Attempt) -> StartCheck | None:
 
 
 def with_present_names(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored check with present names: the release before stored ``reports`` of a group as ``said``."""
+    """Return a stored check with present names: the release before had another name for a group's ``reports``."""
     rounds = [
         [{"reports" if name == "said" else name: value for name, value in group.items()} for group in groups]
         for groups in stored.get("rounds", ())
