@@ -108,7 +108,7 @@ class _Moment(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Results:
     """Results so far."""
 
     checks: list[GpuCheck] = field(default_factory=list)
@@ -133,22 +133,22 @@ def scan(
     reported.
     """
     inventory = probe.identify()
-    looks, gpus = _Watched(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
+    results, gpus = _Results(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
     began_s = time.monotonic()
     first = _Moment(now_ms, began_s, 0.0)
-    _check(probe, gpus, looks, first)
-    num_found = sum(1 for check in looks.checks if not check.is_lost)
+    _check(probe, gpus, results, first)
+    num_found = sum(1 for check in results.checks if not check.is_lost)
     host = None if host_of is None else host_of(num_found)
-    looks.events += _reported_by(host, first, gpus.differing())
-    looks.events += _totals(looks.inspections.values(), now_ms)
+    results.events += _reported_by(host, first, gpus.differing())
+    results.events += _totals(results.inspections.values(), now_ms)
     if listen_s > 0:
-        last = _listen(probe, gpus, looks, first, listen_s)
-        _check(probe, gpus, looks, last)
-        looks.events += _reported_by(host, last, gpus.differing())
+        last = _listen(probe, gpus, results, first, listen_s)
+        _check(probe, gpus, results, last)
+        results.events += _reported_by(host, last, gpus.differing())
     else:
         last = first
-    looks.events += probe.events(0)
-    return _report(inventory, looks, gpus, logged(inventory), host, first, last, policy)
+    results.events += probe.events(0)
+    return _report(inventory, results, gpus, logged(inventory), host, first, last, policy)
 
 
 def scan_without_driver(
@@ -161,44 +161,44 @@ def scan_without_driver(
     policy: HealthPolicy = DEFAULT_POLICY.health,
 ) -> ScanReport:
     """Return the report of a host without an answering driver: its kernel log, ports, disks, pressure."""
-    nothing, looks = HostInventory(), _Watched()
+    nothing, results = HostInventory(), _Results()
     began_s = time.monotonic()
     first = last = _Moment(now_ms, began_s, 0.0)
     host = host_of(None)
-    looks.events += _reported_by(host, first)
+    results.events += _reported_by(host, first)
     if listen_s > 0:
         time.sleep(listen_s)
         last = _after(first)
-        looks.events += _reported_by(host, last)
-    found = _report(nothing, looks, GpuTeller(Naming("scan")), logged(nothing), host, first, last, policy)
+        results.events += _reported_by(host, last)
+    found = _report(nothing, results, GpuTeller(Naming("scan")), logged(nothing), host, first, last, policy)
     return replace(found, no_driver=fault)
 
 
-def _check(probe: Probe, gpus: GpuTeller, watched: _Watched, moment: _Moment) -> None:
-    _sample(probe, gpus, watched, moment.at_ms)
+def _check(probe: Probe, gpus: GpuTeller, results: _Results, moment: _Moment) -> None:
+    _sample(probe, gpus, results, moment.at_ms)
     inspections = probe.inspect(moment.at_ms)
-    watched.inspections |= {found.gpu_uuid: found for found in inspections}
-    watched.events += gpus.report(inspections, moment.at_ms, moment.report_s)
+    results.inspections |= {found.gpu_uuid: found for found in inspections}
+    results.events += gpus.report(inspections, moment.at_ms, moment.report_s)
 
 
-def _sample(probe: Probe, gpus: GpuTeller, watched: _Watched, at_ms: int) -> None:
+def _sample(probe: Probe, gpus: GpuTeller, results: _Results, at_ms: int) -> None:
     checks = probe.check(at_ms)
     gpus.saw(checks)
-    watched.checks += checks
-    watched.num_samples += 1
+    results.checks += checks
+    results.num_samples += 1
 
 
-def _listen(probe: Probe, gpus: GpuTeller, watched: _Watched, first: _Moment, listen_s: float) -> _Moment:
+def _listen(probe: Probe, gpus: GpuTeller, results: _Results, first: _Moment, listen_s: float) -> _Moment:
     """Listen until the last check is due. A probe that cannot wait for events is not asked in a spin."""
     every_s = min(_SLOWEST_SAMPLE_S, max(SAMPLE_S, listen_s / _SAMPLES))
     until_s, next_s = first.now_s + listen_s, first.now_s + every_s
     while (now_s := time.monotonic()) < until_s:
         if now_s >= next_s:
-            _sample(probe, gpus, watched, _after(first).at_ms)
+            _sample(probe, gpus, results, _after(first).at_ms)
             next_s += every_s
         wait_s = max(0.0, min(next_s, until_s) - time.monotonic())
         heard = probe.events(wait_s)
-        watched.events += heard
+        results.events += heard
         if not heard and time.monotonic() - now_s < wait_s / 2:
             time.sleep(min(_EARLY_PAUSE_S, wait_s))
     return _after(first)
@@ -231,7 +231,7 @@ def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeE
 
 def _report(
     inventory: HostInventory,
-    watched: _Watched,
+    results: _Results,
     gpus: GpuTeller,
     logged: Iterable[ProbeEvent] | None,
     host: HostTeller | None,
@@ -239,27 +239,27 @@ def _report(
     last: _Moment,
     policy: HealthPolicy,
 ) -> ScanReport:
-    events = (*watched.events, *(logged or ()))
+    events = (*results.events, *(logged or ()))
     identities = {identity.uuid: identity for identity in inventory.gpus}
     models = {uuid: each.model for uuid, each in identities.items() if each.model is not None}
-    seen = Seen(tuple(watched.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
+    seen = Seen(tuple(results.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
     found = verdict(seen, policy)
-    newest = {check.gpu_uuid: check for check in watched.checks}
-    states = {uuid: state_of(each, gpus.pcie) for uuid, each in watched.inspections.items()}
+    newest = {check.gpu_uuid: check for check in results.checks}
+    states = {uuid: state_of(each, gpus.pcie) for uuid, each in results.inspections.items()}
     scanned = tuple(
         ScannedGpu(
             check=check,
             identity=identities.get(uuid),
             xids=_codes_of(uuid, events),
             findings=tuple(each for each in found if each.gpu_uuid == uuid),
-            inspection=watched.inspections.get(uuid),
+            inspection=results.inspections.get(uuid),
             slow=states.get(uuid, {}),
         )
         for uuid, check in newest.items()
     )
     of_host = None if host is None else _scanned_host(events, tuple(each for each in found if each.gpu_uuid is None))
     listened_s = round(last.now_s - first.now_s, 3)
-    left_out = not_judged(policy, watched.num_samples, listened_s, states.values(), is_log_read=logged is not None)
+    left_out = not_judged(policy, results.num_samples, listened_s, states.values(), is_log_read=logged is not None)
     return ScanReport(inventory, scanned, first.at_ms, listened_s, of_host, left_out)
 
 
