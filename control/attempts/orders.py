@@ -112,7 +112,7 @@ def quick_check_s(job: Job, policy: Policy) -> float:
     return 0.0 if tier is None else tier.quick_check_s
 
 
-def text_of(spec: JobSpec) -> frozenset[str]:
+def capabilities_of(spec: JobSpec) -> frozenset[str]:
     """Return the words of ``HOST_WORDS`` that a host must know for this job: other hosts would ignore these parts."""
     asked = {
         "container": spec.program.container is not None,

@@ -62,7 +62,7 @@ def record_evidence(
         if _place(said_now) in places:
             known.take(said_now)
     unit.session.flush()
-    order_diagnoses(unit, gpus, known.query)
+    order_diagnoses(unit, gpus, known.requested)
     told = known.changed | {_place(each) for each in heard if isinstance(each, Finding)}
     return [gpu for gpu in gpus if gpu.uuid in told]
 
@@ -75,8 +75,8 @@ def _place(each: Reported | Evidence) -> str:
 class _EvidenceIndex:
     """Evidence of the locked places.
 
-    ``changed``: the places where some evidence has changed. ``query``: GPU → text of the new finding that asks for a
-    burn-in.
+    ``changed``: the places where some evidence has changed. ``requested``: GPU → text of the new finding that asks for
+    a burn-in.
     """
 
     unit: UnitOfWork
@@ -84,7 +84,7 @@ class _EvidenceIndex:
     maintained: frozenset[NodeId]
     windows: Mapping[NodeId, tuple[Window, ...]]
     changed: set[str] = field(default_factory=set)
-    query: dict[GpuUuid, str] = field(default_factory=dict)
+    requested: dict[GpuUuid, str] = field(default_factory=dict)
     _at: dict[str, EvidenceIndex] = field(default_factory=lambda: defaultdict(EvidenceIndex))
     _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
     _rows: dict[EvidenceId, EvidenceRow] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class _EvidenceIndex:
 
     def _ask(self, evidence: Evidence) -> None:
         if evidence.gpu_uuid is not None:
-            self.query[evidence.gpu_uuid] = evidence.summary
+            self.requested[evidence.gpu_uuid] = evidence.summary
 
     def _close(self, closing: Closing) -> None:
         place = _place(closing)

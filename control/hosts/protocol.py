@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from control.attempts import pairwise_checks
 from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
 from control.attempts.mapping import attempt_lifecycle, last_contact_of, spec_of
-from control.attempts.orders import order_of, quick_check_s, text_of
+from control.attempts.orders import capabilities_of, order_of, quick_check_s
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement import preflight
 from control.policy.policies import active_policy
@@ -207,7 +207,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         request.nonce,
         can_wait="ready" in request.knows,
         is_checked=quick_check_s(loaded.job, policy) > 0,
-        lacks=tuple(sorted(text_of(spec_of(loaded.job)).difference(request.knows))),
+        lacks=tuple(sorted(capabilities_of(spec_of(loaded.job)).difference(request.knows))),
     )
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from control.attempts.attempts import lock_job, step_job, wake
 from control.attempts.mapping import spec_of
-from control.attempts.orders import preflight_order_of, text_of
+from control.attempts.orders import capabilities_of, preflight_order_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.cordons import those_that_stand
 from control.placement.pending_jobs import nodes_at_fault
@@ -184,7 +184,7 @@ class _Able:
 
     def of(self, job: Job) -> list[NodeId]:
         spec, avoided = spec_of(job), self._at_fault.get(job.id, frozenset())
-        words = text_of(spec)
+        words = capabilities_of(spec)
         return [
             node_id
             for node_id, knows, num_gpus in self._nodes
