@@ -232,7 +232,7 @@ class _Cycle:
         unforgiving = request.sized(min(job.nodes, within))
         request = self.placing.exempting(unforgiving) if job.avoid_nodes else unforgiving
         if job.job_id in self.reclaimer.holds:
-            return self.pending.hold_of_others(job, request)
+            return self.pending.try_beneficiary(job, request)
         awaited = self.pending.swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited

@@ -160,7 +160,7 @@ class PendingJobs:
         self._queue_report.hold_again()
         return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
 
-    def hold_of_others(self, job: WaitingJob, request: Request) -> Verdict | None:
+    def try_beneficiary(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
         reclaimer, promises, self.has_hopeful = self._reclaimer, self._reclaimer.holds, True
         promises.lift(job.job_id)
