@@ -38,11 +38,11 @@ holds a GPU that an attempt has kept for its own job since it was asked: ``contr
 
 
 class ContentionError(UnavailableError):
-    """Two units of work met on the same rows. ``retrying`` begins anew; past that, the caller repeats."""
+    """Two units of work met on the same rows. ``retrying`` begins again; past that, the caller repeats."""
 
 
 def sqlstate(error: DBAPIError) -> str | None:
-    """PostgreSQL's five-letter code, or None when the server said nothing."""
+    """Return PostgreSQL's five-letter code, or None if the server gave none."""
     return getattr(error.orig, "sqlstate", None)
 
 

@@ -1,6 +1,7 @@
 """Words from the database between processes: advisory locks for one active worker, NOTIFY for a quick wake-up.
 
-Both are for efficiency alone: two active workers are safe, and whoever waits for a word looks by itself after a pause.
+Both are for efficiency alone: two active workers are safe, and a process that waits for one polls by itself after a
+pause.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""A connection is looked at before the pool lends it: by its socket each time, by a question where it lay idle long.
+"""Checks of a connection before the pool lends it: its socket each time, and a query if it was idle for long.
 
 A question on each loan costs a round trip, a quarter of what a short read costs in all. A server that stops or restarts
 closes its sockets, and that shows here without asking; a peer that went silent (a pulled cable, a firewall's memory)

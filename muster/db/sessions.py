@@ -11,7 +11,7 @@ _CHANGED: Final = "muster.is_changed"
 class TrackedSession(Session):
     """A ``Session`` that notes flushes and INSERT, UPDATE, DELETE statements.
 
-    Raw text is not looked into: who sends it calls ``note_change``.
+    Raw text is not read: a caller that sends it calls ``note_change``.
     """
 
 

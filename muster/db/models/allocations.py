@@ -38,11 +38,11 @@ class Allocation(Base):
 class AllocationGpu(Base):
     """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once.
 
-    What is over stands in an index of its own, so who asks by a GPU says which it means (``queries.holdings``).
+    RELEASED rows are in an index of their own, so a query by GPU states which rows it needs (``queries.assignments``).
 
     Its allocation is there, and its GPU on its node: triggers see to that, a statement's rows at once, since foreign
     keys look up one row after another, which would be half of a large placement. GPUs and allocations are never
-    deleted, and no row of these changes but for its state.
+    deleted, and of these rows only the state changes.
     """
 
     __tablename__ = "allocation_gpus"

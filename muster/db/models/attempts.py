@@ -18,13 +18,13 @@ class Attempt(Base):
     """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays.
 
     ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED. ``go_at``: when all
-    hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
-    of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
-    None for so many steps. ``energy``: as ``control.jobs.job_energy`` read it once it had ended; None until then.
-    ``training_began_at``: when its program had chosen from which checkpoint to go on, by its first word; a commit of an
-    older attempt that is later counts for nothing. ``resumed_from``: the generation of an earlier attempt that it went
-    on from; None: of none, or nothing is heard of it yet. ``pairwise``: the check of its hosts before their start, as
-    ``health.pairwise.start`` says; None: none is made.
+    hosts that prepare were ready. ``num_nodes``: its size, which the next attempt of an elastic job may change; None in
+    attempts from before elastic jobs existed. ``checkpoint_interval``: at which it saves, as
+    ``wire.training.CheckpointInterval`` says; None for so many steps. ``energy``: as ``control.jobs.job_energy`` read
+    it once it had ended; None until then. ``training_began_at``: when its program had chosen the checkpoint to continue
+    from, by its first report; a later commit of an older attempt has no effect. ``resumed_from``: the generation of an
+    earlier attempt that it continued from; None: of none, or none is reported yet. ``pairwise``: the check of its hosts
+    before their start, as ``health.pairwise.start`` says; None: none is made.
     """
 
     __tablename__ = "attempts"

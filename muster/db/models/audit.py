@@ -1,4 +1,4 @@
-"""Audit entries: who changed what, from where and why; linked by hash within a second of their commit."""
+"""Audit entries: each change with its actor, origin and reason; linked by hash within a second of their commit."""
 
 from datetime import datetime
 from typing import Any

@@ -15,7 +15,7 @@ class BurnIn(Base):
     """One order for one GPU, open or done. ``tries``: how often it was given; ``began_at``: the last time.
 
     ``last_fault``: why a try has no figures. ``comparison_key``: GPUs with equal ones are compared. ``open_bands``:
-    those that too few peers have voted on; they are judged again when there are more than ``num_peers``.
+    bands that too few peers have voted on; they are judged again when there are more than ``num_peers``.
     """
 
     __tablename__ = "burn_ins"

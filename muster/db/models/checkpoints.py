@@ -13,10 +13,10 @@ from muster.domain.states import CheckpointStatus
 
 
 class Checkpoint(Base):
-    """One generation: ``generation`` is its folder's name; ``manifest`` says what was told of its files.
+    """One generation: ``generation`` is its folder's name; ``manifest`` has what was reported of its files.
 
-    ``pinned_at``, ``pinned_by``: somebody wants it kept. ``pin_held_at``: since when its program has marked it so where
-    it lies. ``scrubbed_at``: when it was last read again and found as it was saved.
+    ``pinned_at``, ``pinned_by``: when a principal pinned it, and which one. ``pin_held_at``: since when it has its
+    program's mark of that in its store. ``scrubbed_at``: when it was last read again and found as it was saved.
     """
 
     __tablename__ = "checkpoints"

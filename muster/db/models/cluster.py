@@ -11,8 +11,9 @@ from muster.db.base import Base
 class Cluster(Base):
     """One row. ``epoch`` rises with each restore from a backup; ``fence_serial`` with each fence.
 
-    ``num_failures``: attempts that the infrastructure ended, in ``gpu_hours`` of those that ran (``failure_rates``).
-    ``api_alive_at``: the API's last own beat; ``accepting_since``: since when it takes heartbeats without a gap (R15).
+    ``num_failures``: attempts that the infrastructure ended, in ``gpu_hours`` of the attempts that ran
+    (``failure_rates``). ``api_alive_at``: the API's last own beat; ``accepting_since``: since when it takes heartbeats
+    without a gap (R15).
     """
 
     __tablename__ = "cluster"

@@ -15,8 +15,8 @@ from muster.domain.states import Standing
 class Gpu(Base):
     """One device by its NVML UUID. ``origin_standing`` is where SUSPECT or QUARANTINED came from.
 
-    ``standing_since``: its newest move; None before the first. ``attributes``: what its agent tells of it, by the names
-    of ``domain.gpu.cohort_attributes``; what stands in columns of its own is not repeated there.
+    ``standing_since``: its newest move; None before the first. ``attributes``: what its agent reports of it, by the
+    names of ``domain.gpu.cohort_attributes``; what stands in columns of its own is not repeated there.
     """
 
     __tablename__ = "gpus"
@@ -56,7 +56,7 @@ class Gpu(Base):
 
 
 class GpuStandingChange(Base):
-    """One move of one GPU's standing: from, to, at, why, by whom, under which policy."""
+    """One move of one GPU's standing: from, to, time, reason, actor and policy."""
 
     __tablename__ = "gpu_standing_changes"
     __table_args__ = (
@@ -79,7 +79,7 @@ class GpuStandingChange(Base):
 
 
 class GpuOverride(Base):
-    """A person's standing for a GPU until a stated time. It stands beside the evidence and never hides it."""
+    """A person's standing for a GPU until a stated time. It changes no evidence and never hides any."""
 
     __tablename__ = "gpu_overrides"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Evidence as it is stored, repairs, the breaker's memory, and what wants a person."""
+"""Evidence as it is stored, repairs, the breaker's memory, and incidents."""
 
 from datetime import datetime
 from typing import Any
@@ -109,7 +109,7 @@ class Breaker(Base):
 
 
 class Incident(Base):
-    """One thing that wants a person. ``subject_id``: what it is about; ``payload``: what its kind says of it."""
+    """One condition that needs an operator. ``subject_id``: what it is about; ``payload``: what its kind says of it."""
 
     __tablename__ = "incidents"
     __table_args__ = (

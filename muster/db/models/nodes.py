@@ -14,8 +14,8 @@ from muster.domain.states import Contact
 class Node(Base):
     """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time.
 
-    ``knows``: of ``wire.host.HOST_WORDS``, as its host worker's last heartbeat said. ``rdma_ports``: names of the ports
-    that it enrolled with, sorted. ``repair_verbs``: what its agent may do to mend a GPU, as it last told, sorted.
+    ``knows``: of ``wire.host.HOST_WORDS``, by its host worker's last heartbeat. ``rdma_ports``: names of the ports that
+    it enrolled with, sorted. ``repair_verbs``: the repairs that its agent may do on a GPU, by its last report, sorted.
     """
 
     __tablename__ = "nodes"

@@ -1,4 +1,4 @@
-"""The outbox: what a unit of work wants told to others once it has committed; and Celery's deliveries, counted."""
+"""The outbox: messages of a unit of work, sent once it has committed; and Celery's deliveries, counted."""
 
 from datetime import datetime
 from typing import Any

@@ -10,9 +10,9 @@ from muster.domain.ids import NodeId
 
 
 class PairProbeResponder(Base):
-    """The agent of a node answers at ``port`` of the node's address, by its own word of ``told_at``, in ``boot_id``.
+    """The agent of a node answers at ``port`` of the node's address, by its own report of ``told_at``, in ``boot_id``.
 
-    ``session``: one life of that agent, so that what was lost while it began anew is held against no network.
+    ``session``: one run of the agent's process, so that datagrams lost during its restart count against no network.
     """
 
     __tablename__ = "pair_probe_responders"

@@ -1,4 +1,4 @@
-"""The look at a job before it takes GPUs."""
+"""Preflights: checks for a job before it takes GPUs."""
 
 from datetime import datetime
 
@@ -13,8 +13,8 @@ from muster.domain.job.preflight import PreflightState
 class PlacementPreflight(Base):
     """The newest one at a job. ``number`` grows with each host that is asked, and fences what an earlier one answers.
 
-    ``tried``: hosts asked in vain since anything was known, and this one. ``after_attempt``: the number of the job's
-    last attempt when it was asked; what ends later for want of something makes it out of date.
+    ``tried``: hosts asked without a result since anything was known, and this one. ``after_attempt``: the number of the
+    job's last attempt when it was asked; what ends later for want of something makes it out of date.
     """
 
     __tablename__ = "placement_looks"

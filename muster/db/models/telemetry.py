@@ -14,10 +14,11 @@ from muster.domain.ids import GpuUuid, NodeId
 class NodeLatest(Base):
     """The newest state of one node's agent, and the row that a flush locks for the node.
 
-    ``boot_order`` counts the boots that were believed as current; ``newest_ms`` is the latest time one of them said.
-    ``skew_ms``: receipt minus the agent's own time. ``judge_memory``: by GPU, what the judgement of its samples
-    remembers beside their values; of a healthy GPU that is nothing. ``gpu_readings``: the newest of each of its GPUs,
-    packed (``control.telemetry.node_readings``); those in ``gpus_behind`` came with an older report than the row's.
+    ``boot_order`` counts the boots that were accepted as current; ``newest_ms`` is the latest time that one of them
+    reported. ``skew_ms``: receipt minus the agent's own time. ``judge_memory``: by GPU, what the judgement of its
+    samples remembers in addition to their values; of a healthy GPU that is nothing. ``gpu_readings``: the newest of
+    each of its GPUs, packed (``control.telemetry.node_readings``); those in ``gpus_behind`` came with an older report
+    than the row's.
     """
 
     __tablename__ = "node_latest"

@@ -28,7 +28,7 @@ class TrainingHost(Base):
 class TrainingRank(Base):
     """The newest word of one rank. ``history``: its steps so far, as ``domain.thinned`` keeps them.
 
-    ``pace``: where its time went of late, as ``wire.training.Pace`` without the step. ``warnings``: code → message.
+    ``pace``: where its time went recently, as ``wire.training.Pace`` without the step. ``warnings``: code → message.
     """
 
     __tablename__ = "training_ranks"
@@ -49,9 +49,9 @@ class TrainingRank(Base):
 
 
 class TrainingStep(Base):
-    """One step of one attempt as rank 0 told it; a step trained again after a resume is another attempt's row.
+    """One step of one attempt as rank 0 reported it; a step trained again after a resume is another attempt's row.
 
-    ``pace``: of the steps up to this one since rank 0 last told it, about a second's.
+    ``pace``: of the steps up to this one since rank 0 last reported it, about a second's.
     """
 
     __tablename__ = "training_steps"

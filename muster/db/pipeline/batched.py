@@ -1,7 +1,7 @@
 """Several statements sent in one go: as many answers for one round trip, BEGIN included where none was sent yet.
 
 Each still runs after the one before it and sees what was committed when it begins. SQLAlchemy waits for each answer,
-so these go by the driver's own connection, within the session's transaction.
+so these use the driver's own connection, within the session's transaction.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Statements that leave in one packet and whose answers are read together, each prepared once on its connection.
 
 The driver's own pipeline sends each statement as it is named, looks for answers each time, and makes a cursor for it:
-of a short transaction that is more than half of what it costs here. These go by libpq itself.
+of a short transaction that is more than half of what it costs here. These use libpq itself.
 
 They stay prepared for as long as the connection lives. The driver by itself forgets all that was prepared at each
 ROLLBACK, so at the end of each transaction that only read; and what it forgets has to be planned again.
@@ -33,7 +33,7 @@ MAX_PREPARED: Final = 256
 _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
 _CHECK_MS: Final = 1000
-"""What TLS has already taken off the socket, no poll of the socket tells: libpq is asked at least so often."""
+"""Interval in which libpq is asked at least: a poll of the socket does not show data that TLS has already read."""
 _PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)
 
 

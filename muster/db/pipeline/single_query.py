@@ -1,6 +1,6 @@
 """One statement by itself, through the driver: a snapshot of its own, in no transaction, for one round trip.
 
-SQLAlchemy's own part of so short a question is more than the driver's; what every request asks goes by here.
+SQLAlchemy's own part of so short a question is more than the driver's; the query of every request takes this path.
 """
 
 from collections.abc import Mapping, Sequence

@@ -19,4 +19,4 @@ IS_ASSIGNED: Final = AllocationGpu.state.in_(
 IS_OR_WAS_ASSIGNED: Final = or_(
     IS_ASSIGNED, AllocationGpu.state == literal_column(f"'{AllocationState.RELEASED.value}'")
 )
-"""True of every row. Beside a GPU's UUID it finds the GPU's rows in both indexes; without it, in neither."""
+"""True of every row. With a GPU's UUID it finds the GPU's rows in both indexes; without it, in neither."""

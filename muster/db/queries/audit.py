@@ -1,4 +1,4 @@
-"""The audit chain for whoever verifies it."""
+"""Reads of the audit chain for its verification."""
 
 from collections.abc import Iterator
 

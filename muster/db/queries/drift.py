@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import GpuUuid, NodeId
 
 REPORTED_WITHIN: Final = timedelta(hours=3)
-"""Agents tell states once an hour: what nobody has repeated since is not known any more."""
+"""Agents report states once an hour: a state that was not repeated within this time is not known any more."""
 
 _GPUS: Final = text("""
 SELECT g.model, g.node_id, count(*) AS num_gpus, g.memory_bytes, g.compute_capability,
@@ -54,7 +54,7 @@ ORDER BY t.node_id, t.at DESC
 
 @dataclass(frozen=True, slots=True)
 class AlikeRow:
-    """``state`` and ``text``: what the agent told of them last, by ``domain.evidence.state_readings``; empty:
+    """``state`` and ``text``: what the agent reported of them last, by ``domain.evidence.state_readings``; empty:
     nothing.
     """
 
@@ -70,7 +70,7 @@ class AlikeRow:
 
 @dataclass(frozen=True, slots=True)
 class ReportedRow:
-    """One GPU: ``attributes`` as its row has them, ``state`` and ``text`` as its agent told them last."""
+    """One GPU: ``attributes`` as its row has them, ``state`` and ``text`` as its agent reported them last."""
 
     uuid: GpuUuid
     node_id: NodeId

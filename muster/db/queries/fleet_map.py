@@ -11,7 +11,7 @@ from muster.domain.ids import TenantId
 _UTILISATION: Final = INDEX["utilisation_percent"]
 _TEMPERATURE: Final = INDEX["temperature_c"]
 
-# Cordons and holders are few beside GPUs: each is read once and joined by hash, never looked up a row at a time.
+# Cordons and holders are few compared with GPUs: each is read once and joined by hash, never looked up a row at a time.
 _GPUS: Final = text("""
 SELECT g.uuid, g.node_id, g.standing, g.score, h.tenant_id, c.gpu_uuid IS NOT NULL
 FROM gpus g

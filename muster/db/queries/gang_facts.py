@@ -45,7 +45,7 @@ def _joined(name: str, separator: ColumnElement[str] = _BETWEEN_GPUS) -> Any:
 
 def _array(name: str) -> Any:
     """Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any,
-    and so keeps the latter: to plan a query of this size anew takes three times as long as to run it.
+    and so keeps the latter: to plan a query of this size again takes three times as long as to run it.
     """
     return func.array(select(func.unnest(_joined(name))).scalar_subquery())
 
@@ -89,8 +89,9 @@ def _text(query: Select[*tuple[Any, ...]]) -> str:
 
 
 def _kinds(facts: Select[*tuple[Any, ...]], is_on_hold: ColumnElement[bool]) -> str:
-    """GPUs that admission cannot tell apart, each kind with its number and one of them; and beside it what is asked of
-    the job.
+    """Return the query of kinds: GPUs that admission cannot distinguish, with their number and one of them.
+
+    Each row also has what is asked of the job (``_OF_JOB``).
     """
     told = [each for each in facts.selected_columns if each.key not in _APART]
     one = facts.with_only_columns(
@@ -114,7 +115,7 @@ ARE_ALL_REPORTED: Final = _text(
         *_OF_JOB,
     )
 )
-"""Whether the rows of the GPUs say all that admission asks, but for who holds them: that the write is refused for.
+"""Whether the rows of the GPUs state all that admission asks, except for holders: a second holder refuses the write.
 
 Mostly so, and then the commit need not read them again.
 """

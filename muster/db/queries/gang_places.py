@@ -11,7 +11,7 @@ from muster.domain.ids import NodeId
 
 
 class PlaceRow(NamedTuple):
-    """Hosts of one rack and of equal labels, of those that were asked for; ``ranks``: their places in the list."""
+    """Hosts of one rack and of equal labels, of the requested ones; ``ranks``: their places in the list."""
 
     rack: str | None
     labels: Mapping[str, str]

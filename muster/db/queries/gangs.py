@@ -1,8 +1,8 @@
 """A gang's places as a placement's commit locks them: the job, its tenant, its GPUs, then what else is asked of them.
 
-Who locks and who asks are two statements on purpose: in READ COMMITTED a statement sees what was committed when it
-began, so what one statement asks beside its lock may be older than the lock. They travel in one go all the same. The
-rows that are locked are never older: one that was waited for is read and asked again as it is then.
+The lock and the question are two statements on purpose: in READ COMMITTED a statement sees what was committed when it
+began, so what one statement asks in addition to its lock may be older than the lock. They travel in one go all the
+same. The rows that are locked are never older: one that was waited for is read and asked again as it is then.
 
 Ids travel joined, as one text each: the driver's own lists cost a call an element, which is most of what a gang of
 thousands would cost here.
@@ -39,7 +39,7 @@ SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, c
     launch_failures, oom_doublings, next_try_at, cancel_requested_at, version, kind.*
 FROM job LEFT JOIN (%s) AS kind ON true
 """  # none is locked before the job is
-# The tenant's row is locked FOR UPDATE by who gives it its first limit or moves it: one sees what the other did (I6).
+# A tenant's first limit and its move lock its row FOR UPDATE: one transaction sees what the other did (I6).
 _LOCK_FEW: Final = _LOCK % (
     r"uuid = ANY(string_to_array(%(uuids)s, E'\x1f'))",
     "SELECT count(*) AS num_gpus FROM gpu",  # counted, so that none is left out
@@ -62,7 +62,7 @@ Parts = Sequence[tuple[NodeId, Sequence[GpuUuid]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """GPUs that admission cannot tell apart: how many, one of them, what it asks of each
+    """GPUs that admission cannot distinguish: how many, one of them, what it asks of each
     (``control.fleet.inventory.facts_of``), whether they are held for another job.
     """
 

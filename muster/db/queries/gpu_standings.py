@@ -32,7 +32,7 @@ WHERE gpus.uuid = new.uuid
 
 def write_standings(session: Session, gpus: Sequence[Gpu]) -> None:
     """Write the session's changes of these GPUs, which it has locked. Afterwards they count as flushed."""
-    dirty = session.dirty  # made anew at each look
+    dirty = session.dirty  # made again at each access
     changed = [gpu for gpu in gpus if gpu in dirty and session.is_modified(gpu)]
     if not changed:
         return

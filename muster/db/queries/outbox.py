@@ -11,7 +11,7 @@ _PENDING = (OutboxMessage.sent_at.is_(None), OutboxMessage.dead_at.is_(None))
 
 
 def claim_due(session: Session, *, now: datetime, batch: int) -> list[OutboxMessage]:
-    """Due messages, oldest first, locked; those that another relay holds are passed over."""
+    """Return due messages, oldest first, locked; messages that another relay holds are skipped."""
     statement = (
         select(OutboxMessage)
         .where(*_PENDING, OutboxMessage.next_try_at <= now)

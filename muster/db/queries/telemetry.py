@@ -162,7 +162,7 @@ def owners_of(connection: Connection, uuids: Iterable[str]) -> dict[str, str]:
 
 
 def already_seen(connection: Connection, identities: Sequence[tuple[str, str, int]]) -> set[int]:
-    """Return the positions of those (node, boot, seq) that have come before."""
+    """Return the positions of the identities (node, boot, seq) that have come before."""
     parameters = {
         "node_ids": joined_texts(node_id for node_id, _, _ in identities),
         "boot_ids": joined_texts(boot_id for _, boot_id, _ in identities),

@@ -1,4 +1,4 @@
-"""The tree of tenants, what each holds with all below it, and what each has used of late."""
+"""The tree of tenants, what each holds with all below it, and what each has used recently."""
 
 import math
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def quotas(session: Session) -> Sequence[Quota]:
 
 
 def assigned_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
-    """GPUs that live attempts of the tenant and of all below it hold there; what is being cleaned is nobody's."""
+    """Return the GPUs that live attempts of the tenant and of all below it hold there, without GPUs being cleaned."""
     query = select(func.sum(NUM_GPUS)).where(
         Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
         Allocation.tier == tier,
@@ -80,7 +80,7 @@ def assigned_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
 
 
 def hold_in_tier(session: Session, tenant_id: TenantId, tier: str, *, alongside: JobId) -> int:
-    """GPUs that are held there for jobs of the tenant and of all below it that wait, but for the job ``alongside``."""
+    """Return the GPUs held there for waiting jobs of the tenant and of all below it, without the job ``alongside``."""
     query = (
         select(func.count())
         .select_from(GpuHold)
