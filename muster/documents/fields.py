@@ -26,7 +26,7 @@ Moment = Annotated[str, _DateTime()]
 """RFC 3339 in UTC, with ``Z``."""
 
 Json = dict[str, Any]
-"""An object whose members hang on what it is about."""
+"""An object whose members depend on what it is about."""
 
 
 class Page(TypedDict):

@@ -112,7 +112,7 @@ class Condition(TypedDict):
 class RecoveryPath(TypedDict):
     """Conditions that together bring it back to the tier; without any one of them it stays out.
 
-    ``at``: when all of them are fulfilled by themselves, null where that never is or nobody knows.
+    ``at``: when all of them are fulfilled by themselves, null where that never happens or is not known.
     """
 
     conditions: list[Condition]

@@ -100,7 +100,7 @@ class HostLimits(TypedDict):
 
 
 class Dataset(TypedDict):
-    """``manifest`` null: the folder's own, where it has one. ``verify``: what of its files is looked at."""
+    """``manifest`` null: the folder's own, where it has one. ``verify``: what of its files is checked."""
 
     name: str
     path: str
@@ -137,7 +137,7 @@ class JobSubmission(_JobFields):
 
 
 class JobQuestion(_JobFields):
-    """A job as it might be submitted. By its name it is believed to take what others took."""
+    """A job as it might be submitted. By its name it is expected to take the time that others took."""
 
     name: NotRequired[str]
     program: NotRequired[Program]

@@ -19,12 +19,12 @@ from muster.domain.states import (
 
 
 class Job(TypedDict):
-    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted.
+    """``state_reason`` is the reason for its state as text; ``spec`` is the job as it was submitted.
 
     ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
     ``wanted_nodes``: of an elastic job, how many hosts were asked for since it was submitted, and no more.
-    ``binding``, ``reasons``: of a job that waits why, as in its explanation, by the scheduler's newest look at it; null
-    and none where it does not wait, or was not looked at yet.
+    ``binding``, ``reasons``: of a job that waits why, as in its explanation, by the scheduler's newest cycle that
+    considered it; null and none where it does not wait, or none considered it yet.
     """
 
     id: str
@@ -61,8 +61,8 @@ class AttemptHost(TypedDict):
 
     ``awaits_go``: it says when it is ready, ``ready_at``, and starts once all hosts of the attempt are.
     ``is_at_fault``: the attempt ended because this host was not ready or did not come; the job avoids it.
-    ``gpu_processes_unknown``: why nobody could say what computes on its GPUs after the end, so that the host counts as
-    clean without that; null: their driver said that nobody does, or there is no proof yet.
+    ``gpu_processes_unknown``: why it is not known what computes on its GPUs after the end, so that the host counts as
+    clean without that; null: by their driver nothing does, or there is no proof yet.
     """
 
     node_id: str
@@ -187,10 +187,10 @@ class PlannedRails(TypedDict):
 
 
 class PlannedVictim(TypedDict):
-    """An attempt that would be asked to give way. ``job_id``, ``tenant_id``: null for a tenant.
+    """An attempt that would be reclaimed. ``job_id``, ``tenant_id``: null for a tenant.
 
     ``cost_gpu_s``: GPU-seconds that it would lose: since its newest durable checkpoint, and to start again.
-    ``num_kept_gpus``: with so many an elastic one would go on; 0: it gives all that it has.
+    ``num_kept_gpus``: with so many an elastic one would continue; 0: it gives all that it has.
     """
 
     job_id: str | None
@@ -229,7 +229,7 @@ class PlannedChange(TypedDict):
 class WaitingReason(TypedDict):
     """``num_gpus``, ``num_hosts``: what a filter leaves out, each GPU once; or what it is about. Null: not counted.
 
-    ``num_hosts`` of a filter: those that could have given one host's part before it, and cannot after it.
+    ``num_hosts`` of a filter: hosts that could have given one host's part before it, and cannot after it.
     """
 
     token: Annotated[str, OneOf(WaitReason)]
@@ -252,15 +252,14 @@ class JobPlan(TypedDict):
 
     ``why``, and the texts of ``reasons``, say of a plan what would be done, and of a job that waits what is.
     ``reasons``: why it waits, filters first and in their order; ``binding``: the first of them without which, and
-    without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
-    ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is
-    before it, is believed to run; null where nobody knows. ``num_ahead``: jobs that wait before it, for ``gpus_ahead``
-    GPUs; ``ahead``: the first 20 of them, in their order; none where it is not known who goes first. ``changes``: each
-    would let it start at once, the cheapest first.
-    ``expected_run_s``: what it is believed to take, by its wall time, by what its tenant's jobs of the same name and
-    shape took (nobody is stopped by that), or by the policy; null where it starts at once or is not looked at.
-    ``groups``, ``rails``: how the ranks of one that starts at once would stand; null rails: nobody has declared any for
-    its first host, or it has one host alone.
+    without those after it, it would fit. ``starts_at``: when the GPUs held or reclaimed for it are free.
+    ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long running jobs, and jobs
+    before it, are expected to run; null where that is not known. ``num_ahead``: jobs that wait before it, for
+    ``gpus_ahead`` GPUs; ``ahead``: the first 20 of them, in their order; none where their order is not known.
+    ``changes``: each would let it start at once, the cheapest first. ``expected_run_s``: what it is expected to take,
+    by its wall time, by what its tenant's jobs of the same name and shape took (no job is stopped by that), or by the
+    policy; null where it starts at once or is not considered. ``groups``, ``rails``: how the ranks of one that starts
+    at once would stand; null rails: none are declared for its first host, or it has one host alone.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
@@ -304,8 +303,8 @@ class Lineage(TypedDict):
 class Checkpoint(TypedDict):
     """A checkpoint. ``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime reported none.
 
-    ``pinned_at``, ``pinned_by``: a person wants to keep it. ``pin_applied_at``: when its program marked it in its
-    store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
+    ``pinned_at``, ``pinned_by``: when it was pinned, and by which person. ``pin_applied_at``: when its program marked it
+    in its store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
     """
 
     id: str
@@ -400,7 +399,7 @@ class RankPage(Page):
 
 
 class Step(TypedDict):
-    """``pace`` is told about once a second, of the steps since it was told before."""
+    """``pace`` is reported about once a second, of the steps since its last report."""
 
     attempt_id: str
     step: int

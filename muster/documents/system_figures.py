@@ -32,7 +32,7 @@ class Signals(Waiting):
 
 
 class Heartbeats(TypedDict):
-    """Nodes by contact, and how long ago the heartbeats came of those that ever had one."""
+    """Nodes by contact, and the ages of the last heartbeats of nodes that ever sent one."""
 
     num_live: int
     num_silent: int

@@ -135,7 +135,7 @@ class ReclaimPage(Page):
 
 
 class Event(TypedDict):
-    """``position`` is gap-free; ``caused_by`` is the audit entry of whoever did it."""
+    """``position`` is gap-free; ``caused_by`` is the audit entry of the change that caused it."""
 
     id: str
     position: int
