@@ -15,7 +15,7 @@ Point = tuple[int, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Thinned:
-    """``points`` by growing step, each a multiple of ``stride`` but for the first that there was."""
+    """``points`` by growing step, each a multiple of ``stride`` except for the first that there was."""
 
     stride: int = 1
     points: tuple[Point, ...] = ()

@@ -1,7 +1,7 @@
 """A JSON document as a model, or all that is wrong with it at once.
 
 Pydantic asks a model's own rules (that two fields do not contradict each other) only once each of its fields is right.
-So a document with wrong fields is read a second time without them, and what the rules say then is told too.
+So a document with wrong fields is read a second time without them, and what the rules state then is reported too.
 """
 
 import json
@@ -17,7 +17,7 @@ from muster.domain.validation_texts import Place, text_of
 Model = TypeVar("Model", bound=BaseModel)
 _RULE: Final = "value_error"
 _OF_LENGTH: Final = frozenset({"too_short", "too_long"})
-"""Of a list with wrong items it is said as well: they were left out before the others were counted."""
+"""Pydantic also reports these of a list with wrong items: it leaves those out before it counts the others."""
 
 
 def validated(model: type[Model], document: Mapping[str, Any]) -> Model:

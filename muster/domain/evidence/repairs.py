@@ -26,7 +26,7 @@ class RepairOutcome(StrEnum):
 
 
 class RepairVerb(StrEnum):
-    """All that an agent does to mend a GPU. There is no other, and none takes an argument but the GPU."""
+    """All that an agent does to repair a GPU. There is no other, and none takes an argument but the GPU."""
 
     GPU_RESET = "gpu_reset"
     DRIVER_RELOAD = "driver_reload"
@@ -73,7 +73,7 @@ HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
 
 
 def known_verbs(reported: Iterable[str]) -> frozenset[RepairVerb]:
-    """Return the known verbs among those that a host reported: a newer agent may have others."""
+    """Return the known verbs among the verbs that a host reported: a newer agent may have others."""
     words = frozenset(reported)
     return frozenset(verb for verb in RepairVerb if verb in words)
 

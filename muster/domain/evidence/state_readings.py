@@ -19,7 +19,7 @@ _BRANCH: Final = re.compile(r"(\d{2,4})\.\d", re.ASCII)
 SINCE_BOOT_S: Final = "since_boot_s"
 """In the values of any event: s since the host's boot when it happened, where that is known."""
 DRIVER_BRANCH: Final = "driver_branch"
-"""In the values of an XID: the branch of the host's driver when it was told, such as 580, where that is known."""
+"""In the values of an XID: the branch of the host's driver when it was reported, such as 580, where that is known."""
 
 GPU_STATE: Final[Mapping[str, str]] = {
     "sram_threshold_exceeded": "1 once uncorrectable SRAM errors passed NVIDIA's threshold (nvmlEccSramErrorStatus)",
@@ -50,10 +50,10 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "pcie_loaded_generation": "PCIe generation at the newest sample under load",
     "pcie_loaded_width": "lanes at the newest sample under load",
     "nvlink_links": "NVLinks that the GPU has",
-    "nvlink_links_down": "of them those that are down",
+    "nvlink_links_down": "how many of them are down",
     "nvlink_down_bits": "which: bit n for link n",
     "nvlink_mb_per_s": "MB/s of one of its active NVLinks (NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)",
-    "nvlink_links_to_nothing": "of them those that are up and whose remote end the driver does not know",
+    "nvlink_links_to_nothing": "how many of them are up with a remote end that the driver does not know",
     "nvlink_to_nothing_bits": "which: bit n for link n",
     "nvlink_effective_ber_exponent": "n of the worst link's effective bit error rate, 10^-n (NVLink 5)",
     "nvlink_symbol_ber_exponent": "the same of its symbols",
@@ -64,15 +64,15 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "fabric_state": "0 unsupported, 1 not started, 2 in progress, 3 completed (nvmlGpuFabricInfo)",
     "fabric_status": "NVML's return code of the registration with the fabric; 0 success",
     "fabric_health_bits": "NVML's health mask of the fabric",
-    "fabric_health_summary": "NVML's own word of it: 1 healthy, 2 unhealthy, 3 limited; 0 unsupported",
+    "fabric_health_summary": "NVML's own summary of it: 1 healthy, 2 unhealthy, 3 limited; 0 unsupported",
     "fabric_clique": "which clique of its NVLink domain the GPU is in",
-    "idle_sm_percent": "% of SMs that were busy between two looks at which no program computed on it (GPM)",
+    "idle_sm_percent": "% of SMs that were busy between two samples at which no program computed on it (GPM)",
     "idle_dram_percent": "% of the memory's bandwidth that was used meanwhile",
     "idle_pcie_mib_per_s": "MiB/s over PCIe meanwhile, both ways",
     "idle_nvlink_mib_per_s": "MiB/s over all NVLinks meanwhile, both ways",
     "idle_utilisation_percent": "% of time in which a kernel ran, at least, in samples of which none saw a program",
 }
-"""Of one GPU (``gpu_uuid``). What is told of it in words beside them: ``GPU_WORDS``."""
+"""Of one GPU (``gpu_uuid``). What is reported of it as text in addition: ``GPU_WORDS``."""
 
 GPU_WORDS: Final[Mapping[str, str]] = {
     "model": "name of the board, such as NVIDIA_H100_80GB_HBM3",
@@ -115,13 +115,13 @@ COUNTER_RESET: Final[Mapping[str, str]] = {
     "num_counters": "counters of the GPU and of its links that were lower than when they were read before",
     "num_links": "NVLinks among them",
 }
-"""Of one GPU: its driver was loaded anew, or it was reset. ``text`` names the counters, as ``GPU_RATES`` does."""
+"""Of one GPU: its driver was loaded again, or it was reset. ``text`` names the counters, as ``GPU_RATES`` does."""
 
 HOST_STATE: Final[Mapping[str, str]] = {
     "expected_gpus": "GPUs of the enrolled inventory",
     "found_gpus": "GPUs that the driver lists",
     "expected_ports": "RDMA ports that the host has shown at any time",
-    "found_ports": "of them those that are there, up or down",
+    "found_ports": "how many of them are there, up or down",
     "disk_free_bytes": "bytes free on the fullest of the disks that the agent and jobs write to",
     "disk_free_fraction": "of that disk",
     "inodes_free_fraction": "inodes free on the disk with the fewest of its own; none where it has no fixed number",
@@ -133,9 +133,9 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "drivers": "kernel driver and library versions that differ: 1 where nvidia.ko and NVML are not of one version",
     "vbios_differs": "GPUs whose VBIOS is another than that of most of their model on this host",
     "persistence_differs": "GPUs whose persistence mode is another than that of most of their model on this host",
-    "clocks_differ": "GPUs whose application clocks are others than those of most of their model on this host",
+    "clocks_differ": "GPUs whose application clocks differ from the clocks of most of their model on this host",
 }
-"""Of the node. Told when a value leaves or enters what it was by more than a tenth."""
+"""Of the node. Reported when a value leaves or enters what it was by more than a tenth."""
 
 HOST_READING_TEXTS: Final[Mapping[str, str]] = {
     "kernel_release": "Linux kernel, such as 6.8.0-45-generic",
@@ -149,7 +149,7 @@ HOST_RATES: Final[Mapping[str, str]] = {
     "tcp_segments": "TCP segments sent",
     "tcp_retransmits": "TCP segments sent again",
     "udp_receive_errors": "UDP datagrams lost for want of room or by checksum",
-    "softnet_dropped": "packets that the kernel dropped before it looked at them",
+    "softnet_dropped": "packets that the kernel dropped before it read them",
     "clock_steps": "times that the wall clock was stepped against the boot clock by over a second",
 }
 """Of the node."""
@@ -236,6 +236,6 @@ def branch_of(driver_version: str | None) -> int | None:
 
 
 def with_driver(kind: str, values: Mapping[str, float], driver_version: str | None) -> Mapping[str, float]:
-    """Return an event's values; those of an XID also have ``DRIVER_BRANCH`` where the version has one."""
+    """Return an event's values. An XID's values also have ``DRIVER_BRANCH`` where the version has one."""
     branch = branch_of(driver_version) if kind == EventKind.XID else None
     return values if branch is None else {**values, DRIVER_BRANCH: float(branch)}

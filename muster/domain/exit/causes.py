@@ -77,16 +77,16 @@ INTERRUPTIONS: Final = (
     Cause.MAINTENANCE,
     Cause.HOT_SWAP,
 )
-"""How an attempt ends that did not have to but for what it ran on."""
+"""Causes that concern the GPUs and hosts of an attempt, and not its program."""
 
 KEEPS_ITS_GPUS: Final = tuple(cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].onward is NextStep.RETRY_AT_ONCE)
-"""Of those the ones after which its job goes on at once, with the GPUs that are good still."""
+"""Interruptions after which its job continues at once, with the GPUs that are still good."""
 
 ADVICE: Final[Mapping[Cause, str]] = {
     Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
 }
-"""What a tenant may do about a cause that is its program's own; said where the job fails of it."""
+"""What a tenant may do about a cause that is its program's own; stated where the job fails of it."""
 
 STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.RECLAIM: Cause.RECLAIMED,
@@ -103,4 +103,4 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
 HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
 """Causes of attempts that others ended, so that the job has a right to a place again."""
 GOES_ON_THERE: Final = tuple(reason for reason, cause in STOP_CAUSES.items() if cause in KEEPS_ITS_GPUS)
-"""Asked to stop for one of these, a job goes on with what is good of its GPUs: nobody else may count on them."""
+"""After a stop request for one of these a job continues with its good GPUs: no other job may count on them."""

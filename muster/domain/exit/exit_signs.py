@@ -25,7 +25,7 @@ _BANNER: Final = re.compile(r"^Primary job +terminated normally, but|^mpi(run|ex
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A line that holds all ``tokens``, and the cause that it tells of."""
+    """A line that holds all ``tokens``, and the cause that it is a sign of."""
 
     tokens: tuple[str, ...]
     cause: Cause
@@ -133,7 +133,7 @@ def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | No
 
 
 def last_words(text: str) -> str:
-    """Return the program's last lines, without those that mpirun, srun and DeepSpeed's launcher add to a rank's end."""
+    """Return the program's last lines, without lines that mpirun, srun and DeepSpeed's launcher add to a rank's end."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own, is_banner = [], False
     for line in lines:

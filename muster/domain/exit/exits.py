@@ -46,7 +46,7 @@ _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _STOPPED_ON_REQUEST: Final = frozenset({75, 76})
-"""How ``muster.train`` leaves when it was told to stop, with and without a checkpoint."""
+"""How ``muster.train`` leaves when it was asked to stop, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
 
 
@@ -65,14 +65,14 @@ EXIT_CLASSES: Final[Mapping[int, ExitClass]] = {
     64: ExitClass(Cause.USER_ERROR, "its command or configuration is wrong", is_final=True),
     93: ExitClass(Cause.USER_ERROR, "it is not to be started again", is_final=True),
 }
-"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h; 75 and 76 say that the rank was told to stop."""
+"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h; 75 and 76 say that the rank was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFault:
     """A fault of a GPU of the attempt that ends or falsifies programs, as it was measured.
 
-    ``ranks``: the global numbers of those that computed on it; empty where nobody knows.
+    ``ranks``: the global numbers of the ranks that computed on it; empty where they are not known.
     """
 
     gpu_uuid: GpuUuid
@@ -254,7 +254,7 @@ def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopR
         return Verdict(Cause.USER_ERROR, proof, left, is_cascade=True)
     if told := {number: rank for number, rank in own.items() if _stopped_on_request(rank)}:
         if stop is not None:
-            return Verdict(STOP_CAUSES[stop], f"stopped: {stop}, before this host had heard of it", is_cascade=True)
+            return Verdict(STOP_CAUSES[stop], f"stopped: {stop}, before this host had received it", is_cascade=True)
         number = _first(told)
         proof = f"{_proof(number, told[number], '')}, as if told to stop, and nobody had asked that of Muster"
         return Verdict(Cause.LAUNCH_FAILED, proof, number, is_cascade=True)

@@ -1,9 +1,9 @@
-"""The attributes by which cohorts are told apart, and in which GPUs of one model drift apart."""
+"""The attributes by which cohorts are distinguished, and in which GPUs of one model drift apart."""
 
 from typing import Final
 
 ENROLLED: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
-"""What a GPU's row knows since it was enrolled, in columns of its own; what its agent tells beyond stands beside."""
+"""Known since the GPU was enrolled, each in a column of its row. Its agent's later reports are stored apart from it."""
 STATE_ATTRIBUTES: Final = (
     "ecc_enabled",
     "power_limit_w",
@@ -14,7 +14,7 @@ STATE_ATTRIBUTES: Final = (
     "nvlink_links",
     "nvlink_mb_per_s",
 )
-"""Of ``state_readings.GPU_STATE``, those that are alike of GPUs that are set up alike."""
+"""The names in ``state_readings.GPU_STATE`` whose values are equal for GPUs that are set up alike."""
 TEXT_ATTRIBUTES: Final = (
     "vbios_version",
     "gsp_firmware_version",
@@ -32,5 +32,5 @@ FABRIC_CLIQUE: Final = "fabric_clique"
 SET_UP: Final = (*STATE_ATTRIBUTES, *TEXT_ATTRIBUTES, *HOST, NETWORK)
 """What GPUs of a model drift apart in."""
 REPORTED_ATTRIBUTES: Final = (*SET_UP, FABRIC_CLIQUE)
-"""What agents tell after the enrolment."""
+"""What agents report after the enrolment."""
 COHORT_ATTRIBUTES: Final = (*ENROLLED, *REPORTED_ATTRIBUTES)

@@ -46,7 +46,7 @@ def metered(points: Sequence[Point], since_ms: int, until_ms: int) -> Metered | 
 
 
 def energy_in_words(found: Mapping[str, Any]) -> str:
-    """Return the energy of an attempt as text. The fields are those of the API's document.
+    """Return the energy of an attempt as text. The fields are named as in the API's document.
 
     An unknown value is stated as unknown, never as zero.
     """

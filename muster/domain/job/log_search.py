@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST_LINE_BYTES: Final = 64 << 10
-"""What goes on longer without a newline is looked at in stretches of so much, which overlap by the sought text."""
+"""A longer line is searched in stretches of so much, which overlap by the sought text."""
 SHOWN_BYTES: Final = 2_000
 """Of a long line, around the first place where the text stands."""
 
@@ -46,7 +46,7 @@ class LineSearch:
         self._overlap = len(sought.text.encode()) - 1
         self._rest = b""
         self.line_begins = start
-        """The byte at which the line begins that has not ended yet: where to go on from."""
+        """The byte at which the line begins that has not ended yet: where to continue from."""
 
     def feed(self, offset: int, content: bytes) -> Iterator[FoundLine]:
         """Yield the lines that end in this piece and hold the text.

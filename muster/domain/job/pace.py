@@ -82,7 +82,7 @@ def skew_of(values: Sequence[float]) -> Skew | None:
 
 
 def _of_all(paces: Sequence[Mapping[str, Any] | None], name: str) -> list[float]:
-    """Empty unless each rank told it: a sum of some is no rate of the job."""
+    """Return all ranks' values, or none unless each rank reported one: a sum of some is no rate of the job."""
     found = [pace[name] for pace in paces if pace is not None and pace.get(name) is not None]
     return found if len(found) == len(paces) else []
 

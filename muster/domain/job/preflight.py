@@ -1,7 +1,8 @@
-"""The look before placement: when a host is asked whether what a job needs is there, which one, and for how long.
+"""The preflight before placement: when a host is asked whether a job's needs are there, which host, and for how long.
 
-Pure. A look holds no GPU and decides about none. It never keeps a job for ever: after a bounded number of hosts that
-did not answer, or could not look, the job is placed as if nobody had been asked, and its hosts look as they prepare.
+Pure. A preflight holds no GPU and decides about none. It never keeps a job without end: after a bounded number of hosts
+that did not answer, or could not check, the job is placed as if no host had been asked, and its hosts check as they
+prepare.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +37,7 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class MayBePlaced:
-    """It was seen to, or there is nobody to ask."""
+    """The preflight has passed or was abandoned, or there is no host to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def decide(
     """Return what to do about a pending job that needs a preflight.
 
     Args:
-        look: the newest preflight; None: there was none.
+        preflight: the newest one; None: there was none.
         able: hosts that are in contact, accept work and could run the job, the best one first.
         busy: the hosts among them that run another preflight: one at a time on a host.
         is_out_of_date: an attempt has ended since because a host lacked something.

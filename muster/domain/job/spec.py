@@ -17,7 +17,7 @@ REFUSED_ENVIRONMENT: Final = frozenset(
 )
 """Names by which a program could reach past its sandbox, or which the supervisor itself sets."""
 TENANTS_OWN: Final = frozenset({"MUSTER_OUTLETS", "MUSTER_TRAIN_FAULTS", "MUSTER_TRAIN_FAULTS_SEED"})
-"""What a tenant may set of those of ours: where figures go, and faults on purpose, in its own program."""
+"""Variables of Muster that a tenant may set: where figures go, and faults on purpose, in its own program."""
 
 
 _ENGINES_OWN: Final = ("ENROOT_", "DOCKER_", "CONTAINERS_", "PODMAN_")
@@ -99,13 +99,13 @@ class Program(StrictModel):
 
 
 class Shape(StrictModel):
-    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless said.
+    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless stated.
 
     ``gpus``: as many in all, instead of ``nodes`` and ``gpus_per_node``, on the fewest hosts that each give as many.
     Which those are is settled as the job is submitted, by the hosts that the fleet has then.
 
-    ``min_nodes``, ``max_nodes``: an elastic gang's fewest and most hosts, ``nodes`` unless said. It wishes for
-    ``nodes``, starts or goes on with fewer where there are no more, and grows when GPUs are idle: each attempt has a
+    ``min_nodes``, ``max_nodes``: an elastic gang's fewest and most hosts, ``nodes`` unless stated. It aims for
+    ``nodes``, starts or continues with fewer where there are no more, and grows when GPUs are idle: each attempt has a
     size of its own.
     """
 
@@ -161,7 +161,7 @@ class Shape(StrictModel):
 
 
 MAX_RESTARTS: Final = 3
-"""Unless a job says otherwise: a fault that comes now and then is gone by then, a bug wastes two pauses and a half."""
+"""Unless a job sets it: a fault that comes now and then has passed by then, a bug wastes two pauses and a half."""
 
 
 class Restart(StrictModel):
@@ -267,7 +267,10 @@ class JobSpec(StrictModel):
 
     @model_validator(mode="after")
     def _datasets_fit_a_container(self) -> Self:
-        """Each is mounted where it lies, unless a mount of the job's shows something else there."""
+        """Refuse a dataset that cannot be mounted at its own path.
+
+        The container shows it there, unless a mount of the job shows something else there.
+        """
         if self.program.container is None:
             return self
         for dataset in self.datasets:

@@ -1,4 +1,4 @@
-"""The server's machine of one attempt: who claimed it, who runs it, when it has ended, when its GPUs are clean.
+"""The server's machine of one attempt: the hosts that claimed and run it, its end, and when its GPUs are clean.
 
 An attempt has ENDED only when no host can still be running it: each part was never claimed, has exited, is clean, or
 is past its lease (the launcher stops its own programs earlier than the server's lease ends). Under the ``fenced``
@@ -146,7 +146,7 @@ def _claim(life: AttemptLifecycle, event: ClaimRequested, now_ms: int) -> Outcom
     if event.lacks:
         return _refuse_older(life, part, event.lacks)
     claimed = replace(part, state=_H.CLAIMED, boot_id=event.boot_id, nonce=event.nonce, claimed_ms=now_ms)
-    has_to_wait = event.is_checked or len(life.hosts) > 1  # a host alone waits for nobody
+    has_to_wait = event.is_checked or len(life.hosts) > 1  # a host alone waits for no other
     life = with_part(life, replace(claimed, awaits_go=event.can_wait and has_to_wait))
     if life.state is _S.PLACED:
         life = moved(life, _S.CLAIMING)
@@ -184,7 +184,7 @@ def _started(life: AttemptLifecycle, part: HostPart, now_ms: int) -> Outcome:
     if awaited is _S.CLAIMING and all(host.state not in {_H.UNCLAIMED, _H.CLAIMED} for host in life.hosts):
         deadline = None if life.wall_time_ms is None else now_ms + life.wall_time_ms
         life = replace(life, wall_deadline_ms=deadline)
-        # The last start may be heard while another host is lost: then it is RUNNING once that one is heard again.
+        # The last start may come while another host is lost: then it is RUNNING once that one is in contact again.
         return (replace(life, resume_state=_S.RUNNING) if life.state is _S.LOST else moved(life, _S.RUNNING)), ()
     return life, ()
 
@@ -203,7 +203,7 @@ def _exited(life: AttemptLifecycle, part: HostPart, verdict: Verdict) -> Outcome
     if life.ending is not None:
         return settled(life, ())
     if life.stop is not None and not any(host.state in MAY_RUN for host in life.hosts):
-        # The others were never claimed, and are not to be any more: nobody else will report an end.
+        # The others were never claimed, and are not to be any more: no other host will report an end.
         why = "stopped: some hosts had ended well, and the others had not claimed it yet"
         return ending(life, Verdict(STOP_CAUSES[life.stop.reason], why))
     return life, ()

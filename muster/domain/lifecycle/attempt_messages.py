@@ -29,7 +29,7 @@ class ClaimRequested:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All that the program needs is there on this host. One that is not ready says so by its exit."""
+    """All that the program needs is there on this host. One that is not ready reports that by its exit."""
 
     node_id: NodeId
     fence: Fence
@@ -77,7 +77,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class PairwiseDone:
-    """The hosts have met in pairs, all ready. ``bad``: those that must not start, and ``why``; none: all may."""
+    """The hosts have met in pairs, all ready. ``bad``: hosts that must not start, and ``why``; none: all may."""
 
     bad: tuple[NodeId, ...] = ()
     why: str = ""

@@ -102,7 +102,7 @@ def at_fault(life: AttemptLifecycle, parts: Sequence[HostPart]) -> AttemptLifecy
 
 
 def go_when_all_are_ready(life: AttemptLifecycle, commands: tuple[Command, ...], now_ms: int) -> Outcome:
-    """All hosts start, or none: those that wait are told once each of the gang has its part ready, and has met others
+    """Start all hosts, or none: wake the waiting ones once each of the gang has its part ready, and has met others
     where that is asked for.
 
     Not while one is LOST: the others would only wait for it where their ranks meet.

@@ -53,7 +53,7 @@ def _seen_reboots(life: AttemptLifecycle, tick: Tick) -> tuple[AttemptLifecycle,
     for part in life.hosts:
         if part.state in _NOT_YET_CLEAN and _has_rebooted(part, tick):
             if part.state is not _H.EXITED:
-                verdict = Verdict(Cause.NODE_LOST, f"{part.node_id} has rebooted: boot {part.boot_id} is gone")
+                verdict = Verdict(Cause.NODE_LOST, f"{part.node_id} has rebooted: boot {part.boot_id} has ended")
             life = with_part(life, replace(part, state=_H.CLEAN))
     return life, verdict
 

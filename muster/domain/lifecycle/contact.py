@@ -11,7 +11,7 @@ MAX_PAST_BOOTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class LastContact:
-    """The newest accepted heartbeat of a host. ``past_boots``: earlier boot ids, newest first, never believed again."""
+    """The newest accepted heartbeat of a host. ``past_boots``: earlier boot ids, newest first, never accepted again."""
 
     boot_id: str
     received_ms: int
@@ -40,7 +40,7 @@ def accept_heartbeat(before: LastContact | None, boot_id: str, seq: int, now_ms:
 
 
 def contact_after(silence_ms: int, *, silent_ms: int, lost_ms: int) -> Contact:
-    """LIVE, SILENT or LOST by the time since the node was last heard."""
+    """LIVE, SILENT or LOST by the time since the last contact with the node."""
     if silence_ms >= lost_ms:
         return Contact.LOST
     return Contact.SILENT if silence_ms >= silent_ms else Contact.LIVE

@@ -2,7 +2,7 @@
 
 The ledger is persisted before each command with an effect is carried out, so that a launcher killed at any point
 finds its way again: a CLAIMING record may claim again with the same nonce; a CLAIMED one may or may not have spawned
-(the supervisor's own lock and record tell); from STARTED on, the supervisor's files tell.
+(the supervisor's own lock and record show which); from STARTED on, the supervisor's files show the state.
 
 Every fact is reported from the first one on, in order, until the server says to forget the attempt: reports may be
 lost, doubled or reordered without harm. Times are milliseconds of the boot-time clock.
@@ -243,7 +243,7 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
 
 
 def _stop(ledger: HostLedger, record: HostRecord, reason: str, kill_at_ms: int) -> Outcome:
-    if record.phase is Phase.CLAIMING:  # the grant may be on its way: say that nothing ran, and nothing will
+    if record.phase is Phase.CLAIMING:  # the grant may be in transit: report that nothing ran, and nothing will
         return _never_started(ledger, record)
     if record.phase not in _PHASES_THAT_MAY_RUN:
         return ledger, (Report(record.attempt_id),)

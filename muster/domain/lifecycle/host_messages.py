@@ -85,7 +85,7 @@ class HostReady:
 
 @dataclass(frozen=True, slots=True)
 class GoReceived:
-    """The answer to this host's own word that it is ready: it was the last one."""
+    """The answer to this host's report that it is ready: it was the last one."""
 
     attempt_id: AttemptId
 
@@ -152,7 +152,7 @@ class StopProgram:
 
 @dataclass(frozen=True, slots=True)
 class ExtendLease:
-    """Tell the supervisor, which fences itself by this time even when the launcher is dead."""
+    """A new time for the supervisor, which fences itself by then even when the launcher is dead."""
 
     attempt_id: AttemptId
     lease_until_ms: int

@@ -69,7 +69,7 @@ class StopAttempt:
 
 _LAUNCHES: Final = frozenset({Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED})
 _FREE_OF_CHARGE: Final = _LAUNCHES | {Cause.GPU_FAULT, Cause.NCCL_TIMEOUT}
-"""What costs no restart and yet may come again for ever: in a row they are for a person."""
+"""Causes that cost no restart and yet may come again without end: in a row they are for a person."""
 Outcome = tuple[JobLifecycle, tuple[StopAttempt, ...]]
 _J = JobState
 

@@ -101,7 +101,7 @@ class HostPart:
 class AttemptLifecycle:
     """The server's view of one attempt. ``ending`` is its cause once known; the attempt ENDS when no host runs it.
 
-    ``go_ms``: when all its hosts were ready, so that those that wait may start. ``awaits_pairwise``: not before they
+    ``go_ms``: when all its hosts were ready, so that waiting hosts may start. ``awaits_pairwise``: not before they
     have met in pairs.
     """
 
