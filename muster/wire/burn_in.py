@@ -1,7 +1,7 @@
 """Burn-ins between a node's agent and the server: which to run, and what they measured.
 
 An agent asks for orders and gets each once a try. Its report is taken once, and only of the try that was given last.
-Who asks runs nothing: what the server believes to be running there was lost, and is given again.
+An agent that asks runs nothing: an order that still runs there by the server's rows was lost, and is given again.
 """
 
 from typing import Annotated, Final

@@ -1,7 +1,7 @@
-"""The records that ``muster node export`` writes and ``muster health replay`` reads, beside reports and events.
+"""The records that ``muster node export`` writes and ``muster health replay`` reads, next to reports and events.
 
 One JSON object a line, with its ``type``; all times are ms since 1970, UTC. Records stand in the order in which the
-server heard of what they say.
+server received their contents.
 """
 
 from typing import Annotated, Any, Final, get_args
@@ -72,7 +72,7 @@ class Sample(Record, frozen=True, kw_only=True, tag="sample"):
 
 
 class Samples(Record, frozen=True, kw_only=True, tag="samples"):
-    """Readings of one moment, of all GPUs of the host that told any, in the order of the schema."""
+    """Readings of one moment, of all GPUs of the host that reported any, in the order of the schema."""
 
     at_ms: Milliseconds
     schema: int
@@ -132,8 +132,8 @@ class Finding(Record, frozen=True, kw_only=True, tag="finding"):
 class KnownEvidence(Record, frozen=True, kw_only=True, tag="evidence"):
     """Evidence that was there before the records begin.
 
-    The fields from ``suppressed_by`` on are those of ``domain.evidence.findings``. An export of the release before has
-    them as keys in ``values``, which are read too.
+    The fields from ``suppressed_by`` on are named as in ``domain.evidence.findings``. An export of the release before
+    has them as keys in ``values``, which are read too.
     """
 
     id: str
@@ -196,7 +196,7 @@ class Moving(_Act, frozen=True, kw_only=True, tag="person_moved"):
 
 
 class Override(_Act, frozen=True, kw_only=True, tag="override"):
-    """It moves nothing; it is told."""
+    """An override by a person. A replay only reports it: it moves nothing."""
 
     standing: Standing
     until_ms: Milliseconds

@@ -1,6 +1,6 @@
 """The host protocol: heartbeat, claim, report, logs. Every order and report carries the attempt's fence.
 
-A ring over the broker says nothing but "heartbeat now": the heartbeat's answer is what lists a host's unclaimed
+A wake-up over the broker carries nothing but "heartbeat now": the heartbeat's answer is what lists a host's unclaimed
 attempts, stop orders and what to forget, so that losing the broker loses nothing (I20).
 Durations cross the wire, never wall-clock deadlines: host and server clocks need not agree.
 """
@@ -21,9 +21,9 @@ BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
 ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 HOST_WORDS: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
-"""What a host of this release knows beyond the first release's orders; it says so as it beats and claims."""
+"""What a host of this release knows beyond the first release's orders; it states these as it beats and claims."""
 TAKEN_IN_BEATS: Final = ("knows", "looks")
-"""Of a heartbeat's fields, those that the first release did not know: a host sends none of them unless it was told."""
+"""Fields of a heartbeat that the first release did not know: a host sends only the ones in the server's ``takes``."""
 TELLS_MEETINGS: Final = "meets"
 """In ``takes`` of a server whose answers name meetings: of another's, an empty list says nothing."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -58,7 +58,7 @@ class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=Tru
     seq: Count
     held: tuple[HostAttempt, ...] = ()
     rung: bool = False
-    """Whether a ring over the broker caused this beat (for the figures only)."""
+    """Whether a wake-up over the broker caused this beat (for the figures only)."""
     knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
     """Of ``HOST_WORDS``; an older host says none."""
     looks: Annotated[tuple[PreflightReport, ...], Meta(max_length=64)] = ()
@@ -89,12 +89,12 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     go: tuple[str, ...] = ()
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
     looks: tuple["PreflightOrder", ...] = ()
-    """What to look at now, without any GPU. A look that was reported and is not listed any more may be forgotten."""
+    """Preflights to run now, without any GPU. One that was reported and is not listed any more may be forgotten."""
     meets: tuple["AttemptPairwiseOrder", ...] = ()
     """Which of its parts meet other hosts now. A meeting that is listed no more is called off."""
     takes: tuple[str, ...] = ()
-    """``TAKEN_IN_BEATS`` of this server. Empty from an older one, which refuses a beat that says more. Beside them
-    ``TELLS_MEETINGS``.
+    """``TAKEN_IN_BEATS`` of this server, and ``TELLS_MEETINGS``. Empty from an older one, which refuses a beat that has
+    more.
     """
 
 
@@ -104,7 +104,7 @@ class ClaimRequest(WireMessage, frozen=True, kw_only=True):
     fence: PositiveFence
     nonce: ShortText
     knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
-    """Of ``HOST_WORDS``, and those of newer releases; an older host says none."""
+    """Of ``HOST_WORDS``, and words of newer releases; an older host says none."""
 
 
 class Rendezvous(WireAnswer, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
     is_simulated: bool = False
     """The part's GPUs are: this machine's driver, if it has one, knows none of them."""
     only_look: bool = False
-    """It never starts: a look before placement, which ends once it is seen what is there."""
+    """It never starts: a preflight before placement, which ends once its checks are done."""
     meets: bool = False
     """Between being ready and its go it meets other hosts of its gang: it names a port as it says that it is ready."""
 
@@ -218,7 +218,7 @@ class Order(WireAnswer, frozen=True, kw_only=True):
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):
     """Prepare what the order says as for an attempt, report what was found, and leave nothing behind.
 
-    The order's ``attempt_id`` is the look's own id, and it has no GPU. ``within_s``: from the answer's receipt.
+    The order's ``attempt_id`` is the preflight's own id, and it has no GPU. ``within_s``: from the answer's receipt.
     """
 
     order: Order
@@ -245,14 +245,14 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
 class HostReport(WireMessage, frozen=True, kw_only=True):
     """One step of a host's part: it is ready, has met others, started, exited (with its record), or is proved clean.
 
-    A host that is not ready says so by an exit record without a program.
+    A host that is not ready reports that by an exit record without a program.
     """
 
     kind: Literal["ready", "met", "started", "exited", "cleaned"]
     boot_id: BootId
     fence: PositiveFence
     record: dict[str, Any] = field(default_factory=dict)
-    """``ready``: what was looked at, and where the host is met. ``met``: a ``Met``. ``exited``: the supervisor's exit
+    """``ready``: what was checked, and where the host is met. ``met``: a ``Met``. ``exited``: the supervisor's exit
     record. ``cleaned``: its proof.
     """
 

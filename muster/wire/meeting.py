@@ -1,6 +1,6 @@
-"""One all-gather of a group of hosts: what each is told, and how it went.
+"""One all-gather of a group of hosts: the order to each, and its result.
 
-Whoever asks for it: the lead of a pairwise check, or the control plane before a gang starts.
+The lead of a pairwise check requests it, or the control plane before a gang starts.
 """
 
 from typing import Annotated, Final, Literal
@@ -10,7 +10,7 @@ from msgspec import Meta
 from muster.wire.messages import WireAnswer, WireMessage
 
 CALLED_OFF: Final = "called off"
-"""What a host answers that was told to wait no longer: no word about itself."""
+"""The answer of a host that was asked to wait no longer: it states nothing about that host."""
 CANNOT: Final = "cannot take part"
 """How the answer begins of a host that cannot meet anybody, such as one without torch: no word about its network."""
 ENDED: Final = "its process ended"

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class WireMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what hosts send: unknown fields are refused, so a newer host is told to wait for its server."""
+    """Base of what hosts send: unknown fields are refused, so a newer host has to wait for its server."""
 
 
 class WireAnswer(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Probes between pairs of hosts: an agent asks whom to probe, and tells where its own answers come from.
+"""Probes between pairs of hosts: an agent asks for peers to probe, and reports where its own answers come from.
 
 What it measured goes with its other events (``pair_probe`` of ``wire.telemetry``). The datagrams themselves are the
 agents' own matter (``agents.pair_probes.datagrams``); the server gives out the keys that they are signed with.

@@ -1,7 +1,7 @@
-"""The pairwise check of a gang: who leads it tells each host whom to meet, and hears how it went. One JSON line each.
+"""The pairwise check of a gang: its lead gives each host the peers to meet, and receives results. One JSON line each.
 
-A host says ``Hello`` once, is then told ``PairwiseOrder`` or, at last, ``Ended``; it answers each ``PairwiseOrder``
-with ``Met``, sooner where it is told ``CallOff``. One that comes after the answer means nothing.
+A host says ``Hello`` once, then receives ``PairwiseOrder`` or, at last, ``Ended``; it answers each ``PairwiseOrder``
+with ``Met``, sooner where it receives ``CallOff``. One that comes after the answer means nothing.
 """
 
 from typing import Annotated, Final, Literal

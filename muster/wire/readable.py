@@ -1,8 +1,8 @@
 """A report in which some readings are no numbers: these are set aside, so that the rest of it counts.
 
-For what the strict decoder refused, and for nothing else: an agent with one broken sensor, or somebody else's, must not
-lose its events. Text, true and false, NaN and infinities are no readings, and neither is a number past all bounds.
-Whatever else is wrong stays wrong: the caller decodes strictly again what is given back.
+For what the strict decoder refused, and for nothing else: an agent with one broken sensor, or one that is not ours,
+must not lose its events. Text, true and false, NaN and infinities are no readings, and neither is a number past all
+bounds. Whatever else is wrong stays wrong: the caller decodes strictly again what is given back.
 """
 
 import json

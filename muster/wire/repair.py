@@ -1,7 +1,7 @@
 """Repairs between a node's agent and the server: which verb to carry out, and how it went.
 
 An order is given once. An agent keeps what it was given, so one that asks without having reported has lost it: that
-repair failed. A verb that ended is reported again while its GPU still tells of the fault, until its time is over; other
+repair failed. A verb that ended is reported again while its GPU still shows the fault, until its time is over; other
 GPUs' orders are asked for meanwhile.
 """
 
@@ -34,7 +34,7 @@ class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RepairOrder(WireAnswer, frozen=True, kw_only=True):
-    """``verb`` of ``RepairVerb``; an agent says so where it knows none. ``deadline_s``: from this answer's receipt."""
+    """``verb`` of ``RepairVerb``; an agent without it reports that. ``deadline_s``: from this answer's receipt."""
 
     repair_id: str
     gpu_uuid: str

@@ -40,7 +40,7 @@ class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeReport(WireMessage, frozen=True, kw_only=True):
-    """The host's own readings. ``expected_gpus`` is the enrolled inventory; ``spool`` tells of an outage's backlog."""
+    """The host's own readings. ``expected_gpus`` is the enrolled inventory; ``spool`` describes an outage's backlog."""
 
     cpu_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
     memory_used_mib: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -55,7 +55,7 @@ class EventReport(WireMessage, frozen=True, kw_only=True):
     """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed.
 
     ``kind``: of ``domain.evidence.findings.EventKind``. What a server does not know yet it keeps and sets aside: the
-    rest of a newer agent's report is heard.
+    rest of a newer agent's report counts.
     """
 
     event_id: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -95,7 +95,7 @@ class Report(WireMessage, frozen=True, kw_only=True):
 
 
 class ReportAccepted(WireAnswer, frozen=True, kw_only=True):
-    """Durable now: the agent may forget (boot_id, seq). ``interval_s``: how often the server wants samples.
+    """Durable now: the agent may forget (boot_id, seq). ``interval_s``: how often the server asks for samples.
 
     ``set_aside``: GPUs in whose sample a value is no number, by UUID: the rest of the report counts. Only where there
     are any.

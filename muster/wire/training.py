@@ -1,6 +1,6 @@
 """The reports of a job's ranks on their training, as their host relays them: by a tenant's code, not measured.
 
-The lines are those of ``muster.train.report.wire``; a line that does not fit is counted and skipped, and never a reason
+The lines are as in ``muster.train.report.wire``; a line that does not fit is counted and skipped, and never a reason
 to stop.
 """
 
@@ -97,7 +97,7 @@ class SaveFault(Struct, frozen=True, kw_only=True):
 
 
 MOST_FAULTS: Final = 16
-"""Of one save: our own runtime tells no more (``muster.train.checkpoint.save_faults``)."""
+"""Of one save: our own runtime reports no more (``muster.train.checkpoint.save_faults``)."""
 
 
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
@@ -141,7 +141,7 @@ class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint
 
 
 class CheckpointUnreadable(RankMessage, frozen=True, kw_only=True, tag="checkpoint_unreadable"):
-    """Passed over this once, such as for a file system that does not answer: nothing is said against it."""
+    """Skipped this once, such as for a file system that does not answer: no fault of the checkpoint is stated."""
 
     generation: Generation
     why: Text = ""
@@ -154,14 +154,14 @@ class CheckpointScrubbed(RankMessage, frozen=True, kw_only=True, tag="checkpoint
 
 
 class CheckpointPinned(RankMessage, frozen=True, kw_only=True, tag="checkpoint_pinned"):
-    """Its mark in the store was made, as the control plane wished; or was taken away."""
+    """Its mark in the store was made, as the control plane requested; or was removed."""
 
     generation: Generation
     is_pinned: bool
 
 
 class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_expired"):
-    """Its files are gone: newer ones are there."""
+    """Its files were removed: newer ones are there."""
 
     generation: Generation
 
@@ -185,7 +185,7 @@ class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint
 
 
 class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
-    """``generation`` is empty where training began anew."""
+    """``generation`` is empty where training began from the start."""
 
     step: Step
     generation: Text = ""
@@ -234,7 +234,7 @@ class TrainLine(WireMessage, frozen=True, kw_only=True):
 class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """Lines of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once.
 
-    ``num_passed_over``: of those, so many are left out because the server had refused them.
+    ``num_passed_over``: so many of these lines are left out because the server had refused them.
     """
 
     protocol: int
