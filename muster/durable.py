@@ -1,6 +1,6 @@
-"""Files that survive a crash at any moment: written beside, flushed, renamed, and the folder flushed.
+"""Files that survive a crash at any moment: written to a draft, flushed, renamed, and the folder flushed.
 
-``muster.train`` and ``workers.host.supervisor`` keep their own: they may import nothing of ours.
+``muster.train`` and ``workers.host.supervisor`` keep their own: they may import nothing else of Muster.
 """
 
 import os

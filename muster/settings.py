@@ -20,7 +20,7 @@ from muster.domain.strict import StrictModel
 PREFIX: Final = "MUSTER_"
 SECRET_KEY_BYTES: Final = 32
 LEAST_JOB_UID: Final = 65_536
-"""Below it are the numbers of systems, of people, and of nobody."""
+"""Below it are the numbers of systems, of people, and of the user without rights (65,534)."""
 MOST_JOB_UID: Final = 2_147_483_646
 KERNEL_LOGS: Final = ("auto", "kmsg", "journal")
 """Where the agent follows the kernel log: auto is /dev/kmsg, and the journal where that cannot be read."""
@@ -120,7 +120,7 @@ class Settings(StrictModel):
     api_tls_key: Annotated[Path, Field(strict=False)] | None = None
     api_insecure_bind: Annotated[bool, Field(strict=False)] = False
     api_trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] = ()
-    """Whose X-Forwarded-For and X-Forwarded-Proto are believed. By default nobody's, on loopback neither."""
+    """The proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted. By default none, not even on loopback."""
     api_url: Annotated[str, AfterValidator(_http_url)] | None = None
     api_key_file: Annotated[Path, Field(strict=False)] | None = None
     api_ca_file: Annotated[Path, Field(strict=False)] | None = None
@@ -135,7 +135,7 @@ class Settings(StrictModel):
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
     repair_verbs: Annotated[tuple[RepairVerb, ...], BeforeValidator(_repair_verbs)] = ()
-    """What this host's agent may do to mend a GPU, by the control plane's order. By default nothing."""
+    """The repairs that this host's agent may do on a GPU, by the control plane's order. By default none."""
     warm_start: Annotated[bool, Field(strict=False)] = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"

@@ -1,7 +1,8 @@
 """Known sums on GPUs for a few seconds, before a job starts on them.
 
 Says one JSON line a GPU on stdout, at the end: its uuid with the sums that came out wrong, each with the exact and the
-first other answer; or one line with ``fault``: why there are none. Whoever starts it puts our folder on the path.
+first other answer; or one line with ``fault``: why there are none. The process that starts it puts Muster's folder on
+the path.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 CPU_EDGE: Final = 64
 CUDA_EDGE: Final = 4096
 SLACK_S: Final = 60
-"""After its time a process that hangs in the driver ends itself, should nobody end it."""
+"""A process that hangs in the driver ends itself so long after its time, unless another process ended it before."""
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     kind, seconds, uuids = sys.argv[2], float(sys.argv[3]), sys.argv[4:]
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a library that prints must not spoil the lines
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who started it
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that started it
     signal.alarm(int(seconds) + SLACK_S)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     try:

@@ -13,8 +13,8 @@ answers are the ``TypedDict``s of ``muster.documents``::
             print(event["kind"], event["subject_id"])
 
 Each call raises ``Problem`` for what the server refuses and ``UnreachableError`` where none answers. Reads, and
-changes under an Idempotency-Key, are repeated with jitter, Retry-After and a budget (``patience``). ``host`` speaks the
-hosts' own protocol.
+changes under an Idempotency-Key, are repeated with jitter, Retry-After and a budget (``patience``). ``host`` has the
+calls of the hosts' own protocol.
 """
 
 from muster.client.async_rest import AsyncRestClient

@@ -1,7 +1,7 @@
 """A call of the REST API as a description, and how a client gets it as a method: no I/O here.
 
-Each call is described once, by a function in ``jobs``, ``gpus``, ``fleet`` or ``tenants`` that is decorated with what
-comes of it: ``answered`` (one object), ``listed`` (all objects of all pages), ``walked`` (the same one by one) or
+Each call is described once, by a function in ``jobs``, ``gpus``, ``fleet`` or ``tenants`` that is decorated with its
+kind of answer: ``answered`` (one object), ``listed`` (all objects of all pages), ``walked`` (the same one by one) or
 ``followed`` (a stream). ``RestClient`` and ``AsyncRestClient`` run the very same descriptions.
 """
 

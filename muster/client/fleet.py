@@ -95,7 +95,7 @@ class FleetCalls:
     def create_cordon(
         self, wanted: documents.NewCordon, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedCordon]:
-        """Keep a node or a GPU out of new placements; what runs there runs on."""
+        """Keep a node or a GPU out of new placements; programs that run there continue."""
         answer = documents.ChangedCordon
         return change("POST", "/v1/cordons", answer, body=wanted, dry_run=dry_run, key=idempotency_key)
 

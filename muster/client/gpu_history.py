@@ -13,13 +13,13 @@ class GpuPastCalls:
 
     @walked
     def gpu_standings(self, uuid: str, *, limit: int | None = None) -> Call[documents.Move]:
-        """Every move of its standing, the newest first, with its reason, evidence, policy and who made it."""
+        """Every move of its standing, the newest first, with its reason, evidence, policy and actor."""
         query = {"limit": limit, "cursor": None}
         return pages("/v1/gpus/{uuid}/standings", documents.MovePage, documents.Move, {"uuid": uuid}, query=query)
 
     @walked
     def gpu_burn_ins(self, uuid: str, *, limit: int | None = None) -> Call[documents.ComparedBurnIn]:
-        """Its burn-ins, the newest order first, each figure beside the newest ones of its cohort."""
+        """Its burn-ins, the newest order first, each figure with the newest ones of its cohort."""
         query = {"limit": limit, "cursor": None}
         page, path = documents.ComparedBurnInPage, "/v1/gpus/{uuid}/burn-ins"
         return pages(path, page, documents.ComparedBurnIn, {"uuid": uuid}, query=query)

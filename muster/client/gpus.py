@@ -29,7 +29,7 @@ class GpuCalls:
 
     @answered
     def gpu(self, uuid: str) -> Call[documents.GpuDetail]:
-        """One GPU in full: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
+        """One GPU in full: score, evidence, what would bring it back, cordons, its holder, repairs, moves."""
         return read("/v1/gpus/{uuid}", documents.GpuDetail, {"uuid": uuid})
 
     @answered
@@ -96,8 +96,8 @@ class GpuCalls:
     ) -> Call[documents.ChangedGpu]:
         """Begin a repair of a quarantined GPU. ``fault_group``: what it is for; by its evidence where none is named.
 
-        ``action``: None: the remedy that is due. ``by``: person, or agent: its host's agent does the action and tells
-        how it ended.
+        ``action``: None: the remedy that is due. ``by``: person, or agent: its host's agent does the action and
+        reports how it ended.
         """
         named = {} if action is None else {"action": action}
         body = {"reason": reason, **named, "fault_group": fault_group, "by": by}
@@ -124,7 +124,7 @@ class GpuCalls:
     def retire_gpu(
         self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedGpu]:
-        """Out of service, from any standing; what runs on it is evacuated."""
+        """Take it out of service, from any standing; a job that runs on it is evacuated."""
         return _changed("/v1/gpus/{uuid}/retire", uuid, reason, version=version, dry_run=dry_run)
 
     @answered

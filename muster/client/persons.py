@@ -14,7 +14,7 @@ class PersonCalls:
 
     @listed
     def persons(self) -> Call[documents.Person]:
-        """Everybody who may sign in, and who might once."""
+        """All persons who may sign in, and persons who could earlier."""
         return pages("/v1/persons", documents.PersonPage, documents.Person)
 
     @answered
@@ -25,6 +25,6 @@ class PersonCalls:
 
     @answered
     def disable_person(self, person_id: str, *, dry_run: bool = False) -> Call[documents.ChangedPerson]:
-        """They sign in no more, and every session of theirs ends."""
+        """Refuse the person further sign-ins, and end all sessions of the person."""
         path, path_values = "/v1/persons/{person_id}/disable", {"person_id": person_id}
         return change("POST", path, documents.ChangedPerson, path_values, body=None, dry_run=dry_run)

@@ -57,7 +57,7 @@ class Patience:
                         f"{self.server} has not answered {self._num_silent} times; it is asked again in {left_s:.1f} s"
                     )
                     raise UnreachableError(message)
-                # Whoever comes here looks for all; the others wait for what it finds.
+                # This call tries the server for all calls; others are refused until its result is known.
                 self._shut_until = now + self._shut_for_s
         return Tries(self, now + CALL_BUDGET_S, is_repeatable=is_repeatable)
 

@@ -1,4 +1,4 @@
-"""Server-sent events, line by line, and where to go on when a stream breaks: no I/O."""
+"""Server-sent events, line by line, and where to continue when a stream breaks: no I/O."""
 
 import json
 from collections.abc import Iterator

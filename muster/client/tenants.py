@@ -1,4 +1,4 @@
-"""Tenants, quotas, keys, and who one is: the calls."""
+"""Calls for tenants, quotas, keys, and the caller's own identity."""
 
 from muster import documents
 from muster.client.calls import Call, answered, change, change_once, etag, listed, pages, read
@@ -51,7 +51,7 @@ class TenantCalls:
     def place_tenant(
         self, tenant_id: str, *, parent_id: str | None, weight: float, reason: str, dry_run: bool = False
     ) -> Call[documents.ChangedTenant]:
-        """Under another tenant, or under nobody, with its weight there."""
+        """Place the tenant under another one, or under none, with its weight there."""
         body = {"parent_id": parent_id, "weight": weight, "reason": reason}
         path, path_values = "/v1/tenants/{tenant_id}/place", {"tenant_id": tenant_id}
         return change("PUT", path, documents.ChangedTenant, path_values, body=body, dry_run=dry_run)
