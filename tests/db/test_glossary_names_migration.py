@@ -99,6 +99,7 @@ def test_a_document_with_former_keys_is_read_under_present_ones() -> None:
     policy = Policy.model_validate(FORMER_POLICY, strict=False, context=STORED)
     assert policy.training.fault_detection_s == 700.0
     assert policy.health.rule_cordon.model_dump() == {
+        "is_on": True,
         "rate_fault_s": 15.0,
         "event_fault_s": 16.0,
         "state_fault_s": 7200.0,
