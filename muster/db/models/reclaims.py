@@ -15,7 +15,7 @@ from muster.domain.states import ReclaimOutcome, ReclaimState
 class Reclaim(Base):
     """One victim's notice for one beneficiary. The lock of the victim's job guards its state.
 
-    ``told_at``: when a host of the victim first received the notice, after which nothing can be withdrawn.
+    ``told_at``: when a host of the victim was first notified, after which nothing can be withdrawn.
     ``hold_ended_at``: since when nothing is held for the beneficiary any more.
     ``keeps``: UUIDs, in rank order, with which an elastic victim continues; NULL: it gives all that it has.
     ``cost_gpu_s`` and ``runner_up``: what the choice was made by; ``lost_gpu_s``: what the victim lost in the end.
