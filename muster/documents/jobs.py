@@ -303,13 +303,9 @@ class Lineage(TypedDict):
 class Checkpoint(TypedDict):
     """A checkpoint. ``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime reported none.
 
-<<<<<<< HEAD
-    ``pinned_at``, ``pinned_by``: when it was pinned, and by which person. ``pin_applied_at``: when its program marked it
-    in its store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
-=======
-    ``pinned_at``, ``pinned_by``: when it was pinned, and by which principal. ``pin_held_at``: when its program marked
-    it in its store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a whole.
->>>>>>> 5373e812 (documents: name the principal as the one that pins)
+    ``pinned_at``, ``pinned_by``: when it was pinned, and by which principal. ``pin_applied_at``: when its program
+    marked it in its store; null while the pin is not yet delivered. ``scrubbed_at``: when it was last read again as a
+    whole.
     """
 
     id: str
