@@ -18,7 +18,7 @@ def bury(folder: Path) -> None:
 
 
 def _is_gone(folder: Path) -> bool:
-    """A supervisor that was just spawned may hold no lock yet: it is kept from starting, or killed a look later."""
+    """A supervisor that was just spawned may hold no lock yet: it is kept from starting, or killed a moment later."""
     for pid in (supervisor.adopt(folder).pid, *_programs_of(folder)):
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):

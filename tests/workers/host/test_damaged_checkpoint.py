@@ -1,4 +1,4 @@
-"""A checkpoint damaged between two attempts: refused, said in the timeline, and the good one before it used."""
+"""A checkpoint damaged between two attempts: refused, shown in the timeline, and the good one before it used."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""An elastic job loses a host, goes on with the one that is left, and grows back: the same training all the while."""
+"""An elastic job loses a host, continues with the other one, and grows back: the same training all the while."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
 
 
 def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:
-    """Of each step what the ranks said of it in the attempt that did it last, in rank order."""
+    """Return what the ranks reported of each step, in the attempt that did it last, in rank order."""
     said: dict[int, list[Step]] = defaultdict(list)
     for line in host.log(job_id).decode().splitlines():
         if not line.startswith("step "):

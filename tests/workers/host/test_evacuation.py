@@ -1,4 +1,4 @@
-"""The loop closed: a driver's event condemns a GPU, what ran there stops, and goes on elsewhere from before it."""
+"""The loop closed: a driver's event condemns a GPU, its job stops, and continues elsewhere from before it."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -188,7 +188,7 @@ def test_the_job_leaves_and_goes_on_from_before_the_fault(host: HostCase) -> Non
     assert second.hosts[0].gpus != held
     old, *new = checkpoints(host, job_id)
     assert old.status is CheckpointStatus.VERIFIED
-    assert [row.status for row in new] == [CheckpointStatus.TAINTED] * 2, "the last one came on its way out"
+    assert [row.status for row in new] == [CheckpointStatus.TAINTED] * 2, "the last one came while it was stopping"
     assert all(row.reason for row in new)
     told = json.loads(host.log(job_id).decode().splitlines()[-1].split(" ", 1)[1])
     assert (told["generation"], told["refuse"]) == (old.generation, [new[1].generation, new[0].generation])

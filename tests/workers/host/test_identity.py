@@ -1,4 +1,4 @@
-"""A host worker that is told no node speaks as its host's agent has enrolled, once it has."""
+"""A host worker without a configured node uses the identity with which its host's agent enrolled, once it has."""
 
 import threading
 from pathlib import Path

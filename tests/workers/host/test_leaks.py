@@ -48,7 +48,7 @@ for step in run.steps(2_000):
     time.sleep(0.3)
 run.finish()
 """
-"""Two ranks, each with two loaders that hand it batches in shared memory, and with checkpoints under way."""
+"""Two ranks, each with two loaders that hand it batches in shared memory, and with checkpoints in progress."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def kill_supervisor(host: HostCase, folder: Path) -> None:
 
 
 def kill_supervisor_under_a_new_launcher(host: HostCase, folder: Path) -> None:
-    """The launcher has gone as well, and the next one finds what is left of both."""
+    """The launcher has ended as well, and the next one finds the rest of both."""
     host.close()
     kill_supervisor(host, folder)
     host.restart()
@@ -106,7 +106,7 @@ KILLS: Final[dict[str, Callable[[HostCase, Path], None]]] = {
 
 
 def orphaned_segments() -> set[Path]:
-    """In shared memory, and nobody has them open: of whatever runs on this machine."""
+    """Return the files in shared memory that no process has open: of all programs of this machine."""
     return {path for path in SHARED_MEMORY.iterdir() if path.is_file()} - files_in_use()
 
 

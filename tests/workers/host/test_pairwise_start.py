@@ -26,7 +26,7 @@ from workers.host import supervisor
 
 pytestmark = TRAINS
 ROUND_S = 200.0
-"""A round of processes that all import torch at once, on a machine that does ten things beside."""
+"""A round of processes that all import torch at once, on a machine that does ten other things."""
 SLOW_FRACTION = 0.1
 DELAYED = "pairwise.gather~3"
 Turned = Callable[[], object]
@@ -184,7 +184,7 @@ def test_a_launcher_and_a_control_plane_that_come_back_in_the_middle_go_on_with_
 
 @pytest.mark.timeout(1200)
 def test_a_host_that_stands_still_in_the_middle_is_named(make_gang: Callable[..., Gang]) -> None:
-    """Its supervisor hangs, so that nobody on it can say how a meeting went; its launcher goes on beating."""
+    """Its supervisor hangs, so that no process on it can report a meeting; its launcher continues its heartbeats."""
     gang = make_gang(4, round_s=20.0)
     job_id = gang.submit()
     still = gang.cases[1]

@@ -1,4 +1,4 @@
-"""A host cut off for longer than its lease: its program is gone before the job starts anywhere else."""
+"""A host cut off for longer than its lease: its program has ended before the job starts anywhere else."""
 
 import dataclasses
 import itertools
@@ -40,7 +40,7 @@ with open("WITNESS", "a", buffering=1) as witness:
         witness.write(f"{fence} {time.clock_gettime_ns(time.CLOCK_BOOTTIME)}\\n")
         time.sleep(0.02)
 """
-"""Says under which fence it runs, again and again; the first attempt ends for nobody who asks."""
+"""Program that writes the fence under which it runs, again and again; the first attempt ignores each stop request."""
 
 
 @pytest.fixture
@@ -126,4 +126,4 @@ def _assert_what_stands(host: HostCase, job_id: JobId, witness: Path, folder: Pa
     lives = _lives(witness)
     assert len(lives) > 1
     assert all(last < first for (_, last), (first, _) in itertools.pairwise(lives)), "no two at once"
-    assert _allocations(host, job_id)[0] == {AllocationState.CLEANING}, "nobody has proved those GPUs clean yet (I22)"
+    assert _allocations(host, job_id)[0] == {AllocationState.CLEANING}, "no host has proved those GPUs clean yet (I22)"

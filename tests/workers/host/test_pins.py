@@ -14,17 +14,17 @@ WAITS = (
     + """
 place = f"step-{5:08d}/gen-{fence}"
 say(type="checkpoint", step=5, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
-step, heard = 5, b""
+step, pinned = 5, b""
 channel.settimeout(0.05)
-while b"\\n" not in heard:
+while b"\\n" not in pinned:
     step += 1
     say(type="step", step=step)
     try:
-        heard += channel.recv(4096)
+        pinned += channel.recv(4096)
     except TimeoutError:
         pass
-told = json.loads(heard)
-assert told == {"type": "pins", "generations": [place]}, told
+order = json.loads(pinned)
+assert order == {"type": "pins", "generations": [place]}, order
 say(type="checkpoint_pinned", generation=place, is_pinned=True)
 """
 )

@@ -1,4 +1,4 @@
-"""A host looks at a gang before it is placed: by a real supervisor, without a GPU, and nothing of it is left."""
+"""A host runs the preflight of a gang before it is placed: by a real supervisor, without a GPU, and leaves nothing."""
 
 import json
 import os
@@ -199,7 +199,7 @@ def within(looking: Looking, seconds: float) -> None:
 
 
 def begun(looking: Looking, job_id: JobId, first_check: Path) -> tuple[HostCase, Path, int]:
-    """A look of ``blocking_once`` that blocks: its host, its folder and its supervisor."""
+    """A preflight of ``blocking_once`` that blocks: its host, its folder and its supervisor."""
     looking.fleet.cycle()
     case = looking.requested(job_id)
     case.launcher.turn(woken=True)
@@ -216,7 +216,7 @@ def test_a_check_that_hangs_is_killed_in_time_and_another_host_is_queried(lookin
     job_id = looking.submit(program=program, secrets=["token"])
     looking.lay_secret(0o600, *looking.cases)
     case, _, pid = begun(looking, job_id, first_look)
-    os.kill(pid, signal.SIGSTOP)  # as one that itself hangs on a mount that is dead, it hears nothing
+    os.kill(pid, signal.SIGSTOP)  # like a supervisor blocked by a dead mount, it receives nothing
     looking.turn_until(lambda: looking.events("job.preflight_done"))
     event = looking.events("job.preflight_done")[0]
     assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
@@ -256,7 +256,7 @@ def test_an_ended_check_of_which_something_hangs_is_reported_with_its_own_reason
     (folder,) = looking.folders()
     wait_until(lambda: supervisor.adopt(folder).state == "exited" and not is_locked(folder / LOCK))
     (folder / "clean.json").write_text('{"clean": false}')
-    lock = take_lock(folder / LOCK)  # nobody can prove it clean, as while a child of it hangs on a mount
+    lock = take_lock(folder / LOCK)  # no process can prove it clean, as while a child of it is blocked by a mount
     assert lock is not None
     looking.turn_until(lambda: looking.events("job.preflight_done"))
     event = looking.events("job.preflight_done")[0]
@@ -271,7 +271,7 @@ def test_an_ended_check_of_which_something_hangs_is_reported_with_its_own_reason
 def test_a_check_that_was_never_started_and_is_listed_no_more_goes(
     looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its launcher died between the order and the start; before the next one came nobody waited for it any more."""
+    """Its launcher died between the order and the start; before the next one came no job waited for it any more."""
     job_id = looking.submit()
     looking.fleet.cycle()
     case = looking.requested(job_id)

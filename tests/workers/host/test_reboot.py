@@ -1,4 +1,4 @@
-"""A host that reboots under a job: the job is tried again, and nothing of the boot before is believed any more."""
+"""A host that reboots under a job: the job is tried again, and no report of the boot before is accepted any more."""
 
 import os
 import signal
@@ -77,10 +77,10 @@ def test_the_job_of_a_host_that_rebooted_is_tried_again_on_freed_gpus(host: Host
 
 
 def test_words_of_the_boot_before_are_refused(host: HostCase, job_id: JobId) -> None:
-    """Delayed on their way, or said by a supervisor that some snapshot brought back."""
+    """Delayed in transit, or sent by a supervisor that some snapshot brought back."""
     fleet, client = host.fleet, host.client
     with fleet.units.begin(OPERATOR, ACTIVATE) as unit:
-        store_policy(unit, Policy(), reason="the next try is to wait until all has been said")
+        store_policy(unit, Policy(), reason="the next try is to wait until all has been reported")
     old = fleet.attempts(job_id)[0].attempt
     host.launcher.turn(woken=True)
     fleet.reconcile()

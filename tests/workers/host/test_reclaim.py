@@ -1,4 +1,4 @@
-"""Reclaim with real programs: a spot job saves inside its notice, leaves, and goes on at the exact next step."""
+"""Reclaim with real programs: a spot job saves inside its notice, leaves, and continues at the exact next step."""
 
 import importlib.util
 
@@ -90,7 +90,7 @@ def test_a_training_job_saves_inside_its_notice_and_comes_back_at_the_next_step(
     assert (first.cause, second.cause) == ("reclaimed", "succeeded")
     assert first.ended_at is not None
     assert between.ended_at is not None
-    assert first.ended_at <= between.placed_at, "released, then given to whom it was for"
+    assert first.ended_at <= between.placed_at, "released, then given to the beneficiary"
     assert between.ended_at <= second.placed_at, "and then back"
     reclaim = only_reclaim(host)
     assert (reclaim.state, reclaim.outcome) == (ReclaimState.RELEASED, ReclaimOutcome.CHECKPOINTED)
@@ -112,7 +112,7 @@ def test_what_does_not_leave_is_killed_at_the_deadline_and_not_before(host: Host
     first = host.fleet.attempts(spot)[0].attempt
     assert first.ended_at is not None
     assert first.ended_at >= reclaim.deadline_at
-    assert b'"step-00000007/gen-1"' in host.log(spot), "it goes on from the checkpoint before"
+    assert b'"step-00000007/gen-1"' in host.log(spot), "it continues from the checkpoint before"
     with host.fleet.units.read() as session:
         (event,) = session.scalars(select(Event).where(Event.kind == "reclaim.forced")).all()
     assert event.payload["words"].endswith("it continues from the checkpoint of step 7")

@@ -80,7 +80,7 @@ def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on
         went_back.setattr(host.client, "heartbeat", old.heartbeat)
         before = _lease(host)
         host.launcher.turn(woken=True)
-        assert (old.num_refused, old.num_taken) == (1, 1), "told less, at once"
+        assert (old.num_refused, old.num_taken) == (1, 1), "it got less, at once"
         assert _lease(host) > before
         host.launcher.turn(woken=True)
         host.restart().turn(woken=True)
@@ -117,7 +117,7 @@ def test_a_server_that_knows_of_no_meetings_and_a_stale_beats_answer_call_none_o
     heard: list[object] = []
     monkeypatch.setattr(Meetings, "receive", lambda _self, *told: heard.append(told))
     host.launcher.turn(woken=True)
-    assert len(heard) == 1, "today's server tells of them"
+    assert len(heard) == 1, "today's server reports meetings"
     heartbeat = host.client.heartbeat
     monkeypatch.setattr(host.client, "heartbeat", lambda asked: structs.replace(heartbeat(asked), lease_s=0.0))
     host.launcher.turn(woken=True)

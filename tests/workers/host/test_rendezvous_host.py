@@ -1,4 +1,4 @@
-"""The host that the ranks meet at dies, again and again: those that are left meet elsewhere, at the first try."""
+"""The host that the ranks meet at dies, again and again: the remaining hosts meet elsewhere, at the first try."""
 
 import json
 from collections.abc import Iterator

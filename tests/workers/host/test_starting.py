@@ -1,4 +1,4 @@
-"""Who starts supervisors: the one that waits first, a fresh one where that has died, and never a program twice."""
+"""Starts of supervisors: the one that waits first, a fresh one where that has died, and never a program twice."""
 
 import os
 import signal

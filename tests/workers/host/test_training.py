@@ -1,4 +1,4 @@
-"""What a program says of its training reaches the control plane once, and the next attempt is told where to go on."""
+"""What a program reports of its training reaches the control plane once; the next attempt continues from it."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ say(**interval, bound="none", mtbf_s=3600, failures_per_gpu_hour=json.loads(os.e
 say(**interval, bound="none")
 say(type="step", step="many"); say(type="checkpoint", step=1, generation="../../etc", status="committed")
 say(type="checkpoint_unreadable", generation="step-00000001/gen-1", why="EIO")
-say(type="unheard of"); say(type="step", step=1, loss="\\u0000")
+say(type="of another release"); say(type="step", step=1, loss="\\u0000")
 """
 )
 
@@ -152,7 +152,7 @@ def test_a_refused_generation_is_reported_also_where_its_commit_was_never_receiv
 
 
 def test_words_that_are_no_message_hold_up_none(host: HostCase) -> None:
-    """Numbers beyond JSON, surrogates, nesting without end, ranks that are not its own: passed over, each."""
+    """Numbers beyond JSON, surrogates, nesting without end, ranks that are not its own: each is skipped."""
     job_id = host.submit(
         STATES
         + """
@@ -161,11 +161,11 @@ channel.sendall(b'{"type": "step", "step": 1' + b'0' * 400 + b'}\\n{"type": "out
 channel.sendall(b'{"type": "step", "x": ' + b'[' * 30000 + b'\\n' + b'[' * 60000 + b']' * 60000 + b'\\n')
 for rank in (-1, 1, 2**40, True, [0], None): say(type="hello", rank=rank, world_size=1)
 say(type="step", step=2, loss=0.5)
-print("went on", flush=True)
+print("continued", flush=True)
 """
     )
     assert host.run(job_id) is JobState.SUCCEEDED
-    assert b"went on" in host.log(job_id)
+    assert b"continued" in host.log(job_id)
     host.run_until_clean()
     with host.fleet.units.read() as session:
         assert session.scalars(select(TrainingRank.rank)).all() == [0]

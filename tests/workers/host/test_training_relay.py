@@ -29,7 +29,7 @@ from workers.host.training_relay import NUM_REFUSED
 
 
 class Guarded(DirectClient):
-    """The services behind something that takes no body above ``most_bytes``, as a proxy does. Counts what came."""
+    """The services behind something that takes no body above ``most_bytes``, as a proxy does. Counts the requests."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)

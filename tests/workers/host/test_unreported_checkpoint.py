@@ -1,4 +1,4 @@
-"""A host dies between a commit on the disk and its word: the next attempt goes on from it all the same."""
+"""A host dies between a commit on the disk and its report: the next attempt continues from it all the same."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     failpoints.arm("save.after_commit~600@2")
 runpy.run_path({tiny_program.__file__!r}, run_name="__main__")
 """
-"""After its second commit the first attempt stands still, before it says so."""
+"""After its second commit the first attempt stands still, before it reports the commit."""
 
 
 @pytest.fixture
@@ -79,13 +79,13 @@ def job_id(host: HostCase, tmp_path: Path) -> JobId:
     assert [(row.step, row.status is CheckpointStatus.WRITING) for row in rows(host)] in (
         [(4, False)],
         [(4, False), (8, True)],
-    ), "nobody has heard of the second commit"
+    ), "the second commit was not reported"
     host.boot_id = "boot-2"
     return job_id
 
 
 def run_on(host: HostCase, job_id: JobId) -> str:
-    """To its end. Which generation the second attempt went on from."""
+    """Run the job to its end. Return the generation from which the second attempt continued."""
     host.restart()
 
     def is_over() -> bool:

@@ -22,7 +22,7 @@ def test_an_attempt_whose_run_is_gone_ends_with_its_lease(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path / "left", spec)
     attempt = LocalAttempt(plan, folder, AttemptId(new_id("attempt")), Fence(1))
     attempt.start(None)
-    # Nobody calls has_ended, as after kill -9: nothing prolongs the lease.
+    # No caller calls has_ended, as after kill -9: nothing prolongs the lease.
     wait_until(lambda: supervisor.adopt(attempt.path).state == "exited")
     assert attempt.verdict().cause is Cause.NODE_LOST
     assert attempt.left() == ""

@@ -80,7 +80,7 @@ class Here:
         return any(word in path.read_text() for path in logs)
 
     def processes(self) -> list[str]:
-        """What carries the mark of an attempt that lies here."""
+        """Return the processes that carry the mark of an attempt in this folder."""
         attempts = {path.name for path in self.folder.glob("muster-runs/*/attempts/*")}
         marks = (_mark_of(path) for path in Path("/proc").glob("[0-9]*/environ"))
         return [mark for mark in marks if mark in attempts]
@@ -207,7 +207,7 @@ def test_a_run_that_was_killed_leaves_its_program_to_the_next(here: Here) -> Non
     wait_until(lambda: here.has_printed("orphan", "here"))
     run.kill()
     run.communicate(timeout=60)
-    assert here.processes(), "it is not ours to end at once: a checkpoint may be on its way"
+    assert here.processes(), "it is not ours to end at once: a checkpoint may be in progress"
     (first,) = here.folder.glob("muster-runs/orphan/attempts/*")
     again = here.start("--name", "orphan", *python(SLEEPER))
     wait_until(lambda: len(list(here.folder.glob("muster-runs/orphan/attempts/*/logs/0.log"))) == 2)
@@ -285,7 +285,7 @@ def test_a_program_that_takes_its_supervisor_away_is_not_tried_for_ever(here: He
 
 
 def test_saving_the_same_steps_again_is_no_progress(here: Here) -> None:
-    """A program that begins anew each time, and fails after its first checkpoint."""
+    """A program that begins again each time, and fails after its first checkpoint."""
     words = ("--name", "anew", "--ranks", "1", "--max-restarts", "1", "--pause", "0.1s")
     script = here.folder / "anew.py"
     script.write_text(AGAIN)

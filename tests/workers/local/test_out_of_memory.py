@@ -1,4 +1,4 @@
-"""A program that runs out of GPU memory goes on with smaller pieces: the same samples, and the losses of before."""
+"""A program that runs out of GPU memory continues with smaller pieces: same samples, and the losses of before."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""A gang of real processes on this machine, and who leads their check in this one."""
+"""A gang of real processes on this machine, and the lead of their check in this one."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from health.pairwise.check import PairwiseLimits
 from workers.host.pairwise.lead import Check, Lead, Outcome
 
 ROUND_S: Final = 200.0
-"""A round of processes that all import torch at once, on a machine that does ten things beside."""
+"""A round of processes that all import torch at once, on a machine that does ten other things."""
 RUN: Final = "a-test"
 
 
@@ -24,7 +24,7 @@ def names(number: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Gang:
-    """``reported``: what the lead told. ``dies_when_here``: hosts killed once all are here. ``python``: it gathers."""
+    """``reported``: what the lead reported. ``dies_when_here``: hosts killed when all came. ``python``: gathers."""
 
     folder: Path
     dies_when_here: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""A host that attends, beside a lead that a test plays word by word."""
+"""A host that attends a check whose lead a test plays message by message."""
 
 import socket
 import threading

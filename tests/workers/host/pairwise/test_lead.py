@@ -1,4 +1,4 @@
-"""Who leads, beside hosts that a test plays word by word: whom it lets in, and what it makes of what they say."""
+"""The lead of hosts that a test plays message by message: which hosts it lets in, and what it concludes."""
 
 import asyncio
 import contextlib

@@ -24,7 +24,7 @@ right = pairwise._pattern
 pairwise._pattern = lambda rank, *more: right(rank, *more) + (rank == 1)
 pairwise.main()
 """
-"""A host whose bytes are not those that it should give."""
+"""A host that gives other bytes than it should."""
 
 
 def met(python: str, *, timeout_s: float = 100.0, is_called_off: bool = False) -> Found:

@@ -100,7 +100,7 @@ class Attempt:
         return int(self.wait_for("supervisor.json")["pid"])
 
     def processes(self) -> set[int]:
-        """What runs of it, besides its supervisor."""
+        """Return the attempt's processes except its supervisor."""
         return attempt_processes((f"MUSTER_ATTEMPT_ID={self.folder.name}", f"MUSTER_NODE_ID={NODE_ID}"), None)
 
     def supervise_again(self) -> subprocess.CompletedProcess[str]:

@@ -36,7 +36,7 @@ def name_of(attempt: Attempt) -> str:
 
 
 def group_of(attempt: Attempt) -> Group:
-    """As whoever cleans up after a dead supervisor finds it."""
+    """Return the group as the process that cleans up after a dead supervisor finds it."""
     return cgroup.find_group(attempt.read("supervisor.json"), name_of(attempt))
 
 

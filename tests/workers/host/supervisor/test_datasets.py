@@ -1,4 +1,4 @@
-"""A job's datasets are looked at before its program starts, by a process that may hang; real folders and manifests."""
+"""A job's datasets are checked before its program starts, by a process that may hang; real folders and manifests."""
 
 import fcntl
 import json
@@ -33,7 +33,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[Path]:
-    """A manifest under our lease: as on a file system that does not answer, whoever opens it waits, for 45 s."""
+    """A manifest under our lease: each process that opens it waits 45 s, as on a file system without an answer."""
     path = tmp_path / "hanging.json"
     path.write_text("{}")
     descriptor = os.open(path, os.O_RDONLY)
@@ -154,7 +154,7 @@ def test_what_a_check_prints_next_to_is_no_answer(attempt: Attempt, corpus: Path
     order.datasets = [{**named(corpus), "path": 7}]
     look = DatasetCheck(order)
     with pytest.raises(UnreadyError, match="ended without a result: "):
-        until(look.is_over, "the look")
+        until(look.is_over, "the check")
     look.kill()
 
 
@@ -165,7 +165,7 @@ def test_the_first_dataset_that_fails_is_named_though_the_next_one_hangs(
     attempt.order(command=["true"], datasets=datasets, dataset_look_s=WITHIN_S)
     look = DatasetCheck(read_order(attempt.folder))
     with pytest.raises(UnfitDatasetError, match="the dataset first: "):
-        until(look.is_over, "the look")
+        until(look.is_over, "the check")
     look.kill()
 
 

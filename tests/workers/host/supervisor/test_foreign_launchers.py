@@ -1,4 +1,4 @@
-"""Launchers of others as they are installed here: their ranks meet, hear a stop, end with a cause and leave nothing."""
+"""Foreign launchers as installed here: their ranks meet, receive a stop, end with a cause and leave nothing."""
 
 import os
 import shutil
@@ -24,9 +24,9 @@ import json, os, socket, sys, time
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 rank = int(os.environ.get("RANK", 0))
 channel.sendall(json.dumps({"type": "hello", "rank": rank}).encode() + b"\\n")
-print("rank", rank, "hears", flush=True)
+print("rank", rank, "listens", flush=True)
 word = json.loads(channel.makefile().readline())
-time.sleep(2)  # longer than a launcher that was told to end would leave it
+time.sleep(2)  # longer than a launcher that was asked to end would leave it
 print("rank", rank, "saved at", word["reason"], flush=True)
 sys.exit(75)
 """
@@ -61,7 +61,7 @@ needs_deepspeed = _needs("DEEPSPEED", is_there=shutil.which("deepspeed") is not 
 
 
 def _script(attempt: Attempt, launcher: tuple[str, str], program: str, *, is_exec: bool = True) -> dict[str, Any]:
-    """An order's fields, as docs/tenant/launchers.md tells a tenant to write them."""
+    """An order's fields, as docs/tenant/launchers.md asks a tenant to write them."""
     command, local_rank = launcher
     source = attempt.folder / "program.py"
     source.write_text(program, encoding="utf-8")
@@ -126,7 +126,7 @@ def test_its_ranks_have_their_grace_when_they_are_ordered_to_stop(
 ) -> None:
     _run(attempt, **_script(attempt, launcher, RECEIVES, is_exec=is_exec))
     for rank in range(TWO_RANKS):
-        attempt.wait_for_log(f"rank {rank} hears")
+        attempt.wait_for_log(f"rank {rank} listens")
     attempt.stop("reclaim", after_s=60)
     record = attempt.ended()
     assert all(f"rank {rank} saved at reclaim" in attempt.log() for rank in range(TWO_RANKS)), attempt.log()

@@ -1,4 +1,4 @@
-"""What starts the ranks: a tenant's virtual environment, and commands that form a group from what they are told."""
+"""Starts of ranks: in a tenant's virtual environment, and by commands that form a group from the variables they get."""
 
 import importlib.util
 import subprocess
@@ -27,8 +27,8 @@ SUM = (
 OWN_LAUNCHER = f"""
 import os, subprocess, sys
 per_node, first = int(os.environ["NPROC_PER_NODE"]), int(os.environ["NODE_RANK"]) * int(os.environ["NPROC_PER_NODE"])
-told = [{{**os.environ, "RANK": str(first + local), "LOCAL_RANK": str(local)}} for local in range(per_node)]
-ranks = [subprocess.Popen([sys.executable, "-u", "-c", {SUM!r}], env=each) for each in told]
+given = [{{**os.environ, "RANK": str(first + local), "LOCAL_RANK": str(local)}} for local in range(per_node)]
+ranks = [subprocess.Popen([sys.executable, "-u", "-c", {SUM!r}], env=each) for each in given]
 sys.exit(max(rank.wait() for rank in ranks))
 """
 
@@ -163,7 +163,7 @@ def test_an_interpreter_that_means_harm_is_only_an_interpreter_that_does_not_wor
 
 
 def test_an_environment_without_our_runtime_runs_and_the_launchers_log_reports_it(attempt: Attempt, venv: Path) -> None:
-    """Torch comes by a path file from the packages beside us; our own code does not."""
+    """Torch comes by a path file from the packages next to our own; our own code does not."""
     found = importlib.util.find_spec("torch")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""One of three ranks ends in the middle of the training: the record blames that one, and never those that missed it."""
+"""One of three ranks ends in the middle of the training: the record blames that rank, never those without it."""
 
 import signal
 from pathlib import Path

@@ -48,7 +48,7 @@ time.sleep(600)
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Late is late only where a test says so."""
+    """A hand-over is late only where a test sets its patience."""
     monkeypatch.setattr(supervisor.spawning, "_HAND_OVER_PATIENCE_S", 60.0)
 
 

@@ -1,4 +1,4 @@
-"""Who may end a program, when, and how gently."""
+"""Ends of a program: which process may end it, when, and how gently."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 CHECKPOINTS = (
     "import signal, sys, time\n"
     "def save(*_):\n"
-    "    print('told', time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)\n"
+    "    print('notified', time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)\n"
     "    time.sleep(0.5); print('saved', flush=True); sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, save); print('up', flush=True)\n"
     "while True: time.sleep(1)\n"
@@ -33,7 +33,7 @@ IGNORES = (
 
 
 def events(attempt: Attempt) -> list[dict[str, Any]]:
-    """Those of its stop."""
+    """Return the recorded events of its stop."""
     noted = [json.loads(line) for line in (attempt.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     return [event for event in noted if event["event"] not in {"user", "cgroup", "device_files"}]
 
@@ -58,7 +58,7 @@ def test_a_stop_reaches_the_program_within_100_ms_of_the_knock(make_attempt: Cal
         asked_ns = boottime_ns()
         attempt.stop("cancel", after_s=20)
         attempt.ended()
-        told_ns = int(attempt.log().split("told ")[1].split()[0])
+        told_ns = int(attempt.log().split("notified ")[1].split()[0])
         took_ms.append((told_ns - asked_ns) / 1e6)
     assert min(took_ms) < 100, took_ms  # not each: other processes share this machine and its disk
 
@@ -139,7 +139,7 @@ def test_a_renewed_lease_keeps_the_program(attempt: Attempt) -> None:
 
 def test_a_lease_that_cannot_be_read_renews_nothing(attempt: Attempt) -> None:
     attempt.start(SLEEPS, lease={"boottime_ns": boottime_ns() + SECOND_NS})
-    attempt.write("lease.json", {"boottime_ns": "for ever"})
+    attempt.write("lease.json", {"boottime_ns": "never"})
     assert attempt.ended()["self_fenced"]
 
 

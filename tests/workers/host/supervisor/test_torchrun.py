@@ -34,7 +34,7 @@ worker = os.fork()
 if worker == 0:
     time.sleep(600)
 def save(*_):
-    print("told", flush=True)
+    print("notified", flush=True)
     time.sleep(1.0 if os.environ["RANK"] == "0" else 0.1)
     print("loader", "died" if os.waitpid(worker, os.WNOHANG)[0] else "lives", flush=True)
     sys.exit(0 if os.environ["RANK"] == "0" else 75)
@@ -126,7 +126,7 @@ def test_every_rank_checkpoints_in_its_grace_and_its_loader_lives(
     assert [record["ranks"][rank]["exit_code"] for rank in "01"] == [0, 75]
     assert record["stop_reason"] == "reclaim"
     for rank in "01":
-        assert attempt.log(rank).count("told") == 1
+        assert attempt.log(rank).count("notified") == 1
         assert "loader lives" in attempt.log(rank)
     assert not attempt.processes()
 
@@ -141,7 +141,7 @@ def test_a_stop_while_torchrun_still_starts_ends_it(attempt: Attempt, script: Pa
 
 
 def test_a_stop_while_ranks_still_import_ends_them_at_once_and_as_stopped(attempt: Attempt, script: Path) -> None:
-    """Nobody listens there yet, so the signal ends them: nothing is waited for, and there is nothing to be saved."""
+    """No handler is installed yet, so the signal ends them: nothing is waited for, and there is nothing to save."""
     start(attempt, script, "print('imports', flush=True)\nimport time; time.sleep(600)\nfrom muster import train\n")
     for rank in "01":
         attempt.wait_for_log("imports", rank, 180)

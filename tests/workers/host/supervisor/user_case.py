@@ -12,7 +12,7 @@ import pytest
 from .attempt_case import Attempt
 
 UID: Final = 1_900_000_000 + os.getpid() % 100_000 * 10
-"""Nobody's here, and not that of another run of these tests."""
+"""Identity of no account of this machine, and of no other run of these tests."""
 
 
 def _runs_as_another(program: str, *words: str) -> bool:

@@ -18,7 +18,7 @@ FILES_OF_CONTROLLERS = ("memory.max", "memory.swap.max", "memory.events", "pids.
 
 
 class PlayedHost:
-    """A /proc that says which groups are ours and what is mounted; the folders of the mounts lie beside it."""
+    """A /proc that says which groups are ours and what is mounted; the folders of the mounts are next to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -277,6 +277,6 @@ def test_a_dead_supervisors_group_is_the_one_it_wrote_down_and_no_other(tmp_path
 
 
 def test_a_supervisor_of_before_had_none(tmp_path: Path) -> None:
-    """And so nothing is said of a group that only could have been."""
+    """No group is reported only because its name could exist."""
     found = find_group({"pid": 17}, f"muster-{tmp_path.name}")
     assert (found.kind, found.folders) == (NONE, {})

@@ -1,4 +1,4 @@
-"""Version 2 of this machine's own kernel, as far as it has it: many a host with version 1 mounts it beside."""
+"""Version 2 of this machine's own kernel, as far as it has it: many a host with version 1 mounts it as well."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def test_all_of_a_group_die_at_once_and_it_is_gone(group: Group) -> None:
         until(lambda: len(group.processes()) == 2, "the program and its daemon")
         both = group.processes()
         assert program.pid in both
-        assert not group.remove(), "while somebody lives in it"
+        assert not group.remove(), "while a process lives in it"
         group.kill()
         assert program.wait(90) == -9
     until(lambda: not both & set(living_processes()), "the end of both")

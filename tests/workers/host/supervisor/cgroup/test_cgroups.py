@@ -60,7 +60,7 @@ def test_a_program_beyond_its_memory_is_killed_and_the_record_has_its_own_groups
 
 @pytest.mark.skipif(
     "blkio" not in find_place().folders or not block_devices(),
-    reason="NOT CHECKED: this kernel has no blkio of version 1, or tells of no disk",
+    reason="NOT CHECKED: this kernel has no blkio of version 1, or names no disk",
 )
 def test_the_kernel_holds_the_limit_of_each_disk_while_the_program_runs(attempt: Attempt) -> None:
     attempt.start(SLEEPS, limits={"io_read_bytes_per_s": 1 << 20, "io_write_bytes_per_s": 1 << 21})
@@ -76,7 +76,7 @@ def test_the_kernel_holds_the_limit_of_each_disk_while_the_program_runs(attempt:
 
 
 def test_anothers_memory_kill_is_not_taken_for_ours(make_attempt: Callable[[], Attempt]) -> None:
-    """The host's own count rises as well, while this program gets SIGKILL: once that was all there was to go by."""
+    """The host's own count rises as well, while this program gets SIGKILL: once no other sign was read."""
     ours, other = make_attempt(), make_attempt()
     ours.start(WAITS + "os.kill(0, 9)")
     ours.wait_for_log("up")
@@ -249,7 +249,7 @@ def test_a_host_that_lets_us_make_none_runs_the_program_as_before_and_states_why
 
 def test_a_warm_torchrun_runs_its_ranks_inside_too(attempt: Attempt, tmp_path: Path) -> None:
     script = tmp_path / "says.py"
-    script.write_text("print(open('/proc/self/cgroup').read(), 'said', flush=True)", encoding="utf-8")
+    script.write_text("print(open('/proc/self/cgroup').read(), flush=True)", encoding="utf-8")
     attempt.order(launcher="torchrun", script=str(script), limits={"memory_bytes": 4 << 30, "pids": 4_096})
     waiting = supervisor.WaitingSupervisor(sys.executable, tmp_path / "standby.log")
     assert waiting.take(attempt.folder)

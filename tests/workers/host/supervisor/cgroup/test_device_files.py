@@ -1,4 +1,4 @@
-"""A program opens its own GPUs' device files and nobody else's: by real groups, on device files that no driver serves.
+"""A program opens its own GPUs' device files and no others: by real groups, on device files that no driver serves.
 
 Such a file fails with ENXIO where the kernel lets it be opened, and with EPERM where it does not.
 """
@@ -58,7 +58,7 @@ raise SystemExit(supervise.main(sys.argv[4]))
 
 @dataclass(frozen=True)
 class PlayedDriver:
-    """What a driver tells of its GPUs in /proc and /sys: three, of which the last is split."""
+    """What a driver shows of its GPUs in /proc and /sys: three, of which the last is split."""
 
     proc: Path
     pci: Path
@@ -200,7 +200,7 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
 
 
 def opened_by_a_program_in(group: Group, paths: list[str]) -> list[str]:
-    """What came of each, and last of making the first one anew."""
+    """Return the result of opening each, and last of creating the first one again."""
     command = [sys.executable, "-c", OPENS, *paths]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         group.place(program.pid)

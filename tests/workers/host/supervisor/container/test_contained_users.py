@@ -23,7 +23,7 @@ pytestmark = needs_users
 
 @pytest.fixture
 def attempt(open_folder: Path, rendezvous_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempt]:
-    """On a host whose podman does nothing: what it would be told is what counts here."""
+    """On a host whose podman does nothing: the arguments that it would get are what counts here."""
     monkeypatch.setattr(sys, "executable", OPEN_PYTHON)
     engines = open_folder / "engines"
     engines.mkdir()

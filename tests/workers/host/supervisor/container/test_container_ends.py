@@ -1,4 +1,4 @@
-"""How a container ends, with an engine that says and does what each test wants: its words, its codes, its memory."""
+"""How a container ends, with an engine that says and does what each test needs: its words, its codes, its memory."""
 
 import os
 import stat

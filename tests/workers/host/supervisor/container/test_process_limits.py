@@ -1,4 +1,4 @@
-"""What a container is told that a process in it may have."""
+"""Limits that a container gets for its processes."""
 
 import resource
 from pathlib import Path

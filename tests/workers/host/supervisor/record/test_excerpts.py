@@ -1,4 +1,4 @@
-"""What is kept of a rank's last words, and read again as the cause of its end."""
+"""Excerpts of a rank's last lines, which are stored and read again as the cause of its end."""
 
 import pytest
 
@@ -36,11 +36,11 @@ def cause_of(log: bytes, exit_code: int = 1) -> Cause:
         "raised",
         "and much behind it",
         "chained",
-        "told",
+        "logged",
         "caught",
         "caught, then a code",
-        "told, then a code",
-        "told long ago",
+        "logged, then a code",
+        "logged long ago",
     ],
 )
 def test_memory_that_was_short_once_is_not_why_it_ended_later(log: bytes, exit_code: int, cause: Cause) -> None:

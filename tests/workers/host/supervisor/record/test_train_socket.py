@@ -1,4 +1,4 @@
-"""What ranks say over the socket reaches the disk; what is no message does not, and nobody is held up."""
+"""What ranks say over the socket reaches the disk; what is no message does not, and no rank is held up."""
 
 import json
 import socket
@@ -34,7 +34,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 RECEIVES_A_STOP = STATES + (
     "import signal, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
-    "print('heard', channel.makefile().readline(), flush=True)\n"
+    "print('received', channel.makefile().readline(), flush=True)\n"
 )
 FLOODS = STATES + (
     "line = json.dumps({'type': 'step', 'text': 'x' * 1000}).encode() + b'\\n'\n"
@@ -68,7 +68,7 @@ def test_a_rank_receives_why_and_until_when_it_has_to_stop(attempt: Attempt) -> 
     attempt.wait_for_log("up")
     attempt.stop("reclaim", 20.0)
     attempt.ended()
-    heard = json.loads(attempt.log().split("heard ", 1)[1])
+    heard = json.loads(attempt.log().split("received ", 1)[1])
     assert (heard["type"], heard["reason"]) == ("stop", "reclaim")
     record = attempt.read("exit.json")
     assert record["ended_at_ms"] < heard["deadline_unix_ms"] < record["ended_at_ms"] + 25_000

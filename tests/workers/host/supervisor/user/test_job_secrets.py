@@ -1,4 +1,4 @@
-"""Secrets reach the program in memory alone, nobody's log, and are gone with it."""
+"""Secrets reach the program in memory alone and no log, and are removed when it ends."""
 
 import os
 import shutil
@@ -157,7 +157,7 @@ def age(place: Path) -> Path:
 def test_secrets_whose_supervisor_and_attempt_are_gone_are_swept_and_those_in_use_are_not(
     attempt: Attempt, source: Path
 ) -> None:
-    """As after a machine's state was thrown away under a crash: nobody knows the attempt any more."""
+    """As after a machine's state was thrown away under a crash: no process knows the attempt any more."""
     attempt.start("import time; print('up', flush=True); time.sleep(600)", **named(source, "wandb"))
     attempt.wait_for_log("up")
     place = age(JobSecrets(source, ("wandb",)).place(attempt.folder))
@@ -167,7 +167,7 @@ def test_secrets_whose_supervisor_and_attempt_are_gone_are_swept_and_those_in_us
     shutil.move(attempt.folder, attempt.folder.with_name("thrown-away"))
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: age(place) in sweep(), "sweep of what nobody holds")
+    until(lambda: age(place) in sweep(), "sweep of secrets that no attempt holds")
     assert not place.exists()
 
 

@@ -202,7 +202,7 @@ def test_its_shared_memory_goes_with_it(attempt: Attempt) -> None:
 
 
 def test_what_checks_with_its_rights_does_so_alone() -> None:
-    """Other threads of a launcher go on reading what is ours alone."""
+    """Other threads of a launcher still read files that only our own user may read."""
     inside, may_leave, seen = threading.Event(), threading.Event(), []
 
     def check() -> None:
@@ -341,8 +341,8 @@ def test_what_we_write_next_to_the_program_is_written_with_its_rights(open_folde
 
 
 def test_an_attempt_whose_program_fails_states_how(attempt: Attempt) -> None:
-    start(attempt, "raise ValueError('said')")
-    assert "ValueError: said" in attempt.ended()["ranks"]["0"]["error_excerpt"]
+    start(attempt, "raise ValueError('on purpose')")
+    assert "ValueError: on purpose" in attempt.ended()["ranks"]["0"]["error_excerpt"]
 
 
 def test_an_order_for_no_user_of_a_jobs_own_is_refused(attempt: Attempt) -> None:
