@@ -1,6 +1,6 @@
 """What a history of the simulation is made of, and few histories that together hold all of it.
 
-``python -m tests.control.covering_histories`` chooses them anew: whatever changes the world moves the seeds.
+``python -m tests.control.covering_histories`` chooses them again: whatever changes the world moves the seeds.
 """
 
 from collections.abc import Iterable, Mapping

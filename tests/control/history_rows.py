@@ -23,9 +23,9 @@ _DURATIONS: Final = frozenset({"stop_grace_ms", "wall_time_ms"})
 
 @dataclass(frozen=True)
 class End:
-    """What stands in the end, in the simulation's names and milliseconds. ``assigned``: GPU → who has it.
+    """What stands in the end, in the simulation's names and milliseconds. ``assigned``: GPU → its attempt.
 
-    ``holds``: for whom it is kept; ``wanted``: how many hosts a job wishes for.
+    ``holds``: GPU → the job it is kept for; ``wanted``: how many hosts a job requests.
     """
 
     jobs: Mapping[JobId, JobLifecycle]
@@ -63,7 +63,7 @@ def simulated(world: RecordedWorld) -> End:
 
 @dataclass(frozen=True)
 class Rows:
-    """``world``: whose fences and GPUs the rows are told by."""
+    """``world``: the simulation whose fences and GPUs name the rows."""
 
     session: Session
     world: RecordedWorld
@@ -97,7 +97,7 @@ class Rows:
         return replace(shifted, attempt_id=name, job_id=self.names.jobs[attempt.job_id], hosts=hosts, fence=fence)
 
     def _given(self, row: Reclaim) -> Given:
-        """What it gives stands as a number alone, so the GPUs are those of its attempt without what it keeps."""
+        """What it gives stands as a number alone, so the GPUs are its attempt's without the kept ones."""
         victim = self.names.attempts[row.victim_attempt_id]
         keeps = tuple(self.names.gpus[GpuUuid(uuid)] for uuid in row.keeps or ())
         own = [gpu for part in self.world.store.allocated[victim].values() for gpu in part]

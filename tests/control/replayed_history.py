@@ -90,7 +90,7 @@ class Replay:
                 self._dies(call.died_at, deed, call.arguments)
 
     def _dies(self, point: str, action: Callable[..., None], reported: Mapping[str, Any]) -> None:
-        """What it had not committed is gone, as with its process; nobody hears an answer."""
+        """Call an action that dies: its uncommitted changes are lost, as with its process, and no answer arrives."""
         try:
             with arming(f"{point}=raise@1"):
                 action(**reported)

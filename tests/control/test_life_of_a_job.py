@@ -226,7 +226,7 @@ def test_a_reboot_ends_the_attempt_at_once_and_proves_its_gpus_clean(world: Worl
     assert world.attempts(job_id)[0].attempt.cause is Cause.NODE_LOST
     assert world.num_taken_gpus() == 0
     world.host.boot_id = "boot-of-alpha"
-    assert world.host.beat().lease_s == 0.0, "a past boot is never believed again"
+    assert world.host.beat().lease_s == 0.0, "a past boot is never accepted again"
 
 
 def test_an_unclaimed_attempt_is_woken_again_and_then_placed_again(world: World) -> None:

@@ -33,7 +33,7 @@ class World:
         return newest.id, newest.fence
 
     def runs(self, attempt: tuple[str, int], seconds: float) -> str | None:
-        """The reason for which its host is told to stop after so long."""
+        """Return the reason of the stop request that its host gets after so long."""
         self.clock.advance(seconds)
         held = HostAttempt(attempt_id=attempt[0], fence=attempt[1], phase="started")
         self.host.beat(held)

@@ -1,4 +1,4 @@
-"""What a host is told of where a job keeps its checkpoints."""
+"""What an order states of the place of a job's checkpoints."""
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import make_fleet

@@ -1,4 +1,4 @@
-"""Proofs that a host is clean: with a word where nobody could say what computes on its GPUs; late, and not at all."""
+"""Proofs that a host is clean: with a reason where no driver lists its GPUs' processes; late, and not at all."""
 
 import pytest
 from sqlalchemy import select
@@ -76,7 +76,7 @@ def test_a_host_that_is_proved_clean_after_all_takes_new_work_again_and_states_w
     attempt = ended(fleet, host)
     host.report(*attempt, "cleaned", record=dict(LEFT))
     host.report(*attempt, "cleaned", record=dict(LEFT))
-    assert standing(fleet) == ["unclean"], "one, however often it is told"
+    assert standing(fleet) == ["unclean"], "one, however often it is reported"
     host.report(*attempt, "cleaned", record={"clean": True})
     assert standing(fleet) == []
     assert fleet.num_taken_gpus() == 0
@@ -115,7 +115,7 @@ def test_the_proof_of_one_attempt_ends_no_cordon_of_another(fleet: Fleet, host: 
 def test_a_cordon_by_a_person_outlives_the_proof(fleet: Fleet, host: PlayedHost) -> None:
     attempt = ended(fleet, host)
     with fleet.units.begin(OPERATOR, cordons.CREATE) as unit:
-        cordons.create(unit, reason="a look at its fans", node_id=fleet.node_id)
+        cordons.create(unit, reason="a check of its fans", node_id=fleet.node_id)
     host.report(*attempt, "cleaned", record=dict(LEFT))
     host.report(*attempt, "cleaned", record={"clean": True})
     assert standing(fleet) == ["by_person"]
@@ -173,7 +173,7 @@ def test_a_host_that_states_it_is_clean_of_what_it_never_claimed_is_received(
 
 
 def test_each_of_two_attempts_that_left_something_on_a_host_is_received(fleet: Fleet, host: PlayedHost) -> None:
-    """The host is cordoned once; what the second left is told all the same."""
+    """The host is cordoned once; what the second left is reported all the same."""
     for attempt in (ended(fleet, host), ended(fleet, host)):
         host.report(*attempt, "cleaned", record=dict(LEFT))
     with fleet.units.read() as session:

@@ -1,4 +1,4 @@
-"""From an XID and an exit record to the cause: who broke an attempt is asked of its GPUs before its program."""
+"""From an XID and an exit record to the cause: the fault is sought in an attempt's GPUs before its program."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -158,8 +158,8 @@ def test_an_xid_that_comes_after_the_exit_record_gives_the_restart_back(world: W
 def test_code_93_ends_the_job_whatever_restarts_are_left(world: World) -> None:
     job_id = world.submit(restart={"max_restarts": 3})
     world.run(job_id)
-    never = {"exit_code": 93, "signal": None, "ended_at_ms": world.now_ms, "error_excerpt": "the data is gone"}
+    never = {"exit_code": 93, "signal": None, "ended_at_ms": world.now_ms, "error_excerpt": "the data was deleted"}
     world.end(job_id, "", ranks={"0": never})
     job = world.job(job_id)
     assert (job.state, job.restarts_used) == (JobState.FAILED, 0)
-    assert "not to be started again: the data is gone" in job.state_reason
+    assert "not to be started again: the data was deleted" in job.state_reason

@@ -21,7 +21,7 @@ GANG = {"nodes": 2, "gpus_per_node": 2}
 Reported = dict[str, object]
 READY_WITHIN_S = DEFAULT_POLICY.dispatch.ready_within_s
 NO_ROOM: Reported = {"spawn_error": "/state has 0.1 GiB free of the 1.0 GiB asked for", "spawn_fault": "preflight"}
-RELEASED: Reported = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
+RELEASED: Reported = {"spawn_error": "it had to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class Start:
         return answer.order is not None and answer.order.preparation is not None
 
     def report(self, host: PlayedHost, *kinds: str, record: dict[str, object] | None = None) -> bool:
-        """Whether the answer tells the host to go."""
+        """Return whether the answer lets the host start."""
         return host.send_report(self.assigned.attempt_id, self.assigned.fence, *kinds, record=record).go
 
     def beat(self, host: PlayedHost) -> HeartbeatAnswer:

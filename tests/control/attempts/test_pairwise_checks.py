@@ -1,4 +1,4 @@
-"""A gang's hosts meet in pairs before they start, over a real database: what each is told, and what follows."""
+"""A gang's hosts meet in pairs before they start, over a real database: the orders of each, and what follows."""
 
 import pytest
 from sqlalchemy import select
@@ -21,7 +21,7 @@ from tests.played_host import PlayedHost
 
 ROUND_S = 15.0
 Reported = dict[str, object]
-RELEASED: Reported = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
+RELEASED: Reported = {"spawn_error": "it had to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 
 class Gang:
-    """Placed, claimed, and each of its hosts ready where it says so."""
+    """Placed, claimed, and each of its hosts ready where a test reports it."""
 
     def __init__(self, stage: Stage, *, nodes: int = 4) -> None:
         self.stage = stage
@@ -73,7 +73,7 @@ class Gang:
         return found[0] if found else None
 
     def report(self, host: PlayedHost, number: int, *, rate: float | None = 1e9, why: str = "") -> bool:
-        """Whether the answer tells the host to go."""
+        """Return whether the answer lets the host start."""
         record: Reported = {"round": number, "rate_bytes_per_s": rate, "why": why, "port": 5000}
         return host.send_report(self.assigned.attempt_id, self.assigned.fence, "met", record=record).go
 
@@ -201,17 +201,17 @@ def test_a_group_of_which_one_has_failed_is_called_off_for_the_others(stage: Sta
 
 
 def test_what_was_reported_outlives_a_control_plane_and_nothing_is_reported_twice(stage: Stage) -> None:
-    """Each call is a transaction of its own already: what counts is that the rows are all that it goes on with."""
+    """Each call is a transaction of its own already: what counts is that the rows are all that it continues with."""
     gang = Gang(stage)
     gang.all_ready()
     gang.report(gang.hosts[0], 1)
-    gang.report(gang.hosts[0], 1, rate=None, why="said again, otherwise")
+    gang.report(gang.hosts[0], 1, rate=None, why="reported again, otherwise")
     stage.clock.advance(3600)
     for host in gang.hosts:
         host.beat(gang.assigned)
     stage.fleet.reconcile()
     assert gang.order(gang.hosts[0]) is None, "it has answered"
-    assert gang.order(gang.hosts[1]) is not None, "its time begins anew with the control plane's own"
+    assert gang.order(gang.hosts[1]) is not None, "its time begins again with the control plane's own"
     for host in gang.hosts[1:]:
         gang.report(host, 1)
     assert gang.view().attempt.go_at is not None

@@ -1,4 +1,4 @@
-"""Release and next placement of a hot swap are one decision to all others: nobody takes the good GPUs in between."""
+"""Release and next placement of a hot swap are one decision to all others: none takes the good GPUs in between."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ def leaving(stage: Stage) -> Gang:
 
 
 def fill_the_rest(stage: Stage) -> None:
-    """The two other hosts are taken, so that what comes has only what the gang had."""
+    """The two other hosts are taken, so that the next job has only the GPUs of the gang."""
     for _ in range(2):
         stage.run("reserved", shape=HOST)
 
@@ -151,7 +151,7 @@ def test_a_crash_at_the_end_leaves_the_old_holding_or_what_is_kept_of_it_and_nev
     taken = [nodes_of(stage, job_id) for job_id in others]
     assert sum(map(len, taken)) == 2, "the idle hosts alone"
     assert [gang.good[0].node_id] not in taken
-    gang.states(gang.bad, "exited")  # the host says again what nobody confirmed
+    gang.states(gang.bad, "exited")  # the host reports again what the server did not confirm
     assert stage.assigned_for(gang.job_id) >= gang.good_gpus
 
 

@@ -1,4 +1,4 @@
-"""What a job without a wall time is believed to take comes from how long its like took, and is said with the answer."""
+"""The expected run time of a job without a wall time comes from earlier runs of its like, and the answer states it."""
 
 import pytest
 from sqlalchemy import select
@@ -48,7 +48,7 @@ def planned(stage: Stage, **spec: object) -> JobPlan:
 
 def test_a_job_is_expected_to_take_what_its_like_took(stage: Stage) -> None:
     assert expected(stage, name="nightly") == pytest.approx(540, abs=1)
-    assert expected(stage, name="nightly", wall_time_s=60) is None, "it says so itself"
+    assert expected(stage, name="nightly", wall_time_s=60) is None, "the job states it itself"
     assert expected(stage, name="other") is None
     assert expected(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
     rival = stage.add_tenant("rival")

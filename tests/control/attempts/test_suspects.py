@@ -36,7 +36,7 @@ WIDE = Policy(
         )
     )
 )
-"""A breaker that lets everything pass: it is not what is looked at here."""
+"""A breaker that lets everything pass: it is not tested here."""
 STOPPED = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1, "signal": 15}}, "stop_reason": "evacuation"}
 FAILED = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
 TIMED_OUT = {
@@ -77,7 +77,7 @@ class World(Fleet):
             add_signal(unit, gpu, code=code, at=unit.now - timedelta(seconds=ago_s))
 
     def break_a_gpu(self, job_id: JobId) -> GpuUuid:
-        """The job runs, its GPU tells of it, the judge takes the GPU out and the job off it."""
+        """The job runs, its GPU reports it, the judge takes the GPU out and the job off it."""
         (gpu,) = self.run_to_its_gpus(job_id)
         self.report(gpu)
         self.judge()
@@ -187,7 +187,7 @@ def test_an_operator_alone_releases_it_then_its_evidence_counts_and_its_past_doe
 
 
 def reported_after_the_end_of_three(world: World) -> tuple[JobId, list[GpuUuid]]:
-    """A job whose three attempts ended on three GPUs, each of which tells of a fault afterwards."""
+    """A job whose three attempts ended on three GPUs, each of which reports a fault afterwards."""
     job_id = world.submit(restart={"max_restarts": 5})
     gpus = []
     for _ in range(3):

@@ -81,7 +81,7 @@ def test_a_prepared_question_is_queried_with_other_values_and_other_types(single
 
 
 def test_threads_that_ask_do_not_wait_for_one_another(engine: Engine) -> None:
-    """Libpq waits without Python's lock: one sleeper would let nobody set its alarm off otherwise."""
+    """Libpq waits without Python's lock: otherwise one sleeper would block the thread that wakes it."""
     with ThreadPoolExecutor(1) as beside, engine.connect() as held:
         held.execute(text("SELECT pg_advisory_lock(7)"))
         waiting = beside.submit(query_once, engine, "SELECT pg_advisory_xact_lock(7)::text AS done", {})
@@ -106,7 +106,7 @@ def test_a_connection_that_was_cut_in_a_question_is_unavailable_and_is_lent_no_m
 
 
 def test_a_question_with_a_key_works_for_none_but_its_holder(session: Session, engine: Engine) -> None:
-    """The expression fails when it is computed: whoever gets an answer without a fault made nobody work."""
+    """The expression fails when it is computed: an answer without a fault shows that nothing was computed."""
     session.add(ApiKey(id=KeyId("key_1"), prefix="p", secret_sha256=b"s", name="a", role=Role.AUDITOR, created_at=NOW))
     session.commit()
     question = JsonQuery("to_json(1 / (length(k.name) - 1))", int)

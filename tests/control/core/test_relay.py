@@ -30,7 +30,7 @@ def messages(units: UnitOfWorkFactory) -> list[OutboxMessage]:
 
 
 class Post:
-    """A destination that remembers what came, and fails as long as asked."""
+    """A destination that remembers its messages, and fails as long as asked."""
 
     def __init__(self, *, num_failures: int = 0) -> None:
         self.arrived: list[str] = []

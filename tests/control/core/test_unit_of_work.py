@@ -174,7 +174,7 @@ def test_a_deadlock_is_retried_until_both_succeed(units: UnitOfWorkFactory) -> N
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda order: retrying(lambda: touch(order)), [ids, ids[::-1]]))
-    assert len(tries) == 3, "one of the two was told to begin again"
+    assert len(tries) == 3, "one of the two had to begin again"
     assert counts(units)[1] == 4
 
 

@@ -1,4 +1,4 @@
-"""One rule of visibility, in one module: who may read the rows of which tenant."""
+"""One rule of visibility, in one module: which principals may read the rows of which tenant."""
 
 import ast
 from pathlib import Path

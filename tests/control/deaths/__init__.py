@@ -1,1 +1,1 @@
-"""The control plane is killed at each failpoint on the way of a place: given, taken back, changed, come free."""
+"""The control plane is killed at each failpoint in the life of a place: given, taken back, changed, free again."""

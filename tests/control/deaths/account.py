@@ -1,4 +1,4 @@
-"""What a story leaves behind, told without ids and times: two that went alike have the same account."""
+"""What a timeline leaves behind, without ids and times: two timelines that went alike have the same account."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _REPORTED_OF_REPEATS: Final = ("attempt.host_claim_repeated",)
 
 
 def account_of(session: Session) -> Account:
-    """Each kind of row with its lines in order; what comes twice stands there twice."""
+    """Each kind of row with its lines in order; a line that occurs twice stands there twice."""
     names = _names(session)
     return {
         "jobs": _jobs(session),
@@ -95,13 +95,13 @@ def _reclaims(session: Session, names: Mapping[str, str]) -> list[str]:
     return sorted(
         f"{names[one.victim_attempt_id]} for {names[one.beneficiary_job_id]}: {one.state} {one.outcome}, "
         f"{one.num_gpus} GPUs within {(one.deadline_at - one.notified_at).total_seconds()} s, "
-        f"told {one.told_at is not None}, hold ended: {one.hold_ended_why}, keeps {one.keeps}"
+        f"notified {one.told_at is not None}, hold ended: {one.hold_ended_why}, keeps {one.keeps}"
         for one in session.scalars(select(Reclaim))
     )
 
 
 def _stops(session: Session, names: Mapping[str, str]) -> list[str]:
-    """With the deadline, where a reclaim promised it."""
+    """With the deadline, where a reclaim set it."""
     promised = {one.victim_attempt_id: one.deadline_at for one in session.scalars(select(Reclaim))}
     return sorted(
         f"{names[stop.attempt_id]} {stop.reason} at its deadline: {promised.get(stop.attempt_id) == stop.deadline_at}"
@@ -122,5 +122,5 @@ def differences(one: Account, other: Account) -> list[str]:
     for kind in one.keys() | other.keys():
         before, after = Counter(one.get(kind, [])), Counter(other.get(kind, []))
         found += [f"{kind}: lacks {line}" for line in (before - after).elements()]
-        found += [f"{kind}: has beside {line}" for line in (after - before).elements()]
+        found += [f"{kind}: has in addition {line}" for line in (after - before).elements()]
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Stories in which places are given, taken back, changed and come free. In the end all GPUs are free again."""
+"""Timelines in which places are given, taken back, changed and become free. In the end all GPUs are free again."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,7 +68,7 @@ HOUR_S: Final = 3600
 
 
 def reclaim(play: Play) -> None:
-    """A victim is given notice, told, leaves; its beneficiary gets the place, and the victim goes on after it."""
+    """A victim is given notice, gets it, leaves; its beneficiary gets the place, and the victim continues after it."""
     victim = play.submits("victim", "spot", shape=BOTH)
     _start(play)
     play.pass_time(15)
@@ -91,7 +91,7 @@ def reclaim(play: Play) -> None:
 
 
 def withdrawal(play: Play) -> None:
-    """Who it was for waits no more: its hold ends, and a victim that was not told yet goes on."""
+    """The beneficiary waits no more: its hold ends, and a victim that was not notified yet continues."""
     victim = play.submits("victim", "spot", shape=BOTH)
     _start(play)
     play.pass_time(15)
@@ -100,7 +100,7 @@ def withdrawal(play: Play) -> None:
     play.ask(lambda: play.stage.cancel(beneficiary))
     play.cycle()
     play.beats()
-    assert play.stops == [], "what was withdrawn stops nobody"
+    assert play.stops == [], "a withdrawn notice stops no attempt"
     play.leaves(victim, DONE)
     play.cycle()
 
@@ -137,7 +137,7 @@ def resize(play: Play) -> None:
 
 
 def swap(play: Play) -> None:
-    """A host is drained under a gang, then a GPU is taken out: twice it goes on with the hosts that are good."""
+    """A host is drained under a gang, then a GPU is taken out: twice it continues with the hosts that are good."""
     for name in ("beta", "gamma", "delta"):
         play.stage.add_host(name)
     job_id = play.submits("gang", "on_demand", shape=WIDE)
@@ -162,7 +162,7 @@ def swap(play: Play) -> None:
 
 
 def clearing(play: Play) -> None:
-    """Planned work on a host: who would still run there is asked to leave in time, and goes on elsewhere."""
+    """Planned work on a host: a job that would still run there is asked to leave in time, and continues elsewhere."""
     play.stage.add_host("beta")
     job_id = play.submits("moved", "on_demand", shape=BOTH)
     _start(play)
@@ -180,7 +180,7 @@ def clearing(play: Play) -> None:
 
 
 def check(play: Play) -> None:
-    """Jobs are looked at by a host before they take any GPU, one after the other."""
+    """Jobs are checked by a host before they take any GPU, one after the other."""
     play.stage.set_policy(CHECKS)
     play.knows = HOST_WORDS
     play.beats()
@@ -209,7 +209,7 @@ def budget(play: Play) -> None:
 
 
 def silence(play: Play) -> None:
-    """A host is lost and its attempt ends by its lease; what is left of its GPUs comes free once it is proved clean."""
+    """A host is lost and its attempt ends by its lease; the rest of its GPUs becomes free once it is proved clean."""
     play.stage.add_host("beta")
     play.stage.set_policy(SHORT_LEASES)
     job_id = play.submits("lonely", "on_demand", shape=BOTH, on_node_loss="fenced")
@@ -230,7 +230,7 @@ def silence(play: Play) -> None:
 
 
 def _start(play: Play) -> None:
-    """What waits is placed, its hosts claim it and start it; time is let pass before they do and after."""
+    """A pending job is placed, its hosts claim it and start it; time passes before they do and after."""
     play.reconcile()
     play.cycle()
     play.reconcile()
@@ -244,7 +244,7 @@ def _resize(play: Play, nodes: int) -> None:
 
 
 def _drain(play: Play, node_id: str) -> None:
-    """A person asks once more, and hears that it is drained already where that was the answer which was lost."""
+    """A person asks again; the answer is that it is drained already where the first answer was lost."""
     with suppress(ConflictError), play.stage.units.begin(OPERATOR, drains.DRAIN) as unit:
         drains.drain(unit, node_id, reason="new fans", until=unit.now + timedelta(days=1))
 
@@ -275,4 +275,4 @@ DIES_IN: Final[dict[Timeline, tuple[str, ...]]] = {
     budget: ("budget.stop",),
     silence: ("reconcile.contact", "api.beat"),
 }  # fmt: skip
-"""Story → those of its units at which it is interrupted. A new unit by which a place may change needs its row."""
+"""Timeline → its units of work at which it is interrupted. A new unit by which a place may change needs its row."""

@@ -1,8 +1,8 @@
-"""A story in which the control plane may die: each request of it is answered by a process of its own, which is killed.
+"""A timeline in which the control plane may die: a process of its own, which is killed, answers each request.
 
-Before a request the process forks. Its child answers, and goes on with the story if it lives; if it is killed at the
+Before a request the process forks. Its child answers, and continues the timeline if it lives; if it is killed at the
 armed failpoint, the parent, which knows nothing of the answer, asks again: a host with its next heartbeat, the
-scheduler with the first cycle of a new process, a person once more.
+scheduler with the first cycle of a new process, a person again.
 """
 
 import os
@@ -29,12 +29,12 @@ T = TypeVar("T")
 RESTART_S: Final = 0.1
 """How long no control plane is there after a death: too short for a host to fall silent by many."""
 _LATER_BEATS: Final = 1000
-"""A host goes on counting its heartbeats while nobody answers."""
+"""A host still counts its heartbeats while no server answers."""
 
 
 @dataclass
 class Play:
-    """``where``: request, by its number in the story → failpoints; it is asked again after each death there.
+    """``where``: request, by its number in the timeline → failpoints; it is asked again after each death there.
 
     ``passed``: failpoint → requests that met it. ``deaths``: where it has died so far; ``on_hold``: reclaim → its
     deadline, as it stood after a death.
@@ -105,7 +105,7 @@ class Play:
         self.ask(self.stage.reconcile)
 
     def beats(self) -> None:
-        """Each host tells what it holds, claims and starts what is new, and looks at what it is asked to."""
+        """Each host reports its parts, claims and starts new ones, and runs the preflights that it is asked for."""
         for host in self.stage.hosts:
             self._beat(host)
 
@@ -141,7 +141,7 @@ class Play:
         return next(name for name, known in self.names.items() if known == job_id)
 
     def require_holds_kept(self) -> None:
-        """What had been promised before a death stands in the end."""
+        """Require that each deadline set before a death stands in the end."""
         with self.stage.units.read() as session:
             rows = session.execute(select(Reclaim.id, Reclaim.deadline_at)).all()
         deadlines: dict[str, object] = dict(rows)
@@ -150,12 +150,12 @@ class Play:
 
 @contextmanager
 def forked() -> Iterator[bool]:
-    """Yields True in a new process, which ends with the block; the old one goes on when that has ended well."""
+    """Yield True in a new process, which ends with the block; the old one continues when that has ended well."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
         yield False
-        assert status == 0, f"the process that told the story ended with {os.waitstatus_to_exitcode(status)}"
+        assert status == 0, f"the process of the timeline ended with {os.waitstatus_to_exitcode(status)}"
         return
     code = 1
     try:

@@ -1,6 +1,6 @@
-"""SIGKILL at each failpoint of placement, notice, release, swap and resize: the story ends as it does without.
+"""SIGKILL at each failpoint of placement, notice, release, swap and resize: the timeline ends as it does without.
 
-Same beneficiaries, same deadlines, no notice or event twice, no GPU lost or held for ever.
+Same beneficiaries, same deadlines, no notice or event twice, no GPU lost or kept without end.
 """
 
 import ast
@@ -31,20 +31,20 @@ CHANGERS: Final = (
     "control.hosts.drains", "control.placement.holds", "control.attempts.reclaim_outcomes",
     "control.reclaim.victims", "muster.db.queries.gang_rows",
 )  # fmt: skip
-"""What is imported by whoever may change a job, an attempt, its GPUs, a reclaim or a hold."""
+"""Modules that each module imports which may change a job, an attempt, its GPUs, a reclaim or a hold."""
 ELSEWHERE: Final = {
     "job.submit": "stack/test_crashes.py, with the key that makes it one job",
     "host.logs": "stack/test_crashes.py",
-    "training.take": "stack/test_crashes.py, by the host worker that tells the words again",
+    "training.take": "stack/test_crashes.py, by the host worker that sends the messages again",
     "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",
-    "system.restored": "said before any process of the control plane starts: control/system/test_restores.py",
+    "system.restored": "recorded before any process of the control plane starts: control/system/test_restores.py",
 }
 
 
 def actions() -> list[str]:
-    """Of each module of the services by which a place may change: what its units of work are called, but for reads."""
+    """Return the names of the units of work, except reads, of each module of the services that may change a place."""
     found = []
     for path in SERVICES.rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -72,7 +72,7 @@ def _declared_in(tree: ast.Module) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Quiet:
-    """A story in which nothing dies: what it leaves behind, and failpoint → the requests in which it is met."""
+    """A timeline in which nothing dies: what it leaves behind, and failpoint → the requests in which it is met."""
 
     account: Account
     passed: dict[str, list[int]]
@@ -80,7 +80,7 @@ class Quiet:
 
 @dataclass
 class Reported:
-    """Stories, each in a database of its own."""
+    """Timelines, each in a database of its own."""
 
     server: PostgresServer
     template: str
@@ -122,7 +122,7 @@ class Reported:
 
 
 def occasions(met: Sequence[int]) -> list[int]:
-    """Return those of the requests that meet a failpoint in which to die: all in `make soak`, otherwise two."""
+    """Return the requests, of all that meet a failpoint, in which to die: all in `make soak`, otherwise two."""
     return list(met) if IS_SOAK else sorted({*met[:1], *met[-1:]})
 
 
@@ -161,7 +161,7 @@ def test_in_the_end_nothing_is_on_hold_and_none_is_at_it(timelines: Reported, ti
 
 @pytest.mark.parametrize("timeline", DIES_IN, ids=lambda story: story.__name__)
 def test_killed_around_each_of_its_commits_it_ends_as_without(timelines: Reported, timeline: Timeline) -> None:
-    """It dies before and after each commit: at its first and last in the story, in `make soak` at every one."""
+    """It dies before and after each commit: at its first and last in the timeline, in `make soak` at every one."""
     points = [f"{action}.{edge}" for action in DIES_IN[timeline] for edge in ("before_commit", "after_commit")]
     account, deaths = timelines.killed(timeline, points)
     assert set(deaths) == set(points), "a fault that never fires is no test"

@@ -1,4 +1,4 @@
-"""The process ``muster scheduler`` itself, killed as it places and as it gives notice; the next one goes on."""
+"""The process ``muster scheduler`` itself, killed as it places and as it gives notice; the next one continues."""
 
 from collections.abc import Iterator
 from pathlib import Path

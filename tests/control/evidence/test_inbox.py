@@ -1,4 +1,4 @@
-"""Findings of samples wait in the database; for one release either release reads those that the other stored."""
+"""Findings of samples wait in the database; for one release either release reads the findings that the other stored."""
 
 import json
 from dataclasses import replace

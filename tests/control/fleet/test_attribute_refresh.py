@@ -1,4 +1,4 @@
-"""What a GPU's agent tells after enrolment stands in its row, and its cohort follows."""
+"""What a GPU's agent reports after enrolment stands in its row, and its cohort follows."""
 
 from datetime import timedelta
 
@@ -84,13 +84,13 @@ def test_hosts_whose_agents_report_nothing_split_no_fleet_that_is_alike(units: U
     enrol_host(units, "new", num_gpus=1)
     report(units, "GPU-new-0", vbios="96.01")
     refresh_attributes_once(units, KEEPER)
-    assert len(keys(units)) == 1, "presumed to be as all that tell it"
+    assert len(keys(units)) == 1, "presumed to be as all that report it"
     enrol_host(units, "late", num_gpus=1)
-    assert len(keys(units)) == 1, "one that enrols too, before its agent has told anything"
+    assert len(keys(units)) == 1, "one that enrols too, before its agent has reported anything"
     report(units, "GPU-late-0", vbios="96.02")
     refresh_attributes_once(units, KEEPER)
     found = gpus(units)
-    assert len(keys(units)) == 3, "where those that tell it differ, nothing can be presumed"
+    assert len(keys(units)) == 3, "where the reporting GPUs differ, nothing can be presumed"
     assert "vbios_version=-" in found["GPU-old-0"].cohort_key
     assert found["GPU-old-0"].cohort_key == found["GPU-old-1"].cohort_key
 

@@ -1,4 +1,4 @@
-"""What a person set with an end: at its end it is over, and that is told."""
+"""A setting of a person with an end: at its end it is over, and that is reported."""
 
 from datetime import timedelta
 
@@ -38,7 +38,7 @@ def test_a_cordon_that_runs_out_is_reported_once_and_ended_when_it_stated(fleet:
     until = clock() + timedelta(hours=1)
     with fleet.units.begin(OPERATOR, cordons.CREATE) as unit:
         cordon_id = cordons.create(unit, reason="fan", node_id=fleet.node_id, until=until).id
-        cordons.create(unit, reason="for good", gpu_uuid=GPU)
+        cordons.create(unit, reason="without an end", gpu_uuid=GPU)
     assert expire(fleet.units, RECONCILER) == 0
     clock.advance(2 * 3600)
     assert expire(fleet.units, RECONCILER) == 1

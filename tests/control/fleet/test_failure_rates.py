@@ -52,7 +52,7 @@ class World:
         return self.fleet.attempts(job_id)[-1].attempt.cause
 
     def lose(self, hours: float, **spec: object) -> None:
-        """Its host boots anew after so many hours."""
+        """Its host boots again after so many hours."""
         job_id, _ = self.begin(**spec)
         self.clock.advance(hours * HOUR_S)
         self.host.boot_id = f"boot-after-{hours}"
@@ -98,13 +98,13 @@ def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
     world.lose(3, shape={"gpus_per_node": 2})
     job_id, _ = world.begin(shape={"gpus_per_node": 2})
     clock.advance(2 * HOUR_S)
-    assert counted(units) == (1, 10.0), "also of what runs"
+    assert counted(units) == (1, 10.0), "also of the running attempt"
     assert world.end(job_id, DONE) is Cause.SUCCEEDED
     assert world.run(0.5, FAILED) is Cause.USER_ERROR
     assert world.run(0.5, TIMED_OUT) is Cause.NCCL_TIMEOUT
     assert counted(units) == (1, 11.0), "a program's own fault is no failure of a GPU, and what may be one is none"
     clock.advance(27 * 24 * HOUR_S + 20 * HOUR_S)
-    assert counted(units) == (1, 2 * 1 + 4 + 1), "as much of it as lies in the window"
+    assert counted(units) == (1, 2 * 1 + 4 + 1), "as much of it as the window contains"
     clock.advance(24 * HOUR_S)
     assert count_once(units) == Record(0, 0.0)
 

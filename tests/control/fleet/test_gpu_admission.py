@@ -1,4 +1,4 @@
-"""Ways back are looked for once a minute, whoever asks, and anew when anything that they follow from has changed."""
+"""The return to service is computed once a minute for all callers, and again when anything it depends on changes."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ WELL = {
 
 
 def sample(uuid: str = GPU, *, is_lost: bool = False, **values: float | None) -> GpuReport:
-    """A healthy GPU but for ``values``."""
+    """Return a healthy GPU except for ``values``."""
     if is_lost:
         return GpuReport(uuid=uuid, values=reading(uuid).values, is_lost=True)
     return reading(uuid, **{**WELL, **values})

@@ -32,7 +32,7 @@ def reported(court: Court, code: int = 79, uuid: GpuUuid | None = GPU, **more: A
 
 
 def kept_out(court: Court) -> set[GpuUuid]:
-    """GPUs that admission refuses for what was told of them alone, by the snapshot and by the commit's own look."""
+    """Return the GPUs that admission refuses for reports alone, by the snapshot and by the commit's own read."""
     with court.units.read() as session:
         look = partial(gpu_views, session, court.clock.now, DEFAULT_POLICY.health)
         views = [*look(), *look(only=[GPU, OTHER])]

@@ -18,7 +18,7 @@ from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 
 GPU_LOST, WRONG = 79, 95
-"""Condemning both; what was computed beside a contained error may be wrong."""
+"""Condemning both; what was computed next to a contained error may be wrong."""
 
 
 def on_one_gpu(court: Court) -> GpuUuid:
@@ -107,7 +107,7 @@ def test_one_that_its_tenant_cancels_is_hurried_too_and_stays_cancelled(court: C
     promised = attempt(court).stop_deadline_at
     find(court, uuid, GPU_LOST)
     assert evacuate_once(court.units, JUDGE) == 0
-    assert attempt(court).stop_deadline_at == promised, "what only wants to be left lets it have its time"
+    assert attempt(court).stop_deadline_at == promised, "a GPU that need only be left lets it have its time"
     find(court, uuid, WRONG)
     assert evacuate_once(court.units, JUDGE) == 1
     hurried = attempt(court)

@@ -1,4 +1,4 @@
-"""Once a minute the GPUs of a gang are compared: who is apart long enough has evidence, unless the policy says no."""
+"""Once a minute the GPUs of a gang are compared: a long deviation gives evidence, unless the policy says no."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def working(court: Court) -> Court:
 
 
 def minutes(court: Court, rounds: PeerRounds, count: int, **apart: Any) -> int:
-    """So many rounds, in which the first GPU reads what ``apart`` says. Returns how many findings they told."""
+    """Run so many rounds, in which the first GPU reads what ``apart`` says. Return how many findings they made."""
     told = 0
     for _ in range(count):
         court.clock.advance(50)

@@ -1,4 +1,4 @@
-"""What is read of a GPU to judge it is bounded by what the rules look at, however much was told of it."""
+"""What is read of a GPU to judge it is bounded by what the rules use, however much was reported of it."""
 
 from control.evidence.rows import INFO_OF_A_FAULT, evidence_about
 from control.health.judge import SIGNALS

@@ -30,7 +30,7 @@ def ordered(host: Host, action: RepairAction, gpu: GpuUuid | None = None) -> Non
         until = unit.now + timedelta(hours=1)
         overrides.override(unit, uuid, Standing.QUARANTINED, until=until, reason="it whistles")
     with host.units.begin(OPERATOR, START_REPAIR) as unit:
-        start_repair(unit, uuid, action=action, reason="the driver says so", by=RepairBy.AGENT)
+        start_repair(unit, uuid, action=action, reason="the driver reports it", by=RepairBy.AGENT)
 
 
 def ask(host: Host, boot_id: str = "boot-1", waiting: tuple[str, ...] = ()) -> RepairOrder | None:
@@ -47,7 +47,7 @@ def report(
     **more: Any,
 ) -> RepairAnswer:
     said = RepairReport(
-        protocol=REPAIR_PROTOCOL, boot_id=boot_id, outcome=outcome, words="as told", **{"is_simulated": True, **more}
+        protocol=REPAIR_PROTOCOL, boot_id=boot_id, outcome=outcome, words="as sent", **{"is_simulated": True, **more}
     )
     with host.units.begin(host.principal, repair_orders.REPORT) as unit:
         return repair_orders.report(unit, given.repair_id, said)
@@ -86,7 +86,7 @@ def test_a_repair_is_given_once_and_its_report_makes_the_gpu_unproven(units: Uni
     assert not report(host, given, "failed").is_taken, "a repeated report has no effect"
     assert standing(units, host.gpus[0]) is Standing.UNPROVEN
     ended = newest(units)
-    assert (ended.outcome, ended.words, ended.taken_boot_id) == (RepairOutcome.DONE, "as told", "boot-1")
+    assert (ended.outcome, ended.words, ended.taken_boot_id) == (RepairOutcome.DONE, "as sent", "boot-1")
     assert count(units, "gpu.repair_claimed") == 1
     with units.read() as session:
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "gpu.repair.finish"))
@@ -117,7 +117,7 @@ def test_a_failed_verb_leaves_the_gpu_quarantined_with_its_words(units: UnitOfWo
     ordered(host, RepairAction.FIELD_DIAGNOSIS)
     assert report(host, given_to(host), "failed").is_taken
     assert standing(units, host.gpus[0]) is Standing.QUARANTINED
-    assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, "as told")
+    assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, "as sent")
 
 
 def test_an_agent_that_requests_again_without_a_report_has_failed_and_its_late_word_has_no_effect(
@@ -134,13 +134,13 @@ def test_an_agent_that_requests_again_without_a_report_has_failed_and_its_late_w
 
 @pytest.fixture
 def waiting(court: Court) -> tuple[Host, RepairOrder]:
-    """A host of two quarantined GPUs: the first one's reset is done, and its samples tell of the fault still."""
+    """A host of two quarantined GPUs: the first one's reset is done, and its samples report the fault still."""
     host = Host(court.units, court.node_id, (GPU, OTHER))
     court.receive(sample(), sample(OTHER))
     court.receive(sample(is_lost=True), sample(OTHER))
     court.judge()
     with host.units.begin(OPERATOR, START_REPAIR) as unit:
-        start_repair(unit, GPU, action=RepairAction.RESET, reason="the driver says so", by=RepairBy.AGENT)
+        start_repair(unit, GPU, action=RepairAction.RESET, reason="the driver reports it", by=RepairBy.AGENT)
     given = given_to(host)
     answer = report(host, given)
     assert (answer.is_taken, answer.again_s) == (False, repair_orders.AGAIN_S)

@@ -1,4 +1,4 @@
-"""A board that is past repair stands before a person as one incident, until it is retired or its reason is gone."""
+"""A board that is past repair stands before a person as one incident, until it is retired or its reason has ended."""
 
 from datetime import timedelta
 

@@ -60,7 +60,7 @@ def test_a_port_that_stays_down_holds_its_node_until_it_is_up_and_no_gpu_falls(c
     port(court, "down", 1.0)
     assert hold(court) == 0, "it may come back"
     court.clock.advance(240)
-    assert hold(court) == 0, "its host is silent, and tells of no end"
+    assert hold(court) == 0, "its host is silent, and reports no end"
     court.beat()
     assert hold(court) == 1
     (cordon,) = holds(court)
@@ -214,7 +214,7 @@ def test_links_that_train_again_after_a_reboot_have_their_time_again(court: Cour
     court.clock.advance(400)
     court.beat()
     court.judge()
-    assert court.standing() is Standing.HEALTHY, "what was told in the last boot is no news of this one"
+    assert court.standing() is Standing.HEALTHY, "a report of the last boot is no report of this one"
     court.signal("boot-1:links", kind="gpu_state", code=None, values=down)
     court.judge()
     assert court.standing() is Standing.HEALTHY
@@ -250,7 +250,7 @@ def test_off_the_bus_a_second_time_is_reported_as_such(court: Court) -> None:
 
 
 def test_heat_is_judged_by_the_gpus_own_model(court: Court) -> None:
-    """What the strictest model of any would not bear is let go where this one does."""
+    """Heat that the strictest model would not bear ends the cordon where this model bears it."""
     with court.units.read() as session:
         limits = active_policy(session).health.detectors.temperature
     court.receive(sample(temperature_c=limits.strictest_gpu_c + 1))
@@ -344,7 +344,7 @@ def test_two_condemned_gpus_hold_their_node_until_one_is_dismissed(court: Court)
     assert hold(court) == 0
     court.clock.advance(4 * 3600)
     court.beat()
-    assert hold(court) == 0, "the judge tells of it again: no hour ends it"
+    assert hold(court) == 0, "the judge reports it again: no hour ends it"
     (row,) = [each for each in court.rows(EvidenceRow) if each.gpu_uuid == OTHER]
     with court.units.begin(OPERATOR, interventions.DISMISS) as unit:
         interventions.dismiss(unit, OTHER, row.id, reason="its slot was reseated")

@@ -47,14 +47,14 @@ def host_of(court: Court, *gpus: GpuUuid) -> Host:
 
 
 def ask(court: Court, *verbs: str, waiting: tuple[str, ...] = ()) -> RepairOrder | None:
-    """Its agent asks, and tells what it may do."""
+    """Its agent asks, and states what it may do."""
     asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id="boot-1", waiting=waiting, verbs=verbs)
     with court.units.begin(host_of(court).principal, repair_orders.ASK) as unit:
         return repair_orders.ask(unit, asked).order
 
 
 def broken(court: Court, code: int = 95, *gpus: GpuUuid) -> None:
-    """Heard, quarantined for that XID."""
+    """In contact, quarantined for that XID."""
     court.beat()
     for uuid in gpus or (GPU,):
         court.signal(f"xid/{uuid}/{code}/{court.now_ms}", uuid, code=code)
@@ -216,7 +216,7 @@ def test_a_job_that_still_holds_it_is_waited_for(court: Court) -> None:
     settle(court)
     assert court.standing(used) is Standing.QUARANTINED
     assert once(court) == 0
-    assert due_incidents(court) == [], "it waits, and nobody is asked"
+    assert due_incidents(court) == [], "it waits, and no person is asked"
     with court.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         held = select(Allocation.id)
         unit.session.execute(
@@ -260,7 +260,7 @@ def test_a_person_at_work_on_the_host_is_waited_for(ready: Court) -> None:
 
 def test_a_persons_cordon_window_and_override_hold_it_back(ready: Court) -> None:
     with ready.units.begin(OPERATOR, cordons.CREATE) as unit:
-        held = cordons.create(unit, gpu_uuid=GPU, reason="the vendor looks at it").id
+        held = cordons.create(unit, gpu_uuid=GPU, reason="the vendor inspects it").id
     assert once(ready) == 0
     with ready.units.begin(OPERATOR, cordons.RELEASE) as unit:
         cordons.release(unit, held, reason="seen")

@@ -1,4 +1,4 @@
-"""Samples become evidence: once, whichever process takes them, whoever dies, in whatever order they come."""
+"""Samples become evidence: once, whichever process takes them or dies, in whatever order they come."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -173,7 +173,7 @@ def test_a_loss_reported_by_event_and_by_sample_is_one_evidence(court: Court, fi
 @pytest.mark.parametrize("code", [48, 95])
 @pytest.mark.parametrize("first", ["event", "sample"])
 def test_an_error_reported_by_event_and_by_counter_is_one_evidence(court: Court, first: str, code: int) -> None:
-    """The driver tells of it at once, its counter at the next sample; the event may come late."""
+    """The driver reports it at once, its counter at the next sample; the event may come late."""
     court.receive(sample())
     told = EventReport(
         event_id="e", kind="xid", source="kernel_log", code=code, at_ms=court.now_ms + 2_000, gpu_uuid=GPU
@@ -191,7 +191,7 @@ def test_an_error_reported_by_event_and_by_counter_is_one_evidence(court: Court,
 
 
 def test_what_dcgm_fills_and_reports_is_one_evidence_with_the_kernel_logs(court: Court) -> None:
-    """The exporter tells the counter a while later, and its XID later still."""
+    """The exporter reports the counter a while later, and its XID later still."""
 
     def reported(errors: float) -> GpuReport:
         values = sample(ecc_uncorrected_volatile=errors, ecc_uncorrected_aggregate=None).values
@@ -215,7 +215,7 @@ def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: C
         court.receive(sample(remap_pending=1.0))
     court.judge()
     assert court.evidence() == [PENDING]
-    assert len(court.rows(StoredSignal)) == 3, "told when it begins and each ten minutes"
+    assert len(court.rows(StoredSignal)) == 3, "reported when it begins and each ten minutes"
     court.receive(sample(remap_pending=None))
     court.judge()
     assert closed(court, "row_remap:pending") == [False], "a poll that failed shows no end"
@@ -225,7 +225,7 @@ def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: C
     assert memory(court) is None
     court.receive(sample(remap_pending=1.0))
     court.judge()
-    assert court.evidence() == [PENDING], "soon again, it goes on"
+    assert court.evidence() == [PENDING], "soon again, it continues"
     assert closed(court, "row_remap:pending") == [False]
 
 

@@ -1,4 +1,4 @@
-"""Two judges at one place: whoever comes second waits, and judges on what the first has found."""
+"""Two judges at one place: the second one waits, and judges on what the first has found."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A GPU that computed wrong, and a job that has gone on elsewhere from what was computed there."""
+"""A GPU that computed wrong, and a job that has continued elsewhere from what was computed there."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -93,7 +93,7 @@ class Job:
             return {row.generation: row.status for row in session.scalars(select(Checkpoint))}
 
     def reported_next(self) -> tuple[object, set[str]]:
-        """Where the next attempt goes on, and by whose fences something is tainted."""
+        """Return where the next attempt continues, and by which fences something is tainted."""
         with self.court.units.read() as session:
             told = resume_of(session, self.job_id)
         return told["generation"], set(told["tainted_since_unix_ms"])
@@ -162,7 +162,7 @@ def test_it_is_followed_through_an_attempt_that_has_ended_and_a_generation_that_
 
 
 def test_one_whose_word_comes_after_the_judgement_is_stopped_too(court: Court, job: Job) -> None:
-    """Its order was given when nothing spoke against the generation."""
+    """Its order was given when no finding was known against the generation."""
     doubtful = job.save(40)
     job.go_on(None)
     job.find_wrong(0, ago_s=3_600)

@@ -1,4 +1,4 @@
-"""A GPU that a person has taken out: what runs there leaves, and nothing is doubted that no evidence doubts."""
+"""A GPU that a person has taken out: its job leaves, and nothing is doubted that no evidence doubts."""
 
 from datetime import timedelta
 
@@ -93,7 +93,7 @@ def test_evidence_that_threatens_results_taints_whoever_took_the_gpu_out(court: 
 
 
 def test_what_left_the_gpu_shortly_before_is_tainted_too_received_of_or_not(court: Court) -> None:
-    """Its next attempt is told since when, and so passes over what nobody has heard that it committed."""
+    """Its next attempt gets the time since when, and so skips what it committed without a report."""
     host = PlayedHost(court.units, court.fleet.node_id, seq=1_000)
     host.beat()
     job_ids = []

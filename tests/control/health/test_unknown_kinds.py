@@ -1,4 +1,4 @@
-"""Events of kinds that this release does not know wait for the one that does; one incident a kind tells of them."""
+"""Events of kinds that this release does not know wait for the one that does; one incident a kind reports them."""
 
 import pytest
 from sqlalchemy import update
@@ -85,7 +85,7 @@ def test_one_that_is_never_closed_goes_with_the_rest_of_its_time(court: Court) -
     court.signal("b", is_open=True, judged_at=court.clock.now)
     court.clock.advance(400 * 86_400)
     assert sweep_once(court.units)["signals"] == 1
-    assert [row.signal_id for row in court.rows(StoredSignal)] == ["b"], "what stands, by a rule of ours, is kept"
+    assert [row.signal_id for row in court.rows(StoredSignal)] == ["b"], "a signal that stands by our own rule is kept"
 
 
 @pytest.mark.parametrize("kind", ["finding", "closing"])

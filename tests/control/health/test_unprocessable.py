@@ -1,4 +1,4 @@
-"""One poisoned signal or GPU is set aside, said, tried again, and stops nobody else."""
+"""One poisoned signal or GPU is set aside, reported, tried again, and stops no other."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Draining a node: nothing new comes, who runs there leaves for maintenance, and nobody slips in between."""
+"""Draining a node: no new job comes, running jobs leave for maintenance, and none slips in between."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A window that is to be empty: nobody is placed who would still run, and who runs there leaves in time, told once."""
+"""A window that is to be empty: no job is placed that would still run; running jobs leave in time, notified once."""
 
 from datetime import timedelta
 
@@ -48,7 +48,7 @@ def test_what_would_still_run_goes_elsewhere_and_what_is_gone_before_may_come(st
     assert stage.job(waits).state is JobState.QUEUED, "alpha is idle, and closes in two hours"
     short = stage.run("on_demand", wall_time_s=3600.0, shape={"gpus_per_node": 2})
     assert stage.nodes_of(short) == {alpha.node_id}
-    assert stage.job(waits).state is JobState.QUEUED, "without a wall time it is believed to take a day"
+    assert stage.job(waits).state is JobState.QUEUED, "without a wall time it is expected to take a day"
 
 
 def test_what_runs_there_is_reported_once_with_the_start_as_its_deadline(stage: Stage) -> None:
@@ -63,7 +63,7 @@ def test_what_runs_there_is_reported_once_with_the_start_as_its_deadline(stage: 
     (told,) = stage.events("node.maintenance_evacuation")
     assert told.payload["jobs"] == [job_id]
     assert told.payload["cordon_id"] == cordon_id
-    assert clear(stage) == [], "found anew from the rows, and asked no more"
+    assert clear(stage) == [], "found again from the rows, and asked no more"
     assert len(stage.stop_requests()) == 1
     assert len(stage.beat_all()) == 2
     stage.leave(job_id, LEFT)

@@ -1,4 +1,4 @@
-"""Who answers probes is counted over the fleet once in a while, not for each host that asks."""
+"""The probe responders are counted over the fleet once in a while, not for each host that asks."""
 
 import pytest
 from sqlalchemy import update

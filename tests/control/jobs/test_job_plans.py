@@ -1,4 +1,4 @@
-"""The plan of a job that nobody submitted: what the next cycle would do, said without doing it."""
+"""The plan of a job that was not submitted: what the next cycle would do, stated without doing it."""
 
 from dataclasses import replace
 from typing import Any
@@ -252,7 +252,7 @@ def test_another_tenants_job_is_explained_to_none_and_an_operators_answer_alone_
     assert len(whole["hosts"]) == 1
     assert whole["victims"][0]["tenant_id"] == stage.fleet.tenant.tenant_id
     theirs = job_plan_view(found, stage.fleet.tenant)
-    assert theirs["victims"] == whole["victims"], "whose job would give way is told which"
+    assert theirs["victims"] == whole["victims"], "the tenant whose job would be reclaimed sees which"
 
 
 def test_a_reclaim_that_stands_is_reported_with_the_ranks_as_they_will_start(

@@ -1,4 +1,4 @@
-"""A search through a job's logs: bounded, goes on where it stood, and sees no other job."""
+"""A search through a job's logs: bounded, continues where it stood, and sees no other job."""
 
 from collections.abc import Sequence
 

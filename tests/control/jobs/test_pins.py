@@ -1,4 +1,4 @@
-"""Pins of checkpoints: who may set one, what its program is told, and what the store says of it."""
+"""Pins of checkpoints: which callers may set one, what its program receives, and what the store reports."""
 
 import json
 from dataclasses import dataclass
@@ -131,7 +131,7 @@ def test_what_is_damaged_or_gone_cannot_be_pinned_and_what_is_tainted_can(saved:
     saved.receive({"type": "checkpoint_rejected", "generation": second.generation, "why": "another byte"})
     row = saved.rows()[1]
     assert row.status is CheckpointStatus.REJECTED
-    assert row.pinned_at is not None, "what was pinned before it was damaged stays, to be looked at"
+    assert row.pinned_at is not None, "what was pinned before it was damaged stays, to be inspected"
     saved.receive({"type": "checkpoint_expired", "generation": first.generation})
     with pytest.raises(ConflictError, match="is EXPIRED: its files were deleted"):
         saved.pin(first.id)

@@ -1,4 +1,4 @@
-"""The newest jobs by key and by page are the same jobs, by whatever they are filtered and whoever reads them."""
+"""The newest jobs by key and by page are the same jobs, whatever the filter and the caller."""
 
 import pytest
 

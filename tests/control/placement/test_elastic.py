@@ -1,4 +1,4 @@
-"""Elastic jobs over PostgreSQL: each attempt has a size of its own, and nobody takes what one will go on with."""
+"""Elastic jobs over PostgreSQL: each attempt has its own size, and no job takes the GPUs that another keeps."""
 
 import pytest
 from sqlalchemy import select
@@ -99,7 +99,7 @@ def test_it_grows_when_gpus_are_idle_and_is_charged_nothing(stage: Stage, shrunk
     assert len(stage.stop_requests()) == 1
     higher = stage.submit("reserved", shape={"gpus_per_node": 2})
     stage.cycle()
-    assert stage.job(higher).state is JobState.QUEUED, "nobody takes what it will go on with"
+    assert stage.job(higher).state is JobState.QUEUED, "no job takes the GPUs that it will continue with"
     stage.beat_all()
     stage.leave(job_id, STOPPED)
     place_again(stage)

@@ -1,4 +1,4 @@
-"""What has passed a waiting job is read from the attempts of those that came later."""
+"""The work that has overtaken a pending job is read from the attempts of later jobs."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_work_counts_of_jobs_of_its_tier_that_came_in_a_later_hour(stage: Stage)
     later = stage.run("on_demand", shape={"gpus_per_node": 1})
     other_tier = stage.run("reserved", shape={"gpus_per_node": 1})
     stage.pass_time(600)
-    assert passed_gpu_s(stage) == {gang: 600}, "what runs counts as far as it has run"
+    assert passed_gpu_s(stage) == {gang: 600}, "a running attempt counts as far as it has run"
     stage.leave(later, DONE)
     stage.leave(other_tier, DONE)
     stage.pass_time(600)

@@ -40,7 +40,7 @@ def stage(
 ) -> Stage:
     """Two hosts of two GPUs each, once asked about GPU by GPU and twice as if they were thousands.
 
-    They are healthy because a person says so, of which their rows say nothing, or by themselves.
+    They are healthy because a person set it, of which their rows say nothing, or by themselves.
     """
     monkeypatch.setattr(gangs, "LARGE", gangs.LARGE if request.param == "few GPUs" else 1)
     stage = make_stage(units, clock, num_hosts=2)

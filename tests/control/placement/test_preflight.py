@@ -1,4 +1,4 @@
-"""The look before placement over PostgreSQL: asked of one host, answered once, and no GPU is held meanwhile."""
+"""The preflight before placement over PostgreSQL: asked of one host, answered once, and no GPU is taken meanwhile."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,7 +92,7 @@ def test_a_gang_waits_for_one_host_to_check_and_holds_no_gpu(looking: Looking) -
     assert look.order.preparation.only_look
     assert 0 < look.within_s <= 10
     stage.cycle()
-    assert looking.requested()[0] is host, "and nobody else is asked meanwhile"
+    assert looking.requested()[0] is host, "and no other host is asked meanwhile"
     looking.answer("fit")
     stage.cycle()
     assert stage.job(job_id).state is JobState.ACTIVE

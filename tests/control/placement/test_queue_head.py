@@ -1,4 +1,4 @@
-"""Of a queue that is longer than a cycle takes, the oldest of each kind are looked at: many hide no other."""
+"""Of a queue that is longer than a cycle takes, the oldest of each kind are planned: many hide no other."""
 
 from collections.abc import Callable
 

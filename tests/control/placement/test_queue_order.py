@@ -1,4 +1,4 @@
-"""Who reads the queue sees it as the scheduler tries it: by tier and urgency, and by the turns of tenants."""
+"""The listed queue has the order in which the scheduler tries it: by tier and urgency, and by the turns of tenants."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_tenant_that_has_its_share_is_shown_behind_one_that_came_later(stage: 
     older = [stage.submit("on_demand", shape=WHOLE) for _ in range(2)]
     stage.clock.advance(600)
     later = stage.submit("on_demand", by=stage.add_tenant("other"), shape=WHOLE)
-    assert shown(stage) == [*older, later], "before a cycle has looked at them nobody knows of shares"
+    assert shown(stage) == [*older, later], "before a cycle has planned them no shares are known"
     tried = [waiting.job_id for waiting in stage.cycle().waiting]
     assert shown(stage) == tried == [later, *older]
 

@@ -22,7 +22,7 @@ SHAPE = {"nodes": 2, "gpus_per_node": 2}
 
 @pytest.fixture
 def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
-    """Racks ``one`` and ``two`` of two hosts each, beside a host whose rack nobody knows."""
+    """Racks ``one`` and ``two`` of two hosts each, and a host whose rack is unknown."""
     stage = make_stage(units, clock)
     for rack in ("one", "two"):
         for name in ("a", "b"):
@@ -51,7 +51,7 @@ def test_without_a_replacement_in_its_rack_it_waits_and_keeps_its_good_host(stag
     other = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
     stage.cycle()
     stage.beat_all()
-    assert stage.running[other][0][0] is not hosts[0], "what it keeps nobody else of its tier takes"
+    assert stage.running[other][0][0] is not hosts[0], "no other job of its tier takes the GPUs that it keeps"
 
 
 def test_what_it_keeps_meanwhile_no_job_of_a_higher_tier_takes_either(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from tests.played_host import PlayedHost
 
 @pytest.fixture
 def world(clock: SetClock, units: UnitOfWorkFactory) -> World:
-    """One host of four GPUs is heard."""
+    """Return a world in which one host of four GPUs is in contact."""
     fleet = make_fleet(units)
     host = PlayedHost(units, enrol_host(units, "big", num_gpus=4), boot_id="boot-of-big")
     return World(units, fleet.tenant, fleet.tenant_id, fleet.node_id, clock, {str(host.node_id): host})

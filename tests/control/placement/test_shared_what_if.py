@@ -1,4 +1,4 @@
-"""Who asks while others are being answered: everybody by what was read after he asked, and few plans for many."""
+"""Requests that arrive while others are being answered: each gets a read made after it, and few plans serve many."""
 
 import time
 from collections.abc import Iterator

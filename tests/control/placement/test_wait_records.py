@@ -1,4 +1,4 @@
-"""Why a job waits, as its row keeps it: what the newest cycle said, and nothing once it waits no longer."""
+"""Why a job waits, as its row keeps it: what the newest cycle stated, and nothing once it waits no longer."""
 
 import pytest
 from sqlalchemy import event
@@ -34,7 +34,7 @@ def job_of(stage: Stage, job_id: JobId) -> JobRecord:
 def test_a_waiting_job_keeps_the_reasons_that_its_explanation_reports(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
     job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
-    assert job_view(job_of(stage, job_id))["binding"] is None, "no cycle has looked at it yet"
+    assert job_view(job_of(stage, job_id))["binding"] is None, "no cycle has planned it yet"
     stage.cycle()
     with stage.units.begin(stage.fleet.tenant, EXPLAIN, dry_run=True, quiet=True) as unit:
         verdict = explain_job(unit, job_id).verdict
@@ -98,7 +98,7 @@ def test_what_has_not_changed_is_not_written_again_and_a_count_that_has_is(stage
 def test_a_waiting_job_is_another_version_where_other_reasons_keep_it_not_where_they_count_otherwise(
     stage: Stage, verdict: Verdict, *, is_another: bool
 ) -> None:
-    """Else a busy fleet refuses whoever cancels a job by the version that he has just read."""
+    """Else a busy fleet refuses a person who cancels a job by the version just read."""
     job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     first = Verdict("3 of 4 are in use", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 3, 1),))
     with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:

@@ -75,7 +75,7 @@ def test_a_policy_with_other_attributes_moves_enrolled_gpus_to_its_cohorts(units
     assert [event.payload["num_gpus"] for event in events] == [3, 3]
     assert {entry.reason for entry in entries} == {"finer cohorts"}
     with units.read() as session:
-        assert set(session.scalars(select(Gpu.version))) == {3}, "who read the GPU before is told that it changed"
+        assert set(session.scalars(select(Gpu.version))) == {3}, "an earlier reader can see that the GPU changed"
 
 
 def test_a_policy_with_the_same_attributes_touches_no_gpu(units: UnitOfWorkFactory) -> None:

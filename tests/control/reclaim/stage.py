@@ -1,4 +1,4 @@
-"""Hosts, tenants and jobs of several tiers on which reclaims play: hosts are played, time moves when a test says so."""
+"""Hosts, tenants and jobs of several tiers on which reclaims play: hosts are played, a test moves the time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class Stage:
         return parts
 
     def pass_time(self, seconds: float) -> None:
-        """Hosts are heard soon, within their leases, and at the end, when it is asked who fell silent: nobody did.
+        """Each host beats soon, within its lease, and before the end, when the reconciler runs: none is silent.
 
         In a beat between there is nothing to be seen, and each costs some 20 ms: this was half of what these tests did.
         """

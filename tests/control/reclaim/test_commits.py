@@ -1,4 +1,4 @@
-"""The commit asks again: what has changed since the plan, a crash at any commit, a heartbeat beside a withdrawal."""
+"""The commit asks again: what has changed since the plan, a crash at any commit, a heartbeat during a withdrawal."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -169,7 +169,7 @@ def test_what_is_on_hold_for_none_any_more_may_be_let_go_again(stage: Stage) -> 
     stage.cycle()
     for _ in range(2):
         with stage.units.begin(SCHEDULER, LAPSE) as unit:
-            lapse(unit, Lapse(reserved, "it waits in vain"))
+            lapse(unit, Lapse(reserved, "it waits without a result"))
     assert stage.assigned_for(reserved) == set()
     assert len(stage.events("job.reclaim_lapsed")) == 1
 
@@ -262,7 +262,7 @@ def test_a_gang_on_two_hosts_is_stopped_on_both_and_leaves_what_is_not_needed_to
     stage.cycle()
     reclaim = stage.reclaim()
     assert (reclaim.num_gpus, len(stage.assigned_for(wanted))) == (4, 2), (
-        "its tenant loses the whole attempt, and is told"
+        "its tenant loses the whole attempt, and is notified"
     )
     stage.beat_all()
     assert [stop.kill_after_s for stop in stage.beat_all()] == [120.0, 120.0]

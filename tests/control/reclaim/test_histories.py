@@ -98,7 +98,7 @@ class History:
                 assert stop.kill_after_s == pytest.approx(max(0.0, left_s)), "I8: neither earlier nor later"
 
     def leave(self) -> None:
-        """A victim that was told leaves by itself, or is killed once its deadline has passed."""
+        """A victim that was notified leaves by itself, or is killed once its deadline has passed."""
         told = [one for one in self.stage.reclaims() if one.told_at is not None and one.state is ReclaimState.NOTIFIED]
         for reclaim in told:
             if reclaim.victim_job_id in self.stage.running:
@@ -147,7 +147,7 @@ class History:
             self._check_reclaim(reclaim, attempts[reclaim.victim_attempt_id])
             self._check_cap(reclaim, reclaims)
         holding = {one.beneficiary_job_id for one in reclaims if one.hold_ended_at is None}
-        assert {job_id for _, job_id in holds} == holding, "what is held is held for who waits for it, and all of it"
+        assert {job_id for _, job_id in holds} == holding, "every hold is for a waiting beneficiary, and each has holds"
         victims = {one.victim_job_id for one in reclaims}
         for uuid, job_id in holds:
             assert holders.get(uuid) is None or holders[uuid] in victims, f"{uuid} is held for {job_id}, yet was given"
@@ -173,7 +173,7 @@ class History:
         if reclaim.state is ReclaimState.WITHDRAWN:
             assert reclaim.told_at is None
             is_told = victim.id in {one.victim_attempt_id for one in self.stage.reclaims() if one.told_at is not None}
-            assert is_told or victim.stop_reason != "reclaim", "what was withdrawn stopped nobody"
+            assert is_told or victim.stop_reason != "reclaim", "a withdrawn notice stopped no attempt"
         if reclaim.state is not ReclaimState.NOTIFIED and reclaim.state is not ReclaimState.WITHDRAWN:
             assert victim.state is AttemptState.ENDED
 

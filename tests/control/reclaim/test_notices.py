@@ -1,4 +1,4 @@
-"""Reclaim from notice to return: who is told what and when, what is held for whom, what is withdrawn."""
+"""Reclaim from notice to return: which attempt is notified and when, which GPUs are kept for a job, and withdrawals."""
 
 from datetime import timedelta
 
@@ -122,13 +122,13 @@ def test_cancelled_after_the_host_received_it_the_victim_leaves_and_nothing_is_o
     assert len(stage.beat_all()) == 1
     stage.fleet.cancel(reserved)
     stage.cycle()
-    assert stage.reclaim().state is ReclaimState.NOTIFIED, "what a program has been told is not taken back"
+    assert stage.reclaim().state is ReclaimState.NOTIFIED, "a notice that a program has got is not taken back"
     assert stage.assigned_for(reserved) == set()
     stage.leave(spot, LEFT)
     assert stage.reclaim().state is ReclaimState.RELEASED
     stage.reconcile()
     stage.cycle()
-    assert stage.job(spot).state is JobState.ACTIVE, "and takes its GPUs again, since nobody else wants them"
+    assert stage.job(spot).state is JobState.ACTIVE, "and takes its GPUs again, since no other job needs them"
 
 
 def test_placed_elsewhere_before_the_host_received_it_is_withdrawn(stage: Stage) -> None:
@@ -248,7 +248,7 @@ def test_a_tenant_loses_no_more_than_its_cap_in_a_window(two_hosts: Stage) -> No
     assert stage.job(first).state is JobState.ACTIVE
     second = stage.submit("reserved", shape=BOTH)
     stage.cycle()
-    assert len(stage.reclaims()) == 1, "2 of 4 GPUs are gone in this hour: half, and its smallest job"
+    assert len(stage.reclaims()) == 1, "2 of 4 GPUs were reclaimed in this hour: half, and its smallest job"
     assert (
         "the cap on what a tenant may lose to reclaim in 60 minutes leaves too little for it"
         in stage.job(second).state_reason

@@ -1,4 +1,4 @@
-"""Notices of several schedulers on one quota: no more is promised than what the quota lets start (I6)."""
+"""Notices of several schedulers on one quota: no more GPUs are held than the quota lets start (I6)."""
 
 import threading
 import time

@@ -40,7 +40,7 @@ def test_each_tenant_sees_its_own_side_and_an_operator_both(stage: Stage) -> Non
         assert read.list_reclaims(unit, states=[ReclaimState.FORCED]) == []
 
     assert [view.reclaim.id for view in listed(stage, victim_owner, spot)] == [reclaim_id]
-    assert listed(stage, victim_owner, reserved) == [], "to ask for a foreign job tells nothing of it"
+    assert listed(stage, victim_owner, reserved) == [], "to ask for a foreign job shows nothing of it"
     assert [view.reclaim.id for view in listed(stage, OPERATOR, reserved)] == [reclaim_id]
 
 

@@ -1,4 +1,4 @@
-"""An elastic victim gives hosts and goes on with the others: told once, and nobody takes what it keeps."""
+"""An elastic victim gives hosts and continues with the others: one notice, and no job takes the kept GPUs."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_it_gives_one_host_and_goes_on_with_the_others(stage: Stage) -> None:
     reclaim = stage.reclaim()
     assert (reclaim.num_gpus, len(reclaim.keeps or ())) == (2, 4)
     stops = stage.beat_all()
-    assert len(stops) == 3, "all of its hosts: it saves and goes on as another attempt"
+    assert len(stops) == 3, "all of its hosts: it saves and continues as another attempt"
     assert stage.assigned_for(victim) == set(reclaim.keeps or ())
     thief = stage.submit("on_demand", shape=ONE_HOST)
     stage.leave(victim, LEFT)
@@ -46,7 +46,7 @@ def test_it_gives_one_host_and_goes_on_with_the_others(stage: Stage) -> None:
     stage.beat_all()
     assert [host.node_id for host, _ in stage.running[victim]] == before[:2]
     assert [host.node_id for host, _ in stage.running[beneficiary]] == before[2:]
-    assert stage.job(thief).state is JobState.QUEUED, "neither what is given nor what is kept is anybody else's"
+    assert stage.job(thief).state is JobState.QUEUED, "neither the given nor the kept GPUs are another job's"
     settled = stage.refreshed(reclaim.id)
     assert settled.state is ReclaimState.RELEASED
     assert stage.fleet.attempts(victim)[0].attempt.cause is Cause.RECLAIMED

@@ -1,4 +1,4 @@
-"""A database that comes back from a backup: nothing that hosts heard since is promised twice."""
+"""A database that comes back from a backup: nothing that hosts received since is given twice."""
 
 import uuid
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def back_up(engine: Engine, server: PostgresServer, name: str) -> None:
 
 def report_restored(units: UnitOfWorkFactory, by: Principal = OPERATOR) -> Restored:
     with units.begin(by, RESTORED) as unit:
-        return restores.restored(unit, reason="the disk is gone")
+        return restores.restored(unit, reason="the disk has failed")
 
 
 def start(fleet: Fleet, host: PlayedHost) -> tuple[JobId, str, int]:
@@ -169,4 +169,4 @@ def test_it_stands_in_events_and_audit(fleet: Fleet) -> None:
         event = session.scalars(select(Event).where(Event.kind == "system.restored")).one()
         entry = session.scalars(select(AuditEntry).where(AuditEntry.action == "system.restored")).one()
     assert (event.payload["epoch_before"], event.payload["epoch"]) == (found.epoch_before, found.epoch)
-    assert (entry.actor, entry.reason) == ("operator:restore", "the disk is gone")
+    assert (entry.actor, entry.reason) == ("operator:restore", "the disk has failed")

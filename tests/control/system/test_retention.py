@@ -1,4 +1,4 @@
-"""Retention: what is past its time goes, and nothing that somebody has not read yet."""
+"""Retention: what is past its time goes, and nothing that a reader still needs."""
 
 from typing import Any
 

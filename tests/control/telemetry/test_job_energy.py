@@ -27,7 +27,7 @@ RUN_S = 60
 
 
 class Case:
-    """A job that has run for a minute on two GPUs, of which each sample tells a counter or none."""
+    """A job that has run for a minute on two GPUs, of which each sample has a counter or none."""
 
     def __init__(self, stored: Stored) -> None:
         self.stored = stored

@@ -37,7 +37,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 @pytest.fixture
 def department(stage: Stage) -> TenantId:
-    """Its limit is one GPU; nobody is under it."""
+    """Return a department whose limit is one GPU, without tenants under it."""
     with stage.units.begin(OPERATOR, tenants.CREATE) as unit:
         tenant_id = tenants.create(unit, name="research").id
     with stage.units.begin(OPERATOR, quotas.SET) as unit:

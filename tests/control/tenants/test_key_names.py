@@ -1,4 +1,4 @@
-"""A name means one live key of its owner, so that who reads it in a list knows which."""
+"""A name means one live key of its owner, so that a reader of a list knows which."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -205,7 +205,7 @@ def test_lending_is_queried_again_at_the_commit(stage: Stage) -> None:
 
 
 def chosen_for(stage: Stage, rival: Principal) -> tuple[Reclaim, ...]:
-    """What the rival, who is guaranteed two GPUs, would take back."""
+    """Return what the rival, with a guarantee of two GPUs, would take back."""
     limit(stage, owner(rival), "spot", Quota(guaranteed=2))
     stage.submit("spot", by=rival, shape={"gpus_per_node": 2})
     with stage.units.read() as session:

@@ -1,4 +1,4 @@
-"""Which generation a job goes on from, where two of its attempts speak: late, at once, or one for the other."""
+"""The generation from which a job continues, where two of its attempts report: late, at once, or one for the other."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -133,7 +133,7 @@ def test_a_word_that_came_late_counts_where_it_was_committed_in_time(job: Job) -
 
 
 def test_what_an_older_attempt_commits_next_to_its_successor_counts_for_nothing_once_that_is_received(job: Job) -> None:
-    """The words of the successor's host come later than those of the older one's."""
+    """The messages of the successor's host come later than the older host's."""
     job.report(0, job.word(0, 40, ago_s=3000), job.word(0, 44, ago_s=-5))
     assert set(job.statuses().values()) == {CheckpointStatus.COMMITTED}
     job.report(1, job.resumed(job.name(0, 40)))
@@ -239,7 +239,7 @@ def test_of_two_attempts_that_report_at_once_the_stale_one_moves_nothing(job: Jo
 
 
 def test_a_fence_that_is_given_out_while_a_word_is_taken_waits_for_it(job: Job) -> None:
-    """So no attempt is told of a generation without those that were heard of before."""
+    """So no attempt gets a generation without the generations reported before."""
     job.host.report(*job.attempts[1], "exited", "clean", record={"launcher_exit_code": 1})
     job.clock.advance(3600)
     job.host.beat()
@@ -300,7 +300,7 @@ def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
     job_id = fleet.submit(shape={"nodes": 2, "gpus_per_node": 1}, **said)
     fleet.cycle()
     first = fleet.attempts(job_id)[0].attempt
-    assert rule_of(units, first.id) == (rule or "wait"), "before it has said a word"
+    assert rule_of(units, first.id) == (rule or "wait"), "before it has sent a message"
     for host in hosts:
         assert host.claim(first.id, first.fence).granted
     with units.begin(system_principal("test"), training.TAKE, quiet=True) as unit:

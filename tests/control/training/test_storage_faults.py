@@ -127,7 +127,7 @@ def test_one_host_that_fails_alone_is_at_fault_and_saves_that_succeed_close_it(w
     assert world.incidents() == []
     assert world.incidents(is_open=False) == [("node_storage", first.host.node_id)]
     first.fail()
-    assert world.incidents() == [], "the count begins anew"
+    assert world.incidents() == [], "the count begins again"
     with world.fleet.units.read() as session:
         standings = set(session.scalars(select(Gpu.standing)))
         kinds = session.scalars(select(Event.kind).where(Event.subject_id == first.host.node_id)).all()
@@ -190,7 +190,7 @@ def test_failures_that_lie_further_apart_than_the_window_accuse_none(world: Worl
     second.fail("refused", "s3://bucket")
     first.fail()
     assert world.incidents() == []
-    assert [(each.place, each.num_failures) for each in world.failing_saves(first)] == [(NFS, 1)], "counted anew"
+    assert [(each.place, each.num_failures) for each in world.failing_saves(first)] == [(NFS, 1)], "counted again"
     world.clock.advance(WINDOW_S - 1)
     assert world.failing_saves(first) != []
     first.fail()

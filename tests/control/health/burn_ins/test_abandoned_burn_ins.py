@@ -1,4 +1,4 @@
-"""A burn-in that cannot run wants a person: one incident a GPU, until a later burn-in of it is judged."""
+"""A burn-in that cannot run needs attention: one incident a GPU, until a later burn-in of it is judged."""
 
 from collections.abc import Sequence
 

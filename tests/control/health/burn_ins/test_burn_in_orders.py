@@ -239,7 +239,7 @@ def test_a_repetition_that_wants_a_diagnosis_orders_one_burn_in(
     host.burn_in(figures())
     judge(units)
     fault(units, gpu, clock, code)
-    assert newest(units, gpu).id == ordered.id, "the finding goes on, and was answered"
+    assert newest(units, gpu).id == ordered.id, "the finding continues, and was answered"
 
 
 def test_a_diagnosis_that_fails_quarantines(units: UnitOfWorkFactory, clock: SetClock) -> None:

@@ -31,7 +31,7 @@ def reported(court: Court, name: str, uuid: GpuUuid | None = GPU, **more: object
 
 
 def receive(court: Court, *gpus: GpuReport, times: int = 1, events: tuple[EventReport, ...] = ()) -> None:
-    """All four GPUs, well but for these."""
+    """Receive a report of all four GPUs, healthy except for these."""
     named = {each.uuid for each in gpus}
     rest = [sample(uuid) for uuid in (GPU, OTHER, LOST, CALM) if uuid not in named]
     for _ in range(times):
@@ -100,7 +100,7 @@ def test_by_the_same_policy_a_replay_of_an_export_finds_and_moves_the_same(backt
     world, said = backtest.replay()
     assert backtest.evidence_now(world) == backtest.evidence_then()
     assert moves_of(said) == backtest.moves_then()
-    assert ("GPU-many-0", "UNPROVEN", "PROBATION", "burn_in_passed") in moves_of(said), "the story has its end"
+    assert ("GPU-many-0", "UNPROVEN", "PROBATION", "burn_in_passed") in moves_of(said), "the timeline has its end"
     assert [each for each in said if isinstance(each, Unmet)] == []
     for uuid, case in world.gpus().items():
         assert case.standing is court.standing(uuid), uuid
